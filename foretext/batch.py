@@ -1,0 +1,72 @@
+"""The values that pass between the rooms: `Batch`, `Hidden`, `LossSum`, `Outcome`.
+
+Shape suffixes used in the whole package: B sequences, T positions, D model width, H heads, K head width, V vocabulary,
+N packed real tokens (all sequences end to end, padding left out), C classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a trunk and an objective read. Only what is used is set; everything else stays None.
+
+    `mask_BT` is true at real tokens; padding may stand on either side. None means that every position is real.
+    `positions_BT` is set only where they are not simply 0, 1, 2 … over the real tokens of each row.
+    """
+
+    ids_BT: Tensor
+    mask_BT: Tensor | None = None
+    positions_BT: Tensor | None = None
+    segments_BT: Tensor | None = None
+    targets_BT: Tensor | None = None  # token targets; IGNORE where there is none
+    extract_B: Tensor | None = None  # index of the state that speaks for the sequence
+    group_B: Tensor | None = None  # example that each sequence belongs to (similarity: 2 each, choice: k each)
+    labels: Tensor | None = None  # one for each example: class index (int64) or score (float32)
+
+    def to(self, device: torch.device) -> Batch:
+        moved: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor):
+                moved[field.name] = value.to(device, non_blocking=True)
+        return replace(self, **moved)
+
+    @property
+    def real_tokens(self) -> int:
+        return self.ids_BT.numel() if self.mask_BT is None else int(self.mask_BT.sum())
+
+
+IGNORE = -100  # target value that no loss counts
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """What a trunk returns. `layers` (h_0 … h_n) is filled only when asked for; `state` only when one was given."""
+
+    top: Tensor
+    layers: tuple[Tensor, ...] = ()
+    state: Any = None
+
+
+@dataclass(frozen=True)
+class LossSum:
+    """A loss as a sum and the count that it is to be divided by, never as a mean."""
+
+    total: Tensor
+    count: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an objective or a task returns: named losses, what to carry to the next batch, and (tasks) the scores."""
+
+    losses: dict[str, LossSum]
+    state: Any = None
+    scores: Tensor | None = None  # tasks: [examples, C] logits, or [examples] predicted scores

@@ -1,0 +1,1 @@
+"""The demonstration on text that is already on the machine."""

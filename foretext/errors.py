@@ -1,0 +1,30 @@
+"""Errors that a user can cause.
+
+Everything a user can get wrong ends in a `UserError`: one line that says what is wrong, where (file, row, field)
+and what to do. The command line prints that line and exits with `code`; nothing else in the package catches it.
+Broken invariants are `assert`s, not user errors.
+
+Exit codes: 0 done; 2 a mistake in the input or the arguments; 3 training stopped because a loss was not finite;
+4 the machine could not do it (disk full, out of memory); 130 after Ctrl-C and 143 after SIGTERM, each with a
+checkpoint written.
+"""
+
+EXIT_USER = 2
+EXIT_NOT_FINITE = 3
+EXIT_MACHINE = 4
+
+
+class UserError(Exception):
+    """One line for the user: what is wrong, where, and what to do."""
+
+    def __init__(self, message: str, code: int = EXIT_USER) -> None:
+        super().__init__(" ".join(message.split()))
+        self.code = code
+
+
+class Interrupted(Exception):
+    """Training ended early on a signal, after its checkpoint was written; `code` is the exit code (130 or 143)."""
+
+    def __init__(self, code: int, where: str) -> None:
+        super().__init__(f"stopped by a signal; everything so far is in {where}")
+        self.code = code

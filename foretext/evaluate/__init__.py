@@ -1,0 +1,1 @@
+"""Perplexity, task scores, reports."""

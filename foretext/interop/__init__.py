@@ -1,0 +1,1 @@
+"""Meeting points with other libraries."""

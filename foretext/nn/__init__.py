@@ -1,0 +1,1 @@
+"""The parts that systems are built of: attention, transformer blocks, losses, heads."""

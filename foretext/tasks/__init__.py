@@ -1,0 +1,1 @@
+"""Labelled tasks: file formats, labels, metrics, and the supervised objectives."""

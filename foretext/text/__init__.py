@@ -1,0 +1,1 @@
+"""Everything before a tensor: readers, tokenizers, vocabulary training, token shards, the order of samples."""
