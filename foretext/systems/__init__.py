@@ -1,1 +1,27 @@
-"""One file a paper."""
+"""One file a paper; this dictionary names them all."""
+
+from __future__ import annotations
+
+import difflib
+
+from foretext.errors import UserError
+from foretext.systems.base import Size, System
+from foretext.systems.gpt import GPT
+
+SYSTEMS: dict[str, System] = {
+    "gpt": GPT,
+}
+
+
+def system_named(name: str) -> System:
+    if name not in SYSTEMS:
+        near = difflib.get_close_matches(name, SYSTEMS, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UserError(f"there is no system {name!r} (there are: {', '.join(SYSTEMS)}){hint}")
+    return SYSTEMS[name]
+
+
+def size_named(system: System, name: str) -> Size:
+    if name not in system.sizes:
+        raise UserError(f"{system.name} has no size {name!r}; it has: {', '.join(system.sizes)}")
+    return system.sizes[name]

@@ -1,0 +1,71 @@
+"""Cross-entropy through a tied output layer, without ever holding all the logits.
+
+P(u) = softmax(h W_eᵀ). For a batch of 2,048 tokens and a vocabulary of 8,000 the logits alone are 65 MB, written and read many times. Here they are
+computed a few hundred rows at a time, and the gradients with respect to h and W_e are taken while a chunk's probabilities are still in
+the cache. The backward pass then only multiplies by the incoming gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+CHUNK_ELEMENTS = 1 << 21  # logits at a time: 8 MiB of float32
+LEAST_ROWS = 128
+
+
+class _TiedSoftmaxLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h_ND: Tensor, table_VD: Tensor, targets_N: Tensor, weights_N: Tensor | None) -> Tensor:
+        want = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
+        grad_h = torch.empty_like(h_ND) if want else None
+        grad_table = torch.zeros_like(table_VD) if want else None
+        total = h_ND.new_zeros(())
+        for rows in _chunks(h_ND.shape[0], table_VD.shape[0]):
+            probabilities, losses = _softmax_rows(h_ND[rows], table_VD, targets_N[rows])
+            weights = None if weights_N is None else weights_N[rows]
+            total += losses.sum() if weights is None else torch.dot(losses, weights)
+            if grad_h is None or grad_table is None:
+                continue
+            probabilities.scatter_add_(1, targets_N[rows, None], -torch.ones_like(probabilities[:, :1]))
+            if weights is not None:
+                probabilities.mul_(weights[:, None])
+            torch.mm(probabilities, table_VD, out=grad_h[rows])
+            grad_table.addmm_(probabilities.t(), h_ND[rows])
+        if grad_h is not None and grad_table is not None:
+            ctx.save_for_backward(grad_h, grad_table)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:  # type: ignore[override]
+        grad_h, grad_table = ctx.saved_tensors
+        return grad_h.mul_(grad), grad_table.mul_(grad), None, None
+
+
+def _chunks(rows: int, vocabulary: int) -> list[slice]:
+    size = max(LEAST_ROWS, CHUNK_ELEMENTS // vocabulary)
+    return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
+
+
+def _softmax_rows(h_ND: Tensor, table_VD: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+    """Probabilities [n, V] and each row's −log p(target), exact even where that probability underflows."""
+    logits = torch.mm(h_ND, table_VD.t())
+    highest, at = logits.max(dim=1, keepdim=True)
+    wanted = logits.gather(1, targets_N[:, None])
+    probabilities = torch.softmax(logits, dim=1)
+    log_sum = highest - probabilities.gather(1, at).log()
+    return probabilities, (log_sum - wanted).squeeze(1)
+
+
+def tied_softmax_loss(h_ND: Tensor, table_VD: Tensor, targets_N: Tensor, weights_N: Tensor | None = None) -> Tensor:
+    """The (weighted) sum over n of −log softmax(h_n W_eᵀ)[target_n]."""
+    return _TiedSoftmaxLoss.apply(h_ND, table_VD, targets_N, weights_N)  # type: ignore[no-any-return, no-untyped-call]
+
+
+@torch.no_grad()
+def tied_token_losses(h_ND: Tensor, table_VD: Tensor, targets_N: Tensor) -> Tensor:
+    """−log p of each target, without gradients: for scoring."""
+    parts = [_softmax_rows(h_ND[rows], table_VD, targets_N[rows])[1] for rows in _chunks(len(h_ND), len(table_VD))]
+    return torch.cat(parts) if parts else h_ND.new_zeros(0)

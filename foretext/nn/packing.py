@@ -1,0 +1,136 @@
+"""Padding that costs nothing: the real tokens of a batch end to end, and like lengths together for attention.
+
+A padded batch wastes most of its arithmetic on short sentences. A trunk therefore works on the N real tokens as one [N, D] matrix
+(embeddings, projections, norms and the feed-forward part do not care where a sequence ends) and only attention sees sequences, in groups
+of similar length. Inside a group rows are filled up at the right end with copies of some real row: a causal model never
+looks there, and nobody reads what comes out there.
+
+Positions count real tokens from the left of each row, so the side and the amount of padding change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from foretext.batch import Batch
+
+WASTE = 1.25  # a group may hold at most this many times its real tokens
+GROUP_COST = 64  # tokens that one more group must save to be worth its overhead
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where the real tokens of a batch are. `groups` holds (first row, rows, length) in the grouped order."""
+
+    rows: int
+    length: int
+    ids_N: Tensor
+    positions_N: Tensor
+    flat_N: Tensor | None  # index of each packed token in the flattened [B · T]; None if nothing is padded
+    to_groups: Tensor | None  # packed index for each grouped slot
+    from_groups: Tensor | None  # grouped slot of each packed token
+    groups: tuple[tuple[int, int, int], ...]  # (first slot, sequences, length)
+
+    def unpack(self, x_ND: Tensor) -> Tensor:
+        """Back to [B, T, D], zeros at the padding."""
+        if self.flat_N is None:
+            return x_ND.view(self.rows, self.length, -1)
+        padded = x_ND.new_zeros(self.rows * self.length, x_ND.shape[-1])
+        return padded.index_copy(0, self.flat_N, x_ND).view(self.rows, self.length, -1)
+
+
+def pack(batch: Batch) -> Packing:
+    """Finds the real tokens of `batch` and sorts its sequences into groups of like length."""
+    rows, length = batch.ids_BT.shape
+    device = batch.ids_BT.device
+    if batch.mask_BT is None or bool(batch.mask_BT.all()):
+        positions = batch.positions_BT
+        if positions is None:
+            positions = torch.arange(length, device=device).expand(rows, length)
+        return Packing(
+            rows, length, batch.ids_BT.reshape(-1), positions.reshape(-1), None, None, None, ((0, rows, length),)
+        )
+    mask = batch.mask_BT
+    flat_N = mask.reshape(-1).nonzero().squeeze(1)
+    positions = batch.positions_BT if batch.positions_BT is not None else mask.long().cumsum(1) - 1
+    lengths = mask.sum(1)
+    groups, to_groups, from_groups = _group(lengths.tolist())
+    return Packing(
+        rows,
+        length,
+        batch.ids_BT.reshape(-1)[flat_N],
+        positions.reshape(-1)[flat_N],
+        flat_N,
+        to_groups.to(device),
+        from_groups.to(device),
+        groups,
+    )
+
+
+def _group(lengths: Sequence[int]) -> tuple[tuple[tuple[int, int, int], ...], Tensor, Tensor]:
+    """Longest first; a new group begins where filling up to the group's length would waste too much."""
+    starts = [0]
+    for length in lengths:
+        starts.append(starts[-1] + length)
+    order = sorted((row for row in range(len(lengths)) if lengths[row]), key=lambda row: -lengths[row])
+    clusters: list[list[int]] = []
+    for row in order:
+        if clusters:
+            longest = lengths[clusters[-1][0]]
+            slots = longest * (len(clusters[-1]) + 1)
+            real = sum(lengths[member] for member in clusters[-1]) + lengths[row]
+            if slots <= WASTE * real or slots - real < GROUP_COST:
+                clusters[-1].append(row)
+                continue
+        clusters.append([row])
+    groups: list[tuple[int, int, int]] = []
+    to_groups: list[Tensor] = []
+    from_groups = torch.empty(starts[-1], dtype=torch.long)
+    slot = 0
+    for members in clusters:
+        longest = lengths[members[0]]
+        groups.append((slot, len(members), longest))
+        for row in members:
+            steps = torch.arange(longest)
+            to_groups.append(torch.clamp(steps, max=lengths[row] - 1) + starts[row])
+            from_groups[starts[row] : starts[row + 1]] = slot + steps[: lengths[row]]
+            slot += longest
+    return tuple(groups), torch.cat(to_groups), from_groups
+
+
+class MoveRows(torch.autograd.Function):
+    """x[there], with x's gradient taken by `back` instead of a scattered addition.
+
+    Valid because each row of x is read at one place that matters; the other copies fill up a group's right end, where
+    every gradient is zero.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, there: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(there, back)
+        return x.index_select(0, there)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        _, back = ctx.saved_tensors
+        return grad.index_select(0, back), None, None
+
+
+class MoveRowsBack(torch.autograd.Function):
+    """The reverse of `MoveRows`: picks the real slots; slots that nobody reads get a zero gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(back)
+        ctx.slots = x.shape[0]
+        return x.index_select(0, back)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        (back,) = ctx.saved_tensors
+        return grad.new_zeros(ctx.slots, grad.shape[1]).index_copy_(0, back, grad), None

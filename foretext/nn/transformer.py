@@ -1,0 +1,180 @@
+"""The causal transformer trunk: h_0 = U W_e + W_p, h_l = block(h_{l-1}).
+
+One trunk for the post-norm GPT and the pre-norm GPT-2: the papers differ in where the norm stands and in a final norm, nothing else.
+It works on packed tokens (see `packing`), never sees a loss, and carries a decoding cache as its state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foretext.batch import Batch, Hidden
+from foretext.nn.attention import causal_attention
+from foretext.nn.dropout import add_dropped, dropout
+from foretext.nn.packing import MoveRows, MoveRowsBack, Packing, pack
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    vocabulary: int
+    layers: int
+    width: int
+    heads: int
+    context: int
+    dropout: float = 0.1  # after the embeddings, on the attention weights, before each residual addition
+    norm: Literal["post", "pre"] = "post"
+    epsilon: float = 1e-5
+    init_std: float = 0.02
+
+
+@dataclass(frozen=True)
+class DecodingCache:
+    """Keys and values of everything read so far, one pair a layer, each [B, H, T, K]."""
+
+    pairs: tuple[tuple[Tensor, Tensor], ...]
+    length: int
+
+
+class Attention(nn.Module):
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.p = config.dropout
+        self.qkv = nn.Linear(config.width, 3 * config.width)
+        self.out = nn.Linear(config.width, config.width)
+
+    def forward(self, x_ND: Tensor, packing: Packing) -> Tensor:
+        p = self.p if self.training else 0.0
+        qkv = self.qkv(x_ND)
+        if packing.to_groups is None or packing.from_groups is None:
+            mixed = self._attend(qkv, packing.rows, packing.length, p)
+            return self.out(mixed)  # type: ignore[no-any-return]
+        grouped: Tensor = MoveRows.apply(qkv, packing.to_groups, packing.from_groups)  # type: ignore[no-untyped-call]
+        parts = [
+            self._attend(grouped[first : first + rows * length], rows, length, p)
+            for first, rows, length in packing.groups
+        ]
+        mixed = MoveRowsBack.apply(torch.cat(parts), packing.from_groups)  # type: ignore[no-untyped-call]
+        return self.out(mixed)  # type: ignore[no-any-return]
+
+    def _attend(self, qkv: Tensor, rows: int, length: int, p: float) -> Tensor:
+        q, k, v = qkv.view(rows, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mixed_BHTK = causal_attention(q, k, v, p)
+        return mixed_BHTK.transpose(1, 2).reshape(rows * length, -1)
+
+    def step(self, x_BTD: Tensor, past: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """New positions after cached ones."""
+        rows, length, _ = x_BTD.shape
+        q, k, v = self.qkv(x_BTD).view(rows, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        if past is not None:
+            k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
+        seen = k.shape[2] - length
+        mask = None
+        if seen and length > 1:
+            mask = torch.ones(length, k.shape[2], dtype=torch.bool, device=k.device).tril(seen)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=not seen and length > 1)
+        return self.out(mixed.transpose(1, 2).reshape(rows, length, -1)), (k, v)
+
+
+class Block(nn.Module):
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.pre = config.norm == "pre"
+        self.p = config.dropout
+        self.attention = Attention(config)
+        self.norm1 = nn.LayerNorm(config.width, eps=config.epsilon)
+        self.up = nn.Linear(config.width, 4 * config.width)
+        self.down = nn.Linear(4 * config.width, config.width)
+        self.norm2 = nn.LayerNorm(config.width, eps=config.epsilon)
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        return self.down(F.gelu(self.up(x), approximate="tanh"))  # type: ignore[no-any-return]
+
+    def forward(self, x: Tensor, packing: Packing) -> Tensor:
+        if self.pre:
+            x = add_dropped(x, self.attention(self.norm1(x), packing), self.p, self.training)
+            return add_dropped(x, self._feed_forward(self.norm2(x)), self.p, self.training)
+        x = self.norm1(add_dropped(x, self.attention(x, packing), self.p, self.training))
+        return self.norm2(add_dropped(x, self._feed_forward(x), self.p, self.training))  # type: ignore[no-any-return]
+
+    def step(self, x: Tensor, past: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        mixed, pair = self.attention.step(self.norm1(x) if self.pre else x, past)
+        if self.pre:
+            x = x + mixed
+            return x + self._feed_forward(self.norm2(x)), pair
+        x = self.norm1(x + mixed)
+        return self.norm2(x + self._feed_forward(x)), pair
+
+
+class Transformer(nn.Module):
+    """Token and position embeddings and a stack of causal blocks."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.positions = nn.Embedding(config.context, config.width)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.final_norm = nn.LayerNorm(config.width, eps=config.epsilon) if config.norm == "pre" else nn.Identity()
+        self.apply(self._initialise)
+
+    def _initialise(self, module: nn.Module) -> None:
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=self.config.init_std)
+        if isinstance(module, nn.Linear):
+            nn.init.zeros_(module.bias)
+
+    def new_state(self, rows: int) -> DecodingCache:
+        """An empty decoding cache; pass it as `state` to have it filled."""
+        return DecodingCache((), 0)
+
+    def forward(self, batch: Batch, state: DecodingCache | None = None, keep_layers: bool = False) -> Hidden:
+        if state is not None:
+            return self._continue(batch, state)
+        packing = pack(batch)
+        x = self.tokens(packing.ids_N) + self.positions(packing.positions_N)
+        x = dropout(x, self.config.dropout, self.training)
+        layers = [packing.unpack(x)] if keep_layers else []
+        for block in self.blocks:
+            x = block(x, packing)
+            if keep_layers:
+                layers.append(packing.unpack(x))
+        return Hidden(packing.unpack(self.final_norm(x)), tuple(layers))
+
+    def _continue(self, batch: Batch, state: DecodingCache) -> Hidden:
+        """Reads new tokens after those in the cache; rows are unpadded and equally long."""
+        assert batch.mask_BT is None, "a decoding cache takes rows of equal length"
+        length = batch.ids_BT.shape[1]
+        positions = torch.arange(state.length, state.length + length, device=batch.ids_BT.device)
+        x = self.tokens(batch.ids_BT) + self.positions(positions)
+        pairs = []
+        for index, block in enumerate(self.blocks):
+            assert isinstance(block, Block)
+            x, pair = block.step(x, state.pairs[index] if state.pairs else None)
+            pairs.append(pair)
+        return Hidden(self.final_norm(x), (), DecodingCache(tuple(pairs), state.length + length))
+
+    def output_table(self) -> Tensor:
+        """W_e, which is also the output layer."""
+        return self.tokens.weight
+
+    def layer_groups(self) -> list[list[str]]:
+        """Parameter names from the bottom (embeddings) to the top (last block and final norm)."""
+        names = [name for name, _ in self.named_parameters()]
+        groups = [[name for name in names if name.startswith(("tokens.", "positions."))]]
+        for layer in range(self.config.layers):
+            groups.append([name for name in names if name.startswith(f"blocks.{layer}.")])
+        groups[-1] += [name for name in names if name.startswith("final_norm.")]
+        return groups
+
+    def grow_vocabulary(self, size: int) -> None:
+        """Adds embedding rows, drawn like new ones, up to `size` (fine-tuning's start, delimiter and extract)."""
+        old = self.tokens.weight
+        fresh = torch.empty(size - old.shape[0], old.shape[1], dtype=old.dtype, device=old.device)
+        nn.init.normal_(fresh, std=self.config.init_std)
+        self.tokens = nn.Embedding.from_pretrained(torch.cat([old.detach(), fresh]), freeze=False)

@@ -1,0 +1,55 @@
+"""The causal language model: maximise Σ log P(u_i | u_{i-k} … u_{i-1}) (GPT's L1).
+
+An example is a window of consecutive token ids; each id but the first is a target. Right to left is the same objective over the reversed
+window, so a model of one direction differs from the other in nothing but the order in which it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from foretext.batch import IGNORE, Batch, LossSum, Outcome
+from foretext.nn.loss import tied_softmax_loss
+from foretext.objectives.base import Objective, Trunk
+
+Direction = Literal["forward", "backward"]
+
+
+class CausalObjective(Objective):
+    """L1 over windows of text, left to right or right to left."""
+
+    def __init__(self, direction: Direction = "forward") -> None:
+        super().__init__()
+        self.direction = direction
+        self.weights = {"lm": 1.0}
+
+    def make(self, examples: Sequence[np.ndarray], epoch: int = 0, indices: Sequence[int] = ()) -> Batch:
+        """Windows (shorter ones are padded) into inputs and shifted targets."""
+        longest = max(len(window) for window in examples)
+        ids = np.zeros((len(examples), longest), dtype=np.int64)
+        real = np.zeros((len(examples), longest), dtype=bool)
+        for row, window in enumerate(examples):
+            ids[row, : len(window)] = window if self.direction == "forward" else window[::-1]
+            real[row, : len(window)] = True
+        targets = np.where(real[:, 1:], ids[:, 1:], IGNORE)
+        mask = None if real.all() else torch.from_numpy(real[:, 1:])
+        return Batch(torch.from_numpy(ids[:, :-1]), mask, targets_BT=torch.from_numpy(targets))
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        assert batch.targets_BT is not None
+        return {"lm": float((batch.targets_BT != IGNORE).sum())}
+
+    def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
+        assert batch.targets_BT is not None
+        hidden = trunk(batch, state)
+        targets = batch.targets_BT.reshape(-1)
+        top = hidden.top.reshape(len(targets), -1)
+        if batch.mask_BT is not None:
+            chosen = (targets != IGNORE).nonzero().squeeze(1)
+            targets, top = targets[chosen], top[chosen]
+        total = tied_softmax_loss(top, trunk.output_table(), targets)
+        return Outcome({"lm": LossSum(total, float(len(targets)))}, hidden.state)

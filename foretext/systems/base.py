@@ -1,0 +1,75 @@
+"""What a system is: a trunk, a tokenizer, an objective, a way of transfer, and named sizes. Plain data, no behaviour of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import nn
+
+from foretext.nn.transformer import TransformerConfig
+from foretext.objectives.base import Objective
+from foretext.plan import TransferPlan
+from foretext.tasks.layout import Layout
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """What vocabulary a run uses when it trains one of its own."""
+
+    kind: Literal["byte-bpe", "char-bpe"] = "byte-bpe"
+    size: int = 8000  # pieces, END included
+    splitter: Literal["auto", "spacy", "rules"] = "auto"  # char-bpe only; auto: spaCy's rules where installed
+    sample_megabytes: int = 20  # text that the vocabulary is trained on
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How weights are learned, in pre-training and fine-tuning alike."""
+
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    rate: float = 2.5e-4
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    warmup_steps: int = 0  # if 0, `warmup` counts
+    warmup: float = 0.02  # part of the budget
+    final_rate: float = 0.0  # part of the peak rate that remains at the end
+    weight_decay: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    clip: float = 1.0
+    batch_size: int = 64  # sequences a step (fine-tuning: examples)
+    micro_batch: int = 0  # sequences at a time; 0: as many as fit a cache-friendly 4,096 tokens
+    dropout: float = 0.1
+    save_seconds: float = 300.0
+    evaluations: int = 20  # validation passes spread over the run
+    bad_steps: int = 3  # steps with a non-finite loss or gradient that are skipped before stopping
+    log_samples: bool = False  # write the ids of each step's samples to samples.jsonl
+
+
+@dataclass(frozen=True)
+class Size:
+    """A named size: the model's shape and the defaults that go with it. `vocabulary` is filled in from the tokenizer."""
+
+    model: TransformerConfig
+    tokenizer: TokenizerConfig
+    pretraining: TrainingConfig
+    finetuning: TrainingConfig
+    epochs: int = 3
+    transfer: TransferPlan = field(default_factory=TransferPlan)
+
+
+@dataclass(frozen=True)
+class System:
+    name: str
+    paper: str
+    base: str
+    objective: str
+    direction: str
+    tokenizer: str
+    transfer: str
+    sizes: dict[str, Size]
+    build_trunk: Callable[[TransformerConfig], nn.Module]
+    build_objective: Callable[[Literal["forward", "backward"]], Objective]
+    build_layout: Callable[[dict[str, int], int, Literal["forward", "backward"]], Layout]

@@ -1,0 +1,108 @@
+"""GPT: "Improving Language Understanding by Generative Pre-Training" (Radford, Narasimhan, Salimans, Sutskever, 2018).
+
+Followed
+    Trunk: a transformer decoder without cross-attention; h_0 = U W_e + W_p, h_l = block(h_{l-1}), P(u) = softmax(h_n W_eᵀ).
+    Norm after each residual addition, ε 1e-5, tanh-GELU, N(0, .02), learned positions, no final norm, head tied to W_e.
+    `paper`: 12 blocks of width 768, 12 heads, context 512, dropout .1 (embeddings, attention weights, residuals), character BPE with 40,000
+    merges, Adam at 2.5e-4 with 2,000 updates of linear warm-up then cosine to 0, batch 64, decay .01 on matrices and embeddings only.
+    Fine-tuning: L3 = L2 + λ·L1, λ = .5; start, delimiter and extract tokens drawn from N(0, .02); W_y after dropout .1 on the state at the
+    extract token; similarity in both orders, states added before W_y; 3 epochs, batch 32, 6.25e-5, linear decay, .2 % warm-up.
+
+From the released code, where the paper is silent or differs
+    L1 is the mean over each sequence's tokens, then over sequences; gradients are clipped at norm 1.
+
+Deviations
+    Documents are joined by an end-of-text token; the paper's BooksCorpus windows lie inside one book.
+    W_y has a bias, as in the released code. The softmax covers W_e only, not the rows of W_p that the released code keeps in the same matrix.
+    `tiny` and `small` are not the paper's: byte-level BPE (no unknown symbol in any language), Muon on the blocks' matrices, no
+    dropout while pre-training (a short run sees no text twice), higher rates and more epochs when fine-tuning.
+    Regression (a standardised score, squared error, both orders not used) is not in the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from foretext.nn.transformer import Transformer, TransformerConfig
+from foretext.objectives.causal import CausalObjective
+from foretext.plan import TransferPlan
+from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig
+from foretext.tasks.layout import TokenSequence, fit
+
+START, DELIMITER, EXTRACT = "<|start|>", "<|delimiter|>", "<|extract|>"
+
+
+class GPTLayout:
+    """The paper's input transformations (its figure 1, right)."""
+
+    specials = (START, DELIMITER, EXTRACT)
+
+    def __init__(self, ids: dict[str, int], context: int, direction: Literal["forward", "backward"]) -> None:
+        self.start, self.delimiter, self.extract = (ids[name] for name in self.specials)
+        self.context = context
+        self.backward = direction == "backward"
+
+    def sequences(self, kind: str, texts: Sequence[Sequence[int]]) -> list[TokenSequence]:
+        if kind == "similarity":
+            first, second = texts
+            return [self._join(first, second), self._join(second, first)]
+        if kind == "choice":
+            return [self._join(texts[0], choice) for choice in texts[1:]]
+        return [self._join(*texts)]
+
+    def _join(self, *texts: Sequence[int]) -> TokenSequence:
+        """start text (delimiter text)* extract; a right-to-left model reads each text from its end."""
+        parts, cut = fit(texts, self.context - len(texts) - 1)
+        ids = [self.start]
+        for number, part in enumerate(parts):
+            if number:
+                ids.append(self.delimiter)
+            ids.extend(reversed(part) if self.backward else part)
+        ids.append(self.extract)
+        return TokenSequence(tuple(ids), len(ids) - 1, cut)
+
+
+_SHORT_PRETRAINING = TrainingConfig(
+    optimizer="muon", rate=2e-3, warmup=0.03, weight_decay=0.01, beta2=0.95, batch_size=16, dropout=0.0
+)
+_SHORT_FINETUNING = TrainingConfig(rate=5e-4, schedule="linear", warmup=0.1, batch_size=16, dropout=0.1)
+
+SIZES = {
+    "tiny": Size(
+        TransformerConfig(vocabulary=0, layers=4, width=256, heads=4, context=256),
+        TokenizerConfig("byte-bpe", 8000),
+        _SHORT_PRETRAINING,
+        _SHORT_FINETUNING,
+        epochs=6,
+    ),
+    "small": Size(
+        TransformerConfig(vocabulary=0, layers=6, width=384, heads=6, context=256),
+        TokenizerConfig("byte-bpe", 16000),
+        _SHORT_PRETRAINING,
+        _SHORT_FINETUNING,
+        epochs=6,
+    ),
+    "paper": Size(
+        TransformerConfig(vocabulary=0, layers=12, width=768, heads=12, context=512),
+        TokenizerConfig("char-bpe", 40478),
+        TrainingConfig(rate=2.5e-4, schedule="cosine", warmup_steps=2000, batch_size=64, dropout=0.1),
+        TrainingConfig(rate=6.25e-5, schedule="linear", warmup=0.002, batch_size=32, dropout=0.1),
+        epochs=3,
+        transfer=TransferPlan(lm_weight=0.5),
+    ),
+}
+
+GPT = System(
+    name="gpt",
+    paper="Radford et al. 2018, Improving Language Understanding by Generative Pre-Training",
+    base="transformer decoder, post-norm",
+    objective="causal language model (L1)",
+    direction="left to right, or right to left",
+    tokenizer="character BPE (paper), byte-level BPE (tiny, small)",
+    transfer="fine-tune everything: L3 = L2 + λ·L1, input transformations",
+    sizes=SIZES,
+    build_trunk=Transformer,
+    build_objective=CausalObjective,
+    build_layout=GPTLayout,
+)

@@ -1,0 +1,119 @@
+"""The supervised objective of all sentence tasks: L3 = L2 + λ·L1.
+
+L2 is the cross-entropy of the label (regression: the squared error) from the state at the *extract* token, through
+dropout and one new linear layer W_y. Similarity adds the states of both orders before that layer; choice gives each
+alternative one score and takes the softmax over them. L1 is the language-model loss on the same sequences: the mean over each sequence's
+targets, then over sequences, as GPT's released code has it; every alternative of a choice counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foretext.batch import IGNORE, Batch, LossSum, Outcome
+from foretext.nn.dropout import dropout
+from foretext.nn.loss import tied_softmax_loss
+from foretext.objectives.base import Objective, Trunk
+from foretext.tasks.layout import TokenSequence
+
+NO_CHOICE = -1e9  # score of an alternative that an example does not have
+
+
+@dataclass(frozen=True)
+class Example:
+    """A labelled row, transformed: its sequences and its label (class index, 0-based choice, or standardised score)."""
+
+    sequences: tuple[TokenSequence, ...]
+    label: float | int | None
+
+
+class SupervisedTask(Objective):
+    """Any of the kinds in `rows.KINDS`, on any trunk."""
+
+    def __init__(self, kind: str, classes: int, width: int, lm_weight: float, p: float, init_std: float = 0.02) -> None:
+        super().__init__()
+        self.kind = kind
+        self.p = p
+        outputs = 1 if kind in ("choice", "regression") else classes
+        self.head = nn.Linear(width, outputs)
+        nn.init.normal_(self.head.weight, std=init_std)
+        nn.init.zeros_(self.head.bias)
+        self.weights = {"label": 1.0, "lm": lm_weight} if lm_weight else {"label": 1.0}
+
+    def make(self, examples: Sequence[Example], epoch: int = 0, indices: Sequence[int] = ()) -> Batch:
+        sequences = [sequence for example in examples for sequence in example.sequences]
+        longest = max(len(sequence.ids) for sequence in sequences)
+        ids = np.zeros((len(sequences), longest), dtype=np.int64)
+        real = np.zeros((len(sequences), longest), dtype=bool)
+        targets = np.full((len(sequences), longest), IGNORE, dtype=np.int64)
+        for row, sequence in enumerate(sequences):
+            length = len(sequence.ids)
+            ids[row, :length] = sequence.ids
+            real[row, :length] = True
+            targets[row, : length - 1] = sequence.ids[1:]
+        group = [number for number, example in enumerate(examples) for _ in example.sequences]
+        return Batch(
+            torch.from_numpy(ids),
+            torch.from_numpy(real),
+            targets_BT=torch.from_numpy(targets),
+            extract_B=torch.tensor([sequence.extract for sequence in sequences]),
+            group_B=torch.tensor(group),
+            labels=self._labels([example.label for example in examples]),
+        )
+
+    def _labels(self, labels: Sequence[float | int | None]) -> Tensor | None:
+        if any(label is None for label in labels):
+            return None
+        return torch.tensor(labels, dtype=torch.float32 if self.kind == "regression" else torch.int64)
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        assert batch.labels is not None
+        return {"label": float(len(batch.labels)), "lm": float(len(batch.ids_BT))}
+
+    def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
+        hidden = trunk(batch)
+        scores = self._scores(hidden.top, batch)
+        losses: dict[str, LossSum] = {}
+        if batch.labels is not None:
+            losses["label"] = LossSum(self._label_loss(scores, batch.labels), float(len(batch.labels)))
+            if "lm" in self.weights:
+                losses["lm"] = LossSum(self._lm_loss(trunk, hidden.top, batch), float(len(batch.ids_BT)))
+        return Outcome(losses, None, scores)
+
+    def _scores(self, top_BTD: Tensor, batch: Batch) -> Tensor:
+        """[examples, classes], [examples, choices] or [examples]."""
+        assert batch.extract_B is not None and batch.group_B is not None
+        rows = torch.arange(len(batch.extract_B), device=top_BTD.device)
+        states_BD = top_BTD[rows, batch.extract_B]
+        examples = int(batch.group_B[-1]) + 1
+        if self.kind == "similarity":
+            states_BD = states_BD.view(examples, -1, states_BD.shape[-1]).sum(1)
+        scores: Tensor = self.head(dropout(states_BD, self.p, self.training))
+        if self.kind == "regression":
+            return scores.squeeze(1)
+        if self.kind != "choice":
+            return scores
+        place_B = rows - torch.searchsorted(batch.group_B, batch.group_B)
+        table = scores.new_full((examples, int(place_B.max()) + 1), NO_CHOICE)
+        return table.index_put((batch.group_B, place_B), scores.squeeze(1))
+
+    def _label_loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        if self.kind == "regression":
+            return F.mse_loss(scores, labels, reduction="sum")
+        return F.cross_entropy(scores, labels, reduction="sum")
+
+    def _lm_loss(self, trunk: Trunk, top_BTD: Tensor, batch: Batch) -> Tensor:
+        assert batch.targets_BT is not None
+        wanted_BT = batch.targets_BT != IGNORE
+        weights_BT = wanted_BT / wanted_BT.sum(1, keepdim=True).clamp(min=1)
+        chosen = wanted_BT.reshape(-1).nonzero().squeeze(1)
+        top = top_BTD.reshape(-1, top_BTD.shape[-1])[chosen]
+        targets, weights = batch.targets_BT.reshape(-1)[chosen], weights_BT.reshape(-1)[chosen]
+        return tied_softmax_loss(top, trunk.output_table(), targets, weights)

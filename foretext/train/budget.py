@@ -1,0 +1,61 @@
+"""How long a run may go on: minutes, steps, tokens or epochs, exactly one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretext.errors import UserError
+
+
+@dataclass
+class Position:
+    """How far a run has come. Everything that the order of samples, the schedule and the log depend on."""
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    bad_steps: int = 0
+    metrics_bytes: int = 0
+    best: float | None = None
+    best_step: int = 0
+    finished: bool = False
+
+
+@dataclass(frozen=True)
+class Budget:
+    minutes: float | None = None
+    steps: int | None = None
+    tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        given = [value for value in (self.minutes, self.steps, self.tokens) if value is not None]
+        if len(given) != 1:
+            raise UserError("give exactly one of --minutes, --steps and --tokens")
+        if not given[0] > 0:
+            raise UserError(f"a budget must be more than nothing; {given[0]} is not")
+
+    def progress(self, position: Position) -> float:
+        """The part of the budget that is spent, 0 … 1."""
+        if self.minutes is not None:
+            return position.seconds / (60.0 * self.minutes)
+        if self.steps is not None:
+            return position.step / self.steps
+        assert self.tokens is not None
+        return position.tokens / self.tokens
+
+    def spent(self, position: Position, reserve: float = 0.0) -> bool:
+        """Whether to stop. `reserve`: seconds that the next step and the closing evaluation will take."""
+        if self.minutes is not None:
+            return position.seconds + reserve >= 60.0 * self.minutes
+        return self.progress(position) >= 1.0
+
+    def seconds_left(self, position: Position) -> float:
+        if self.minutes is not None:
+            return max(0.0, 60.0 * self.minutes - position.seconds)
+        done = self.progress(position)
+        return position.seconds * (1.0 - done) / done if done else float("inf")
+
+    def __str__(self) -> str:
+        if self.minutes is not None:
+            return f"{self.minutes:g} minutes"
+        return f"{self.steps:,} steps" if self.steps is not None else f"{self.tokens:,} tokens"

@@ -1,0 +1,270 @@
+"""The one training loop, for pre-training and fine-tuning. It knows no system, no task and no loss by name.
+
+Exact by construction: the samples of a step are a pure function of (seed, step), random numbers are drawn from a generator seeded anew for
+each (seed, step, micro-batch), and everything else that a step depends on is in the checkpoint. So a run that was killed and went on
+ends in the same weights, bit for bit, as one that was never stopped.
+
+Counts are added up over all micro-batches of a step before the first backward pass, so that splitting a batch cannot change
+its gradient.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from foretext.batch import Batch
+from foretext.errors import EXIT_NOT_FINITE, Interrupted, UserError
+from foretext.objectives.base import Objective
+from foretext.systems.base import TrainingConfig
+from foretext.train.budget import Budget, Position
+from foretext.train.optim import Optimizer, clip_gradients
+from foretext.train.report import Reporter, StepReport
+from foretext.train.rundir import RunWriter
+from foretext.train.schedule import rate_at
+from foretext.train.signals import StopRequest
+
+REPORT_SECONDS = 1.0
+
+
+class SampleOrder(Protocol):
+    steps_per_epoch: int
+
+    def batch(self, step: int) -> tuple[int, list[int]]: ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that one training run is made of."""
+
+    trunk: nn.Module
+    objective: Objective
+    example: Callable[[int, int], Any]  # (epoch, index) → example; a pure function
+    order: SampleOrder
+    optimizer: Optimizer
+    config: TrainingConfig
+    budget: Budget
+    seed: int
+    micro_batch: int
+    device: torch.device
+    evaluate: Callable[[], dict[str, float]]
+    evaluate_every: int | None = None  # steps; None: `config.evaluations` times over the budget
+    keep_best: str | None = None  # name of the validation figure (more is better) whose best weights are kept
+
+
+def step_seed(seed: int, step: int, part: int) -> int:
+    """A 63-bit seed from (seed, step, part)."""
+    return int(np.random.SeedSequence([seed, step, part]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _readable(losses: dict[str, float]) -> dict[str, str]:
+    return {name: str(loss) for name, loss in losses.items()}  # JSON has no NaN
+
+
+class Loop:
+    """Runs a `Job` to the end of its budget, writing checkpoints through `writer` (None: keep nothing on disk)."""
+
+    def __init__(self, job: Job, writer: RunWriter | None, reporter: Reporter, stopping: StopRequest) -> None:
+        self.job = job
+        self.writer = writer
+        self.reporter = reporter
+        self.stopping = stopping
+        self.position = Position()
+        self.model = nn.ModuleDict({"trunk": job.trunk, "task": job.objective})
+        self.best: dict[str, Tensor] | None = None
+        self.carried: Any = None
+        self._started = time.perf_counter()
+        self._last_saved = self._last_reported = self._started
+        self._evaluations = 0
+        self._evaluation_seconds = 0.0
+        self._step_seconds = 0.0
+        self._running: dict[str, list[float]] = {}
+
+    # -- one step --------------------------------------------------------------------------------------------------
+
+    def batches(self, step: int) -> tuple[int, list[Batch], list[int]]:
+        """The micro-batches of a step."""
+        job = self.job
+        epoch, indices = job.order.batch(step)
+        parts: list[Batch] = []
+        for start in range(0, len(indices), job.micro_batch):
+            part = indices[start : start + job.micro_batch]
+            examples = [job.example(epoch, index) for index in part]
+            parts.append(job.objective.make(examples, epoch, part).to(job.device))
+        return epoch, parts, indices
+
+    def gradients(self, step: int, parts: Sequence[Batch]) -> dict[str, float]:
+        """Adds the gradient of the step's loss to the parameters; returns the mean of each named loss."""
+        job = self.job
+        totals: dict[str, float] = {}
+        for batch in parts:
+            for name, count in job.objective.counts(batch).items():
+                totals[name] = totals.get(name, 0.0) + count
+        means = dict.fromkeys(totals, 0.0)
+        for number, batch in enumerate(parts):
+            torch.manual_seed(step_seed(job.seed, step, number))
+            outcome = job.objective(job.trunk, batch, self.carried)
+            if job.objective.carries_state:
+                self.carried = outcome.state
+            terms = []
+            for name, loss in outcome.losses.items():
+                if totals[name]:
+                    terms.append(job.objective.weights[name] * loss.total / totals[name])
+                    means[name] += float(loss.total.detach()) / totals[name]
+            if terms:
+                torch.stack(terms).sum().backward()
+        return {name: means[name] for name in job.objective.weights}
+
+    def _step(self) -> dict[str, float]:
+        job, position = self.job, self.position
+        epoch, parts, indices = self.batches(position.step)
+        if job.config.log_samples:
+            self._log({"epoch": epoch, "samples": indices})
+        rate = rate_at(job.config, job.budget.progress(position), position.step)
+        losses = self.gradients(position.step, parts)
+        norm = clip_gradients(job.optimizer.parameters, job.config.clip)
+        if math.isfinite(norm) and all(math.isfinite(loss) for loss in losses.values()):
+            job.optimizer.step(rate, epoch)
+        else:
+            self._bad_step(epoch, indices, losses, norm)
+        job.optimizer.zero_grad()
+        position.step += 1
+        position.tokens += sum(batch.real_tokens for batch in parts)
+        return losses
+
+    def _bad_step(self, epoch: int, indices: list[int], losses: dict[str, float], norm: float) -> None:
+        """No update; the samples are kept; a bounded number of such steps is passed over."""
+        self.position.bad_steps += 1
+        self._log({"bad_step": {"epoch": epoch, "samples": indices, "losses": _readable(losses), "norm": str(norm)}})
+        where = f"; its samples are in {self.writer.run.path / 'metrics.jsonl'}" if self.writer else ""
+        if self.position.bad_steps > self.job.config.bad_steps:
+            raise UserError(
+                f"step {self.position.step}: the loss or its gradient is not finite, for the {self.position.bad_steps}th time"
+                f"{where}; lower the rate (--set training.rate=…) and go on with --resume",
+                code=EXIT_NOT_FINITE,
+            )
+        self.reporter.note(f"step {self.position.step}: loss or gradient not finite; no update was made{where}")
+
+    # -- the run ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> Position:
+        """Trains to the end of the budget. A signal ends it early, after a checkpoint, with `Interrupted`."""
+        job, position = self.job, self.position
+        self._started = time.perf_counter() - position.seconds
+        self._evaluations = self._due_evaluations()
+        while not position.finished:
+            if job.budget.spent(position, self._step_seconds + self._evaluation_seconds):
+                self._finish()
+                break
+            begun = time.perf_counter()
+            self.model.train()
+            tokens = position.tokens
+            losses = self._step()
+            self._step_seconds = time.perf_counter() - begun
+            self._clock()
+            self._report(losses, position.tokens - tokens)
+            if self._due_evaluations() > self._evaluations and not job.budget.spent(position, self._evaluation_seconds):
+                self._evaluations = self._due_evaluations()
+                self._evaluate()
+            if self.stopping.requested is not None:
+                self.save()
+                where = str(self.writer.run.path) if self.writer else "memory"
+                raise Interrupted(self.stopping.requested, where)
+            if time.perf_counter() - self._last_saved > job.config.save_seconds:
+                self.save()
+        return position
+
+    def _clock(self) -> None:
+        self.position.seconds = time.perf_counter() - self._started
+
+    def _due_evaluations(self) -> int:
+        if self.job.evaluate_every is not None:
+            return self.position.step // self.job.evaluate_every
+        return int(self.job.budget.progress(self.position) * self.job.config.evaluations)
+
+    def _finish(self) -> None:
+        self._evaluate()
+        self.position.finished = True
+        if self.best is not None:
+            self.model.load_state_dict(self.best)
+        self.save()
+
+    def _report(self, losses: dict[str, float], tokens: int) -> None:
+        for name, loss in losses.items():
+            self._running.setdefault(name, []).append(loss)
+        now = time.perf_counter()
+        if now - self._last_reported < REPORT_SECONDS and self.position.step % 50:
+            return
+        self._last_reported = now
+        means = {name: sum(values) / len(values) for name, values in self._running.items()}
+        self._running = {}
+        progress = self.job.budget.progress(self.position)
+        rate = rate_at(self.job.config, progress, self.position.step)
+        speed = tokens / self._step_seconds
+        left = self.job.budget.seconds_left(self.position)
+        self.reporter.step(StepReport(self.position.step, means, rate, self.position.tokens, speed, progress, left))
+        self._log({"losses": means, "rate": rate, "tokens_per_second": round(speed, 1)})
+
+    def _log(self, record: dict[str, Any]) -> None:
+        if self.writer:
+            head = {"step": self.position.step, "tokens": self.position.tokens, "seconds": self.position.seconds}
+            self.writer.append_metrics(head | record)
+
+    def _evaluate(self) -> None:
+        begun = time.perf_counter()
+        self.model.eval()
+        with torch.no_grad():
+            values = self.job.evaluate()
+        self.model.train()
+        self._log({"validation": values})
+        self.reporter.evaluation(self.position.step, values)
+        name = self.job.keep_best
+        if name is not None and (self.position.best is None or values[name] > self.position.best):
+            self.position.best, self.position.best_step = values[name], self.position.step
+            self.best = {key: tensor.clone() for key, tensor in self.model.state_dict().items()}
+        self._evaluation_seconds = time.perf_counter() - begun
+        self._clock()
+
+    # -- checkpoints -----------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """A checkpoint. `model.safetensors` is what a user loads: the best weights so far if they are kept."""
+        self._last_saved = time.perf_counter()
+        if self.writer is None:
+            return
+        self._clock()
+        self.position.metrics_bytes = self.writer.metrics_bytes()
+        current = {key: tensor.detach().contiguous().cpu() for key, tensor in self.model.state_dict().items()}
+        files: dict[str, bytes | dict[str, Tensor]] = {
+            "model.safetensors": current if self.best is None else self.best,
+            "training/position.json": (json.dumps(asdict(self.position), indent=1) + "\n").encode(),
+        }
+        if self.position.finished:
+            self.writer.commit(files, remove=("training/optimizer.safetensors", "training/current.safetensors"))
+            return
+        files["training/optimizer.safetensors"] = self.job.optimizer.state_tensors()
+        if self.best is not None:
+            files["training/current.safetensors"] = current
+        self.writer.commit(files)
+
+    def restore(self) -> None:
+        """Goes back to the checkpoint in the run directory, and the log with it."""
+        assert self.writer is not None
+        run = self.writer.run
+        self.position = Position(**json.loads(run.read("training/position.json")))
+        saved = run.load_tensors("model.safetensors")
+        if run.has("training/current.safetensors"):
+            self.best = saved
+            saved = run.load_tensors("training/current.safetensors")
+        self.model.load_state_dict(saved)
+        if run.has("training/optimizer.safetensors"):
+            self.job.optimizer.load_state(run.load_tensors("training/optimizer.safetensors"))
+        self.writer.truncate_metrics(self.position.metrics_bytes)

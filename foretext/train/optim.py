@@ -1,0 +1,149 @@
+"""Optimisers: AdamW with decay on matrices only, and Muon for the matrices inside the blocks.
+
+Muon (Jordan et al. 2024) replaces a matrix's momentum by the nearest orthogonal matrix, found by five Newton–Schulz steps. torch's own computes them
+in bf16, which a CPU without bf16 units does hundreds of times slower than fp32; here they run in the weights' own
+precision, and matrices of one shape are handled as one batch. The update is scaled by .2·√max(m, n), so that its size is that of an Adam update and one learning
+rate serves both (Liu et al. 2025).
+
+State is kept by parameter name, as tensors only, so that a checkpoint is a safetensors file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from foretext.systems.base import TrainingConfig
+
+MOMENTUM = 0.95
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+NEWTON_SCHULZ_STEPS = 5
+
+
+@dataclass
+class Group:
+    """Parameters that share a rate factor and thaw at one epoch."""
+
+    names: list[str]
+    factor: float = 1.0
+    thaws_at: int = 0
+
+
+class Optimizer:
+    """AdamW for everything, or Muon for the blocks' matrices and AdamW for the rest."""
+
+    def __init__(self, config: TrainingConfig, parameters: Mapping[str, nn.Parameter], groups: list[Group]) -> None:
+        self.config = config
+        self.parameters = dict(parameters)
+        self.groups = groups
+        self.muon = {name for name in parameters if config.optimizer == "muon" and _is_block_matrix(name, parameters)}
+        self.state: dict[str, Tensor] = {}
+
+    def step(self, rate: float, epoch: int = 0) -> None:
+        """One update of everything that has thawed, from the gradients that are there."""
+        for group in self.groups:
+            if epoch < group.thaws_at:
+                continue
+            live = [name for name in group.names if self.parameters[name].grad is not None]
+            self._adamw([name for name in live if name not in self.muon], rate * group.factor)
+            self._muon([name for name in live if name in self.muon], rate * group.factor)
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters.values():
+            parameter.grad = None
+
+    @torch.no_grad()
+    def _adamw(self, names: list[str], rate: float) -> None:
+        """Adam with decoupled decay; torch's fused kernel, one call for the decayed and one for the others."""
+        config = self.config
+        for decayed in (True, False):
+            chosen = [name for name in names if (self.parameters[name].dim() > 1) == decayed]
+            if not chosen:
+                continue
+            tensors = [self.parameters[name] for name in chosen]
+            torch._fused_adamw_(
+                tensors,
+                [_gradient(tensor) for tensor in tensors],
+                [self._buffer(name, "exp_avg") for name in chosen],
+                [self._buffer(name, "exp_avg_sq") for name in chosen],
+                [],
+                [self._count(name) for name in chosen],
+                amsgrad=False,
+                lr=rate,
+                beta1=config.beta1,
+                beta2=config.beta2,
+                weight_decay=config.weight_decay if decayed else 0.0,
+                eps=config.epsilon,
+                maximize=False,
+            )
+
+    @torch.no_grad()
+    def _muon(self, names: list[str], rate: float) -> None:
+        shapes: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = {}
+        for name in names:
+            parameter = self.parameters[name]
+            gradient = _gradient(parameter)
+            momentum = self._buffer(name, "momentum")
+            momentum.lerp_(gradient, 1.0 - MOMENTUM)
+            nesterov = gradient.lerp(momentum, MOMENTUM)
+            parts = 3 if name.endswith("qkv.weight") else 1  # queries, keys and values are matrices of their own
+            for weight, update in zip(parameter.chunk(parts), nesterov.chunk(parts)):
+                wide = update if update.shape[0] <= update.shape[1] else update.t()
+                shapes.setdefault((wide.shape[0], wide.shape[1]), []).append((weight, update))
+        for shape, pairs in shapes.items():
+            stacked = torch.stack([u if tuple(u.shape) == shape else u.t() for _, u in pairs])
+            scale = 0.2 * max(shape) ** 0.5
+            for (weight, update), direction in zip(pairs, _orthogonalise(stacked)):
+                weight.mul_(1.0 - rate * self.config.weight_decay)
+                weight.add_(direction if update.shape == direction.shape else direction.t(), alpha=-rate * scale)
+
+    def _buffer(self, name: str, kind: str) -> Tensor:
+        key = f"{name}/{kind}"
+        if key not in self.state:
+            self.state[key] = torch.zeros_like(self.parameters[name])
+        return self.state[key]
+
+    def _count(self, name: str) -> Tensor:
+        key = f"{name}/step"
+        if key not in self.state:
+            self.state[key] = torch.zeros((), dtype=torch.float32, device=self.parameters[name].device)
+        return self.state[key].add_(1)
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        return dict(self.state)
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        self.state = {
+            key: tensor.to(self.parameters[key.rpartition("/")[0]].device).clone() for key, tensor in tensors.items()
+        }
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad
+
+
+def _is_block_matrix(name: str, parameters: Mapping[str, nn.Parameter]) -> bool:
+    return ".blocks." in f".{name}" and parameters[name].dim() == 2
+
+
+def _orthogonalise(matrices: Tensor) -> Tensor:
+    """Newton–Schulz: pushes all singular values of each [m, n] matrix (m ≤ n) towards 1."""
+    a, b, c = NEWTON_SCHULZ
+    x = matrices / matrices.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    for _ in range(NEWTON_SCHULZ_STEPS):
+        gram = torch.bmm(x, x.transpose(1, 2))
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x
+
+
+def clip_gradients(parameters: Mapping[str, nn.Parameter], limit: float) -> float:
+    """Scales all gradients so that their joint norm is at most `limit`; returns the norm before."""
+    gradients = [p.grad for p in parameters.values() if p.grad is not None]
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    if limit and bool(norm > limit):
+        torch._foreach_mul_(gradients, limit / (norm + 1e-6))
+    return float(norm)

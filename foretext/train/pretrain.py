@@ -1,0 +1,349 @@
+"""Pre-training from text to a run directory: vocabulary, token shards, plan, loop."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from foretext.config import apply_sets
+from foretext.errors import UserError
+from foretext.nn.transformer import TransformerConfig
+from foretext.systems import size_named, system_named
+from foretext.systems.base import System, TokenizerConfig, TrainingConfig
+from foretext.text.order import Order, Windows
+from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
+from foretext.text.shards import write_shards
+from foretext.text.token_shards import TokenShards
+from foretext.text.tokenizer import END, Tokenizer, tokenizer_from_published
+from foretext.text.train_vocab import train_tokenizer
+from foretext.train.budget import Budget
+from foretext.train.loop import Job, Loop, step_seed
+from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
+from foretext.train.optim import Group, Optimizer
+from foretext.train.planning import check_memory, describe_plan, probe_speed
+from foretext.train.report import Reporter, Silent
+from foretext.train.resume import agreed_sections
+from foretext.train.rundir import RunDirectory, RunWriter
+from foretext.train.saved import (
+    BASE_SECTIONS,
+    DataConfig,
+    RunConfig,
+    config_text,
+    load_model,
+    load_tokenizer,
+    open_run,
+    put_weights,
+    read_config,
+)
+from foretext.train.scoring import mean_losses
+from foretext.train.signals import NeverStop, StopRequest
+
+MICRO_TOKENS = 4096
+VALID_TOKENS = 32768
+TOKENS = "tokens"  # folder of the token shards inside a run
+
+
+@dataclass(frozen=True)
+class PretrainRequest:
+    """What a user asks for. Anything left None comes from the size's defaults, or from the run that is resumed."""
+
+    inputs: tuple[str, ...]
+    out: Path
+    system: str = "gpt"
+    size: str = "tiny"
+    budget: Budget | None = None
+    direction: Literal["forward", "backward"] = "forward"
+    seed: int = 0
+    sets: tuple[str, ...] = ()
+    resume: bool = False
+    start: Path | None = None  # run to go on from, with new text
+    vocabulary: Path | None = None  # folder with a published vocabulary
+    column: str | None = None
+    documents: str = "auto"
+    errors: str = "strict"
+    device: str = "auto"
+
+
+@dataclass
+class _Work:
+    """A pre-training run while it is set up."""
+
+    request: PretrainRequest
+    sections: dict[str, Any]
+    reporter: Reporter
+    started_model: Any = None
+    tokenizer: Tokenizer | None = None
+    report: ReadReport = field(default_factory=ReadReport)
+
+
+def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stopping: StopRequest | None = None) -> Path:
+    """Pre-trains, or goes on with, the run at `request.out`; returns its path."""
+    reporter = reporter or Silent()
+    run = open_run(request.out)
+    if request.resume and _finished(run):
+        reporter.note(f"{run.path} is finished; nothing to do")
+        return run.path
+    if run.exists() and not request.resume:
+        raise UserError(f"{run.path} holds a run already; go on with --resume, or choose another --out")
+    work = _Work(request, _sections(request, run), reporter)
+    tune_allocator()
+    with run.writer(notice=reporter.note) as writer, out_of_memory_as_user_error(work.sections["training"].batch_size):
+        _prepare_text(work, run, writer)
+        loop = _make_loop(work, run, writer, stopping or NeverStop())
+        if run.has("training/position.json"):
+            loop.restore()
+            reporter.note(f"going on at step {loop.position.step:,}")
+        loop.run()
+        write_curve(run)
+    return run.path
+
+
+def _finished(run: RunDirectory) -> bool:
+    import json
+
+    return run.has("training/position.json") and bool(json.loads(run.read("training/position.json"))["finished"])
+
+
+# -- configuration ---------------------------------------------------------------------------------------------------------
+
+
+def _sections(request: PretrainRequest, run: RunDirectory) -> dict[str, Any]:
+    """The resolved configuration; when resuming, the run's own, after comparing."""
+    resumed = read_config(run) if request.resume and run.has("config.toml") else None
+    if resumed is not None and not request.inputs and request.budget is None and not request.sets:
+        return resumed
+    budget = request.budget or (resumed["budget"] if resumed else None)
+    if budget is None:
+        raise UserError("say how long: --minutes, --steps or --tokens")
+    if not request.inputs and resumed is None:
+        raise UserError("name the text to pre-train on: files, folders or globs")
+    size = size_named(system_named(request.system), request.size)
+    sections: dict[str, Any] = {
+        "run": RunConfig("pretrain", request.system, request.size, request.direction, request.seed),
+        "model": size.model,
+        "tokenizer": size.tokenizer,
+        "training": size.pretraining,
+        "budget": budget,
+        "data": DataConfig(
+            tuple(request.inputs),
+            request.column,
+            request.documents,
+            request.errors,
+            starts_from=str(request.start) if request.start else None,
+        ),
+    }
+    if request.start is not None:
+        _start_from(sections, open_run(request.start))
+    sections = apply_sets(sections, request.sets)
+    model: TransformerConfig = dataclasses.replace(sections["model"], dropout=sections["training"].dropout)
+    check_model(model)
+    sections["model"] = model
+    if resumed is None:
+        return sections
+    if not request.inputs:
+        sections["data"] = resumed["data"]
+    return agreed_sections(resumed, sections, run.path)
+
+
+def _start_from(sections: dict[str, Any], start: RunDirectory) -> None:
+    """Going on with new text keeps the model's shape, the tokenizer and the direction."""
+    old = read_config(start)
+    if old["run"].kind != "pretrain":
+        raise UserError(f"{start.path} is fine-tuned; --from takes a pre-trained run")
+    kept: RunConfig = old["run"]
+    sections["run"] = dataclasses.replace(
+        sections["run"], system=kept.system, size=kept.size, direction=kept.direction
+    )
+    sections["model"], sections["tokenizer"] = old["model"], old["tokenizer"]
+
+
+def check_model(model: TransformerConfig) -> None:
+    if model.width % model.heads:
+        raise UserError(f"model.width={model.width} must be a multiple of model.heads={model.heads}")
+    for name in ("layers", "width", "heads", "context"):
+        if getattr(model, name) < 1:
+            raise UserError(f"model.{name} must be at least 1, not {getattr(model, name)}")
+    if not 0.0 <= model.dropout < 1.0:
+        raise UserError(f"training.dropout must be at least 0 and below 1, not {model.dropout}")
+
+
+# -- text ------------------------------------------------------------------------------------------------------------------
+
+
+def _prepare_text(work: _Work, run: RunDirectory, writer: RunWriter) -> None:
+    """Vocabulary and shards; both are kept, so that going on does not make them again."""
+    data: DataConfig = work.sections["data"]
+    if run.has("tokenizer.json") and run.has("config.toml"):
+        work.sections["run"] = dataclasses.replace(work.sections["run"], tokenizer=read_config(run)["run"].tokenizer)
+        work.sections["model"] = dataclasses.replace(
+            work.sections["model"], vocabulary=read_config(run)["model"].vocabulary
+        )
+        work.tokenizer = load_tokenizer(run, work.sections["run"])
+    else:
+        work.tokenizer = _make_tokenizer(work)
+        work.sections["run"] = dataclasses.replace(work.sections["run"], tokenizer=work.tokenizer.fingerprint())
+        work.sections["model"] = dataclasses.replace(work.sections["model"], vocabulary=work.tokenizer.size)
+    folder = run.path / TOKENS
+    if not (folder / "manifest.json").exists():
+        files = find_files(data.inputs)
+        check_space(run.path, sum(file.size for file in files))
+        begun = time.perf_counter()
+        manifest = write_shards(
+            files,
+            ReadOptions(data.column, data.documents, data.errors),
+            work.tokenizer,
+            folder,
+            seed=work.sections["run"].seed,
+            valid_fraction=data.valid_fraction,
+            progress=lambda done, total: work.reporter.work("encoding", done, total),
+        )
+        took = time.perf_counter() - begun
+        train = manifest.splits["train"]
+        work.reporter.note(
+            f"text: {train.documents + manifest.splits['valid'].documents:,} documents ({manifest.rule}), "
+            f"{train.tokens:,} tokens to train on, {manifest.splits['valid'].tokens:,} to validate; encoded in {took:.1f} s"
+        )
+        if manifest.replaced:
+            work.reporter.note(f"{manifest.replaced:,} bytes that are not UTF-8 were replaced")
+    files_now = {"config.toml": config_text(work.sections).encode()}
+    if not run.has("tokenizer.json"):
+        files_now["tokenizer.json"] = work.tokenizer.to_json().encode()
+    writer.commit(files_now)
+
+
+def _make_tokenizer(work: _Work) -> Tokenizer:
+    request, data = work.request, work.sections["data"]
+    if request.start is not None:
+        work.started_model = load_model(request.start)
+        return work.started_model.tokenizer  # type: ignore[no-any-return]
+    if request.vocabulary is not None:
+        return tokenizer_from_published(request.vocabulary).with_specials([END])
+    config: TokenizerConfig = work.sections["tokenizer"]
+    files = find_files(data.inputs)
+    report = ReadReport()
+    documents = read_documents(files, ReadOptions(data.column, data.documents, data.errors), report)
+    work.reporter.work("vocabulary", 0, 1)
+    tokenizer = train_tokenizer(
+        _watched(documents, report, work.reporter),
+        config.kind,
+        config.size,
+        seed=work.sections["run"].seed,
+        sample_chars=config.sample_megabytes * 1_000_000,
+        splitter=None if config.splitter == "auto" else config.splitter,
+    )
+    work.reporter.work("vocabulary", 1, 1)
+    work.reporter.note(f"vocabulary: {tokenizer.size:,} pieces of {config.kind}")
+    return tokenizer
+
+
+def _watched(documents: Any, report: ReadReport, reporter: Reporter) -> Any:
+    for number, document in enumerate(documents):
+        if number % 256 == 0:
+            reporter.work("reading for the vocabulary", report.done_bytes, report.total_bytes)
+        yield document
+    reporter.work("reading for the vocabulary", 1, 1)
+
+
+# -- training --------------------------------------------------------------------------------------------------------------
+
+
+def choose_device(name: str) -> torch.device:
+    if name != "auto":
+        try:
+            device = torch.device(name)
+            torch.empty(1, device=device)
+            return device
+        except (RuntimeError, AssertionError):
+            raise UserError(f"the device {name!r} is not available here; use --device cpu") from None
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: StopRequest) -> Loop:
+    sections = work.sections
+    info: RunConfig = sections["run"]
+    training: TrainingConfig = sections["training"]
+    model: TransformerConfig = sections["model"]
+    system = system_named(info.system)
+    device = choose_device(work.request.device)
+    windows = Windows(TokenShards.open(run.path / TOKENS, "train", verify=True), model.context, info.seed)
+    torch.manual_seed(step_seed(info.seed, 0, 1 << 20))
+    trunk = system.build_trunk(model).to(device)
+    if work.started_model is not None:
+        put_weights(trunk, work.started_model.trunk.state_dict(), str(work.request.start))
+    objective = system.build_objective(info.direction)
+    micro = training.micro_batch or max(1, min(training.batch_size, MICRO_TOKENS // model.context))
+    job = Job(
+        trunk=trunk,
+        objective=objective,
+        example=windows.window,
+        order=Order(len(windows), training.batch_size, info.seed),
+        optimizer=make_optimizer(training, trunk, objective),
+        config=training,
+        budget=sections["budget"],
+        seed=info.seed,
+        micro_batch=micro,
+        device=device,
+        evaluate=_validator(run, trunk, objective, model, device, windows),
+    )
+    loop = Loop(job, writer, work.reporter, stopping)
+    check_memory(trunk, training, model, micro)
+    speed = probe_speed(loop)
+    work.reporter.plan(
+        f"pre-training {system.name} {info.size} into {run.path}", describe_plan(loop, speed, len(windows.shards), model)
+    )
+    check_space(run.path, 4 * 4 * sum(p.numel() for p in trunk.parameters()))
+    return loop
+
+
+def make_optimizer(config: TrainingConfig, trunk: nn.Module, objective: nn.Module) -> Optimizer:
+    """One group: every parameter learns at the same rate from the start."""
+    parameters = {f"trunk.{name}": p for name, p in trunk.named_parameters()}
+    parameters |= {f"task.{name}": p for name, p in objective.named_parameters()}
+    return Optimizer(config, parameters, [Group(list(parameters))])
+
+
+def _validator(
+    run: RunDirectory,
+    trunk: nn.Module,
+    objective: Any,
+    model: TransformerConfig,
+    device: torch.device,
+    train: Windows,
+) -> Any:
+    """Validation loss and perplexity on the same windows each time."""
+    shards = TokenShards.open(run.path / TOKENS, "valid", verify=True)
+    length = min(model.context + 1, len(shards))
+    if length < 2:
+        raise UserError(f"{run.path}: the validation text has {len(shards)} tokens; give more text")
+    starts = range(0, len(shards) - length + 1, max(1, length - 1))
+    keep = max(1, VALID_TOKENS // length)
+    chosen = [starts[(i * len(starts)) // keep] for i in range(keep)] if len(starts) > keep else list(starts)
+    batches = [
+        objective.make([shards.window(start, length) for start in chosen[first : first + 16]]).to(device)
+        for first in range(0, len(chosen), 16)
+    ]
+
+    def evaluate() -> dict[str, float]:
+        losses = mean_losses(trunk, objective, batches)
+        return {"loss": losses["lm"], "perplexity": math.exp(min(losses["lm"], 700.0))}
+
+    return evaluate
+
+
+def write_curve(run: RunDirectory) -> None:
+    """The loss curve as a picture in the run directory."""
+    from foretext.train.curve import loss_curve_png
+
+    loss_curve_png(run.metrics(), run.path / "loss.png")
+
+

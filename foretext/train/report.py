@@ -1,0 +1,55 @@
+"""What training tells whoever is watching. The command line shows it on a terminal; a library user hears nothing by default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """One line of progress."""
+
+    step: int
+    losses: dict[str, float]
+    rate: float
+    tokens: int
+    tokens_per_second: float
+    progress: float
+    seconds_left: float
+
+
+class Reporter(Protocol):
+    def note(self, text: str) -> None:
+        """One line that stays."""
+
+    def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
+        """What is going to happen, before it happens."""
+
+    def step(self, report: StepReport) -> None:
+        """The live line."""
+
+    def evaluation(self, step: int, values: dict[str, float]) -> None:
+        """A validation result."""
+
+    def work(self, title: str, done: int, total: int) -> None:
+        """Progress of something other than training (reading, encoding, predicting)."""
+
+
+class Silent:
+    """A reporter that says nothing."""
+
+    def note(self, text: str) -> None:
+        pass
+
+    def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
+        pass
+
+    def step(self, report: StepReport) -> None:
+        pass
+
+    def evaluation(self, step: int, values: dict[str, float]) -> None:
+        pass
+
+    def work(self, title: str, done: int, total: int) -> None:
+        pass

@@ -1,0 +1,38 @@
+"""Going on with a changed configuration: the difference is shown, and what cannot change is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from foretext.config import difference
+from foretext.errors import UserError
+
+# What may differ when a run goes on: nothing that its weights so far depend on.
+CHANGEABLE = (
+    "training.save_seconds",
+    "training.evaluations",
+    "training.log_samples",
+    "training.bad_steps",
+    "training.rate",
+    "training.final_rate",
+    "training.micro_batch",
+    "budget.",
+    "run.foretext",
+)
+FILLED_IN = ("run.tokenizer", "model.vocabulary")  # known only after the vocabulary is made
+
+
+def agreed_sections(old: dict[str, Any], new: dict[str, Any], where: Path) -> dict[str, Any]:
+    """`new` if it differs from `old` in changeable keys only."""
+    new = dict(new)
+    new["run"] = dataclasses.replace(new["run"], tokenizer=old["run"].tokenizer)
+    new["model"] = dataclasses.replace(new["model"], vocabulary=old["model"].vocabulary)
+    for change in difference(old, new):
+        if not change.key.startswith(CHANGEABLE):
+            raise UserError(
+                f"{where}: {change.key} was {change.old!r} and cannot become {change.new!r} when going on; "
+                "leave it out, or start a new run"
+            )
+    return new

@@ -1,0 +1,178 @@
+"""A run directory as a model in memory: configuration, tokenizer, trunk and, after fine-tuning, the task's head."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+import foretext
+from foretext.config import build_sections, from_toml, to_toml
+from foretext.errors import UserError
+from foretext.nn.transformer import TransformerConfig
+from foretext.plan import TransferPlan
+from foretext.systems import system_named
+from foretext.systems.base import System, TokenizerConfig, TrainingConfig
+from foretext.tasks.labels import LabelSet
+from foretext.tasks.supervised import SupervisedTask
+from foretext.text.tokenizer import Tokenizer, tokenizer_from_json
+from foretext.train.budget import Budget
+from foretext.train.rundir import RunDirectory
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """[run]: what this directory holds."""
+
+    kind: Literal["pretrain", "finetune"] = "pretrain"
+    system: str = "gpt"
+    size: str = "tiny"
+    direction: Literal["forward", "backward"] = "forward"
+    seed: int = 0
+    tokenizer: str = ""  # fingerprint of tokenizer.json: another model's is refused even where sizes agree
+    format: int = FORMAT
+    foretext: str = foretext.__version__
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """[data]: the text of a pre-training run."""
+
+    inputs: tuple[str, ...] = ()
+    column: str | None = None
+    documents: str = "auto"
+    errors: str = "strict"
+    valid_fraction: float = 0.05
+    starts_from: str | None = None  # run whose weights and tokenizer this one went on with
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    """[task]: what a fine-tuned run was taught."""
+
+    kind: str = ""
+    labels: tuple[str, ...] = ()
+    choices: int = 0  # the largest number of alternatives seen
+    mean: float = 0.0  # regression: scores are learned standardised
+    deviation: float = 1.0
+    columns: dict[str, str] = dataclasses.field(default_factory=dict)
+    format: str | None = None
+    base: str | None = None
+    from_scratch: bool = False
+    epochs: int = 0
+
+
+SECTIONS: dict[str, type] = {
+    "run": RunConfig,
+    "model": TransformerConfig,
+    "tokenizer": TokenizerConfig,
+    "training": TrainingConfig,
+    "budget": Budget,
+    "data": DataConfig,
+    "transfer": TransferPlan,
+    "task": TaskConfig,
+}
+BASE_SECTIONS = ("run", "model", "tokenizer", "training", "budget", "data")
+TASK_SECTIONS = ("run", "model", "training", "budget", "transfer", "task")
+
+
+def config_text(sections: dict[str, Any]) -> str:
+    return to_toml(sections)
+
+
+def read_config(run: RunDirectory) -> dict[str, Any]:
+    """The sections of a run's config.toml, checked."""
+    where = str(run.path / "config.toml")
+    raw = from_toml(run.read("config.toml").decode("utf-8"), where)
+    if raw.get("run", {}).get("format", FORMAT) != FORMAT:
+        raise UserError(f"{where}: written by a newer Foretext (format {raw['run']['format']}); update foretext")
+    names = TASK_SECTIONS if raw.get("run", {}).get("kind") == "finetune" else BASE_SECTIONS
+    return build_sections({name: SECTIONS[name] for name in names}, raw, where)
+
+
+@dataclass
+class SavedModel:
+    """A loaded run."""
+
+    run: RunDirectory | None
+    sections: dict[str, Any]
+    system: System
+    tokenizer: Tokenizer
+    trunk: nn.Module
+    task: SupervisedTask | None = None
+
+    @property
+    def info(self) -> RunConfig:
+        return self.sections["run"]  # type: ignore[no-any-return]
+
+    @property
+    def model_config(self) -> TransformerConfig:
+        return self.sections["model"]  # type: ignore[no-any-return]
+
+    @property
+    def task_config(self) -> TaskConfig:
+        if self.task is None:
+            where = self.run.path if self.run else "this model"
+            raise UserError(f"{where} has no task: fine-tune it first (foretext finetune RUN rows.csv --task …)")
+        return self.sections["task"]  # type: ignore[no-any-return]
+
+    @property
+    def labels(self) -> LabelSet | None:
+        names = self.task_config.labels
+        return LabelSet(tuple(names)) if names else None
+
+
+def open_run(path: str | Path) -> RunDirectory:
+    return RunDirectory(Path(path))
+
+
+def load_tokenizer(run: RunDirectory, info: RunConfig) -> Tokenizer:
+    where = str(run.path / "tokenizer.json")
+    tokenizer = tokenizer_from_json(run.read("tokenizer.json").decode("utf-8"), where)
+    if tokenizer.fingerprint() != info.tokenizer:
+        raise UserError(f"{where}: not the tokenizer that this model was trained with; put the right file back")
+    return tokenizer
+
+
+def build_task(task: TaskConfig, model: TransformerConfig, lm_weight: float, dropout: float) -> SupervisedTask:
+    return SupervisedTask(task.kind, len(task.labels), model.width, lm_weight, dropout, model.init_std)
+
+
+def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedModel:
+    """Everything in a run directory that prediction and generation need."""
+    run = open_run(path)
+    sections = read_config(run)
+    info: RunConfig = sections["run"]
+    system = system_named(info.system)
+    tokenizer = load_tokenizer(run, info)
+    if not run.has("model.safetensors"):
+        raise UserError(f"{run.path}: no weights yet (training has not reached its first checkpoint); use --resume")
+    trunk = system.build_trunk(sections["model"])
+    task = None
+    if info.kind == "finetune":
+        task = build_task(sections["task"], sections["model"], sections["transfer"].lm_weight, 0.0)
+    whole = nn.ModuleDict({"trunk": trunk} | ({"task": task} if task else {}))
+    put_weights(whole, run.load_tensors("model.safetensors"), str(run.path / "model.safetensors"))
+    whole.to(device).eval()
+    return SavedModel(run, sections, system, tokenizer, trunk, task)
+
+
+def put_weights(module: nn.Module, tensors: dict[str, Tensor], where: str) -> None:
+    """Loads weights; a name or shape that does not fit is named."""
+    own = module.state_dict()
+    for name in own:
+        if name not in tensors:
+            raise UserError(f"{where}: the weight {name} is missing; the file belongs to another model")
+        if own[name].shape != tensors[name].shape:
+            shapes = f"{list(tensors[name].shape)} instead of {list(own[name].shape)}"
+            raise UserError(f"{where}: {name} has shape {shapes}; the file belongs to another model")
+    extra = sorted(set(tensors) - set(own))
+    if extra:
+        raise UserError(f"{where}: has a weight that this model does not: {extra[0]}; the file belongs to another model")
+    module.load_state_dict(tensors)

@@ -1,0 +1,74 @@
+"""Running a trained model over many examples without gradients: batches of like length, results in the order given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from foretext.batch import Batch
+from foretext.objectives.base import Objective
+from foretext.tasks.supervised import NO_CHOICE, Example, SupervisedTask
+
+BATCH_TOKENS = 8192
+
+
+def length_batches(lengths: Sequence[int], limit: int = BATCH_TOKENS) -> Iterator[list[int]]:
+    """Indices in groups of like length, at most `limit` tokens each, longest first."""
+    group: list[int] = []
+    longest = 0
+    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        longest = longest or lengths[index]
+        if group and (len(group) + 1) * longest > limit:
+            yield group
+            group, longest = [], lengths[index]
+        group.append(index)
+    if group:
+        yield group
+
+
+@torch.no_grad()
+def task_scores(
+    trunk: nn.Module,
+    task: SupervisedTask,
+    examples: Sequence[Example],
+    device: torch.device,
+    progress: Callable[[int, int], None] | None = None,
+) -> np.ndarray:
+    """Logits [examples, classes] (choices that an example lacks are very negative), or predicted scores [examples]."""
+    trunk.eval()
+    task.eval()
+    lengths = [sum(len(sequence.ids) for sequence in example.sequences) for example in examples]
+    rows: list[np.ndarray | None] = [None] * len(examples)
+    done = 0
+    for indices in length_batches(lengths):
+        batch = task.make([examples[index] for index in indices]).to(device)
+        scores = task(trunk, batch).scores.float().cpu().numpy()
+        for index, row in zip(indices, scores):
+            rows[index] = row
+        done += len(indices)
+        if progress is not None:
+            progress(done, len(examples))
+    if task.kind == "regression":
+        return np.array(rows, dtype=np.float64)
+    width = max(len(row) for row in rows if row is not None)
+    table = np.full((len(rows), width), NO_CHOICE, dtype=np.float64)
+    for index, row in enumerate(rows):
+        assert row is not None
+        table[index, : len(row)] = row
+    return table
+
+
+@torch.no_grad()
+def mean_losses(trunk: nn.Module, objective: Objective, batches: Sequence[Batch]) -> dict[str, float]:
+    """Each named loss over all batches: total sum over total count."""
+    trunk.eval()
+    objective.eval()
+    totals: dict[str, tuple[float, float]] = {}
+    for batch in batches:
+        for name, loss in objective(trunk, batch).losses.items():
+            total, count = totals.get(name, (0.0, 0.0))
+            totals[name] = total + float(loss.total), count + loss.count
+    return {name: total / count for name, (total, count) in totals.items() if count}
