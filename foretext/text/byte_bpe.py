@@ -33,7 +33,8 @@ PATTERNS = {"gpt2": r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N
 # A run of white space before a word is matched with backtracking, whose stack ends at about a million characters.
 # Longer runs are cut where the pattern cuts them anyway: before their last character.
 _LONG_RUN = 50_000
-_LONG_SPACE = re.compile("[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]{%d,}" % _LONG_RUN)
+_SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # White_Space, as in the pattern
+_LONG_SPACE = re.compile(f"[{_SPACE}]{{{_LONG_RUN},}}")
 _NO_SPECIAL = "\x00\x01foretext: never matched\x01\x00"  # tiktoken is slower with no special token than with one
 
 

@@ -85,7 +85,9 @@ def find_files(inputs: Sequence[str | Path]) -> list[TextFile]:
 
 def _listed(inputs: Sequence[str | Path]) -> str:
     names = ", ".join(str(given) for given in inputs[:3])
-    return names + (f" and {len(inputs) - 3} more" if len(inputs) > 3 else "") if names else "the (empty) list of inputs"
+    return (
+        names + (f" and {len(inputs) - 3} more" if len(inputs) > 3 else "") if names else "the (empty) list of inputs"
+    )
 
 
 def _expand(given: str | Path) -> list[Path]:
@@ -99,7 +101,7 @@ def _expand(given: str | Path) -> list[Path]:
             inside += [Path(folder) / name for name in names if not name.startswith(".")]
         return inside
     if glob.has_magic(str(given)):
-        matches = [Path(match) for match in glob.glob(str(path), recursive=True)]
+        matches = [Path(match) for match in glob.glob(str(path), recursive=True)]  # noqa: PTH207
         files = [match for match in matches if match.is_file()]
         if files:
             return files

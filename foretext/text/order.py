@@ -11,7 +11,7 @@ import hashlib
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.text.shards import TokenShards
+from foretext.text.token_shards import TokenShards
 
 _ROUNDS = 6
 _MASK64 = (1 << 64) - 1

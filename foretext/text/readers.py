@@ -173,7 +173,7 @@ def _clean(value: Any, file: TextFile, number: int, options: ReadOptions, report
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise UserError(f"{file.path} row {number}: the text is {value!r}, not a text; choose another --text-column")
+        raise UserError(f"{file.path} row {number}: no text but {type(value).__name__}; choose another --text-column")
     text = encodable(value)
     faults = text.count("\0") + (text is not value)
     if faults and options.errors != "replace":
@@ -223,10 +223,7 @@ def _read_json_lines(file: TextFile, options: ReadOptions, report: ReadReport) -
 def _read_table(file: TextFile, options: ReadOptions, report: ReadReport) -> Iterator[tuple[int, Any]]:
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_LINE))
     lines = _whole_lines(file, options, report)
-    if file.kind == "csv":
-        table = csv.reader(lines)
-    else:
-        table = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    table = csv.reader(lines) if file.kind == "csv" else (line.rstrip("\n").split("\t") for line in lines)
     rows = _numbered_rows(file, table)
     header = next(rows, (0, []))[1]
     if not header:
@@ -244,7 +241,7 @@ def _read_table(file: TextFile, options: ReadOptions, report: ReadReport) -> Ite
         yield number, row[place]
 
 
-def _numbered_rows(file: TextFile, table: Any) -> Iterator[tuple[int, list[str]]]:
+def _numbered_rows(file: TextFile, table: Iterator[list[str]]) -> Iterator[tuple[int, list[str]]]:
     """Rows that are not empty, the header being row 1."""
     number = 0
     while True:
@@ -255,7 +252,7 @@ def _numbered_rows(file: TextFile, table: Any) -> Iterator[tuple[int, list[str]]
             raise UserError(f"{file.path} row {number}: not readable as {file.kind} ({error}); correct it") from None
         if row is None:
             return
-        if row:
+        if row and row != [""]:
             yield number, row
 
 

@@ -93,7 +93,7 @@ class SpacySplitter:
             ) from None
         self._spacy: Any = spacy
         self.version = ".".join(spacy.__version__.split(".")[:2])
-        self._tokenizer = spacy.blank("en").tokenizer
+        self._tokenizer: Any = spacy.blank("en").tokenizer
 
     def __call__(self, text: str) -> list[str]:
         if len(self._tokenizer.vocab.strings) > _SPACY_STRINGS:

@@ -23,7 +23,7 @@ from foretext.text.tokenizer import KINDS, Tokenizer, encodable
 SAMPLE_CHARS = 20_000_000
 _STRETCH = 50_000  # documents are sampled in stretches of at most so many characters, so that no long one dominates
 _ALPHABET_SHARE = 2  # at most 1/so much of a character vocabulary goes to single characters; Chinese has thousands
-_FIRST_FINAL = "\U000F0000"  # private characters from here on; text that has them gets `<unk>` there
+_FIRST_FINAL = "\U000f0000"  # private characters from here on; text that has them gets `<unk>` there
 
 
 def train_tokenizer(
@@ -118,4 +118,5 @@ def _train_characters(sample: list[str], size: int, splitter: str) -> CharBPE:
 
 def _merges(model: tokenizers.Tokenizer) -> list[tuple[str, str]]:
     merges = json.loads(model.to_str())["model"]["merges"]
-    return [tuple(merge.split(" ")) if isinstance(merge, str) else (merge[0], merge[1]) for merge in merges]
+    pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]  # older versions write texts
+    return [(left, right) for left, right in pairs]
