@@ -1,0 +1,134 @@
+"""Reading token shards: files of ids, mapped into memory, checked against their manifest before the first is used."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from foretext.errors import UserError
+
+FORMAT = 1
+SPLITS = ("train", "valid")
+_REMEDY = "make the token shards again from the text"
+
+
+@dataclass(frozen=True)
+class Shard:
+    name: str
+    tokens: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Split:
+    shards: tuple[Shard, ...]
+    documents: int
+    tokens: int  # with one END after each document
+    utf8_bytes: int  # of the text
+
+
+@dataclass(frozen=True)
+class ShardManifest:
+    format: int
+    tokenizer: str  # fingerprint
+    dtype: str
+    seed: int
+    valid_fraction: float
+    split_by: str  # "document", or "tokens" where there is but one document
+    rule: str  # how the text was taken apart into documents
+    replaced: int
+    cut: int
+    splits: dict[str, Split]
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=1, sort_keys=True) + "\n"
+
+
+def token_dtype(size: int) -> np.dtype:
+    """The smallest type, little-endian, that holds the ids of a vocabulary of `size`."""
+    return np.dtype("<u2") if size <= 65_536 else np.dtype("<u4")
+
+
+def read_manifest(folder: Path) -> ShardManifest:
+    path = Path(folder) / "manifest.json"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["format"] != FORMAT:
+            raise UserError(f"{path}: format {data['format']!r} is not known here; update foretext")
+        splits = {}
+        for name in SPLITS:
+            entry = data["splits"][name]
+            shards = tuple(Shard(**shard) for shard in entry.pop("shards"))
+            splits[name] = Split(shards=shards, **entry)
+        manifest = ShardManifest(**{**data, "splits": splits})
+        np.dtype(manifest.dtype)
+    except FileNotFoundError:
+        raise UserError(f"{path}: missing; {_REMEDY}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+        raise UserError(f"{path}: damaged ({type(error).__name__}: {error}); {_REMEDY}") from None
+    return manifest
+
+
+class TokenShards:
+    """One split as a single stream of ids, END after each document."""
+
+    def __init__(self, folder: Path, split: str, manifest: ShardManifest, arrays: Sequence[np.ndarray]) -> None:
+        self.folder, self.split, self.manifest = folder, split, manifest
+        self._arrays = arrays
+        self._starts = np.cumsum([0, *(len(array) for array in arrays)])
+
+    @classmethod
+    def open(cls, folder: Path, split: str, *, verify: bool) -> TokenShards:
+        """Sizes are always checked; `verify` reads every file once for its SHA-256."""
+        assert split in SPLITS
+        folder = Path(folder)
+        manifest = read_manifest(folder)
+        dtype = np.dtype(manifest.dtype).newbyteorder("<")
+        arrays = []
+        for shard in manifest.splits[split].shards:
+            path = folder / shard.name
+            if path.parent != folder:
+                raise UserError(f"{folder / 'manifest.json'}: {shard.name!r} is not a name of a shard; {_REMEDY}")
+            _check(path, shard, verify)
+            arrays.append(np.memmap(path, dtype=dtype, mode="r"))
+        return cls(folder, split, manifest, arrays)
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def window(self, start: int, length: int) -> np.ndarray:
+        """`length` ids (int64) from `start` on; they may come from several files."""
+        assert start >= 0 and start + length <= len(self)
+        result = np.empty(length, dtype=np.int64)
+        filled = 0
+        place = int(np.searchsorted(self._starts, start, side="right")) - 1
+        while filled < length:
+            offset = start + filled - int(self._starts[place])
+            part = self._arrays[place][offset : offset + length - filled]
+            result[filled : filled + len(part)] = part
+            filled += len(part)
+            place += 1
+        return result
+
+
+def _check(path: Path, shard: Shard, verify: bool) -> None:
+    try:
+        size = path.stat().st_size
+        if size != shard.bytes:
+            raise UserError(f"{path}: {size} bytes where the manifest has {shard.bytes}; {_REMEDY}")
+        if verify:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            if digest != shard.sha256:
+                raise UserError(f"{path}: damaged, its SHA-256 is not that of the manifest; {_REMEDY}")
+    except FileNotFoundError:
+        raise UserError(f"{path}: missing; {_REMEDY}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error}); {_REMEDY}") from None
