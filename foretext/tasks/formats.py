@@ -69,25 +69,42 @@ def find_format(name: str) -> Format:
 # ---- helpers: most layouts are one of these with the names of its columns ----
 
 
-def _headed(names: dict[str, str], *, unlabelled: str | None = None, skip_ragged: bool = False) -> Reader:
+def _headed(names: dict[str, str], *, unlabelled: str | None = None, skip_broken: bool = False) -> Reader:
     """Named columns (theirs → ours) of a tab-separated file with a header, or of JSON lines.
 
-    `unlabelled` is the label of rows without a verdict, which are skipped and counted. With `skip_ragged` so are
-    rows with a wrong number of cells, for published files that have such rows."""
+    `unlabelled` is the label of rows without a verdict, which are skipped and counted. With `skip_broken` so are
+    rows with a wrong number of cells or a blank text, for published files that have such rows."""
 
     def reader(source: Source) -> Table:
-        skipped: list[str] = []
+        broken: list[str] = []
         if source.is_jsonl:
             table = parse_jsonl(source.text(), str(source.path), source.errors, source.notes)
         else:
             text = source.text()
-            table = parse_tsv(text, str(source.path), quotes=False, skipped=skipped if skip_ragged else None)
-        if skipped:
-            source.notes.append(f"{source.path}: {len(skipped):,} broken rows skipped, the first is {skipped[0]}")
+            table = parse_tsv(text, str(source.path), quotes=False, skipped=broken if skip_broken else None)
         table = _named(table, names)
-        return _labelled(table, unlabelled, source) if unlabelled is not None else table
+        if skip_broken:
+            table, blank = _filtered(table, lambda cells: all(cell is None or str(cell).strip() for cell in cells))
+            broken += blank
+        if broken:
+            source.notes.append(f"{source.path}: {len(broken):,} broken rows skipped, the first is {broken[0]}")
+        if unlabelled is not None and "label" in table.columns:
+            at = table.columns.index("label")
+            table, dropped = _filtered(table, lambda cells: cells[at] != unlabelled)
+            if dropped:
+                source.notes.append(f"{source.path}: {len(dropped):,} rows without a gold label ({unlabelled}) skipped")
+        return table
 
     return reader
+
+
+def _filtered(table: Table, keep: Callable[[tuple[Any, ...]], bool]) -> tuple[Table, list[str]]:
+    """The rows that `keep` wants, and where the others stand."""
+    kept = [keep(row) for row in table.rows]
+    rows = [row for row, wanted in zip(table.rows, kept) if wanted]
+    where = [place for place, wanted in zip(table.where, kept) if wanted]
+    dropped = [place for place, wanted in zip(table.where, kept) if not wanted]
+    return Table(table.name, table.columns, rows, where), dropped
 
 
 def _named(table: Table, names: dict[str, str]) -> Table:
@@ -99,16 +116,6 @@ def _named(table: Table, names: dict[str, str]) -> Table:
             f"{', '.join(table.columns)}; check --format"
         )
     return table.renamed(names)
-
-
-def _labelled(table: Table, unlabelled: str, source: Source) -> Table:
-    if "label" not in table.columns:
-        return table
-    keep = [i for i, label in enumerate(table.column("label")) if label != unlabelled]
-    dropped = len(table.rows) - len(keep)
-    if dropped:
-        source.notes.append(f"{source.path}: {dropped:,} rows without a gold label ({unlabelled!r}) skipped")
-    return Table(table.name, table.columns, [table.rows[i] for i in keep], [table.where[i] for i in keep])
 
 
 def _headless(header: list[str], names: dict[str, str], *, extra: bool = False) -> Reader:
@@ -124,7 +131,8 @@ def _headless(header: list[str], names: dict[str, str], *, extra: bool = False) 
 
 
 def _begins(source: Source, *first_cells: str) -> bool:
-    return text_lines(source.text())[0].split("\t")[: len(first_cells)] == list(first_cells)
+    text = read_text(source.path, "replace")  # faults are for the reader proper to report
+    return text_lines(text)[0].split("\t")[: len(first_cells)] == list(first_cells)
 
 
 def _json_file(path: Path, errors: str, notes: list[str]) -> Any:
@@ -302,8 +310,12 @@ FORMATS: dict[str, Format] = {
         _headed(dict(zip(_SICK_PAIR, ("text", "text2"))) | {"relatedness_score": "score"}),
         "SICK, relatedness 1 to 5: the same file",
     ),
-    "snli": Format("entailment", _headed(_NLI, unlabelled="-"), "SNLI: JSON lines or the tab-separated .txt"),
-    "mnli": Format("entailment", _headed(_NLI, unlabelled="-"), "MultiNLI: JSON lines, .txt, or GLUE's TSV"),
+    "snli": Format(
+        "entailment", _headed(_NLI, unlabelled="-", skip_broken=True), "SNLI: JSON lines or the tab-separated .txt"
+    ),
+    "mnli": Format(
+        "entailment", _headed(_NLI, unlabelled="-", skip_broken=True), "MultiNLI: JSON lines, .txt, or GLUE's TSV"
+    ),
     "qnli": Format(
         "entailment",
         _headed({"question": "premise", "sentence": "hypothesis", "label": "label"}),
@@ -319,7 +331,7 @@ FORMATS: dict[str, Format] = {
     ),
     "qqp": Format(
         "similarity",
-        _headed({"question1": "text1", "question2": "text2", "is_duplicate": "label"}, skip_ragged=True),
+        _headed({"question1": "text1", "question2": "text2", "is_duplicate": "label"}, skip_broken=True),
         "QQP of GLUE: TSV, header `id qid1 qid2 question1 question2 is_duplicate`",
     ),
     "stsb": Format("regression", _read_stsb, "STS-B, 0 to 5: sts-*.csv (tab-separated, no header) or GLUE's TSV"),
