@@ -9,8 +9,8 @@
 - `f1` is that of the *positive* class of two: the one whose name is among `POSITIVE` (1, yes, true, positive, …) if
   exactly one is, otherwise the second of the label set. `Scores.positive` names it.
 - `f1_macro` is the plain mean over the classes that occur in the gold labels or the predictions.
-- A figure that is not defined is 0 with a warning, never NaN: a correlation (Pearson, Spearman, Matthews) with a constant, an F1 of a class that
-  neither occurs nor is predicted.
+- A figure that is not defined is 0 with a warning, never NaN: a correlation (Pearson, Spearman, Matthews) with a
+  constant, an F1 of a class that neither occurs nor is predicted.
 - `main` may be set to another of the values: CoLA is scored by `matthews`, MRPC and QQP by `f1`.
 """
 

@@ -65,7 +65,7 @@ def _draw(figure: Any, ticks: Sequence[str], counts: list[list[int]], scores: Sc
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     many = len(ticks) > _WITH_FIGURES
     turned = many or max(map(len, ticks)) * len(ticks) > 40
-    small = 6 if many else 9
+    small = 8 if many else 9
     places = range(len(ticks))
     axes.set_xticks(places, ticks, rotation=90 if turned else 0, fontsize=small)
     axes.set_yticks(places, ticks, fontsize=small)

@@ -8,10 +8,10 @@ choice is given by its number from 1, as in the input. An original column with t
 Files are written whole or not at all. TSV has no line breaks or tabs inside a cell: there they become spaces.
 """
 
-import csv
 import gzip
 import io
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,8 @@ from foretext.tasks.files import write_whole
 from foretext.tasks.tables import Table, table_kind
 
 _DIGITS = 6
+_SPECIAL = re.compile('[,;"\t\r\n]')
+_BREAKS = re.compile("\r\n|[\t\r\n]")
 
 
 @dataclass(frozen=True)
@@ -89,12 +91,18 @@ def table_text(table: Table, kind: str) -> str:
         return "".join(f"{line}\n" for line in lines)
     if kind not in ("csv", "tsv"):
         raise UserError(f"a table cannot be shown as {kind!r}; use csv, tsv or jsonl")
-    out = io.StringIO()
-    writer = csv.writer(out, delimiter="\t" if kind == "tsv" else ",", lineterminator="\n")
+    lines = []
     for row in (table.columns, *table.rows):
         cells = [_cell(value) for value in row]
-        writer.writerow([" ".join(cell.splitlines()).replace("\t", " ") for cell in cells] if kind == "tsv" else cells)
-    return out.getvalue()
+        if kind == "tsv":
+            cells = [_BREAKS.sub(" ", cell) for cell in cells]
+        lines.append(("\t" if kind == "tsv" else ",").join(map(_quoted, cells)) or '""')
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _quoted(cell: str) -> str:
+    # The csv module leaves a lone carriage return unquoted, which readers take for the end of a row.
+    return '"' + cell.replace('"', '""') + '"' if _SPECIAL.search(cell) else cell
 
 
 def _plain(value: Any) -> Any:
