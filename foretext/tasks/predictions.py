@@ -19,10 +19,12 @@ from typing import Any
 
 from foretext.errors import UserError
 from foretext.tasks.files import write_whole
-from foretext.tasks.tables import Table, table_kind
+from foretext.tasks.tables import Table, table_kind, unpacked
 
 _DIGITS = 6
-_SPECIAL = re.compile('[,;"\t\r\n]')
+# What is quoted. The csv module would leave a lone carriage return bare, which readers take for the end of a row.
+_SPECIAL_CSV = re.compile('[,;"\t\r\n]')
+_SPECIAL_TSV = re.compile('^"')
 _BREAKS = re.compile("\r\n|[\t\r\n]")
 
 
@@ -91,24 +93,20 @@ def table_text(table: Table, kind: str) -> str:
         return "".join(f"{line}\n" for line in lines)
     if kind not in ("csv", "tsv"):
         raise UserError(f"a table cannot be shown as {kind!r}; use csv, tsv or jsonl")
+    delimiter, special = ("\t", _SPECIAL_TSV) if kind == "tsv" else (",", _SPECIAL_CSV)
     lines = []
     for row in (table.columns, *table.rows):
         cells = [_cell(value) for value in row]
         if kind == "tsv":
             cells = [_BREAKS.sub(" ", cell) for cell in cells]
-        lines.append(("\t" if kind == "tsv" else ",").join(map(_quoted, cells)) or '""')
+        quoted = ['"' + cell.replace('"', '""') + '"' if special.search(cell) else cell for cell in cells]
+        lines.append(delimiter.join(quoted) or '""')
     return "".join(f"{line}\n" for line in lines)
-
-
-def _quoted(cell: str) -> str:
-    # The csv module leaves a lone carriage return unquoted, which readers take for the end of a row.
-    return '"' + cell.replace('"', '""') + '"' if _SPECIAL.search(cell) else cell
 
 
 def _plain(value: Any) -> Any:
     """A value that JSON knows: numpy scalars unpacked, anything foreign (dates, bytes) as text."""
-    if hasattr(value, "item") and not isinstance(value, str):
-        value = value.item()
+    value = unpacked(value)
     if value is None or isinstance(value, str | bool | int | list | dict):
         return value
     if isinstance(value, float):

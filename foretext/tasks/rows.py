@@ -26,7 +26,7 @@ from typing import Any
 
 from foretext.errors import UserError
 from foretext.tasks.formats import read_format
-from foretext.tasks.tables import Table, read_table, table_of_records
+from foretext.tasks.tables import Table, read_table, table_of_records, unpacked
 
 KINDS = ("classification", "entailment", "similarity", "choice", "regression")
 TEXT_FIELDS = {
@@ -36,6 +36,7 @@ TEXT_FIELDS = {
     "choice": ("context",),
     "regression": ("text",),
 }
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 _CHOICE = re.compile(r"choice([1-9][0-9]*)")
 _SCORE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -111,11 +112,12 @@ def rows_of(table: Table, kind: str, *, columns: dict[str, str] | None = None, n
 
 def cell_text(value: Any, where: str) -> str | None:
     """The text of a cell by the rules in the module's docstring; None if it is missing."""
-    if hasattr(value, "item") and not isinstance(value, str):  # numpy scalars
-        value = value.item()
+    value = unpacked(value)
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, str):
+        if not value.isascii() and _HALF_PAIR.search(value):
+            raise UserError(f"{where}: half a surrogate pair, which is no character; correct the text")
         return str(value)
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -65,7 +65,7 @@ def read_table(path: str | Path, *, errors: str = "strict", notes: list[str] | N
     path = Path(path)
     kind = table_kind(path)
     if kind == "parquet":
-        table = _read_parquet(path)
+        table = _read_parquet(path, errors, notes)
     else:
         text = read_text(path, errors, notes)
         if kind == "csv":
@@ -186,26 +186,13 @@ def parse_jsonl(text: str, name: str, errors: str = "strict", notes: list[str] |
     """One JSON object a line; the columns are the keys in order of first appearance, an absent key is None."""
     records: list[dict[str, Any]] = []
     where: list[str] = []
-    replaced = 0
     for number, line in enumerate(text_lines(text), 1):
         if not line.strip():
             continue
         place = f"{name} row {number}"
-        record = _json_object(line, place)
-        for key, value in record.items():
-            if isinstance(value, str) and _NOT_TEXT.search(value):
-                if errors == "strict":
-                    raise UserError(
-                        f"{place}: {key!r} holds a NUL or half a surrogate pair (an escape such as \\u0000 or "
-                        "\\ud800); correct the row or use --errors replace"
-                    )
-                record[key], count = _NOT_TEXT.subn(REPLACEMENT, value)
-                replaced += count
-        records.append(record)
+        records.append(_json_object(line, place))
         where.append(place)
-    if replaced and notes is not None:
-        notes.append(f"{name}: {replaced:,} unreadable places replaced by U+FFFD")
-    return table_of_records(records, name, where)
+    return _checked(table_of_records(records, name, where), errors, notes)
 
 
 def _json_object(line: str, place: str) -> dict[str, Any]:
@@ -231,7 +218,51 @@ def table_of_records(records: Iterable[dict[str, Any]], name: str, where: list[s
     return Table(name, columns, [tuple(record.get(column) for column in columns) for record in records], where)
 
 
-def _read_parquet(path: Path) -> Table:
+def _checked(table: Table, errors: str, notes: list[str] | None) -> Table:
+    """Typed values can hold what decoded text cannot: NUL and half surrogate pairs (JSON's \\u0000 and \\ud800)."""
+    replaced = 0
+    rows = []
+    for row, place in zip(table.rows, table.where):
+        try:
+            cells, count = _clean(row)
+        except RecursionError:
+            raise UserError(f"{place}: values nested too deeply; flatten them") from None
+        if count and errors == "strict":
+            bad = next(name for name, cell in zip(table.columns, row) if _clean(cell)[1])
+            raise UserError(
+                f"{place}: {bad!a} holds a NUL or half a surrogate pair (an escape such as \\u0000 or \\ud800); "
+                "correct the row or use --errors replace"
+            )
+        replaced += count
+        rows.append(tuple(cells))
+    columns, count = _clean(table.columns)
+    if count and errors == "strict":
+        raise UserError(f"{table.name}: a column's name holds a NUL or half a surrogate pair; rename it")
+    if replaced + count and notes is not None:
+        notes.append(f"{table.name}: {replaced + count:,} unreadable places replaced by U+FFFD")
+    return Table(table.name, tuple(columns), rows, table.where)
+
+
+def _clean(value: Any) -> tuple[Any, int]:
+    """The value with such characters replaced at any depth, and how many there were."""
+    if isinstance(value, str):
+        return _NOT_TEXT.subn(REPLACEMENT, value)
+    if isinstance(value, list | tuple):
+        parts = [_clean(item) for item in value]
+        return [item for item, _ in parts], sum(count for _, count in parts)
+    if isinstance(value, dict):
+        keys, values = _clean(list(value.keys())), _clean(list(value.values()))
+        return dict(zip(keys[0], values[0])), keys[1] + values[1]
+    return value, 0
+
+
+def unpacked(value: Any) -> Any:
+    """A numpy scalar as the Python value in it; anything else as it is."""
+    is_scalar = hasattr(value, "item") and getattr(value, "ndim", 1) == 0
+    return value.item() if is_scalar else value
+
+
+def _read_parquet(path: Path, errors: str, notes: list[str] | None) -> Table:
     import polars
 
     data = read_bytes(path)
@@ -243,4 +274,4 @@ def _read_parquet(path: Path) -> Table:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{path}: not a readable Parquet file ({first}); write it again") from None
     where = [f"{path} row {number}" for number in range(1, frame.height + 1)]
-    return Table(str(path), tuple(frame.columns), frame.rows(), where)
+    return _checked(Table(str(path), tuple(frame.columns), frame.rows(), where), errors, notes)

@@ -48,6 +48,7 @@ BAD_FILES = {
     "bad quote": ("a.csv", b'text,label\n"a"b,1\n', "classification", ["row 2", "double quote"]),
     "not JSON": ("a.jsonl", b'{"text": "a"}\n{text}\n', "classification", ["row 2", "not JSON"]),
     "deep JSON": ("a.jsonl", b"[" * 100_000, "classification", ["row 1", "not JSON"]),
+    "deep value": ("a.jsonl", b'{"a":' + b"[" * 700 + b"]" * 700 + b"}", "classification", ["row 1", "deeply"]),
     "JSON list": ("a.jsonl", b"[1]\n", "classification", ["row 1", "object"]),
     "score": ("a.csv", b'text,score\na,1\nb,"3,5"\n', "regression", ["row 3", "'3,5'", "finite number"]),
     "infinite score": ("a.csv", b"text,score\na,1e999\n", "regression", ["row 2", "'1e999'"]),

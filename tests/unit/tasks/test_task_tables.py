@@ -129,6 +129,16 @@ def test_replaced_bytes_are_counted(tmp_path: Path) -> None:
     assert notes == [f"{path}: 3 unreadable places replaced by U+FFFD"]
 
 
+def test_escapes_in_json_are_replaced_and_counted_at_any_depth(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.jsonl", '{"text": "\\u0000a", "label": "1", "more": {"x": ["\\ud800"]}}\n')
+    notes: list[str] = []
+    table = read_table(path, errors="replace", notes=notes)
+    assert table.rows == [("\ufffda", "1", {"x": ["\ufffd"]})]
+    assert notes == [f"{path}: 2 unreadable places replaced by U+FFFD"]
+    with pytest.raises(UserError, match="row 1: 'text' holds a NUL"):
+        read_table(path)
+
+
 def test_python_data_in_all_its_forms_gives_the_same_rows() -> None:
     wanted = [(("a",), "x"), (("b",), "y")]
     records = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
@@ -181,6 +191,8 @@ def test_python_pairs_choices_and_scores() -> None:
         ([("a", "b", "c", "d")], "entailment", "4 values where entailment has premise, hypothesis, label"),
         ([3], "classification", r"data\[0\]: a int"),
         ([("c", "x", "y", 1)], "choice", "a tuple"),
+        ([("a\ud800", "x")], "classification", r"data\[0\], column 'text': half a surrogate"),
+        ([("a", numpy.array([1, 2]))], "classification", "a ndarray where text"),
         ([{"text": ["a"], "label": "x"}], "classification", "a list where text"),
     ],
 )
