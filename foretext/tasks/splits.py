@@ -1,0 +1,92 @@
+"""Holding rows out and drawing rows: seeded, repeatable, and fair to the classes.
+
+Rows with class names are split class by class, so that each keeps its share; the rest (choices, scores) at random.
+Both parts keep the order of the file. The same rows and seed give the same split on every machine.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from foretext.errors import UserError
+from foretext.tasks.rows import Row
+
+DEFAULT_FRACTION = 0.15
+FEWEST_TO_SPLIT = 10  # below this a held-out row costs more than it tells
+FEW_TO_VALIDATE = 50
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows to train on and rows to validate on (none if there are too few to spare any); `note` says so."""
+
+    train: list[Row]
+    valid: list[Row]
+    note: str
+
+
+def hold_out(rows: Sequence[Row], *, fraction: float = DEFAULT_FRACTION, seed: int = 0) -> Split:
+    """Hold out `fraction` of the rows, at least one; every class keeps at least one row in training."""
+    if not 0 <= fraction < 1:
+        raise UserError(f"the fraction held out is {fraction}; it must be at least 0 and below 1")
+    rows = list(rows)
+    if fraction == 0:
+        return Split(rows, [], "no rows held out, as asked")
+    if len(rows) < FEWEST_TO_SPLIT:
+        return Split(
+            rows, [], f"{len(rows)} rows are too few to hold any out: nothing is validated, the last epoch is kept"
+        )
+    groups = _groups(rows)
+    wanted = max(1, round(len(rows) * fraction))
+    shares = _allocate([len(group) for group in groups], wanted, [0] * len(groups), [len(g) - 1 for g in groups])
+    chosen = _pick(groups, shares, seed)
+    train = [row for i, row in enumerate(rows) if i not in chosen]
+    valid = [row for i, row in enumerate(rows) if i in chosen]
+    if not valid:
+        return Split(train, valid, "every class has a single row, so none can be held out: nothing is validated")
+    note = f"{len(valid):,} of {len(rows):,} rows held out for validation"
+    if len(valid) < FEW_TO_VALIDATE:
+        note += f" (one row more or less right is {1 / len(valid):.1%}: differences of a few rows mean little)"
+    return Split(train, valid, note)
+
+
+def draw(rows: Sequence[Row], n: int, seed: int, *, stratified: bool | None = None) -> list[Row]:
+    """`n` of the rows. Stratified (by default where labels are class names): each class by its share, and at least
+    once if `n` allows; otherwise at random."""
+    if not 1 <= n <= len(rows):
+        raise UserError(f"cannot draw {n:,} of {len(rows):,} rows; ask for between 1 and {len(rows):,}")
+    groups = _groups(rows) if stratified is not False else [list(range(len(rows)))]
+    if stratified and not isinstance(rows[0].label, str):
+        raise UserError("a stratified draw needs class labels; draw at random")
+    sizes = [len(group) for group in groups]
+    least = [1] * len(groups) if n >= len(groups) else [0] * len(groups)
+    chosen = _pick(groups, _allocate(sizes, n, least, sizes), seed)
+    return [row for i, row in enumerate(rows) if i in chosen]
+
+
+def _groups(rows: Sequence[Row]) -> list[list[int]]:
+    """Row numbers by class, classes in order of name; one group if labels are no class names."""
+    groups: dict[str, list[int]] = {}
+    for i, row in enumerate(rows):
+        groups.setdefault(row.label if isinstance(row.label, str) else "", []).append(i)
+    return [groups[name] for name in sorted(groups)]
+
+
+def _allocate(sizes: list[int], total: int, least: list[int], most: list[int]) -> list[int]:
+    """Shares of `total` in proportion to `sizes`, each within its bounds: start from the proportion rounded down,
+    then hand out what is left one by one where the share is furthest below its proportion."""
+    ideal = [total * size / sum(sizes) for size in sizes]
+    shares = [min(max(int(want), low), high) for want, low, high in zip(ideal, least, most)]
+    while sum(shares) != total:
+        step = 1 if sum(shares) < total else -1
+        open_ = [i for i in range(len(sizes)) if least[i] <= shares[i] + step <= most[i]]
+        if not open_:
+            break
+        at = max(open_, key=lambda i: (step * (ideal[i] - shares[i]), sizes[i], -i))
+        shares[at] += step
+    return shares
+
+
+def _pick(groups: list[list[int]], shares: list[int], seed: int) -> set[int]:
+    generator = random.Random(f"foretext-split-{seed}")
+    return {i for group, share in zip(groups, shares) for i in generator.sample(group, share)}

@@ -1,0 +1,203 @@
+"""Labels, splits and metrics."""
+
+import json
+import random
+import warnings
+
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn import metrics as reference
+
+from foretext.errors import UserError
+from foretext.tasks.labels import LabelSet, label_warnings, order_names
+from foretext.tasks.metrics import Scores, format_scores, positive_label, score
+from foretext.tasks.rows import Row
+from foretext.tasks.splits import draw, hold_out
+
+
+def rows_with(*names: object) -> list[Row]:
+    return [Row((f"text {i}",), name, f"a.csv row {i + 2}") for i, name in enumerate(names)]  # type: ignore[arg-type]
+
+
+def test_names_are_in_numeric_order_only_if_all_are_numbers() -> None:
+    assert order_names(["10", "9", "-1", "01", "1", "1.5"]) == ("-1", "01", "1", "1.5", "9", "10")
+    assert order_names(["10", "9", "x"]) == ("10", "9", "x")
+    assert order_names(["10", "9", "1e5"]) == ("10", "1e5", "9")
+
+
+def test_label_set() -> None:
+    names = LabelSet.from_rows(rows_with("pos", "neg", "pos"))
+    assert names.names == ("neg", "pos")
+    assert names.indices(rows_with("pos", "neg")) == [1, 0]
+    assert names.index("pos", "here") == 1
+    with pytest.raises(UserError, match=r"x\.csv row 9: the label 'maybe'.*the labels are 'neg', 'pos'"):
+        names.index("maybe", "x.csv row 9")
+    with pytest.raises(UserError, match="row 2: the label is missing"):
+        names.indices(rows_with(None))
+    with pytest.raises(UserError, match=r"'label 0'.* and 10 more"):
+        LabelSet(tuple(f"label {i}" for i in range(30))).index("z", "here")
+
+
+def test_one_class_cannot_be_trained() -> None:
+    with pytest.raises(UserError, match=r"all 2 training rows have the label 'pos'.*at least two classes"):
+        LabelSet.from_rows(rows_with("pos", "pos"))
+    with pytest.raises(UserError, match="no training rows"):
+        LabelSet.from_rows([])
+
+
+def test_label_warnings() -> None:
+    assert label_warnings(rows_with(*["a"] * 8, *["b"] * 2)) == []
+    (warning,) = label_warnings(rows_with(*["a"] * 9, *["b"] * 2))
+    assert "'a' has 9 of 11 rows" in warning
+    assert "81.8% accurate" in warning
+    single, unequal = label_warnings(rows_with(*["a"] * 5, "b"))
+    assert "class 'b' has a single example" in single
+    assert "unequal" in unequal
+    assert "differ only in spaces or case" in label_warnings(rows_with("Pos", "Pos", "pos ", "pos "))[0]
+
+
+@given(st.lists(st.sampled_from("abcd"), min_size=10, max_size=200), st.integers(0, 3))
+def test_hold_out_is_a_repeatable_partition_with_every_class_in_training(names: list[str], seed: int) -> None:
+    rows = rows_with(*names)
+    split = hold_out(rows, seed=seed)
+    assert split == hold_out(rows, seed=seed)
+    assert sorted([*split.train, *split.valid], key=rows.index) == rows
+    assert {row.label for row in split.train} == set(names)
+    assert len(split.valid) == max(1, round(0.15 * len(rows)))
+    for name in set(names):
+        share = sum(row.label == name for row in split.valid)
+        assert abs(share - len(split.valid) * names.count(name) / len(names)) < 2
+
+
+def test_hold_out_of_few_rows_and_of_scores() -> None:
+    split = hold_out(rows_with(*"ababababa"))
+    assert (len(split.train), split.valid) == (9, [])
+    assert "too few" in split.note
+    assert hold_out(rows_with(*"abcdefghij")).valid == []
+    rows = rows_with(*range(100))
+    split = hold_out(rows, seed=1)
+    assert len(split.valid) == 15
+    assert split.valid != hold_out(rows, seed=2).valid
+    assert "6.7%" in split.note
+    assert hold_out(rows, fraction=0).valid == []
+    with pytest.raises(UserError, match="below 1"):
+        hold_out(rows, fraction=1)
+
+
+@given(st.integers(1, 60), st.integers(0, 5))
+def test_draws_have_the_size_asked_for_and_all_classes_if_they_fit(n: int, seed: int) -> None:
+    rows = rows_with(*["a"] * 50, *["b"] * 8, *["c"] * 2)
+    drawn = draw(rows, n, seed)
+    assert drawn == draw(rows, n, seed)
+    assert len(drawn) == len(set(drawn)) == n
+    if n >= 3:
+        assert {row.label for row in drawn} == {"a", "b", "c"}
+    assert len(draw(rows, n, seed, stratified=False)) == n
+
+
+def test_draws_differ_by_seed_and_refuse_too_many() -> None:
+    rows = rows_with(*["a", "b"] * 50)
+    assert draw(rows, 10, 1) != draw(rows, 10, 2)
+    assert [row.label for row in draw(rows, 10, 1)].count("a") == 5
+    assert len(draw(rows_with(*range(20)), 5, 1)) == 5
+    with pytest.raises(UserError, match="between 1 and 100"):
+        draw(rows, 101, 1)
+    with pytest.raises(UserError, match="class labels"):
+        draw(rows_with(1.0, 2.0), 1, 1, stratified=True)
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_class_scores_equal_scikit_learn(classes: int) -> None:
+    generator = random.Random(classes)
+    labels = LabelSet(tuple(f"c{i}" for i in range(classes)))
+    gold = [generator.randrange(classes) for _ in range(300)]
+    predicted = [g if generator.random() < 0.6 else generator.randrange(classes) for g in gold]
+    scores = score("classification", gold, predicted, labels)
+    assert scores.values["accuracy"] == pytest.approx(reference.accuracy_score(gold, predicted))
+    assert scores.values["f1_macro"] == pytest.approx(reference.f1_score(gold, predicted, average="macro"))
+    assert scores.values["matthews"] == pytest.approx(reference.matthews_corrcoef(gold, predicted))
+    assert scores.confusion == reference.confusion_matrix(gold, predicted).tolist()
+    assert [c.f1 for c in scores.per_class] == pytest.approx(reference.f1_score(gold, predicted, average=None).tolist())
+    assert [c.support for c in scores.per_class] == [gold.count(i) for i in range(classes)]
+    assert scores.main_value == scores.values["accuracy"]
+    assert ("f1" in scores.values) == (classes == 2)
+    names = [labels.names[i] for i in predicted]
+    assert score("entailment", gold, names, labels) == scores
+
+
+def test_the_positive_class_of_two() -> None:
+    assert positive_label(LabelSet(("entailment", "not_entailment"))) == "entailment"
+    assert positive_label(LabelSet(("0", "1"))) == "1"
+    assert positive_label(LabelSet(("No", "YES"))) == "YES"
+    assert positive_label(LabelSet(("ham", "tofu"))) == "tofu"
+    assert positive_label(LabelSet(("1", "yes"))) == "yes"
+    assert positive_label(LabelSet(("a", "b", "c"))) is None
+    labels = LabelSet(("pos", "rest"))
+    scores = score("similarity", [0, 0, 1, 1], [0, 1, 1, 1], labels)
+    assert scores.values["f1"] == pytest.approx(reference.f1_score([1, 1, 0, 0], [1, 0, 0, 0]))
+
+
+def test_degenerate_class_scores_are_figures_with_a_warning() -> None:
+    labels = LabelSet(("a", "b", "c"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scores = score("classification", [0, 0, 1], [0, 0, 0], labels)
+        same = score("classification", [0, 0], [0, 0], labels)
+    assert scores.values["matthews"] == same.values["matthews"] == 0
+    assert same.values["f1_macro"] == 1
+    assert "every row was predicted as 'a'" in scores.warnings[0]
+    assert "no gold row has the label 'c'" in scores.warnings[1]
+    with pytest.raises(UserError, match="no rows to score"):
+        score("classification", [], [], labels)
+
+
+def test_regression_scores_equal_scipy() -> None:
+    generator = numpy.random.default_rng(1)
+    gold = generator.normal(size=50)
+    predicted = gold + generator.normal(size=50)
+    scores = score("regression", gold, predicted)
+    assert scores.main == "pearson"
+    assert scores.values["pearson"] == pytest.approx(stats.pearsonr(gold, predicted).statistic)
+    assert scores.values["spearman"] == pytest.approx(stats.spearmanr(gold, predicted).statistic)
+    assert scores.values["rmse"] == pytest.approx(reference.root_mean_squared_error(gold, predicted))
+
+
+@pytest.mark.parametrize("predicted", [[2.0, 2.0, 2.0], [0.1 + 0.2, 0.3, 0.3]])
+def test_a_constant_has_correlation_0_with_a_warning(predicted: list[float]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scores = score("regression", [1, 2, 3], predicted)
+    assert scores.values["pearson"] == scores.values["spearman"] == 0
+    assert "all predicted scores are equal" in scores.warnings[0]
+    assert score("regression", [1e-15, 2e-15, 3e-15], [1, 2, 3]).values["pearson"] == pytest.approx(1)
+    assert score("regression", [1], [2]).values["pearson"] == 0
+
+
+def test_scores_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(UserError, match="1 of 2 predicted scores are not finite") as caught:
+        score("regression", [1, 2], [1, float("nan")])
+    assert caught.value.code == 3
+
+
+def test_choice_and_other_main_metrics() -> None:
+    assert score("choice", [0, 3, 1, 1], [0, 3, 1, 0]).values == {"accuracy": 0.75}
+    labels = LabelSet(("0", "1"))
+    scores = score("classification", [0, 1], [0, 1], labels, main="matthews")
+    assert scores.main == "matthews"
+    with pytest.raises(UserError, match="choose one of pearson, spearman"):
+        score("regression", [1, 2], [1, 2], main="rmse")
+
+
+def test_scores_as_text_and_as_json() -> None:
+    scores = score("classification", [0, 1, 1, 0], [0, 1, 0, 0], LabelSet(("正面", "negative")))
+    lines = format_scores(scores).splitlines()
+    assert lines[1] == "accuracy   0.7500  (main)"
+    assert lines[-2] == "正面          0.667   1.000  0.800     2"
+    assert lines[-1] == "negative      1.000   0.500  0.667     2"
+    back = json.loads(scores.to_json())
+    assert back["values"] == scores.values
+    assert back["per_class"][0]["label"] == "正面"
+    assert "warning: w" in format_scores(Scores("accuracy", {"accuracy": 1.0}, 3, warnings=["w"]))
