@@ -1,0 +1,69 @@
+"""The child of the kill tests: commits files that all carry one step number, and may kill itself on the way.
+
+committer.py DIRECTORY count        commits one step; prints the name of each stage it goes through
+committer.py DIRECTORY kill K       dies by SIGKILL before stage K of opening the directory and committing one step
+committer.py DIRECTORY loop         commits step after step, printing each when it is done, until it is killed
+committer.py DIRECTORY hold         takes the lock, says so, waits
+"""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from foretext.train import files
+from foretext.train.rundir import RunDirectory, RunWriter
+
+NAMES = ("config.toml", "model.safetensors", "training/position.json", "training/optimizer.safetensors")
+ODD = "training/odd.json"  # only odd steps have it
+
+
+def content(step: int) -> bytes:
+    return f"{step}\n".encode() * 5000
+
+
+def commit(writer: RunWriter, step: int) -> None:
+    names = [*NAMES, ODD] if step % 2 else [*NAMES]
+    writer.commit({name: content(step) for name in names}, remove=[] if step % 2 else [ODD])
+
+
+def step_of(run: RunDirectory) -> int:
+    """The one step that all files are of; 0 before the first commit. Asserts that they agree."""
+    if not run.exists():
+        return 0
+    read = {name: run.read(name) for name in run.names()}
+    step = int(read["config.toml"].split()[0])
+    assert all(data == content(step) for data in read.values()), f"mixed: {[(n, d[:9]) for n, d in read.items()]}"
+    assert set(read) == ({*NAMES, ODD} if step % 2 else {*NAMES})
+    return step
+
+
+def main(path: str, mode: str, number: int) -> None:
+    run = RunDirectory(path)
+    seen: list[str] = []
+
+    def at_stage(name: str) -> None:
+        seen.append(name)
+        if mode == "kill" and len(seen) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    files.on_stage = at_stage
+    with run.writer() as writer:
+        if mode == "hold":
+            print("held", flush=True)
+            time.sleep(60)
+        step = step_of(run)
+        while True:
+            step += 1
+            commit(writer, step)
+            if mode == "count":
+                print("\n".join(seen))
+            if mode != "loop":
+                break
+            print(step, flush=True)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 0)
