@@ -26,11 +26,11 @@ MAX_JSON = 4_000_000  # a manifest, journal or lock; thousands of files fit
 _PART = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]{0,127}")  # no leading dot: those names are for staging
 
 
-def _no_stage(name: str) -> None:
+def no_stage(name: str) -> None:
     return None
 
 
-on_stage: Callable[[str], None] = _no_stage
+on_stage: Callable[[str], None] = no_stage
 """Called with a name before each system call of a commit. The fault tests put a kill here; nothing else uses it."""
 
 

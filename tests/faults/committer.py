@@ -1,16 +1,15 @@
-"""The child of the kill tests: commits files that all carry one step number, and may kill itself on the way.
+"""The child of the kill tests: commits files that all carry one step number.
 
-committer.py DIRECTORY count        commits one step; prints the name of each stage it goes through
-committer.py DIRECTORY kill K       dies by SIGKILL before stage K of opening the directory and committing one step
 committer.py DIRECTORY loop         commits step after step, printing each when it is done, until it is killed
 committer.py DIRECTORY hold         takes the lock, says so, waits
+
+`one_step` is for a process that the test forks, and may kill itself on the way.
 """
 
 import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 from foretext.train import files
 from foretext.train.rundir import RunDirectory, RunWriter
@@ -39,31 +38,36 @@ def step_of(run: RunDirectory) -> int:
     return step
 
 
-def main(path: str, mode: str, number: int) -> None:
-    run = RunDirectory(path)
+def one_step(run: RunDirectory, kill_before: int | None = None) -> list[str]:
+    """Opens the directory and commits one step; dies by SIGKILL before stage `kill_before`. The stages' names."""
     seen: list[str] = []
 
     def at_stage(name: str) -> None:
         seen.append(name)
-        if mode == "kill" and len(seen) == number:
+        if len(seen) == kill_before:
             os.kill(os.getpid(), signal.SIGKILL)
 
     files.on_stage = at_stage
+    try:
+        with run.writer() as writer:
+            commit(writer, step_of(run) + 1)
+    finally:
+        files.on_stage = files.no_stage
+    return seen
+
+
+def main(path: str, mode: str) -> None:
+    run = RunDirectory(path)
     with run.writer() as writer:
         if mode == "hold":
             print("held", flush=True)
             time.sleep(60)
         step = step_of(run)
-        while True:
+        while mode == "loop":
             step += 1
             commit(writer, step)
-            if mode == "count":
-                print("\n".join(seen))
-            if mode != "loop":
-                break
             print(step, flush=True)
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[2]))
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 0)
+    main(sys.argv[1], sys.argv[2])
