@@ -1,0 +1,137 @@
+"""What the machine has and what happens when it runs out: memory, disk.
+
+Torch, numpy, the C library and the kernel each report a shortage in a way of their own; here each becomes a `UserError`
+that says what was short and what to do, with the exit code for 'the machine could not do it'.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from foretext.errors import EXIT_MACHINE, UserError
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_NO_MEMORY = (  # how a RuntimeError that means 'out of memory' is worded
+    "can't allocate memory",  # torch, on a CPU
+    "out of memory",  # CUDA, MPS
+    "std::bad_alloc",
+    "Cannot allocate memory",
+)
+
+
+def size_text(count: float) -> str:
+    """1234567 → '1.2 MB'."""
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+# ── disk ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def free_disk(path: Path) -> int:
+    """Bytes that this user may still write where `path` is or would be."""
+    place = Path(path).absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    return shutil.disk_usage(place).free
+
+
+def check_space(path: Path, bytes_needed: int) -> None:
+    """UserError if the disk under `path` has not got `bytes_needed`; to be asked before a run starts."""
+    free = free_disk(path)
+    if free < bytes_needed:
+        raise UserError(
+            f"not enough disk space for {path}: {size_text(bytes_needed)} needed, {size_text(free)} available; "
+            "free some space or choose another --out",
+            EXIT_MACHINE,
+        )
+
+
+def write_error(path: Path, error: OSError, bytes_needed: int) -> UserError:
+    """The UserError for a write under `path` that failed; ask after cleaning up, so that it states what is free."""
+    if error.errno in _NO_SPACE:
+        quota = " (quota)" if error.errno == errno.EDQUOT else ""
+        return UserError(
+            f"disk full{quota} while writing {path}: {size_text(bytes_needed)} needed, "
+            f"{size_text(free_disk(path))} available; what was saved before is intact; free some space and go on",
+            EXIT_MACHINE,
+        )
+    reason = error.strerror or str(error)
+    return UserError(f"cannot write {path}: {reason}; what was saved before is intact", EXIT_MACHINE)
+
+
+# ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def available_memory() -> int | None:
+    """Bytes that can still be allocated without swapping, within the container's limit; None where it is not known."""
+    known = [value for value in (_system_memory(), _cgroup_memory()) if value is not None]
+    return min(known, default=None)
+
+
+def _system_memory() -> int | None:
+    if sys.platform == "darwin":
+        return _darwin_memory()
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def _darwin_memory() -> int | None:
+    with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
+        pages = 0
+        for line in subprocess.run(["vm_stat"], capture_output=True, text=True, timeout=5).stdout.splitlines():
+            if line.startswith(("Pages free", "Pages inactive", "Pages speculative", "Pages purgeable")):
+                pages += int(line.split(":")[1].strip().rstrip("."))
+        return pages * os.sysconf("SC_PAGE_SIZE") if pages else None
+    return None
+
+
+def _cgroup_memory() -> int | None:
+    for limit, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        with contextlib.suppress(OSError, ValueError):  # "max": no limit
+            return max(0, int(Path(limit).read_text()) - int(Path(used).read_text()))
+    return None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether `error` is any of the ways in which torch, numpy or the system say that memory ran out."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
+
+
+@contextlib.contextmanager
+def out_of_memory_as_user_error(batch_size: int | None = None, remedy: str | None = None) -> Iterator[None]:
+    """Turns running out of memory inside the block into a UserError that suggests a smaller `--batch-size`."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, OSError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise UserError(f"out of memory: {remedy or _smaller_batch(batch_size)}", EXIT_MACHINE) from None
+
+
+def _smaller_batch(batch_size: int | None) -> str:
+    if batch_size is None:
+        return "try a smaller --batch-size"
+    if batch_size > 1:
+        return f"try --batch-size {batch_size // 2} (it was {batch_size})"
+    return "the batch size is already 1: choose a smaller --size or a shorter context"
