@@ -21,17 +21,19 @@ _TABLE = {
         wcwidth idna charset_normalizer tiktoken tokenizers click typer fontTools base64 quopri lxml bs4 docutils
     """,
     "language tools": """
-        ast inspect typing types dataclasses enum abc functools importlib unittest doctest pdb bdb dis traceback warnings
-        logging pickle copy contextlib pydoc trace timeit profile pstats codeop code runpy weakref mypy mypyc pytest
-        _pytest hypothesis pluggy setuptools packaging wrapt typing_extensions pydantic pydantic_core typing_inspection
-        annotated_types symtable pkgutil modulefinder torchgen
+        ast inspect typing types dataclasses enum abc functools importlib unittest doctest pdb bdb dis traceback
+        warnings logging pickle copy contextlib pydoc trace timeit profile pstats codeop code runpy weakref mypy mypyc
+        pytest _pytest hypothesis pluggy setuptools packaging wrapt typing_extensions pydantic pydantic_core
+        typing_inspection annotated_types symtable pkgutil modulefinder torchgen
     """,
     "concurrency": """
         asyncio threading multiprocessing concurrent queue sched selectors anyio joblib trio sniffio _threading_local
         threadpoolctl contextvars signal
     """,
     "mathematics": "numpy scipy sympy mpmath decimal _pydecimal fractions statistics random numbers networkx",
-    "machine learning": "sklearn torch functorch transformers thinc accelerate safetensors spacy xgboost tensorflow keras jax",
+    "machine learning": """
+        sklearn torch functorch transformers thinc accelerate safetensors spacy xgboost tensorflow keras jax
+    """,
     "graphics": "matplotlib mpl_toolkits PIL tkinter turtle contourpy kiwisolver cycler colorsys plotly seaborn bokeh",
     "tables": "polars narwhals pandas pyarrow duckdb dask",
 }

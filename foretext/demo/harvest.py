@@ -21,6 +21,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from foretext.demo import prose
+from foretext.demo.prose import words
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,12 @@ class Source:
     size: int
 
 
-_SKIPPED_FOLDERS = frozenset(
-    "__pycache__ test tests testing idle_test _vendor vendor vendored _vendored extern externals third_party "
-    "site-packages dist-packages lib2to3 conftest node_modules".split()
-)
+_SKIPPED_FOLDERS = words("""
+    __pycache__ test tests testing idle_test _vendor vendor vendored _vendored extern externals third_party
+    site-packages dist-packages lib2to3 node_modules
+""")
 # Generated or old copies of code that is documented elsewhere, and this package itself.
-_SKIPPED_PACKAGES = frozenset("foretext distutils this antigravity pydoc_data idlelib _distutils_hack pip".split())
+_SKIPPED_PACKAGES = words("foretext distutils this antigravity pydoc_data idlelib _distutils_hack pip")
 _LICENCE = re.compile(r"copyright|licen[cs]ed? under|redistribution and use|all rights reserved|warranty", re.I)
 
 
@@ -119,7 +120,7 @@ def _module_name(path: Path) -> str:
 
 
 def choose_sources(sources: Sequence[Source], limits: HarvestLimits, seed: int) -> list[Source]:
-    """A seeded choice of files within the limits on source size; the package with the least so far has the next turn."""
+    """A seeded choice of files within the limits on source size; the package with the least so far is next."""
     generator = random.Random(f"sources {seed}")
     queues: dict[str, list[Source]] = {}
     for source in sources:

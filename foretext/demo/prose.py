@@ -30,17 +30,26 @@ _DIRECTIVE = re.compile(r"^\.\. *([\w:-]+?)::")
 _ENTRY = re.compile(r"^(?::\w[^:]*:|[-*+•] |\d+[.)] |@\w+|\*{0,2}\w[\w, .*]{0,40}(?:\([^)]*\))? ?: ?)")
 _LABEL = re.compile(r"^([A-Z][\w ]{2,30}):{1,2}$")
 _PLACEHOLDER = re.compile(r"\{\w+\}|%\(\w+\)s")
-_CODE_DIRECTIVES = frozenset(
-    "code code-block sourcecode plot math image figure testcode testsetup doctest autosummary toctree table "
-    "list-table csv-table ipython parsed-literal literalinclude automodule autoclass autofunction graphviz".split()
-)
-_SKIPPED_SECTIONS = frozenset(
-    "example examples references see also reference usage example usage doctest doctests benchmark benchmarks".split()
-) | {"see also", "example usage", "basic usage"}
-_LIST_SECTIONS = frozenset(
-    "parameters args arguments returns return yields yield raises raise attributes methods warns keyword arguments "
-    "other receives kwargs inputs outputs input output shape options properties".split()
-) | {"other parameters", "keyword arguments", "keyword args"}
+
+
+def words(text: str) -> frozenset[str]:
+    """A set of words, written as a text."""
+    return frozenset(text.split())
+
+
+_CODE_DIRECTIVES = words("""
+    code code-block sourcecode plot math image figure testcode testsetup doctest autosummary toctree table list-table
+    csv-table ipython parsed-literal literalinclude automodule autoclass autofunction graphviz
+""")
+_SKIPPED_SECTIONS = words("example examples reference references usage doctest doctests benchmark benchmarks") | {
+    "see also",
+    "example usage",
+    "basic usage",
+}
+_LIST_SECTIONS = words("""
+    parameters args arguments returns return yields yield raises raise attributes methods warns receives kwargs inputs
+    outputs input output shape options properties
+""") | {"other parameters", "keyword arguments", "keyword args"}
 
 
 def plain(text: str) -> str:
@@ -108,7 +117,7 @@ def _heading(lines: list[str], number: int, stripped: str) -> str:
 
 
 def _without_code(lines: list[str]) -> Iterator[str]:
-    """The lines without doctests, fenced code, literal blocks and directives (a code directive takes its block along)."""
+    """The lines without doctests, fenced code, literal blocks and directives."""
     fenced = doctest = False
     block_indent = -1
     for line in lines:
@@ -141,10 +150,12 @@ def _without_code(lines: list[str]) -> Iterator[str]:
 
 
 def _is_table(line: str) -> bool:
-    return line.count("|") >= 2 or line.startswith(("+-", "+=", "==")) and bool(_RULE.match(line))
+    return line.count("|") >= 2 or (line.startswith(("+-", "+=", "==")) and bool(_RULE.match(line)))
 
 
-_ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|etc|vs|cf|fig|eq|no|resp|approx|al|incl|sec|ref|[A-Za-z])|\.\.)\.$", re.I)
+_ABBREVIATION = re.compile(
+    r"(?:\b(?:e\.g|i\.e|etc|vs|cf|fig|eq|no|resp|approx|al|incl|sec|ref|[A-Za-z])|\.\.)\.$", re.I
+)
 _BOUNDARY = re.compile(r"(?<=[.!?。！？])[\"')\]]?\s+(?=[\"'(\[]?[A-Z\u0080-\uffff])")
 _WORD = re.compile(r"\w+")
 

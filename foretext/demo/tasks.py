@@ -48,6 +48,7 @@ class TaskLimits:
     valid_share: float = 0.08
     test_share: float = 0.22
     most_words: int = 20
+    excerpt_words: int = 40
     harvest: HarvestLimits = field(default_factory=HarvestLimits)
 
     def rows(self, split: str) -> int:
@@ -63,6 +64,7 @@ class Passage:
     area: str | None
     signature: str  # empty unless a function's, with arguments, and the only one of its kind
     opening: str  # the first sentence, if usable
+    excerpt: str  # the sentences from the first on that are usable, within a number of words
     pairs: tuple[tuple[str, str], ...]  # sentences that follow each other in one paragraph or across two
 
 
@@ -190,8 +192,18 @@ def _passage(docstring: Docstring, shared: set[str], limits: TaskLimits) -> Pass
         area=area,
         signature=docstring.signature if has_own_signature and len(docstring.signature) <= 100 else "",
         opening=running[0] if running and usable[0] else "",
+        excerpt=_excerpt(running, usable, limits.excerpt_words),
         pairs=tuple(pairs),
     )
+
+
+def _excerpt(running: list[str], usable: list[bool], most_words: int) -> str:
+    taken: list[str] = []
+    for sentence, is_usable in zip(running, usable):
+        if not is_usable or sum(len(one.split()) for one in [*taken, sentence]) > most_words:
+            break
+        taken.append(sentence)
+    return " ".join(taken)
 
 
 Row = tuple[str, ...]
@@ -223,16 +235,14 @@ def _all_rows(passages: dict[str, list[Passage]], limits: TaskLimits, seed: int)
     return rows
 
 
-def _opening_gives_nothing_away(passage: Passage) -> bool:
-    return bool(passage.opening) and passage.package.lower().strip("_") not in passage.opening.lower()
+def _gives_nothing_away(passage: Passage) -> bool:
+    return bool(passage.excerpt) and passage.package.lower().strip("_") not in passage.excerpt.lower()
 
 
 def _areas(passages: dict[str, list[Passage]], limits: TaskLimits) -> list[str]:
     """The areas with enough openings in every split to fill half an even share of its rows."""
     areas = sorted({one.area for found in passages.values() for one in found if one.area})
-    counts = {
-        split: Counter(one.area for one in passages[split] if _opening_gives_nothing_away(one)) for split in SPLITS
-    }
+    counts = {split: Counter(one.area for one in passages[split] if _gives_nothing_away(one)) for split in SPLITS}
     return [
         area
         for area in areas
@@ -243,12 +253,12 @@ def _areas(passages: dict[str, list[Passage]], limits: TaskLimits) -> list[str]:
 def _classification(found: list[Passage], count: int, generator: random.Random, areas: list[str]) -> list[Row]:
     """As many openings of each area, as far as they go."""
     rows: list[Row] = []
-    by_area = {area: [one for one in found if one.area == area and _opening_gives_nothing_away(one)] for area in areas}
+    by_area = {area: [one for one in found if one.area == area and _gives_nothing_away(one)] for area in areas}
     if len(areas) < 2:
         return []
     for area, members in by_area.items():
         share = count // len(areas)
-        rows += [(one.opening, area) for one in _one_package_at_a_time(members)[:share]]
+        rows += [(one.excerpt, area) for one in _one_package_at_a_time(members)[:share]]
     return rows
 
 
