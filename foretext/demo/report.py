@@ -68,7 +68,7 @@ class ReportData:
     samples: list[tuple[str, str]]
     notes: list[str] = field(default_factory=list)
     facts: dict[str, str] = field(default_factory=dict)
-    examples: dict[str, list[str]] = field(default_factory=dict)  # task → a row's fields, label last
+    examples: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # task → a row as (column, text)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -137,7 +137,7 @@ def _table(results: Sequence[TaskResult]) -> str:
         "<div class='scroll'><table><thead><tr><th>task</th><th>with</th><th>without</th><th>gain</th><th>guessing</th>"
         "<th>training rows</th><th>test rows</th></tr></thead>"
         f"<tbody>{rows}</tbody></table></div>"
-        f"<p class='small'>{escape(metrics)} on the test rows, per cent: mean ± standard deviation over {seeds} "
+        f"<p class='small'>Per cent, {escape(metrics)} on the test rows: mean ± standard deviation over {seeds} "
         f"{'seed' if seeds == 1 else 'seeds'}. ✓ marks a gain larger than that deviation.</p>"
     )
 
@@ -247,13 +247,14 @@ def _short(count: float) -> str:
     return f"{count / 1e3:.0f}k" if count >= 1e3 else f"{count:.0f}"
 
 
-def _examples(examples: dict[str, list[str]]) -> str:
+def _examples(examples: dict[str, list[tuple[str, str]]]) -> str:
     parts = []
     for task, fields in examples.items():
-        texts = "".join(f"<li>{escape(text)}</li>" for text in fields[:-1])
-        parts.append(
-            f"<div class='card'><h3>{escape(task)}</h3><ul>{texts}</ul><p>→ <b>{escape(fields[-1])}</b></p></div>"
+        texts = "".join(
+            f"<dt>{escape(column)}</dt><dd{' class=label' if column == 'label' else ''}>{escape(text)}</dd>"
+            for column, text in fields
         )
+        parts.append(f"<div class='card'><h3>{escape(task)}</h3><dl>{texts}</dl></div>")
     return f"<div class='cards'>{''.join(parts)}</div>" if parts else ""
 
 

@@ -46,8 +46,10 @@ svg polyline.valid { stroke: var(--with); stroke-width: 2.5; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(330px, 1fr)); gap: 14px; }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 16px 18px;
   font-size: 14px; overflow-wrap: anywhere; }
-.card ul { margin: 0; padding-left: 18px; }
-.card p { margin: 8px 0 0; }
+.card dl { margin: 0; display: grid; grid-template-columns: auto 1fr; gap: 6px 12px; }
+.card dt { color: var(--soft); }
+.card dd { margin: 0; }
+.card dd.label { font-weight: 700; color: var(--with); }
 pre { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 14px 18px; font-size: 14px;
   line-height: 1.5; white-space: pre-wrap; overflow-wrap: anywhere; }
 .prompt { font-weight: 700; color: var(--with); }

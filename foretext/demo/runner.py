@@ -366,8 +366,9 @@ def count_rows(path: Path) -> int:
     return len(_read(path)) - 1
 
 
-def _first_example(path: Path) -> list[str]:
-    return _read(path)[1]
+def _first_example(path: Path) -> list[tuple[str, str]]:
+    columns, row = _read(path)[:2]
+    return list(zip(columns, row))
 
 
 def _first_rows(source: Path, target: Path, count: int) -> Path:

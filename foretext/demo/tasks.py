@@ -276,7 +276,7 @@ def _entailment(found: list[Passage], count: int, generator: random.Random) -> l
     """Two functions of different packages a time: each signature with its own description and with the other's."""
     members = [one for one in found if one.signature and one.opening]
     rows: list[Row] = []
-    for first, second in _alike(members, 2, lambda one: one.opening, lambda one: one.package, count // 4 * 2):
+    for first, second in _alike(members, 2, lambda one: one.opening, lambda one: one.package, count // 4, generator):
         rows.append((first.signature, first.opening, "fits"))
         rows.append((second.signature, second.opening, "fits"))
         rows.append((first.signature, second.opening, "does not fit"))
@@ -288,7 +288,7 @@ def _similarity(found: list[Passage], count: int, generator: random.Random) -> l
     """Two docstrings of different areas a time: their own pairs of sentences, and the second sentences exchanged."""
     members = [one for one in found if one.pairs]
     rows: list[Row] = []
-    for first, second in _alike(members, 2, lambda one: one.pairs[0][1], lambda one: one.group, count // 4 * 2):
+    for first, second in _alike(members, 2, lambda one: one.pairs[0][1], lambda one: one.group, count // 4, generator):
         rows.append((*first.pairs[0], "one docstring"))
         rows.append((*second.pairs[0], "one docstring"))
         rows.append((first.pairs[0][0], second.pairs[0][1], "two docstrings"))
@@ -300,7 +300,7 @@ def _choice(found: list[Passage], count: int, generator: random.Random) -> list[
     """Four docstrings of different areas a time: each one's opening with all four continuations, in one order."""
     members = [one for one in found if one.pairs]
     rows: list[Row] = []
-    groups = _alike(members, CHOICES, lambda one: one.pairs[-1][1], lambda one: one.group, count // CHOICES * CHOICES)
+    groups = _alike(members, CHOICES, lambda one: one.pairs[-1][1], lambda one: one.group, count // CHOICES, generator)
     for group in groups:
         shown = list(group)
         generator.shuffle(shown)
@@ -315,13 +315,14 @@ def _alike(
     text: Callable[[Passage], str],
     apart: Callable[[Passage], str],
     most: int,
+    generator: random.Random,
 ) -> list[tuple[Passage, ...]]:
-    """Groups of `size` passages with texts of nearly one length, no two alike in `apart`; at most `most` passages.
+    """At most `most` groups of `size` passages with texts of nearly one length, no two alike in `apart`.
 
     Sorted by length, each passage joins the first open group that has no member of its kind yet; a group that waits
     until lengths have moved on by three words is given up.
     """
-    chosen = _one_package_at_a_time(members)[: most + size * 4]
+    chosen = _one_package_at_a_time(members)[: (most + 8) * size]
     ordered = sorted(chosen, key=lambda one: len(text(one).split()))
     whole: list[tuple[Passage, ...]] = []
     waiting: list[list[Passage]] = []
@@ -336,4 +337,5 @@ def _alike(
         if len(fitting) == size:
             waiting.remove(fitting)
             whole.append(tuple(fitting))
-    return whole
+    generator.shuffle(whole)
+    return whole[:most]
