@@ -51,9 +51,9 @@ class ForetextEngine:
     reporter: Callable[..., Any] | None = None
 
     def pretrain(self, corpus: Path, minutes: float, out: Path, seed: int) -> None:
-        from foretext import api
+        from foretext.api import pretrain
 
-        api.pretrain(
+        pretrain(
             [corpus],
             system="gpt",
             size=self.size,
@@ -65,9 +65,9 @@ class ForetextEngine:
         )
 
     def finetune(self, base: Path, job: FineTuning) -> tuple[str, float]:
-        from foretext import api
+        from foretext.api import load
 
-        model = api.load(base).finetune(
+        model = load(base).finetune(
             job.train,
             task=job.task,
             valid=job.valid,
@@ -81,9 +81,9 @@ class ForetextEngine:
         return scores.main, scores.values[scores.main]
 
     def generate(self, base: Path, prompt: str, seed: int) -> str:
-        from foretext import api
+        from foretext.api import load
 
-        return api.load(base).generate(prompt, max_tokens=60, temperature=0.7, top_p=0.9, seed=seed)
+        return load(base).generate(prompt, max_tokens=60, temperature=0.7, top_p=0.9, seed=seed)
 
     def curve(self, base: Path) -> list[LossPoint]:
         return read_curve(base / "metrics.jsonl")

@@ -18,10 +18,11 @@ PACKAGES = (
     "tempfile",
     "mystery",
 )
-WORDS = (
-    "table server window matrix letter signal folder thread packet gradient colour header socket vector column margin "
-    "queue buffer parser widget kernel cursor handle branch"
-).split()
+TEXT = """
+table server window matrix letter signal folder thread packet gradient colour header socket vector column margin
+queue buffer parser widget kernel cursor handle branch
+"""
+WORDS = TEXT.split()
 
 
 def sentence(generator: random.Random, number: int) -> str:
