@@ -1,0 +1,115 @@
+"""All that the demonstration asks of the rest of Foretext, in one place.
+
+The runner speaks to the `Engine` protocol: the real one below calls `foretext.api`, and the tests use one that needs
+no torch.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from foretext.demo.report import LossPoint
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """One fine-tuning and the rows it is scored on."""
+
+    task: str
+    train: Path
+    valid: Path
+    test: Path
+    seed: int
+    epochs: int
+    pretrained: bool
+    out: Path | None = None
+
+
+class Engine(Protocol):
+    def pretrain(self, corpus: Path, minutes: float, out: Path, seed: int) -> None: ...
+
+    def finetune(self, base: Path, job: FineTuning) -> tuple[str, float]:
+        """The metric's name and its value on the test rows."""
+        ...
+
+    def generate(self, base: Path, prompt: str, seed: int) -> str: ...
+
+    def curve(self, base: Path) -> list[LossPoint]: ...
+
+    def facts(self, base: Path) -> dict[str, str]: ...
+
+
+@dataclass
+class ForetextEngine:
+    """The real thing. `reporter` is handed to pre-training, which tells it how far it is."""
+
+    size: str = "tiny"
+    sets: Sequence[str] = ()
+    finetune_sets: Sequence[str] = ()
+    reporter: Callable[..., Any] | None = None
+
+    def pretrain(self, corpus: Path, minutes: float, out: Path, seed: int) -> None:
+        from foretext.api import pretrain
+
+        pretrain(
+            [corpus],
+            system="gpt",
+            size=self.size,
+            minutes=minutes,
+            out=out,
+            seed=seed,
+            sets=self.sets,
+            reporter=self.reporter,
+        )
+
+    def finetune(self, base: Path, job: FineTuning) -> tuple[str, float]:
+        from foretext.api import load
+
+        model = load(base).finetune(
+            job.train,
+            task=job.task,
+            valid=job.valid,
+            out=job.out,
+            seed=job.seed,
+            epochs=job.epochs,
+            from_scratch=not job.pretrained,
+            sets=self.finetune_sets,
+        )
+        scores = model.evaluate(job.test)
+        return scores.main, scores.values[scores.main]
+
+    def generate(self, base: Path, prompt: str, seed: int) -> str:
+        from foretext.api import load
+
+        return load(base).generate(prompt, max_tokens=60, temperature=0.7, top_p=0.9, seed=seed)
+
+    def curve(self, base: Path) -> list[LossPoint]:
+        return read_curve(base / "metrics.jsonl")
+
+    def facts(self, base: Path) -> dict[str, str]:
+        from importlib.metadata import version
+
+        import torch
+
+        return {"torch": version("torch"), "threads": str(torch.get_num_threads()), "model size": self.size}
+
+
+def read_curve(path: Path) -> list[LossPoint]:
+    """The loss curve out of a run's metrics; lines without a loss are other reports."""
+    points: list[LossPoint] = []
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    for text in lines:
+        line = json.loads(text)
+        train, valid = line.get("train_loss", line.get("loss")), line.get("valid_loss")
+        if train is not None or valid is not None:
+            points.append(
+                LossPoint(
+                    int(line.get("step", 0)),
+                    int(line.get("tokens", 0)),
+                    float("nan") if train is None else float(train),
+                    None if valid is None else float(valid),
+                )
+            )
+    return points

@@ -1,0 +1,341 @@
+"""Four labelled tasks made out of the documentation's own structure, one for each of GPT's input transformations.
+
+- classification: which area of programming a docstring's opening belongs to. Openings that name their own package
+  are left out, since they would give the area away.
+- entailment: whether a description fits a function's signature.
+- similarity: whether two sentences are from one docstring.
+- choice: which of four sentences goes on with a docstring.
+
+Two rules keep the figures honest. Modules, not rows, are split: no text of a validation or test module is in the
+pre-training corpus or in a training row, and a sentence that stands in more than one module is in no row at all. And
+the wrong answers are the right answers of other rows: each description, second sentence and continuation stands as
+often in a right pair as in a wrong one, so that neither it nor its length says anything about the label by itself.
+"""
+
+import csv
+import hashlib
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from foretext.demo import prose
+from foretext.demo.areas import area_of
+from foretext.demo.harvest import Docstring, HarvestLimits, HarvestReport, harvest
+from foretext.errors import UserError
+
+TASKS = ("classification", "entailment", "similarity", "choice")
+SPLITS = ("train", "valid", "test")
+COLUMNS = {
+    "classification": ("text", "label"),
+    "entailment": ("premise", "hypothesis", "label"),
+    "similarity": ("text1", "text2", "label"),
+    "choice": ("context", "choice1", "choice2", "choice3", "choice4", "label"),
+}
+CHOICES = 4
+
+
+@dataclass(frozen=True)
+class TaskLimits:
+    """Rows a task in each split, and the corpus's size in bytes. Shares are of modules."""
+
+    train: int = 600
+    valid: int = 200
+    test: int = 600
+    corpus: int = 12_000_000
+    valid_share: float = 0.08
+    test_share: float = 0.22
+    most_words: int = 20
+    excerpt_words: int = 40
+    harvest: HarvestLimits = field(default_factory=HarvestLimits)
+
+    def rows(self, split: str) -> int:
+        return {"train": self.train, "valid": self.valid, "test": self.test}[split]
+
+
+@dataclass(frozen=True)
+class Passage:
+    """What the tasks use of a docstring: its usable sentences that stand nowhere else, in order."""
+
+    package: str
+    group: str  # the area, or the package where it has none
+    area: str | None
+    signature: str  # empty unless a function's, with arguments, and the only one of its kind
+    opening: str  # the first sentence, if usable
+    excerpt: str  # the sentences from the first on that are usable, within a number of words
+    pairs: tuple[tuple[str, str], ...]  # sentences that follow each other in one paragraph or across two
+
+
+@dataclass
+class DemoData:
+    """Where everything is, and what is in it."""
+
+    folder: Path
+    corpus: Path
+    files: dict[tuple[str, str], Path]  # (task, split) → file
+    sizes: dict[str, dict[str, int]]  # task → split → rows
+    labels: dict[str, list[str]]
+    modules: dict[str, int]  # split → modules
+    corpus_documents: int
+    corpus_bytes: int
+    harvest: HarvestReport
+
+    def path(self, task: str, split: str) -> Path:
+        return self.files[task, split]
+
+
+def split_of(module: str, seed: int, limits: TaskLimits) -> str:
+    """Train, validation or test, by the module's name alone: the same for every task and for the corpus."""
+    digest = hashlib.sha256(f"{seed} {module}".encode()).digest()
+    point = int.from_bytes(digest[:8], "big") / 2**64
+    if point < limits.test_share:
+        return "test"
+    return "valid" if point < limits.test_share + limits.valid_share else "train"
+
+
+def prepare(
+    folder: Path, *, seed: int = 0, limits: TaskLimits | None = None, roots: Sequence[Path] | None = None
+) -> DemoData:
+    """Harvests, splits and writes corpus.jsonl and TASK-SPLIT.csv into `folder`."""
+    limits = limits or TaskLimits()
+    docstrings, harvested = harvest(roots, seed=seed, limits=limits.harvest)
+    by_split: dict[str, list[Docstring]] = {split: [] for split in SPLITS}
+    for docstring in docstrings:
+        by_split[split_of(docstring.module, seed, limits)].append(docstring)
+    shared = _shared_keys(docstrings)
+    passages = {split: [_passage(one, shared, limits) for one in by_split[split]] for split in SPLITS}
+    rows = _all_rows(passages, limits, seed)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    held_out = _held_out_keys(by_split)
+    documents = _corpus(by_split["train"], held_out, limits, seed)
+    data = DemoData(
+        folder=folder,
+        corpus=folder / "corpus.jsonl",
+        files={(task, split): folder / f"{task}-{split}.csv" for task in TASKS for split in SPLITS},
+        sizes={task: {split: len(rows[task, split]) for split in SPLITS} for task in TASKS},
+        labels={task: sorted({row[-1] for row in rows[task, "train"]}) for task in TASKS},
+        modules={split: len({one.module for one in by_split[split]}) for split in SPLITS},
+        corpus_documents=len(documents),
+        corpus_bytes=sum(len(text.encode()) for text in documents),
+        harvest=harvested,
+    )
+    with data.corpus.open("w", encoding="utf-8") as stream:
+        stream.writelines(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in documents)
+    for (task, split), path in data.files.items():
+        with path.open("w", encoding="utf-8", newline="") as stream:
+            csv.writer(stream).writerows([COLUMNS[task], *rows[task, split]])
+    return data
+
+
+def _sentence_keys(docstring: Docstring) -> set[str]:
+    return {prose.key(sentence) for block in docstring.blocks for sentence in prose.sentences(block.text)}
+
+
+def _shared_keys(docstrings: Iterable[Docstring]) -> set[str]:
+    """Sentences and signatures that stand in more than one docstring: no row may use them."""
+    counts: Counter[str] = Counter()
+    for docstring in docstrings:
+        counts.update(_sentence_keys(docstring))
+        counts[docstring.signature] += 1
+    return {one for one, count in counts.items() if count > 1}
+
+
+def _held_out_keys(by_split: dict[str, list[Docstring]]) -> set[str]:
+    """Every sentence of a validation or test module, short phrases aside ("Returns self" is nobody's own)."""
+    found: set[str] = set()
+    for split in ("valid", "test"):
+        for docstring in by_split[split]:
+            found.update(key for key in _sentence_keys(docstring) if key.count(" ") >= 4)
+    return found
+
+
+def _corpus(docstrings: list[Docstring], held_out: set[str], limits: TaskLimits, seed: int) -> list[str]:
+    """The pre-training documents: training modules only, without any paragraph that shares a sentence with the rest."""
+    order = list(docstrings)
+    random.Random(f"corpus {seed}").shuffle(order)
+    documents: list[str] = []
+    total = 0
+    for docstring in order:
+        kept = [
+            block.text
+            for block in docstring.blocks
+            if not any(prose.key(sentence) in held_out for sentence in prose.sentences(block.text))
+        ]
+        text = "\n".join([docstring.signature, *kept])
+        size = len(text.encode())
+        if kept and total + size <= limits.corpus:
+            documents.append(text)
+            total += size
+    return documents
+
+
+def _passage(docstring: Docstring, shared: set[str], limits: TaskLimits) -> Passage:
+    running: list[str] = []
+    for block in docstring.blocks:
+        if not block.narrative:
+            break
+        running += prose.sentences(block.text)
+    usable = [prose.is_usable(one, most_words=limits.most_words) and prose.key(one) not in shared for one in running]
+    pairs = [
+        (running[index], running[index + 1])
+        for index in range(min(len(running) - 1, 5))
+        if usable[index] and usable[index + 1]
+    ]
+    area = area_of(docstring.package)
+    has_own_signature = docstring.is_function and docstring.signature not in shared and "()" not in docstring.signature
+    return Passage(
+        package=docstring.package,
+        group=area or docstring.package,
+        area=area,
+        signature=docstring.signature if has_own_signature and len(docstring.signature) <= 100 else "",
+        opening=running[0] if running and usable[0] else "",
+        excerpt=_excerpt(running, usable, limits.excerpt_words),
+        pairs=tuple(pairs),
+    )
+
+
+def _excerpt(running: list[str], usable: list[bool], most_words: int) -> str:
+    taken: list[str] = []
+    for sentence, is_usable in zip(running, usable):
+        if not is_usable or sum(len(one.split()) for one in [*taken, sentence]) > most_words:
+            break
+        taken.append(sentence)
+    return " ".join(taken)
+
+
+Row = tuple[str, ...]
+Maker = Callable[[list[Passage], int, random.Random], list[Row]]
+
+
+def _all_rows(passages: dict[str, list[Passage]], limits: TaskLimits, seed: int) -> dict[tuple[str, str], list[Row]]:
+    areas = _areas(passages, limits)
+    makers: dict[str, Maker] = {
+        "classification": lambda found, count, generator: _classification(found, count, generator, areas),
+        "entailment": _entailment,
+        "similarity": _similarity,
+        "choice": _choice,
+    }
+    rows: dict[tuple[str, str], list[Row]] = {}
+    for task in TASKS:
+        for split in SPLITS:
+            generator = random.Random(f"{task} {split} {seed}")
+            found = list(passages[split])
+            generator.shuffle(found)
+            made = makers[task](found, limits.rows(split), generator)
+            if not made:
+                raise UserError(
+                    f"too little documentation for the {task} task's {split} rows: "
+                    "run the demonstration in an environment with more packages, for example numpy and scikit-learn"
+                )
+            generator.shuffle(made)
+            rows[task, split] = made
+    return rows
+
+
+def _gives_nothing_away(passage: Passage) -> bool:
+    return bool(passage.excerpt) and passage.package.lower().strip("_") not in passage.excerpt.lower()
+
+
+def _areas(passages: dict[str, list[Passage]], limits: TaskLimits) -> list[str]:
+    """The areas with enough openings in every split to fill half an even share of its rows."""
+    areas = sorted({one.area for found in passages.values() for one in found if one.area})
+    counts = {split: Counter(one.area for one in passages[split] if _gives_nothing_away(one)) for split in SPLITS}
+    return [
+        area
+        for area in areas
+        if all(counts[split][area] >= max(1, limits.rows(split) // len(areas) // 2) for split in SPLITS)
+    ]
+
+
+def _classification(found: list[Passage], count: int, generator: random.Random, areas: list[str]) -> list[Row]:
+    """As many openings of each area, as far as they go."""
+    rows: list[Row] = []
+    by_area = {area: [one for one in found if one.area == area and _gives_nothing_away(one)] for area in areas}
+    if len(areas) < 2:
+        return []
+    for area, members in by_area.items():
+        share = count // len(areas)
+        rows += [(one.excerpt, area) for one in _one_package_at_a_time(members)[:share]]
+    return rows
+
+
+def _one_package_at_a_time(members: list[Passage]) -> list[Passage]:
+    """The same passages, packages taking turns, so that the largest package does not stand for the whole area."""
+    turns: Counter[str] = Counter()
+    keyed: list[tuple[int, int, Passage]] = []
+    for number, one in enumerate(members):
+        keyed.append((turns[one.package], number, one))
+        turns[one.package] += 1
+    return [one for _, _, one in sorted(keyed, key=lambda item: item[:2])]
+
+
+def _entailment(found: list[Passage], count: int, generator: random.Random) -> list[Row]:
+    """Two functions of different packages a time: each signature with its own description and with the other's."""
+    members = [one for one in found if one.signature and one.opening]
+    rows: list[Row] = []
+    for first, second in _alike(members, 2, lambda one: one.opening, lambda one: one.package, count // 4, generator):
+        rows.append((first.signature, first.opening, "fits"))
+        rows.append((second.signature, second.opening, "fits"))
+        rows.append((first.signature, second.opening, "does not fit"))
+        rows.append((second.signature, first.opening, "does not fit"))
+    return rows
+
+
+def _similarity(found: list[Passage], count: int, generator: random.Random) -> list[Row]:
+    """Two docstrings of different areas a time: their own pairs of sentences, and the second sentences exchanged."""
+    members = [one for one in found if one.pairs]
+    rows: list[Row] = []
+    for first, second in _alike(members, 2, lambda one: one.pairs[0][1], lambda one: one.group, count // 4, generator):
+        rows.append((*first.pairs[0], "one docstring"))
+        rows.append((*second.pairs[0], "one docstring"))
+        rows.append((first.pairs[0][0], second.pairs[0][1], "two docstrings"))
+        rows.append((second.pairs[0][0], first.pairs[0][1], "two docstrings"))
+    return rows
+
+
+def _choice(found: list[Passage], count: int, generator: random.Random) -> list[Row]:
+    """Four docstrings of different areas a time: each one's opening with all four continuations, in one order."""
+    members = [one for one in found if one.pairs]
+    rows: list[Row] = []
+    groups = _alike(members, CHOICES, lambda one: one.pairs[-1][1], lambda one: one.group, count // CHOICES, generator)
+    for group in groups:
+        shown = list(group)
+        generator.shuffle(shown)
+        endings = [one.pairs[-1][1] for one in shown]
+        rows += [(one.pairs[-1][0], *endings, str(number)) for number, one in enumerate(shown, start=1)]
+    return rows
+
+
+def _alike(
+    members: list[Passage],
+    size: int,
+    text: Callable[[Passage], str],
+    apart: Callable[[Passage], str],
+    most: int,
+    generator: random.Random,
+) -> list[tuple[Passage, ...]]:
+    """At most `most` groups of `size` passages with texts of nearly one length, no two alike in `apart`.
+
+    Sorted by length, each passage joins the first open group that has no member of its kind yet; a group that waits
+    until lengths have moved on by three words is given up.
+    """
+    chosen = _one_package_at_a_time(members)[: (most + 8) * size]
+    ordered = sorted(chosen, key=lambda one: len(text(one).split()))
+    whole: list[tuple[Passage, ...]] = []
+    waiting: list[list[Passage]] = []
+    for one in ordered:
+        length = len(text(one).split())
+        waiting = [group for group in waiting if length - len(text(group[0]).split()) <= 3]
+        fitting = next((group for group in waiting if all(apart(one) != apart(other) for other in group)), None)
+        if fitting is None:
+            waiting.append([one])
+            continue
+        fitting.append(one)
+        if len(fitting) == size:
+            waiting.remove(fitting)
+            whole.append(tuple(fitting))
+    generator.shuffle(whole)
+    return whole[:most]

@@ -1,0 +1,158 @@
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from foretext.demo import prose
+from foretext.demo.harvest import harvest
+from foretext.demo.tasks import COLUMNS, SPLITS, TASKS, DemoData, TaskLimits, prepare, split_of
+from foretext.errors import UserError
+
+LIMITS = TaskLimits(train=60, valid=20, test=40, valid_share=0.2, test_share=0.3)
+
+
+@pytest.fixture(scope="module")
+def data(site: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoData:
+    return prepare(tmp_path_factory.mktemp("data"), seed=3, limits=LIMITS, roots=[site])
+
+
+def rows(data: DemoData, task: str, split: str) -> list[list[str]]:
+    with data.path(task, split).open(newline="") as stream:
+        return list(csv.reader(stream))[1:]
+
+
+def sentence_keys(data: DemoData, task: str, split: str) -> set[str]:
+    fields = [field for row in rows(data, task, split) for field in row[:-1]]
+    return {prose.key(one) for field in fields for one in prose.sentences(field)}
+
+
+def test_files_have_the_documented_columns_and_sizes(data: DemoData) -> None:
+    for task in TASKS:
+        for split in SPLITS:
+            with data.path(task, split).open(newline="") as stream:
+                assert tuple(next(csv.reader(stream))) == COLUMNS[task]
+            found = rows(data, task, split)
+            assert len(found) == data.sizes[task][split]
+            assert 0.7 * LIMITS.rows(split) <= len(found) <= LIMITS.rows(split)
+            assert all(all(row) for row in found)
+
+
+def test_no_sentence_is_in_two_splits(data: DemoData) -> None:
+    by_split = {split: set().union(*(sentence_keys(data, task, split) for task in TASKS)) for split in SPLITS}
+    assert all(by_split.values())
+    assert not by_split["train"] & by_split["test"]
+    assert not by_split["train"] & by_split["valid"]
+    assert not by_split["valid"] & by_split["test"]
+
+
+def test_the_corpus_has_nothing_of_the_modules_held_out(data: DemoData, site: Path) -> None:
+    corpus = {
+        prose.key(sentence)
+        for line in data.corpus.read_text().splitlines()
+        for paragraph in json.loads(line)["text"].split("\n")
+        for sentence in prose.sentences(paragraph)
+    }
+    found, _ = harvest([site], seed=3)
+    seen = Counter()
+    for docstring in found:
+        split = split_of(docstring.module, 3, LIMITS)
+        for block in docstring.blocks:
+            for sentence in prose.sentences(block.text):
+                assert (prose.key(sentence) in corpus) == (split == "train"), (docstring.module, sentence)
+                seen[split] += 1
+    assert set(seen) == set(SPLITS)
+
+
+def test_a_held_out_sentence_repeated_in_a_training_module_is_taken_out_of_the_corpus(
+    site: Path, tmp_path: Path
+) -> None:
+    training = next(f"copy{n}" for n in range(99) if split_of(f"copy{n}", 3, LIMITS) == "train")
+    held_out = next(
+        p for p in sorted(site.rglob("part*.py")) if split_of(f"{p.parent.name}.{p.stem}", 3, LIMITS) == "test"
+    )
+    borrowed = held_out.read_text().split('"""')[1].split(".")[0].strip() + "."
+    extra = tmp_path / "extra"
+    extra.mkdir()
+    own = "A paragraph of its own that nobody else has written down so far."
+    (extra / f"{training}.py").write_text(f'"""{own}\n\n{borrowed} And so on it goes with other words.\n"""\n')
+    made = prepare(tmp_path / "out", seed=3, limits=LIMITS, roots=[site, extra])
+    corpus = made.corpus.read_text()
+    assert own in corpus
+    assert borrowed not in corpus
+    assert all(borrowed not in made.path(task, split).read_text() for task in TASKS for split in SPLITS)
+
+
+def test_labels_are_balanced(data: DemoData) -> None:
+    for task in TASKS:
+        for split in SPLITS:
+            counts = Counter(row[-1] for row in rows(data, task, split))
+            assert set(counts) == set(data.labels[task])
+            assert max(counts.values()) == min(counts.values()), (task, split, counts)
+
+
+@pytest.mark.parametrize("task", ["entailment", "similarity"])
+def test_one_half_of_a_pair_says_nothing_about_the_label(data: DemoData, task: str) -> None:
+    for column in (0, 1):
+        labels: dict[str, list[str]] = {}
+        for row in rows(data, task, "train"):
+            labels.setdefault(row[column], []).append(row[-1])
+        assert all(sorted(found) == sorted(data.labels[task]) for found in labels.values())
+
+
+def test_a_choice_is_right_as_often_as_any_other(data: DemoData) -> None:
+    right, shown = Counter(), Counter()
+    for row in rows(data, "choice", "test"):
+        shown.update(row[1:5])
+        right[row[int(row[5])]] += 1
+    assert all(shown[text] == 4 and right[text] == 1 for text in shown)
+
+
+def test_choices_are_of_nearly_one_length(data: DemoData) -> None:
+    for row in rows(data, "choice", "train"):
+        lengths = [len(text.split()) for text in row[1:5]]
+        assert max(lengths) - min(lengths) <= 3
+
+
+def test_the_right_answers_are_right(data: DemoData, site: Path) -> None:
+    sources = [path.read_text() for path in site.rglob("*.py")]
+
+    def in_one_docstring(*texts: str) -> bool:
+        return any(all(text in chunk for text in texts) for one in sources for chunk in one.split("\n\n\n"))
+
+    for row in rows(data, "similarity", "test"):
+        assert in_one_docstring(row[0], row[1]) == (row[2] == "one docstring")
+    for row in rows(data, "choice", "test"):
+        assert [in_one_docstring(row[0], text) for text in row[1:5]] == [str(n) == row[5] for n in range(1, 5)]
+    for row in rows(data, "entailment", "test"):
+        name = row[0].removeprefix("def ").partition("(")[0]
+        assert in_one_docstring(f"def {name}(", row[1]) == (row[2] == "fits")
+
+
+def test_classification_leaves_out_unknown_packages_and_giveaways(data: DemoData, site: Path, tmp_path: Path) -> None:
+    assert set(data.labels["classification"]) == {"network", "mathematics", "text", "concurrency", "files and system"}
+    extra = tmp_path / "numpy"
+    extra.mkdir()
+    parts = [f'def f{n}():\n    """The numpy {"abcdefghij"[n] * 5} of everything that is here."""\n' for n in range(10)]
+    for name in "abcdef":
+        (extra / f"{name}.py").write_text("\n".join(parts).replace("here", f"in {name * 4}"))
+    made = prepare(tmp_path / "out", seed=3, limits=LIMITS, roots=[site, tmp_path])
+    texts = " ".join(made.path("classification", split).read_text() for split in SPLITS)
+    assert "numpy" not in texts
+    assert "numpy" in made.corpus.read_text()
+
+
+def test_repeatable_and_seeded(data: DemoData, site: Path, tmp_path: Path) -> None:
+    again = prepare(tmp_path / "again", seed=3, limits=LIMITS, roots=[site])
+    other = prepare(tmp_path / "other", seed=4, limits=LIMITS, roots=[site])
+    for key, path in data.files.items():
+        assert path.read_bytes() == again.files[key].read_bytes()
+        assert path.read_bytes() != other.files[key].read_bytes()
+    assert data.corpus.read_bytes() == again.corpus.read_bytes()
+
+
+def test_too_little_text_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "only.py").write_text('"""One docstring is not enough to make four tasks of."""\n')
+    with pytest.raises(UserError, match="too little documentation"):
+        prepare(tmp_path / "out", limits=LIMITS, roots=[tmp_path])
