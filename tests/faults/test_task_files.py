@@ -18,6 +18,7 @@ BAD_FILES = {
     "after a mark": ("a.csv", b"\xef\xbb\xbftext,label\ncaf\xe9,1\n", "classification", ["byte offset 17"]),
     "utf-16": ("a.csv", "text,label\na,1\n".encode("utf-16"), "classification", ["UTF-16", "save the file as UTF-8"]),
     "nul": ("a.tsv", b"text\tlabel\na\x00b\t1\n", "classification", ["NUL", "byte offset 12", "--errors replace"]),
+    "nul after a mark": ("a.csv", b"\xef\xbb\xbftext,label\n\x00,1\n", "classification", ["NUL", "byte offset 14"]),
     "nul in JSON": ("a.jsonl", b'{"text": "a\\u0000", "label": 1}\n', "classification", ["row 1", "NUL"]),
     "half a pair": ("a.jsonl", b'{"text": "a\\ud800", "label": 1}\n', "classification", ["row 1", "surrogate"]),
     "empty": ("a.csv", b"", "classification", ["a.csv", "empty"]),

@@ -163,6 +163,12 @@ def test_every_format_is_tested_and_of_a_known_kind() -> None:
     assert {chosen.kind for chosen in FORMATS.values()} <= set(KINDS)
 
 
+def test_the_documentation_lists_every_format() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "labelled-files.md").read_text()
+    for name, chosen in FORMATS.items():
+        assert f"| `{name}` | {chosen.kind} | {chosen.description} |" in page
+
+
 def test_skipped_rows_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(snli_json("-") * 3 + snli_json("neutral"))
