@@ -1,8 +1,8 @@
 """The transfer plan: how pre-trained weights become a fine-tuned model.
 
-GPT trains everything at one rate at once; ULMFiT lowers the rate by depth and thaws one group of layers an epoch. Both are settings of one plan, so
-either way of transfer works on any trunk. A trunk names its layer groups from the bottom (embeddings) to the top; the task's head
-is one group more.
+GPT trains everything at one rate at once; ULMFiT lowers the rate by depth and thaws one group of layers an epoch.
+Both are settings of one plan, so either way of transfer works on any trunk. A trunk names its layer groups from the
+bottom (embeddings) to the top; the task's head is one group more.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class TransferPlan:
-    """What is carried over, what is frozen and when it thaws, the rate of each layer group, and the auxiliary weight."""
+    """What is carried over, what is frozen and when it thaws, the rate of each layer group, and the auxiliary
+    weight."""
 
     layers: int = -1  # blocks taken from the pre-trained model, counted from the bottom; −1 takes all
     rate_decay: float = 1.0  # each group learns at 1/rate_decay of the rate of the group above (ULMFiT: 2.6)

@@ -1,9 +1,9 @@
 """Causal scaled dot-product attention, with and without dropout on its weights.
 
-Without dropout it is PyTorch's fused kernel. With dropout that kernel is not available on a CPU and PyTorch falls back to
-a chain of full [B, H, T, T] tensors. `_DroppedAttention` computes the same function in blocks that stay in the cache: a few rows of the batch at a
-time, query rows in strips, and for each strip only the keys that it may see, so that the masked triangle is (mostly)
-never computed.
+Without dropout it is PyTorch's fused kernel. With dropout that kernel is not available on a CPU and PyTorch falls
+back to a chain of full [B, H, T, T] tensors. `_DroppedAttention` computes the same function in blocks that stay in
+the cache: a few rows of the batch at a time, query rows in strips, and for each strip only the keys that it may see,
+so that the masked triangle is (mostly) never computed.
 
     S = Q Kᵀ / √K,   P = softmax(S + mask),   O = (P ∘ M) V        M: dropout mask, already scaled
     dV = (P ∘ M)ᵀ dO,   dP = (dO Vᵀ) ∘ M,   dS = P ∘ (dP − rowsum(dP ∘ P))
@@ -30,7 +30,7 @@ def causal_attention(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor, p: float) -
     if p == 0.0:
         return F.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True)
     if q_BHTK.device.type == "cpu" and q_BHTK.dtype == torch.float32:
-        return _DroppedAttention.apply(q_BHTK, k_BHTK, v_BHTK, p)  # type: ignore[no-any-return, no-untyped-call]
+        return _DroppedAttention.apply(q_BHTK, k_BHTK, v_BHTK, p)
     return F.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True, dropout_p=p)
 
 
@@ -68,7 +68,7 @@ class _DroppedAttention(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         q, k, v, *saved = ctx.saved_tensors
         rows, heads, length, width = q.shape
         scale = 1.0 / math.sqrt(width)

@@ -1,9 +1,10 @@
 """Dropout that does not cost a third of a step on a CPU.
 
-PyTorch draws one Bernoulli number for each element on a CPU, which takes longer than the layer it protects. Here sixteen random
-bits decide each element: one draw of the generator serves four. The probability of dropping is therefore the nearest
-multiple of 1/65536 (.1 becomes .100006) and the survivors are scaled by that exact probability, so the expectation is
-unchanged. The generator is torch's own, so a seed fixes the masks. Other devices use their own fused kernels.
+PyTorch draws one Bernoulli number for each element on a CPU, which takes longer than the layer it protects. Here
+sixteen random bits decide each element: one draw of the generator serves four. The probability of dropping is
+therefore the nearest multiple of 1/65536 (.1 becomes .100006) and the survivors are scaled by that exact probability,
+so the expectation is unchanged. The generator is torch's own, so a seed fixes the masks. Other devices use their own
+fused kernels.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def keep_bits(shape: tuple[int, ...] | torch.Size, threshold: int) -> Tensor:
     count = 1
     for length in shape:
         count *= length
-    words = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)  # type: ignore[call-overload]
+    words = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
     return words.view(torch.int16)[:count].view(shape) >= threshold - (_LEVELS // 2)
 
 
@@ -41,7 +42,7 @@ class _Dropout(torch.autograd.Function):
         return x * mask
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (mask,) = ctx.saved_tensors
         return grad * mask, None
 
@@ -56,7 +57,7 @@ class _AddDropped(torch.autograd.Function):
         return torch.addcmul(residual, x, mask)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         (mask,) = ctx.saved_tensors
         return grad, grad * mask, None
 
@@ -68,7 +69,7 @@ def _ours(x: Tensor) -> bool:
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     if not training or p == 0.0:
         return x
-    return _Dropout.apply(x, p) if _ours(x) else F.dropout(x, p)  # type: ignore[no-any-return, no-untyped-call]
+    return _Dropout.apply(x, p) if _ours(x) else F.dropout(x, p)
 
 
 def add_dropped(residual: Tensor, x: Tensor, p: float, training: bool) -> Tensor:
@@ -76,5 +77,5 @@ def add_dropped(residual: Tensor, x: Tensor, p: float, training: bool) -> Tensor
     if not training or p == 0.0:
         return residual + x
     if _ours(x):
-        return _AddDropped.apply(residual, x, p)  # type: ignore[no-any-return, no-untyped-call]
+        return _AddDropped.apply(residual, x, p)
     return residual + F.dropout(x, p)

@@ -1,8 +1,9 @@
 """Cross-entropy through a tied output layer, without ever holding all the logits.
 
-P(u) = softmax(h W_eᵀ). For a batch of 2,048 tokens and a vocabulary of 8,000 the logits alone are 65 MB, written and read many times. Here they are
-computed a few hundred rows at a time, and the gradients with respect to h and W_e are taken while a chunk's probabilities are still in
-the cache. The backward pass then only multiplies by the incoming gradient.
+P(u) = softmax(h W_eᵀ). For a batch of 2,048 tokens and a vocabulary of 8,000 the logits alone are 65 MB, written and
+read many times. Here they are computed a few hundred rows at a time, and the gradients with respect to h and W_e are
+taken while a chunk's probabilities are still in the cache. The backward pass then only multiplies by the incoming
+gradient.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class _TiedSoftmaxLoss(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         grad_h, grad_table = ctx.saved_tensors
         return grad_h.mul_(grad), grad_table.mul_(grad), None, None
 
@@ -61,7 +62,7 @@ def _softmax_rows(h_ND: Tensor, table_VD: Tensor, targets_N: Tensor) -> tuple[Te
 
 def tied_softmax_loss(h_ND: Tensor, table_VD: Tensor, targets_N: Tensor, weights_N: Tensor | None = None) -> Tensor:
     """The (weighted) sum over n of −log softmax(h_n W_eᵀ)[target_n]."""
-    return _TiedSoftmaxLoss.apply(h_ND, table_VD, targets_N, weights_N)  # type: ignore[no-any-return, no-untyped-call]
+    return _TiedSoftmaxLoss.apply(h_ND, table_VD, targets_N, weights_N)
 
 
 @torch.no_grad()

@@ -1,9 +1,9 @@
 """Padding that costs nothing: the real tokens of a batch end to end, and like lengths together for attention.
 
-A padded batch wastes most of its arithmetic on short sentences. A trunk therefore works on the N real tokens as one [N, D] matrix
-(embeddings, projections, norms and the feed-forward part do not care where a sequence ends) and only attention sees sequences, in groups
-of similar length. Inside a group rows are filled up at the right end with copies of some real row: a causal model never
-looks there, and nobody reads what comes out there.
+A padded batch wastes most of its arithmetic on short sentences. A trunk therefore works on the N real tokens as one
+[N, D] matrix (embeddings, projections, norms and the feed-forward part do not care where a sequence ends) and only
+attention sees sequences, in groups of similar length. Inside a group rows are filled up at the right end with copies
+of some real row: a causal model never looks there, and nobody reads what comes out there.
 
 Positions count real tokens from the left of each row, so the side and the amount of padding change nothing.
 """
@@ -116,7 +116,7 @@ class MoveRows(torch.autograd.Function):
         return x.index_select(0, there)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         _, back = ctx.saved_tensors
         return grad.index_select(0, back), None, None
 
@@ -131,6 +131,6 @@ class MoveRowsBack(torch.autograd.Function):
         return x.index_select(0, back)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (back,) = ctx.saved_tensors
         return grad.new_zeros(ctx.slots, grad.shape[1]).index_copy_(0, back, grad), None

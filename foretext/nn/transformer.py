@@ -1,7 +1,8 @@
 """The causal transformer trunk: h_0 = U W_e + W_p, h_l = block(h_{l-1}).
 
-One trunk for the post-norm GPT and the pre-norm GPT-2: the papers differ in where the norm stands and in a final norm, nothing else.
-It works on packed tokens (see `packing`), never sees a loss, and carries a decoding cache as its state.
+One trunk for the post-norm GPT and the pre-norm GPT-2: the papers differ in where the norm stands and in a final
+norm, nothing else. It works on packed tokens (see `packing`), never sees a loss, and carries a decoding cache as its
+state.
 """
 
 from __future__ import annotations
@@ -53,14 +54,14 @@ class Attention(nn.Module):
         qkv = self.qkv(x_ND)
         if packing.to_groups is None or packing.from_groups is None:
             mixed = self._attend(qkv, packing.rows, packing.length, p)
-            return self.out(mixed)  # type: ignore[no-any-return]
-        grouped: Tensor = MoveRows.apply(qkv, packing.to_groups, packing.from_groups)  # type: ignore[no-untyped-call]
+            return self.out(mixed)
+        grouped: Tensor = MoveRows.apply(qkv, packing.to_groups, packing.from_groups)
         parts = [
             self._attend(grouped[first : first + rows * length], rows, length, p)
             for first, rows, length in packing.groups
         ]
-        mixed = MoveRowsBack.apply(torch.cat(parts), packing.from_groups)  # type: ignore[no-untyped-call]
-        return self.out(mixed)  # type: ignore[no-any-return]
+        mixed = MoveRowsBack.apply(torch.cat(parts), packing.from_groups)
+        return self.out(mixed)
 
     def _attend(self, qkv: Tensor, rows: int, length: int, p: float) -> Tensor:
         q, k, v = qkv.view(rows, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
@@ -93,14 +94,14 @@ class Block(nn.Module):
         self.norm2 = nn.LayerNorm(config.width, eps=config.epsilon)
 
     def _feed_forward(self, x: Tensor) -> Tensor:
-        return self.down(F.gelu(self.up(x), approximate="tanh"))  # type: ignore[no-any-return]
+        return self.down(F.gelu(self.up(x), approximate="tanh"))
 
     def forward(self, x: Tensor, packing: Packing) -> Tensor:
         if self.pre:
             x = add_dropped(x, self.attention(self.norm1(x), packing), self.p, self.training)
             return add_dropped(x, self._feed_forward(self.norm2(x)), self.p, self.training)
         x = self.norm1(add_dropped(x, self.attention(x, packing), self.p, self.training))
-        return self.norm2(add_dropped(x, self._feed_forward(x), self.p, self.training))  # type: ignore[no-any-return]
+        return self.norm2(add_dropped(x, self._feed_forward(x), self.p, self.training))
 
     def step(self, x: Tensor, past: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         mixed, pair = self.attention.step(self.norm1(x) if self.pre else x, past)

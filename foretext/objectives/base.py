@@ -1,7 +1,8 @@
 """The protocol that pre-training objectives and labelled tasks share.
 
-An objective makes examples into a `Batch` (all corruption and input transformation happens there, drawn from a generator made of seed,
-epoch and index), owns its head, calls the trunk, and returns named *(sum, count)* losses. The loop knows nothing else.
+An objective makes examples into a `Batch` (all corruption and input transformation happens there, drawn from a
+generator made of seed, epoch and index), owns its head, calls the trunk, and returns named *(sum, count)* losses. The
+loop knows nothing else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The causal language model: maximise Σ log P(u_i | u_{i-k} … u_{i-1}) (GPT's L1).
 
-An example is a window of consecutive token ids; each id but the first is a target. Right to left is the same objective over the reversed
-window, so a model of one direction differs from the other in nothing but the order in which it reads.
+An example is a window of consecutive token ids; each id but the first is a target. Right to left is the same
+objective over the reversed window, so a model of one direction differs from the other in nothing but the order in
+which it reads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a system is: a trunk, a tokenizer, an objective, a way of transfer, and named sizes. Plain data, no behaviour of its own."""
+"""What a system is: a trunk, a tokenizer, an objective, a way of transfer, and named sizes. Plain data, no behaviour
+of its own."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class Size:
-    """A named size: the model's shape and the defaults that go with it. `vocabulary` is filled in from the tokenizer."""
+    """A named size: the model's shape and the defaults that go with it. `vocabulary` is filled in from the
+    tokenizer."""
 
     model: TransformerConfig
     tokenizer: TokenizerConfig
@@ -69,6 +71,7 @@ class System:
     direction: str
     tokenizer: str
     transfer: str
+    specials: tuple[str, ...]  # tokens that fine-tuning adds
     sizes: dict[str, Size]
     build_trunk: Callable[[TransformerConfig], nn.Module]
     build_objective: Callable[[Literal["forward", "backward"]], Objective]

@@ -1,22 +1,24 @@
 """GPT: "Improving Language Understanding by Generative Pre-Training" (Radford, Narasimhan, Salimans, Sutskever, 2018).
 
 Followed
-    Trunk: a transformer decoder without cross-attention; h_0 = U W_e + W_p, h_l = block(h_{l-1}), P(u) = softmax(h_n W_eᵀ).
-    Norm after each residual addition, ε 1e-5, tanh-GELU, N(0, .02), learned positions, no final norm, head tied to W_e.
-    `paper`: 12 blocks of width 768, 12 heads, context 512, dropout .1 (embeddings, attention weights, residuals), character BPE with 40,000
-    merges, Adam at 2.5e-4 with 2,000 updates of linear warm-up then cosine to 0, batch 64, decay .01 on matrices and embeddings only.
-    Fine-tuning: L3 = L2 + λ·L1, λ = .5; start, delimiter and extract tokens drawn from N(0, .02); W_y after dropout .1 on the state at the
-    extract token; similarity in both orders, states added before W_y; 3 epochs, batch 32, 6.25e-5, linear decay, .2 % warm-up.
+    Trunk: a transformer decoder without cross-attention; h_0 = U W_e + W_p, h_l = block(h_{l-1}), P(u) = softmax(h_n
+    W_eᵀ). Norm after each residual addition, ε 1e-5, tanh-GELU, N(0, .02), learned positions, no final norm, head
+    tied to W_e. `paper`: 12 blocks of width 768, 12 heads, context 512, dropout .1 (embeddings, attention weights,
+    residuals), character BPE with 40,000 merges, Adam at 2.5e-4 with 2,000 updates of linear warm-up then cosine to
+    0, batch 64, decay .01 on matrices and embeddings only. Fine-tuning: L3 = L2 + λ·L1, λ = .5; start, delimiter and
+    extract tokens drawn from N(0, .02); W_y after dropout .1 on the state at the extract token; similarity in both
+    orders, states added before W_y; 3 epochs, batch 32, 6.25e-5, linear decay, .2 % warm-up.
 
 From the released code, where the paper is silent or differs
     L1 is the mean over each sequence's tokens, then over sequences; gradients are clipped at norm 1.
 
 Deviations
     Documents are joined by an end-of-text token; the paper's BooksCorpus windows lie inside one book.
-    W_y has a bias, as in the released code. The softmax covers W_e only, not the rows of W_p that the released code keeps in the same matrix.
-    `tiny` and `small` are not the paper's: byte-level BPE (no unknown symbol in any language), Muon on the blocks' matrices, no
-    dropout while pre-training (a short run sees no text twice), higher rates and more epochs when fine-tuning.
-    Regression (a standardised score, squared error, both orders not used) is not in the paper.
+    W_y has a bias, as in the released code. The softmax covers W_e only, not the rows of W_p that the released code
+    keeps in the same matrix. `tiny` and `small` are not the paper's: byte-level BPE (no unknown symbol in any
+    language), Muon on the blocks' matrices, no dropout while pre-training (a short run sees no text twice), higher
+    rates and more epochs when fine-tuning. Regression (a standardised score, squared error, both orders not used) is
+    not in the paper.
 """
 
 from __future__ import annotations
@@ -101,6 +103,7 @@ GPT = System(
     direction="left to right, or right to left",
     tokenizer="character BPE (paper), byte-level BPE (tiny, small)",
     transfer="fine-tune everything: L3 = L2 + λ·L1, input transformations",
+    specials=GPTLayout.specials,
     sizes=SIZES,
     build_trunk=Transformer,
     build_objective=CausalObjective,

@@ -1,4 +1,5 @@
-"""How labelled texts become token sequences: the contract between tasks and systems, and the cutting of over-long input.
+"""How labelled texts become token sequences: the contract between tasks and systems, and the cutting of over-long
+input.
 
 A system says how (GPT: `start premise delimiter hypothesis extract`, …); a task says what is then done with the states.
 Over-long input is cut here, by one policy, and counted: the longest text of a sequence gives way first, from its end.
@@ -26,10 +27,6 @@ class TokenSequence:
 
 class Layout(Protocol):
     """A system's input transformations."""
-
-    @property
-    def specials(self) -> tuple[str, ...]:
-        """Names of the special tokens that fine-tuning adds."""
 
     def sequences(self, kind: str, texts: Sequence[Sequence[int]]) -> list[TokenSequence]:
         """The sequences of one example, given its encoded texts."""

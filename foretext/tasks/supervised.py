@@ -2,8 +2,9 @@
 
 L2 is the cross-entropy of the label (regression: the squared error) from the state at the *extract* token, through
 dropout and one new linear layer W_y. Similarity adds the states of both orders before that layer; choice gives each
-alternative one score and takes the softmax over them. L1 is the language-model loss on the same sequences: the mean over each sequence's
-targets, then over sequences, as GPT's released code has it; every alternative of a choice counts.
+alternative one score and takes the softmax over them. L1 is the language-model loss on the same sequences: the mean
+over each sequence's targets, then over sequences, as GPT's released code has it; every alternative of a choice
+counts.
 """
 
 from __future__ import annotations

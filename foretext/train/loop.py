@@ -1,11 +1,11 @@
 """The one training loop, for pre-training and fine-tuning. It knows no system, no task and no loss by name.
 
-Exact by construction: the samples of a step are a pure function of (seed, step), random numbers are drawn from a generator seeded anew for
-each (seed, step, micro-batch), and everything else that a step depends on is in the checkpoint. So a run that was killed and went on
-ends in the same weights, bit for bit, as one that was never stopped.
+Exact by construction: the samples of a step are a pure function of (seed, step), random numbers are drawn from a
+generator seeded anew for each (seed, step, micro-batch), and everything else that a step depends on is in the
+checkpoint. So a run that was killed and went on ends in the same weights, bit for bit, as one that was never stopped.
 
-Counts are added up over all micro-batches of a step before the first backward pass, so that splitting a batch cannot change
-its gradient.
+Counts are added up over all micro-batches of a step before the first backward pass, so that splitting a batch cannot
+change its gradient.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from foretext.systems.base import TrainingConfig
 from foretext.train.budget import Budget, Position
 from foretext.train.optim import Optimizer, clip_gradients
 from foretext.train.report import Reporter, StepReport
-from foretext.train.rundir import RunWriter
+from foretext.train.rundir import RunDirectory, RunWriter
 from foretext.train.schedule import rate_at
 from foretext.train.signals import StopRequest
 
@@ -67,6 +67,10 @@ def step_seed(seed: int, step: int, part: int) -> int:
 
 def _readable(losses: dict[str, float]) -> dict[str, str]:
     return {name: str(loss) for name, loss in losses.items()}  # JSON has no NaN
+
+
+def is_finished(run: RunDirectory) -> bool:
+    return run.has("training/position.json") and bool(json.loads(run.read("training/position.json"))["finished"])
 
 
 class Loop:
@@ -147,8 +151,8 @@ class Loop:
         where = f"; its samples are in {self.writer.run.path / 'metrics.jsonl'}" if self.writer else ""
         if self.position.bad_steps > self.job.config.bad_steps:
             raise UserError(
-                f"step {self.position.step}: the loss or its gradient is not finite, for the {self.position.bad_steps}th time"
-                f"{where}; lower the rate (--set training.rate=…) and go on with --resume",
+                f"step {self.position.step}: the loss or its gradient is not finite, "
+                f"for the {self.position.bad_steps}th time{where}; lower the rate (--set training.rate=…) and go on with --resume",
                 code=EXIT_NOT_FINITE,
             )
         self.reporter.note(f"step {self.position.step}: loss or gradient not finite; no update was made{where}")

@@ -1,9 +1,9 @@
 """Optimisers: AdamW with decay on matrices only, and Muon for the matrices inside the blocks.
 
-Muon (Jordan et al. 2024) replaces a matrix's momentum by the nearest orthogonal matrix, found by five Newton–Schulz steps. torch's own computes them
-in bf16, which a CPU without bf16 units does hundreds of times slower than fp32; here they run in the weights' own
-precision, and matrices of one shape are handled as one batch. The update is scaled by .2·√max(m, n), so that its size is that of an Adam update and one learning
-rate serves both (Liu et al. 2025).
+Muon (Jordan et al. 2024) replaces a matrix's momentum by the nearest orthogonal matrix, found by five Newton–Schulz
+steps. torch's own computes them in bf16, which a CPU without bf16 units does hundreds of times slower than fp32; here
+they run in the weights' own precision, and matrices of one shape are handled as one batch. The update is scaled by
+.2·√max(m, n), so that its size is that of an Adam update and one learning rate serves both (Liu et al. 2025).
 
 State is kept by parameter name, as tensors only, so that a checkpoint is a safetensors file.
 """
@@ -63,7 +63,7 @@ class Optimizer:
             chosen = [name for name in names if (self.parameters[name].dim() > 1) == decayed]
             if not chosen:
                 continue
-            tensors = [self.parameters[name] for name in chosen]
+            tensors: list[Tensor] = [self.parameters[name] for name in chosen]
             torch._fused_adamw_(
                 tensors,
                 [_gradient(tensor) for tensor in tensors],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +16,7 @@ from foretext.config import apply_sets
 from foretext.errors import UserError
 from foretext.nn.transformer import TransformerConfig
 from foretext.systems import size_named, system_named
-from foretext.systems.base import System, TokenizerConfig, TrainingConfig
+from foretext.systems.base import TokenizerConfig, TrainingConfig
 from foretext.text.order import Order, Windows
 from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
 from foretext.text.shards import write_shards
@@ -25,7 +24,7 @@ from foretext.text.token_shards import TokenShards
 from foretext.text.tokenizer import END, Tokenizer, tokenizer_from_published
 from foretext.text.train_vocab import train_tokenizer
 from foretext.train.budget import Budget
-from foretext.train.loop import Job, Loop, step_seed
+from foretext.train.loop import Job, Loop, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
 from foretext.train.planning import check_memory, describe_plan, probe_speed
@@ -33,7 +32,6 @@ from foretext.train.report import Reporter, Silent
 from foretext.train.resume import agreed_sections
 from foretext.train.rundir import RunDirectory, RunWriter
 from foretext.train.saved import (
-    BASE_SECTIONS,
     DataConfig,
     RunConfig,
     config_text,
@@ -88,7 +86,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     """Pre-trains, or goes on with, the run at `request.out`; returns its path."""
     reporter = reporter or Silent()
     run = open_run(request.out)
-    if request.resume and _finished(run):
+    if request.resume and is_finished(run):
         reporter.note(f"{run.path} is finished; nothing to do")
         return run.path
     if run.exists() and not request.resume:
@@ -106,13 +104,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     return run.path
 
 
-def _finished(run: RunDirectory) -> bool:
-    import json
-
-    return run.has("training/position.json") and bool(json.loads(run.read("training/position.json"))["finished"])
-
-
-# -- configuration ---------------------------------------------------------------------------------------------------------
+# -- configuration ---------------------------------------------------------------------------------------------------
 
 
 def _sections(request: PretrainRequest, run: RunDirectory) -> dict[str, Any]:
@@ -159,9 +151,7 @@ def _start_from(sections: dict[str, Any], start: RunDirectory) -> None:
     if old["run"].kind != "pretrain":
         raise UserError(f"{start.path} is fine-tuned; --from takes a pre-trained run")
     kept: RunConfig = old["run"]
-    sections["run"] = dataclasses.replace(
-        sections["run"], system=kept.system, size=kept.size, direction=kept.direction
-    )
+    sections["run"] = dataclasses.replace(sections["run"], system=kept.system, size=kept.size, direction=kept.direction)
     sections["model"], sections["tokenizer"] = old["model"], old["tokenizer"]
 
 
@@ -175,7 +165,7 @@ def check_model(model: TransformerConfig) -> None:
         raise UserError(f"training.dropout must be at least 0 and below 1, not {model.dropout}")
 
 
-# -- text ------------------------------------------------------------------------------------------------------------------
+# -- text ------------------------------------------------------------------------------------------------------------
 
 
 def _prepare_text(work: _Work, run: RunDirectory, writer: RunWriter) -> None:
@@ -209,7 +199,8 @@ def _prepare_text(work: _Work, run: RunDirectory, writer: RunWriter) -> None:
         train = manifest.splits["train"]
         work.reporter.note(
             f"text: {train.documents + manifest.splits['valid'].documents:,} documents ({manifest.rule}), "
-            f"{train.tokens:,} tokens to train on, {manifest.splits['valid'].tokens:,} to validate; encoded in {took:.1f} s"
+            f"{train.tokens:,} tokens to train on, {manifest.splits['valid'].tokens:,} to validate; "
+            f"encoded in {took:.1f} s"
         )
         if manifest.replaced:
             work.reporter.note(f"{manifest.replaced:,} bytes that are not UTF-8 were replaced")
@@ -223,7 +214,7 @@ def _make_tokenizer(work: _Work) -> Tokenizer:
     request, data = work.request, work.sections["data"]
     if request.start is not None:
         work.started_model = load_model(request.start)
-        return work.started_model.tokenizer  # type: ignore[no-any-return]
+        return work.started_model.tokenizer
     if request.vocabulary is not None:
         return tokenizer_from_published(request.vocabulary).with_specials([END])
     config: TokenizerConfig = work.sections["tokenizer"]
@@ -252,7 +243,7 @@ def _watched(documents: Any, report: ReadReport, reporter: Reporter) -> Any:
     reporter.work("reading for the vocabulary", 1, 1)
 
 
-# -- training --------------------------------------------------------------------------------------------------------------
+# -- training --------------------------------------------------------------------------------------------------------
 
 
 def choose_device(name: str) -> torch.device:
@@ -299,7 +290,8 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
     check_memory(trunk, training, model, micro)
     speed = probe_speed(loop)
     work.reporter.plan(
-        f"pre-training {system.name} {info.size} into {run.path}", describe_plan(loop, speed, len(windows.shards), model)
+        f"pre-training {system.name} {info.size} into {run.path}",
+        describe_plan(loop, speed, len(windows.shards), model),
     )
     check_space(run.path, 4 * 4 * sum(p.numel() for p in trunk.parameters()))
     return loop
@@ -345,5 +337,3 @@ def write_curve(run: RunDirectory) -> None:
     from foretext.train.curve import loss_curve_png
 
     loss_curve_png(run.metrics(), run.path / "loss.png")
-
-

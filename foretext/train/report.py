@@ -1,4 +1,5 @@
-"""What training tells whoever is watching. The command line shows it on a terminal; a library user hears nothing by default."""
+"""What training tells whoever is watching. The command line shows it on a terminal; a library user hears nothing by
+default."""
 
 from __future__ import annotations
 

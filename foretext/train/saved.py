@@ -109,18 +109,18 @@ class SavedModel:
 
     @property
     def info(self) -> RunConfig:
-        return self.sections["run"]  # type: ignore[no-any-return]
+        return self.sections["run"]
 
     @property
     def model_config(self) -> TransformerConfig:
-        return self.sections["model"]  # type: ignore[no-any-return]
+        return self.sections["model"]
 
     @property
     def task_config(self) -> TaskConfig:
         if self.task is None:
             where = self.run.path if self.run else "this model"
             raise UserError(f"{where} has no task: fine-tune it first (foretext finetune RUN rows.csv --task …)")
-        return self.sections["task"]  # type: ignore[no-any-return]
+        return self.sections["task"]
 
     @property
     def labels(self) -> LabelSet | None:
@@ -174,5 +174,7 @@ def put_weights(module: nn.Module, tensors: dict[str, Tensor], where: str) -> No
             raise UserError(f"{where}: {name} has shape {shapes}; the file belongs to another model")
     extra = sorted(set(tensors) - set(own))
     if extra:
-        raise UserError(f"{where}: has a weight that this model does not: {extra[0]}; the file belongs to another model")
+        raise UserError(
+            f"{where}: has a weight that this model does not: {extra[0]}; the file belongs to another model"
+        )
     module.load_state_dict(tensors)

@@ -1,4 +1,5 @@
-"""Learning rate as a function of how much of the budget is spent, so that a budget in minutes ends like one in steps."""
+"""Learning rate as a function of how much of the budget is spent, so that a budget in minutes ends like one in
+steps."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from foretext.systems.base import TrainingConfig
 
 
 def rate_at(config: TrainingConfig, progress: float, step: int) -> float:
-    """The rate at `progress` (0 … 1 of the budget). Warm-up counts steps if `warmup_steps` is set, the budget otherwise."""
+    """The rate at `progress` (0 … 1 of the budget). Warm-up counts steps if `warmup_steps` is set, the budget
+    otherwise."""
     progress = min(max(progress, 0.0), 1.0)
     if config.warmup_steps:
         warm = min(1.0, (step + 1) / config.warmup_steps)

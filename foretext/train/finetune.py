@@ -1,0 +1,354 @@
+"""Fine-tuning: labelled rows and a pre-trained run in, a task model out. The loop is that of pre-training."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from foretext.config import apply_sets
+from foretext.errors import UserError
+from foretext.plan import TransferPlan
+from foretext.systems import size_named
+from foretext.systems.base import System, TrainingConfig
+from foretext.tasks.labels import LabelSet, label_warnings
+from foretext.tasks.layout import Layout
+from foretext.tasks.metrics import Scores, score
+from foretext.tasks.rows import Row
+from foretext.tasks.splits import hold_out
+from foretext.tasks.supervised import Example, SupervisedTask
+from foretext.text.order import Order
+from foretext.train.budget import Budget
+from foretext.train.loop import Job, Loop, is_finished, step_seed
+from foretext.train.machine import out_of_memory_as_user_error, tune_allocator
+from foretext.train.optim import Group, Optimizer
+from foretext.train.pretrain import MICRO_TOKENS, choose_device, write_curve
+from foretext.train.report import Reporter, Silent
+from foretext.train.resume import agreed_sections
+from foretext.train.rundir import RunWriter
+from foretext.train.saved import (
+    RunConfig,
+    SavedModel,
+    TaskConfig,
+    build_task,
+    config_text,
+    load_model,
+    open_run,
+    read_config,
+)
+from foretext.train.scoring import task_scores
+from foretext.train.signals import NeverStop, StopRequest
+
+
+@dataclass(frozen=True)
+class FinetuneRequest:
+    """What a user asks for. `rows` hold the training examples; `valid` None holds some of them out."""
+
+    base: SavedModel
+    rows: Sequence[Row]
+    kind: str
+    out: Path | None = None  # None: nothing is written
+    valid: Sequence[Row] | None = None
+    seed: int = 0
+    epochs: int | None = None
+    lm_weight: float | None = None
+    layers: int | None = None
+    from_scratch: bool = False
+    columns: dict[str, str] | None = None
+    format: str | None = None
+    sets: tuple[str, ...] = ()
+    resume: bool = False
+    device: str = "auto"
+
+
+def finetune(
+    request: FinetuneRequest, reporter: Reporter | None = None, stopping: StopRequest | None = None
+) -> SavedModel:
+    """Fine-tunes and returns the model with the weights of its best epoch on the validation rows."""
+    reporter, stopping = reporter or Silent(), stopping or NeverStop()
+    tune_allocator()
+    if request.out is None:
+        return _train(request, None, reporter, stopping)
+    run = open_run(request.out)
+    if run.exists() and not request.resume:
+        raise UserError(f"{run.path} holds a run already; go on with --resume, or choose another --out")
+    if request.resume and is_finished(run):
+        reporter.note(f"{run.path} is finished; nothing to do")
+        return load_model(run.path)
+    with run.writer(notice=reporter.note) as writer:
+        model = _train(request, writer, reporter, stopping)
+        write_curve(run)
+    return model
+
+
+def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporter, stopping: StopRequest) -> SavedModel:
+    train, valid = _split(request, reporter)
+    sections, model = _build(request, train, writer)
+    training: TrainingConfig = sections["training"]
+    assert model.task is not None
+    device = choose_device(request.device)
+    layout = _layout(model)
+    examples = encode_rows(train, model, layout, reporter)
+    held_out = encode_rows(valid, model, layout, reporter)
+    order = Order(len(examples), training.batch_size, request.seed)
+    epochs = sections["task"].epochs
+    longest = max(sum(len(s.ids) for s in example.sequences) for example in examples)
+    job = Job(
+        trunk=model.trunk.to(device),
+        objective=model.task.to(device),
+        example=lambda epoch, index: examples[index],
+        order=order,
+        optimizer=_optimizer(training, sections["transfer"], model),
+        config=training,
+        budget=Budget(steps=epochs * order.steps_per_epoch),
+        seed=request.seed,
+        micro_batch=training.micro_batch or max(1, MICRO_TOKENS // longest),
+        device=device,
+        evaluate=_validator(model, held_out, valid, device),
+        evaluate_every=order.steps_per_epoch,
+        keep_best="main",
+    )
+    loop = Loop(job, writer, reporter, stopping)
+    with out_of_memory_as_user_error(training.batch_size):
+        if writer is not None:
+            _open_run(writer, sections, model, loop, reporter)
+        reporter.plan(f"fine-tuning for {request.kind}", _plan_lines(request, sections, len(train), len(valid)))
+        loop.run()
+    model.trunk.eval()
+    model.task.eval()
+    return model
+
+
+def _open_run(writer: RunWriter, sections: dict[str, Any], model: SavedModel, loop: Loop, reporter: Reporter) -> None:
+    if writer.run.has("training/position.json"):
+        loop.restore()
+        reporter.note(f"going on at step {loop.position.step:,}")
+    files = {"config.toml": config_text(sections).encode()}
+    if not writer.run.has("tokenizer.json"):
+        files["tokenizer.json"] = model.tokenizer.to_json().encode()
+    writer.commit(files)
+    model.run = writer.run
+
+
+# -- data ------------------------------------------------------------------------------------------------------------
+
+
+def _split(request: FinetuneRequest, reporter: Reporter) -> tuple[Sequence[Row], Sequence[Row]]:
+    if not request.rows:
+        raise UserError("there are no rows to fine-tune on")
+    if request.kind != "regression":
+        for warning in label_warnings(request.rows):
+            reporter.note(warning)
+    if request.valid is not None:
+        return request.rows, request.valid
+    split = hold_out(request.rows, seed=request.seed)
+    if split.note:
+        reporter.note(split.note)
+    return split.train, split.valid
+
+
+def _layout(model: SavedModel) -> Layout:
+    return model.system.build_layout(dict(model.tokenizer.specials), model.model_config.context, model.info.direction)
+
+
+def encode_rows(
+    rows: Sequence[Row], model: SavedModel, layout: Layout | None = None, reporter: Reporter | None = None
+) -> list[Example]:
+    """Rows as transformed sequences with numeric labels; what had to be cut is counted and said."""
+    layout = layout or _layout(model)
+    config: TaskConfig = model.task_config
+    texts = [text for row in rows for text in row.texts]
+    encoded = iter(model.tokenizer.encode_many(texts))
+    examples, cut, lost = [], 0, 0
+    for row in rows:
+        parts = [next(encoded).tolist() for _ in row.texts]
+        sequences = tuple(layout.sequences(config.kind, parts))
+        lost += sum(sequence.cut for sequence in sequences)
+        cut += any(sequence.cut for sequence in sequences)
+        examples.append(Example(sequences, numeric_label(row, model)))
+    if cut and reporter is not None:
+        reporter.note(
+            f"{cut:,} of {len(rows):,} rows are longer than the context of {model.model_config.context} tokens: "
+            f"the ends of their longest texts were cut ({lost:,} tokens)"
+        )
+    return examples
+
+
+def numeric_label(row: Row, model: SavedModel) -> float | int | None:
+    """Class index, 0-based choice, or standardised score."""
+    config: TaskConfig = model.task_config
+    if row.label is None:
+        return None
+    if config.kind == "regression":
+        return (float(row.label) - config.mean) / config.deviation
+    if config.kind == "choice":
+        return int(row.label)
+    labels = model.labels
+    assert labels is not None
+    return labels.index(str(row.label), row.where)
+
+
+# -- model -----------------------------------------------------------------------------------------------------------
+
+
+def _build(
+    request: FinetuneRequest, train: Sequence[Row], writer: RunWriter | None
+) -> tuple[dict[str, Any], SavedModel]:
+    """The model to train: base weights (all, some layers, or none), new special tokens, a new head."""
+    base = request.base
+    system = base.system
+    size = size_named(system, base.info.size)
+    sections = apply_sets(
+        {"training": size.finetuning, "transfer": size.transfer, "task": _task_config(request, train)}, request.sets
+    )
+    training: TrainingConfig = sections["training"]
+    transfer: TransferPlan = sections["transfer"]
+    if request.lm_weight is not None:
+        transfer = dataclasses.replace(transfer, lm_weight=request.lm_weight)
+    if request.layers is not None:
+        transfer = dataclasses.replace(transfer, layers=request.layers)
+    if transfer.lm_weight < 0:
+        raise UserError(f"--lm-weight must be 0 or more, not {transfer.lm_weight}")
+    task: TaskConfig = sections["task"]
+    if not task.epochs:
+        task = dataclasses.replace(task, epochs=request.epochs or default_epochs(size.epochs, len(train), training))
+    tokenizer = base.tokenizer.with_specials(system.specials)
+    model = dataclasses.replace(base.model_config, vocabulary=tokenizer.size, dropout=training.dropout)
+    info = RunConfig(
+        "finetune", base.info.system, base.info.size, base.info.direction, request.seed, tokenizer.fingerprint()
+    )
+    steps = task.epochs * -(-len(train) // training.batch_size)
+    sections = {
+        "run": info,
+        "model": model,
+        "training": training,
+        "budget": Budget(steps=steps),
+        "transfer": transfer,
+        "task": task,
+    }
+    if writer is not None and writer.run.has("config.toml"):
+        sections = agreed_sections(read_config(writer.run), sections, writer.run.path)
+    torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
+    trunk = system.build_trunk(model)
+    if not request.from_scratch:
+        _transfer(base.trunk, trunk, transfer.layers)
+    head = build_task(task, model, transfer.lm_weight, training.dropout)
+    return sections, SavedModel(None, sections, system, tokenizer, trunk, head)
+
+
+def default_epochs(paper: int, rows: int, training: TrainingConfig) -> int:
+    """The size's epochs; more where there are so few rows that they would give fewer than 100 updates."""
+    per_epoch = -(-rows // training.batch_size)
+    return max(paper, min(20, -(-100 // per_epoch)))
+
+
+def _task_config(request: FinetuneRequest, train: Sequence[Row]) -> TaskConfig:
+    config = TaskConfig(
+        kind=request.kind,
+        columns=dict(request.columns or {}),
+        format=request.format,
+        base=str(request.base.run.path) if request.base.run else None,
+        from_scratch=request.from_scratch,
+        epochs=request.epochs or 0,
+    )
+    if request.kind == "regression":
+        values = [float(row.label) for row in train if row.label is not None]
+        return dataclasses.replace(config, mean=statistics.fmean(values), deviation=statistics.pstdev(values) or 1.0)
+    if request.kind == "choice":
+        return dataclasses.replace(config, choices=max(len(row.texts) - 1 for row in train))
+    return dataclasses.replace(config, labels=LabelSet.from_rows(train).names)
+
+
+def _transfer(source: nn.Module, target: nn.Module, layers: int) -> None:
+    """Copies the embeddings and the first `layers` blocks (−1: all); rows of new special tokens stay as drawn."""
+    groups = source.layer_groups()  # type: ignore[operator]
+    blocks = len(groups) - 1
+    if layers > blocks or layers < -1:
+        raise UserError(f"--layers must be between 0 and {blocks}, the blocks of the pre-trained model, not {layers}")
+    names = {name for group in groups[: (blocks if layers == -1 else layers) + 1] for name in group}
+    old, new = source.state_dict(), target.state_dict()
+    with torch.no_grad():
+        for name in names:
+            new[name][: len(old[name])].copy_(old[name])
+
+
+def _optimizer(config: TrainingConfig, plan: TransferPlan, model: SavedModel) -> Optimizer:
+    assert model.task is not None
+    groups = [[f"trunk.{name}" for name in group] for group in model.trunk.layer_groups()]  # type: ignore[operator]
+    groups.append([f"task.{name}" for name, _ in model.task.named_parameters()])
+    parameters = {f"trunk.{name}": p for name, p in model.trunk.named_parameters()}
+    parameters |= {f"task.{name}": p for name, p in model.task.named_parameters()}
+    count = len(groups)
+    return Optimizer(
+        config,
+        parameters,
+        [Group(names, plan.rate_factor(i, count), plan.thaws_at(i, count)) for i, names in enumerate(groups)],
+    )
+
+
+# -- scores ----------------------------------------------------------------------------------------------------------
+
+
+def probabilities_of(scores: np.ndarray) -> np.ndarray:
+    shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return shifted / shifted.sum(axis=1, keepdims=True)
+
+
+def score_rows(model: SavedModel, rows: Sequence[Row], scores: np.ndarray) -> Scores:
+    """The task's metrics for rows with labels, given `task_scores`' output."""
+    config: TaskConfig = model.task_config
+    gold = [row.label for row in rows]
+    if config.kind == "regression":
+        predicted: Any = scores * config.deviation + config.mean
+        return score(config.kind, gold, predicted.tolist(), None)
+    best = scores.argmax(axis=1).tolist()
+    if config.kind == "choice":
+        return score(config.kind, gold, best, None)
+    labels = model.labels
+    assert labels is not None
+    return score(config.kind, gold, [labels.names[index] for index in best], labels)
+
+
+def _validator(model: SavedModel, examples: Sequence[Example], rows: Sequence[Row], device: torch.device) -> Any:
+    task = model.task
+    assert isinstance(task, SupervisedTask)
+
+    def evaluate() -> dict[str, float]:
+        if not examples:
+            return {"main": 0.0}
+        scores = task_scores(model.trunk, task, examples, device)
+        result = score_rows(model, rows, scores)
+        loss = _label_loss(model, examples, scores)
+        # Among epochs of equal score (frequent with few rows) the one with the lower loss is the better one.
+        return {"main": result.main_value - 1e-6 * min(loss, 1e3), "loss": loss} | result.values
+
+    return evaluate
+
+
+def _label_loss(model: SavedModel, examples: Sequence[Example], scores: np.ndarray) -> float:
+    labels = np.array([example.label for example in examples])
+    if model.task_config.kind == "regression":
+        return float(np.mean((scores - labels) ** 2))
+    chosen = probabilities_of(scores)[np.arange(len(labels)), labels.astype(int)]
+    return float(-np.log(np.maximum(chosen, 1e-12)).mean())
+
+
+def _plan_lines(request: FinetuneRequest, sections: dict[str, Any], train: int, valid: int) -> list[tuple[str, str]]:
+    task, training, transfer = sections["task"], sections["training"], sections["transfer"]
+    weights = "new weights" if request.from_scratch else "pre-trained weights"
+    if not request.from_scratch and transfer.layers >= 0:
+        weights = f"embeddings and the first {transfer.layers} blocks pre-trained"
+    return [
+        ("rows", f"{train:,} to train on, {valid:,} to validate"),
+        ("labels", ", ".join(task.labels[:12]) if task.labels else task.kind),
+        ("model", weights),
+        ("loss", f"label + {transfer.lm_weight:g} · language model" if transfer.lm_weight else "label"),
+        ("budget", f"{task.epochs} epochs, {sections['budget'].steps:,} updates of {training.batch_size} rows"),
+    ]
