@@ -17,7 +17,7 @@ from foretext.config import apply_sets
 from foretext.errors import UserError
 from foretext.plan import TransferPlan
 from foretext.systems import size_named
-from foretext.systems.base import System, TrainingConfig
+from foretext.systems.base import TrainingConfig
 from foretext.tasks.labels import LabelSet, label_warnings
 from foretext.tasks.layout import Layout
 from foretext.tasks.metrics import Scores, score

@@ -152,7 +152,8 @@ class Loop:
         if self.position.bad_steps > self.job.config.bad_steps:
             raise UserError(
                 f"step {self.position.step}: the loss or its gradient is not finite, "
-                f"for the {self.position.bad_steps}th time{where}; lower the rate (--set training.rate=…) and go on with --resume",
+                f"for the {self.position.bad_steps}th time{where}; lower the rate "
+                "(--set training.rate=…) and go on with --resume",
                 code=EXIT_NOT_FINITE,
             )
         self.reporter.note(f"step {self.position.step}: loss or gradient not finite; no update was made{where}")
