@@ -6,9 +6,11 @@ N packed real tokens (all sequences end to end, padding left out), C classes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -41,6 +43,17 @@ class Batch:
     @property
     def real_tokens(self) -> int:
         return self.ids_BT.numel() if self.mask_BT is None else int(self.mask_BT.sum())
+
+
+def padded(rows: Sequence[Sequence[int] | np.ndarray], fill: int = 0) -> tuple[Tensor, Tensor]:
+    """Rows of ids as one [B, T] tensor, filled up at the right, and the mask of what is real."""
+    longest = max(len(row) for row in rows)
+    ids = np.full((len(rows), longest), fill, dtype=np.int64)
+    real = np.zeros((len(rows), longest), dtype=bool)
+    for number, row in enumerate(rows):
+        ids[number, : len(row)] = row
+        real[number, : len(row)] = True
+    return torch.from_numpy(ids), torch.from_numpy(real)
 
 
 IGNORE = -100  # target value that no loss counts

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-import torch
 
-from foretext.batch import IGNORE, Batch, LossSum, Outcome
+from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
 from foretext.nn.loss import tied_softmax_loss
 from foretext.objectives.base import Objective, Trunk
 
@@ -30,15 +29,11 @@ class CausalObjective(Objective):
 
     def make(self, examples: Sequence[np.ndarray], epoch: int = 0, indices: Sequence[int] = ()) -> Batch:
         """Windows (shorter ones are padded) into inputs and shifted targets."""
-        longest = max(len(window) for window in examples)
-        ids = np.zeros((len(examples), longest), dtype=np.int64)
-        real = np.zeros((len(examples), longest), dtype=bool)
-        for row, window in enumerate(examples):
-            ids[row, : len(window)] = window if self.direction == "forward" else window[::-1]
-            real[row, : len(window)] = True
-        targets = np.where(real[:, 1:], ids[:, 1:], IGNORE)
-        mask = None if real.all() else torch.from_numpy(real[:, 1:])
-        return Batch(torch.from_numpy(ids[:, :-1]), mask, targets_BT=torch.from_numpy(targets))
+        windows = [window if self.direction == "forward" else window[::-1] for window in examples]
+        ids, real = padded(windows)
+        targets = ids[:, 1:].masked_fill(~real[:, 1:], IGNORE)
+        mask = None if bool(real.all()) else real[:, 1:]
+        return Batch(ids[:, :-1].contiguous(), mask, targets_BT=targets)
 
     def counts(self, batch: Batch) -> dict[str, float]:
         assert batch.targets_BT is not None

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foretext.batch import IGNORE, Batch, LossSum, Outcome
+from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
 from foretext.nn.dropout import dropout
 from foretext.nn.loss import tied_softmax_loss
 from foretext.objectives.base import Objective, Trunk
@@ -50,20 +49,14 @@ class SupervisedTask(Objective):
 
     def make(self, examples: Sequence[Example], epoch: int = 0, indices: Sequence[int] = ()) -> Batch:
         sequences = [sequence for example in examples for sequence in example.sequences]
-        longest = max(len(sequence.ids) for sequence in sequences)
-        ids = np.zeros((len(sequences), longest), dtype=np.int64)
-        real = np.zeros((len(sequences), longest), dtype=bool)
-        targets = np.full((len(sequences), longest), IGNORE, dtype=np.int64)
-        for row, sequence in enumerate(sequences):
-            length = len(sequence.ids)
-            ids[row, :length] = sequence.ids
-            real[row, :length] = True
-            targets[row, : length - 1] = sequence.ids[1:]
+        ids, real = padded([sequence.ids for sequence in sequences])
+        targets = torch.full_like(ids, IGNORE)
+        targets[:, :-1] = ids[:, 1:].masked_fill(~real[:, 1:], IGNORE)
         group = [number for number, example in enumerate(examples) for _ in example.sequences]
         return Batch(
-            torch.from_numpy(ids),
-            torch.from_numpy(real),
-            targets_BT=torch.from_numpy(targets),
+            ids,
+            real,
+            targets_BT=targets,
             extract_B=torch.tensor([sequence.extract for sequence in sequences]),
             group_B=torch.tensor(group),
             labels=self._labels([example.label for example in examples]),

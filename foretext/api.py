@@ -1,0 +1,262 @@
+"""The Python interface: `import foretext as ft`.
+
+lm = ft.pretrain("reviews/*.txt", minutes=10, out="runs/base")
+lm.perplexity(["A text."]).per_token
+lm.generate("Once upon", max_tokens=40)
+clf = lm.finetune("train.csv", task="classification", out="runs/clf")
+clf.predict(["a text", "another"])
+ft.load("runs/clf").evaluate("test.csv").values
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from foretext.batch import Batch
+from foretext.errors import UserError
+from foretext.evaluate.features import text_vectors
+from foretext.evaluate.perplexity import Perplexity
+from foretext.evaluate.perplexity import perplexity as measure_perplexity
+from foretext.generate.decode import Sampling, generate_text
+from foretext.tasks.metrics import Scores
+from foretext.tasks.predictions import Predictions
+from foretext.tasks.rows import Row, read_rows, rows_from
+from foretext.train.budget import Budget
+from foretext.train.finetune import FinetuneRequest, encode_rows, finetune, probabilities_of, score_rows
+from foretext.train.pretrain import PretrainRequest
+from foretext.train.pretrain import pretrain as run_pretraining
+from foretext.train.report import Reporter
+from foretext.train.saved import SavedModel, load_model
+from foretext.train.scoring import task_scores
+from foretext.train.signals import StopRequest
+
+Progress = Callable[[int, int], None]
+
+
+class LanguageModel:
+    """A pre-trained run."""
+
+    def __init__(self, model: SavedModel, path: Path) -> None:
+        self.model = model
+        self.path = path
+
+    def logits(self, ids: Sequence[int]) -> np.ndarray:
+        """For each position the scores of the next token: float32 [len(ids), vocabulary]."""
+        context = self.model.model_config.context
+        if not 0 < len(ids) <= context:
+            raise UserError(f"logits takes between 1 and {context} ids (the context), not {len(ids)}")
+        if min(ids) < 0 or max(ids) >= self.model.model_config.vocabulary:
+            raise UserError(f"ids must be from 0 to {self.model.model_config.vocabulary - 1}, the vocabulary")
+        trunk = self.model.trunk
+        device = next(trunk.parameters()).device
+        with torch.no_grad():
+            top = trunk(Batch(torch.tensor([list(ids)], device=device))).top[0]
+            return (top @ trunk.output_table().t()).float().cpu().numpy()  # type: ignore[operator]
+
+    def perplexity(
+        self, texts: str | Sequence[str], stride: int | None = None, progress: Progress | None = None
+    ) -> Perplexity:
+        """Perplexity per token and per word, and bits per byte; each text is a document."""
+        return measure_perplexity(self.model, [texts] if isinstance(texts, str) else texts, stride, progress)
+
+    def stream(
+        self,
+        prompt: str = "",
+        max_tokens: int = 100,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        stop: Sequence[str] = (),
+    ) -> Iterator[str]:
+        """The continuation of `prompt`, piece by piece."""
+        return generate_text(self.model, prompt, Sampling(max_tokens, temperature, top_k, top_p, seed, tuple(stop)))
+
+    def generate(
+        self,
+        prompt: str = "",
+        max_tokens: int = 100,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        stop: Sequence[str] = (),
+    ) -> str:
+        """The continuation of `prompt` (a right-to-left model: what stands before it)."""
+        return "".join(self.stream(prompt, max_tokens, temperature, top_k, top_p, seed, stop))
+
+    def features(self, texts: Sequence[str]) -> np.ndarray:
+        """One vector a text: the mean of its top-layer states, float32 [texts, width]."""
+        return text_vectors(self.model, texts)
+
+    def finetune(
+        self,
+        rows: Any,
+        *,
+        task: str,
+        valid: Any = None,
+        out: str | Path | None = None,
+        seed: int = 0,
+        epochs: int | None = None,
+        lm_weight: float | None = None,
+        layers: int | None = None,
+        from_scratch: bool = False,
+        columns: dict[str, str] | None = None,
+        format: str | None = None,
+        sets: Sequence[str] = (),
+        resume: bool = False,
+        device: str = "auto",
+        reporter: Reporter | None = None,
+        stopping: StopRequest | None = None,
+    ) -> TaskModel:
+        """Teaches the model a task. `rows`: a file, or rows as `rows_from` takes them."""
+        request = FinetuneRequest(
+            base=self.model,
+            rows=as_rows(rows, task, columns, format),
+            kind=task,
+            out=None if out is None else Path(out),
+            valid=None if valid is None else as_rows(valid, task, columns, format),
+            seed=seed,
+            epochs=epochs,
+            lm_weight=lm_weight,
+            layers=layers,
+            from_scratch=from_scratch,
+            columns=columns,
+            format=format,
+            sets=tuple(sets),
+            resume=resume,
+            device=device,
+        )
+        return TaskModel(finetune(request, reporter, stopping), None if out is None else Path(out))
+
+
+class TaskModel:
+    """A fine-tuned run."""
+
+    def __init__(self, model: SavedModel, path: Path | None) -> None:
+        self.model = model
+        self.path = path
+        self.task = model.task_config.kind
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(self.model.task_config.labels)
+
+    def rows(self, data: Any, need_labels: bool = False) -> list[Row]:
+        config = self.model.task_config
+        return as_rows(data, self.task, dict(config.columns) or None, config.format, need_labels)
+
+    def predictions(self, rows: Sequence[Row], progress: Progress | None = None) -> Predictions:
+        """Values and probabilities for `rows`."""
+        scores = self._scores(rows, progress)
+        config = self.model.task_config
+        if self.task == "regression":
+            return Predictions(self.task, (scores * config.deviation + config.mean).tolist(), None, None)
+        probabilities = probabilities_of(scores)
+        best = scores.argmax(axis=1).tolist()
+        if self.task == "choice":
+            lists = [row[: len(r.texts) - 1].tolist() for row, r in zip(probabilities, rows)]
+            return Predictions(self.task, best, lists, None)
+        return Predictions(self.task, [self.labels[i] for i in best], probabilities.tolist(), self.labels)
+
+    def predict(self, data: Any) -> list[Any]:
+        """Class names, numbers of choices (from 1), or scores."""
+        values = self.predictions(self.rows(data)).values
+        return [value + 1 for value in values] if self.task == "choice" else list(values)
+
+    def predict_proba(self, data: Any) -> np.ndarray:
+        """Probabilities [rows, classes], in the order of `labels`; choices in their own order."""
+        if self.task == "regression":
+            raise UserError("a regression has no probabilities; use predict")
+        return probabilities_of(self._scores(self.rows(data), None))
+
+    def evaluate(self, data: Any, progress: Progress | None = None) -> Scores:
+        """The task's metrics on labelled rows."""
+        rows = self.rows(data, need_labels=True)
+        return score_rows(self.model, rows, self._scores(rows, progress))
+
+    def _scores(self, rows: Sequence[Row], progress: Progress | None) -> np.ndarray:
+        if not rows:
+            raise UserError("there are no rows to predict")
+        assert self.model.task is not None
+        device = next(self.model.trunk.parameters()).device
+        examples = encode_rows(rows, self.model)
+        return task_scores(self.model.trunk, self.model.task, examples, device, progress)
+
+
+def as_rows(
+    data: Any,
+    kind: str,
+    columns: dict[str, str] | None = None,
+    format: str | None = None,
+    need_labels: bool = True,
+) -> list[Row]:
+    """A file's rows, or rows given in Python."""
+    if isinstance(data, str | Path):
+        return read_rows(data, kind, columns=columns, format=format, need_labels=need_labels)
+    if isinstance(data, list) and data and isinstance(data[0], Row):
+        return data
+    return rows_from(data, kind, columns=columns, need_labels=need_labels)
+
+
+def load(path: str | Path, device: str = "cpu") -> LanguageModel | TaskModel:
+    """The model in a run directory."""
+    model = load_model(path, device)
+    return LanguageModel(model, Path(path)) if model.task is None else TaskModel(model, Path(path))
+
+
+def pretrain(
+    texts: str | Path | Sequence[str | Path] = (),
+    *,
+    documents: Sequence[str] | None = None,
+    system: str = "gpt",
+    size: str = "tiny",
+    minutes: float | None = None,
+    steps: int | None = None,
+    tokens: int | None = None,
+    out: str | Path | None = None,
+    direction: Literal["forward", "backward"] = "forward",
+    seed: int = 0,
+    sets: Sequence[str] = (),
+    resume: bool = False,
+    column: str | None = None,
+    device: str = "auto",
+    reporter: Reporter | None = None,
+    stopping: StopRequest | None = None,
+) -> LanguageModel:
+    """Pre-trains on `texts` (files, folders, globs) or on `documents` (the texts themselves).
+
+    Without `out` the run lives in a temporary folder. One of `minutes`, `steps` and `tokens` says how long.
+    """
+    if documents is not None and texts:
+        raise UserError("give either texts (files) or documents (strings), not both")
+    folder = Path(tempfile.mkdtemp(prefix="foretext-")) if out is None else Path(out)
+    inputs = [texts] if isinstance(texts, str | Path) else list(texts)
+    with tempfile.TemporaryDirectory(prefix="foretext-text-") as scratch:
+        if documents is not None:
+            file = Path(scratch) / "documents.jsonl"
+            lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in documents)
+            file.write_text("".join(lines), encoding="utf-8", errors="replace")
+            inputs = [file]
+        request = PretrainRequest(
+            inputs=tuple(str(path) for path in inputs),
+            out=folder,
+            system=system,
+            size=size,
+            budget=None if minutes is steps is tokens is None else Budget(minutes, steps, tokens),
+            direction=direction,
+            seed=seed,
+            sets=tuple(sets),
+            resume=resume,
+            column=column,
+            device=device,
+        )
+        path = run_pretraining(request, reporter, stopping)
+    return LanguageModel(load_model(path), path)

@@ -1,0 +1,32 @@
+"""Sentence vectors: the mean of the top layer's states over a text's tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from foretext.batch import Batch, padded
+from foretext.text.tokenizer import END
+from foretext.train.saved import SavedModel
+from foretext.train.scoring import length_batches
+
+
+@torch.no_grad()
+def text_vectors(model: SavedModel, texts: Sequence[str]) -> np.ndarray:
+    """One float32 vector of the model's width for each text; texts beyond the context count with their beginning."""
+    trunk = model.trunk.eval()
+    device = next(trunk.parameters()).device
+    start = [model.tokenizer.specials[END]] if END in model.tokenizer.specials else []
+    room = model.model_config.context - len(start)
+    step = -1 if model.info.direction == "backward" else 1
+    encoded = [start + ids[:room].tolist()[::step] for ids in model.tokenizer.encode_many(list(texts))]
+    vectors = np.zeros((len(texts), model.model_config.width), dtype=np.float32)
+    for group in length_batches([len(ids) for ids in encoded]):
+        batch = Batch(*padded([encoded[index] for index in group])).to(device)
+        assert batch.mask_BT is not None
+        mask = batch.mask_BT.float()
+        mean = (trunk(batch).top * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+        vectors[group] = mean.cpu().numpy()
+    return vectors

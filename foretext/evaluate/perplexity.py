@@ -1,0 +1,119 @@
+"""Perplexity: 2^H, H = −(1/N) Σ log₂ p(w_i), and what N counts.
+
+Each document is read after an end-of-text token, which every document follows in training, so that its first token is
+predicted too. A document longer than the context is read in overlapping windows: each token is scored once, with at
+least context − stride tokens before it (from the second window on). Per token, per word (pieces between white space)
+and per byte of the original text are different numbers; only bits per byte compares tokenizers, and only if the
+tokenizer keeps the text whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from foretext.batch import Batch, padded
+from foretext.errors import UserError
+from foretext.nn.loss import tied_token_losses
+from foretext.text.tokenizer import END
+from foretext.train.saved import SavedModel
+from foretext.train.scoring import length_batches
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """`per_token`, `per_word` are perplexities; `bits_per_byte` an entropy. `comparable`: no text is lost in
+    encoding."""
+
+    per_token: float
+    per_word: float
+    bits_per_byte: float
+    tokens: int
+    words: int
+    bytes: int
+    documents: int
+    context: int
+    stride: int
+    comparable: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class _Window:
+    ids: list[int]
+    scored: int  # the last so many targets are counted
+
+
+def perplexity(
+    model: SavedModel,
+    texts: Sequence[str],
+    stride: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Perplexity:
+    """Perplexity of `texts`, each a document. `stride` None is half the context."""
+    context = model.model_config.context
+    stride = max(1, context // 2) if stride is None else stride
+    if not 1 <= stride <= context:
+        raise UserError(f"--stride must be between 1 and the context of {context} tokens, not {stride}")
+    encoded = [ids.tolist() for ids in model.tokenizer.encode_many(list(texts))]
+    tokens = sum(len(ids) for ids in encoded)
+    if not tokens:
+        raise UserError("there is no text to measure: every document is empty")
+    windows = [window for ids in encoded for window in _windows(model, ids, context, stride)]
+    nats = _score(model, windows, progress)
+    words = sum(len(text.split()) for text in texts)
+    octets = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+    return Perplexity(
+        per_token=math.exp(min(nats / tokens, 700.0)),
+        per_word=math.exp(min(nats / max(1, words), 700.0)),
+        bits_per_byte=nats / math.log(2) / octets,
+        tokens=tokens,
+        words=words,
+        bytes=octets,
+        documents=len(texts),
+        context=context,
+        stride=stride,
+        comparable=model.tokenizer.lossless,
+    )
+
+
+def _windows(model: SavedModel, ids: list[int], context: int, stride: int) -> Iterator[_Window]:
+    """Windows of at most context + 1 ids (inputs and, shifted, targets) in which each id is a target just once."""
+    if model.info.direction == "backward":
+        ids = ids[::-1]
+    end = model.tokenizer.specials.get(END)
+    stream = ids if end is None else [end, *ids]
+    done = 0  # targets scored so far; target t is stream[t + 1]
+    total = len(stream) - 1
+    while done < total:
+        upto = min(total, context) if done == 0 else min(total, done + stride)
+        first = max(0, upto - context)
+        yield _Window(stream[first : upto + 1], upto - done)
+        done = upto
+
+
+@torch.no_grad()
+def _score(model: SavedModel, windows: list[_Window], progress: Callable[[int, int], None] | None) -> float:
+    trunk = model.trunk.eval()
+    device = next(trunk.parameters()).device
+    total, done = 0.0, 0
+    for group in length_batches([len(window.ids) for window in windows]):
+        chosen = [windows[index] for index in group]
+        ids, mask = padded([window.ids[:-1] for window in chosen])
+        rows, columns, targets = [], [], []
+        for row, window in enumerate(chosen):
+            length = len(window.ids) - 1
+            rows += [row] * window.scored
+            columns += range(length - window.scored, length)
+            targets += window.ids[len(window.ids) - window.scored :]
+        top = trunk(Batch(ids.to(device), mask.to(device))).top[torch.tensor(rows), torch.tensor(columns)]
+        losses = tied_token_losses(top, trunk.output_table(), torch.tensor(targets, device=device))  # type:
+        ignore[operator] total += float(losses.double().sum()) done += len(group) if progress is not None:
+            progress(done, len(windows))
+    return total

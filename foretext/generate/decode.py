@@ -1,0 +1,140 @@
+"""Generating text: one token at a time from the model's own distribution, with a cache of keys and values.
+
+Sampling: the logits are divided by the temperature (0 takes the best token), then cut to the `top_k` best and to the
+smallest set whose probability reaches `top_p`. Special tokens are never emitted: all but end-of-text are forbidden,
+and end-of-text ends the text. When the context is full, the newest half of it is read again and generation goes on
+from there.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from foretext.batch import Batch
+from foretext.errors import UserError
+from foretext.text.tokenizer import END, Tokenizer
+from foretext.train.saved import SavedModel
+
+
+@dataclass(frozen=True)
+class Sampling:
+    max_tokens: int = 100
+    temperature: float = 1.0
+    top_k: int = 0  # 0: no limit
+    top_p: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1:
+            raise UserError(f"--max-tokens must be at least 1, not {self.max_tokens}")
+        if self.temperature < 0:
+            raise UserError(f"--temperature must be 0 or more, not {self.temperature}")
+        if self.top_k < 0:
+            raise UserError(f"--top-k must be 0 (no limit) or more, not {self.top_k}")
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"--top-p must be above 0 and at most 1, not {self.top_p}")
+
+
+def choose(logits_V: Tensor, sampling: Sampling, generator: torch.Generator) -> int:
+    """One token id drawn from `logits_V`."""
+    if sampling.temperature == 0:
+        return int(logits_V.argmax())
+    scaled = logits_V / sampling.temperature
+    if sampling.top_k and sampling.top_k < len(scaled):
+        least = torch.topk(scaled, sampling.top_k).values[-1]
+        scaled = scaled.masked_fill(scaled < least, -torch.inf)
+    probabilities = torch.softmax(scaled, dim=-1)
+    if sampling.top_p < 1:
+        ordered, order = probabilities.sort(descending=True)
+        # A token stays if those before it do not reach top_p yet; so the first one always stays.
+        outside = ordered.cumsum(0) - ordered >= sampling.top_p
+        probabilities[order[outside]] = 0.0
+    return int(torch.multinomial(probabilities, 1, generator=generator))
+
+
+@torch.no_grad()
+def generate_ids(model: SavedModel, prompt: Sequence[int], sampling: Sampling) -> Iterator[int]:
+    """New ids after `prompt`, in the model's reading direction, until end-of-text or `max_tokens`."""
+    trunk = model.trunk.eval()
+    context = model.model_config.context
+    device = next(trunk.parameters()).device
+    generator = torch.Generator().manual_seed(sampling.seed if sampling.seed is not None else torch.seed() >> 1)
+    end = model.tokenizer.specials.get(END)
+    forbidden = [number for number in model.tokenizer.specials.values() if number != end]
+    known = list(prompt) or ([end] if end is not None else [0])
+    unread = known[-context:]
+    state = trunk.new_state(1)  # type: ignore[operator]
+    for _ in range(sampling.max_tokens):
+        if state.length + len(unread) > context:
+            unread = known[-max(1, context // 2) :]
+            state = trunk.new_state(1)  # type: ignore[operator]
+        hidden = trunk(Batch(torch.tensor([unread], device=device)), state)
+        state = hidden.state
+        logits = (hidden.top[0, -1] @ trunk.output_table().t()).float().cpu()  # type: ignore[operator]
+        logits[forbidden] = -torch.inf
+        chosen = choose(logits, sampling, generator)
+        if chosen == end:
+            return
+        known.append(chosen)
+        unread = [chosen]
+        yield chosen
+
+
+def generate_text(model: SavedModel, prompt: str, sampling: Sampling) -> Iterator[str]:
+    """The continuation of `prompt` in pieces, as they come; a right-to-left model's beginning comes in one piece."""
+    ids = model.tokenizer.encode(prompt)
+    if model.info.direction == "backward":
+        yield _cut_left(model.tokenizer.decode([*generate_ids(model, ids[::-1], sampling)][::-1]), sampling.stop)
+        return
+    yield from stop_at(text_pieces(model.tokenizer, generate_ids(model, ids, sampling)), sampling.stop)
+
+
+def text_pieces(tokenizer: Tokenizer, ids: Iterator[int]) -> Iterator[str]:
+    """Ids as text, holding back the bytes of a character until it is whole."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    for number in ids:
+        text = decoder.decode(tokenizer.piece_bytes(number))
+        if text:
+            yield text
+    rest = decoder.decode(b"", final=True)
+    if rest:
+        yield rest
+
+
+def stop_at(pieces: Iterator[str], stops: Sequence[str]) -> Iterator[str]:
+    """`pieces` up to the first stop string, which is left out; a possible beginning of one is held back."""
+    stops = [stop for stop in stops if stop]
+    held = ""
+    for piece in pieces:
+        held += piece
+        found = [held.index(stop) for stop in stops if stop in held]
+        if found:
+            if held[: min(found)]:
+                yield held[: min(found)]
+            return
+        keep = max((_overlap(held, stop) for stop in stops), default=0)
+        if len(held) > keep:
+            yield held[: len(held) - keep]
+            held = held[len(held) - keep :]
+    if held:
+        yield held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """The length of the longest end of `text` that `stop` begins with."""
+    for length in range(min(len(text), len(stop) - 1), 0, -1):
+        if text.endswith(stop[:length]):
+            return length
+    return 0
+
+
+def _cut_left(text: str, stops: Sequence[str]) -> str:
+    """What stands after the last stop string: the mirror image of `stop_at`."""
+    start = max((text.rfind(stop) + len(stop) for stop in stops if stop and stop in text), default=0)
+    return text[start:]
