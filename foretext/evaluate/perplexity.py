@@ -113,7 +113,10 @@ def _score(model: SavedModel, windows: list[_Window], progress: Callable[[int, i
             columns += range(length - window.scored, length)
             targets += window.ids[len(window.ids) - window.scored :]
         top = trunk(Batch(ids.to(device), mask.to(device))).top[torch.tensor(rows), torch.tensor(columns)]
-        losses = tied_token_losses(top, trunk.output_table(), torch.tensor(targets, device=device))  # type:
-        ignore[operator] total += float(losses.double().sum()) done += len(group) if progress is not None:
+        table = trunk.output_table()  # type: ignore[operator]
+        losses = tied_token_losses(top, table, torch.tensor(targets, device=device))
+        total += float(losses.double().sum())
+        done += len(group)
+        if progress is not None:
             progress(done, len(windows))
     return total
