@@ -90,6 +90,7 @@ def test_too_full_for_the_lock(small_disk: Path) -> None:
     with pytest.raises(UserError) as caught, RunDirectory(small_disk / "run").writer():
         pass
     assert caught.value.code == EXIT_MACHINE
+    assert not list((small_disk / "run").iterdir())
 
 
 def test_space_is_asked_for_before_the_run(tmp_path: Path) -> None:
