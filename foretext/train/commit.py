@@ -220,8 +220,7 @@ def roll_forward(root: Path, journal: Journal) -> None:
     sync_folder(root)
     for parent in _folders(root, journal):
         parent.mkdir(parents=True, exist_ok=True)
-    # The manifest last: what is in place then fits it even where the journal is lost.
-    for name in sorted(journal.files, key=lambda name: (name == MANIFEST, name)):
+    for name in sorted(journal.files):
         stage(f"rename {name}")
         with contextlib.suppress(FileNotFoundError):  # renamed by an earlier attempt
             (root / journal.staging / journal.files[name].staged).replace(inside(root, name))

@@ -142,9 +142,7 @@ class Lock:
             if not _same_file(descriptor, self.path):
                 return False  # the owner released it between our opening and locking: start over
             self._judge(_contents(descriptor))
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, self._description(), 0)
-            os.fsync(descriptor)
+            self._write(descriptor)
             if not flocked:
                 time.sleep(_SETTLE)
                 if self._token_on_disk() != self._token:
@@ -174,6 +172,16 @@ class Lock:
         except OSError as error:
             if error.errno in _NO_FLOCK:
                 return False
+            raise
+
+    def _write(self, descriptor: int) -> None:
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, self._description(), 0)
+            os.fsync(descriptor)
+        except OSError:  # disk full: leave nothing
+            with contextlib.suppress(OSError):
+                self.path.unlink()
             raise
 
     def _judge(self, contents: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from foretext.train.files import open_plain
 from foretext.train.rundir import RunDirectory
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -75,6 +76,28 @@ def test_killed_again_while_rolling_forward(tmp_path: Path) -> None:
         with run.writer() as writer:
             commit(writer, 3)
         assert step_of(run) == 3 and is_clean(run)
+
+
+def test_a_reader_overtaken_between_looking_and_opening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next writer finishes the commit after the reader saw where the staged file is, and before it opened it."""
+    for overtaken in ("manifest.json", "config.toml"):
+        run = with_step(tmp_path / overtaken, 1)
+        kill_before(run, one_step(with_step(tmp_path / f"count {overtaken}", 1)).index("commit") + 2)
+        assert run.file(overtaken if overtaken != "manifest.json" else "config.toml").parent.name.startswith(".staging")
+        opened: list[Path] = []
+
+        def overtake(path: Path, run: RunDirectory = run, opened: list[Path] = opened, name: str = overtaken):
+            if path.name.endswith(name) and not opened:
+                opened.append(path)
+                with run.writer():
+                    pass
+            return open_plain(path)
+
+        monkeypatch.setattr("foretext.train.rundir.open_plain", overtake)
+        monkeypatch.setattr("foretext.train.files.open_plain", overtake)
+        assert run.read("config.toml") == content(2)
+        assert opened[0].parent.name.startswith(".staging")
+        monkeypatch.undo()
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:

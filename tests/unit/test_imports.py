@@ -1,0 +1,104 @@
+"""The order of the rooms (docs/architecture.md): imports go to lower rooms or the same; torch stays where it is."""
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "foretext"
+
+# From low to high. Rooms of one line do not import each other, except inside the first and the last.
+ORDER = [
+    {"errors", "config", "batch", "plan"},
+    {"text", "nn"},
+    {"objectives", "tasks"},
+    {"systems"},
+    {"train"},
+    {"generate"},
+    {"evaluate", "interop"},
+    {"api"},
+    {"demo", "cli", "serve", "__init__", "__main__"},
+]
+LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
+TORCH_FREE = ["errors", "config", "text", "tasks/rows", "tasks/formats", "tasks/labels", "tasks/metrics"]
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def name_of(file: Path) -> str:
+    return file.relative_to(PACKAGE).with_suffix("").as_posix()
+
+
+def imported(source: str, package: list[str]) -> set[str]:
+    """Every module or attribute that the source imports, at any level, as an absolute dotted name."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            prefix = [*base, *([node.module] if node.module else [])]
+            names |= {".".join([*prefix, alias.name]) for alias in node.names}
+    return names
+
+
+def imports_of(file: Path) -> set[str]:
+    return imported(file.read_text(encoding="utf-8"), ["foretext", *file.relative_to(PACKAGE).parent.parts])
+
+
+def room_of(dotted: str) -> str | None:
+    """The room that `foretext.room.…` names; None for another package, or for `foretext.__version__` and the like."""
+    parts = dotted.split(".")
+    if parts[0] != "foretext" or len(parts) == 1:
+        return None
+    exists = (PACKAGE / parts[1]).is_dir() or (PACKAGE / f"{parts[1]}.py").is_file()
+    return parts[1] if exists or parts[1] in LEVEL else None
+
+
+def allowed(source: str, target: str) -> bool:
+    low, high = LEVEL[target], LEVEL[source]
+    return source == target or low < high or (low == high and high in (0, len(ORDER) - 1))
+
+
+def test_every_room_has_its_place() -> None:
+    rooms = {name_of(file).split("/")[0] for file in FILES}
+    assert rooms <= LEVEL.keys(), f"not in the order of the rooms: {sorted(rooms - LEVEL.keys())}"
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_imports_go_down(file: Path) -> None:
+    here = name_of(file).split("/")[0]
+    rooms = {room for name in imports_of(file) if (room := room_of(name)) is not None}
+    wrong = sorted(room for room in rooms if not allowed(here, room))
+    assert not wrong, f"{name_of(file)} imports {', '.join(wrong)}, which stands beside or above {here}"
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_torch_stays_out_of_the_light_rooms(file: Path) -> None:
+    name = name_of(file)
+    if any(name == light or name.startswith(light + "/") for light in TORCH_FREE):
+        heavy = {dotted for dotted in imports_of(file) if dotted.split(".")[0] == "torch"}
+        assert not heavy, f"{name} imports torch"
+
+
+def test_the_finder_sees_all_kinds_of_import() -> None:
+    source = (
+        "import foretext.cli\nfrom foretext import api\ndef f():\n  from .. import nn\n  from ..train.loop import x\n"
+    )
+    found = imported(source, ["foretext", "text"])
+    assert found == {"foretext.cli", "foretext.api", "foretext.nn", "foretext.train.loop.x"}
+    assert {room_of(name) for name in found} == {"cli", "api", "nn", "train"}
+    assert room_of("foretext.__version__") is None
+    assert not allowed("text", "nn") and not allowed("train", "generate") and allowed("cli", "demo")
+
+
+@pytest.mark.parametrize("module", ["foretext", "foretext.errors", "foretext.config", "foretext.text", "foretext.cli"])
+def test_importing_does_not_import_torch(module: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f"{module} does not exist yet")
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr or f"import {module} imports torch"

@@ -1,0 +1,71 @@
+"""Running out of memory, really (faults row 16), and what the machine says it has."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from foretext.errors import EXIT_MACHINE, UserError
+from foretext.train.machine import available_memory, free_disk, out_of_memory_as_user_error, size_text
+
+LIMITED = """
+import resource, sys
+import numpy, torch
+from foretext.errors import UserError
+from foretext.train.machine import out_of_memory_as_user_error
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 200_000_000,) * 2)
+makers = {"torch": lambda: torch.zeros(10**8), "numpy": lambda: numpy.ones(10**8), "bytes": lambda: bytes(10**9)}
+try:
+    with out_of_memory_as_user_error(batch_size=64):
+        makers[sys.argv[1]]()
+except UserError as error:
+    print(error)
+    sys.exit(error.code)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the address space is limited by way of /proc")
+@pytest.mark.parametrize("who", ["torch", "numpy", "bytes"])
+def test_a_limited_address_space(who: str) -> None:
+    done = subprocess.run([sys.executable, "-c", LIMITED, who], capture_output=True, text=True)
+    assert done.stdout == "out of memory: try --batch-size 32 (it was 64)\n", done.stderr
+    assert done.returncode == EXIT_MACHINE
+
+
+@pytest.mark.parametrize(
+    ("error", "size", "part"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), 3, "--batch-size 1 (it was 3)"),
+        (RuntimeError("MPS backend out of memory"), None, "a smaller --batch-size"),
+        (MemoryError(), 1, "already 1: choose a smaller --size"),
+        (OSError(12, "Cannot allocate memory"), 8, "--batch-size 4"),
+    ],
+)
+def test_each_way_of_saying_so(error: Exception, size: int | None, part: str) -> None:
+    with pytest.raises(UserError) as caught, out_of_memory_as_user_error(size):
+        raise error
+    assert part in str(caught.value)
+    assert caught.value.code == EXIT_MACHINE
+
+
+@pytest.mark.parametrize("error", [RuntimeError("shape mismatch"), OSError(28, "No space"), ValueError("x")])
+def test_other_errors_pass(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, out_of_memory_as_user_error(4):
+        raise error
+    assert caught.value is error
+
+
+def test_what_the_machine_has(tmp_path: Path) -> None:
+    memory = available_memory()
+    assert memory is None or memory > 1_000_000
+    assert free_disk(tmp_path / "not" / "there") > 0
+    assert [size_text(n) for n in (12, 1234, 5_600_000, 7e9, 8e12)] == [
+        "12 bytes",
+        "1.2 KB",
+        "5.6 MB",
+        "7.0 GB",
+        "8.0 TB",
+    ]
