@@ -7,6 +7,7 @@ change of a library shows; `python tests/parity/test_gpt1_ids.py VOCABULARY_FOLD
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
 import re
@@ -66,7 +67,7 @@ class LiteralReference:
     def bpe(self, token: str) -> str:
         symbols = [*token[:-1], token[-1] + "</w>"]
         while len(symbols) > 1:
-            best = min(zip(symbols, symbols[1:]), key=lambda pair: self.ranks.get(pair, float("inf")))
+            best = min(itertools.pairwise(symbols), key=lambda pair: self.ranks.get(pair, float("inf")))
             if best not in self.ranks:
                 break
             merged, i = [], 0
