@@ -96,9 +96,10 @@ def _cut(documents: Iterable[str], report: ReadReport) -> Iterator[str]:
 
 
 def _last_space(text: str, end: int) -> int:
+    """The place after the last white space in the second half of text[:end], or `end` where there is none."""
     tail = text[end // 2 : end]
-    words = tail.rsplit(maxsplit=1)
-    return end // 2 + len(tail) - len(words[1]) if len(words) == 2 else end
+    word = tail.rsplit(maxsplit=1)[-1] if not tail[-1].isspace() else ""
+    return end - len(word) if len(word) < len(tail) else end
 
 
 # --- plain text

@@ -1,0 +1,117 @@
+"""Peak memory of learning a vocabulary and writing token shards, at two sizes of corpus: it must not grow.
+
+    python bench/memory.py [--data DIR] [--megabytes 100 1000]
+
+Makes text of each size (words of IMDb's reviews with --data, otherwise of a small made-up vocabulary), runs both steps in
+a process of their own, and samples the resident memory of that process and its workers, all together.
+Targets: under 1,000 MB, and the largest within 10 % of the smallest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+STEPS = """
+import sys, time
+from pathlib import Path
+from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
+from foretext.text.shards import write_shards
+from foretext.text.train_vocab import train_tokenizer
+files = find_files([sys.argv[1]])
+start = time.perf_counter()
+tokenizer = train_tokenizer(read_documents(files, ReadOptions(), ReadReport()), "byte-bpe", 8000)
+middle = time.perf_counter()
+manifest = write_shards(files, ReadOptions(), tokenizer, Path(sys.argv[2]), seed=0, valid_fraction=.01)
+end = time.perf_counter()
+size = sum(split.utf8_bytes for split in manifest.splits.values()) / 1e6
+print(f"vocabulary {middle - start:.1f} s, shards {end - middle:.1f} s ({size / (end - middle):.1f} MB/s)", flush=True)
+"""
+
+
+def words(data: Path | None) -> list[str]:
+    if data is not None:
+        with gzip.open(data / "imdb" / "unsup.txt.gz", "rt", encoding="utf-8") as file:
+            return file.read(2_000_000).split()
+    draw = random.Random(0)
+    made = ["".join(draw.choices("etaoinshrdlucmfw", k=draw.randint(1, 9))) for _ in range(20_000)]
+    return [made[int(20_000 * draw.random() ** 4)] for _ in range(300_000)]
+
+
+def write_text(path: Path, megabytes: int, vocabulary: list[str]) -> None:
+    """Documents of stretches of the words, from places drawn anew, until the file is large enough."""
+    draw = random.Random(1)
+    written = 0
+    with path.open("w", encoding="utf-8") as file:
+        while written < megabytes * 1_000_000:
+            parts = []
+            for _ in range(12):
+                start = draw.randrange(len(vocabulary) - 20)
+                parts.append(" ".join(vocabulary[start : start + 20]))
+            written += file.write(" ".join(parts) + "\n")
+
+
+def tree(process: int) -> list[int]:
+    found = [process]
+    for parent in found:
+        try:
+            for task in Path(f"/proc/{parent}/task").iterdir():
+                found += [int(child) for child in (task / "children").read_text().split()]
+        except OSError:
+            continue
+    return found
+
+
+def resident(process: int) -> int:
+    """Bytes of memory that the process has for itself or shares, as the kernel counts it now."""
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
+
+
+def measure(text: Path, out: Path) -> tuple[float, float]:
+    """The highest sum over the process tree, and the highest single process, in MB."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, "-c", STEPS, str(text), str(out)], env=environment)
+    most_together = most_alone = 0
+    while process.poll() is None:
+        sizes = [resident(member) for member in tree(process.pid)]
+        most_together = max(most_together, sum(sizes))
+        most_alone = max(most_alone, *sizes)
+        time.sleep(0.02)
+    if process.returncode:
+        raise SystemExit(f"the measured process failed with exit code {process.returncode}")
+    return most_together / 1e6, most_alone / 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--megabytes", type=int, nargs="+", default=[100, 1000])
+    arguments = parser.parse_args()
+    vocabulary = words(arguments.data)
+    peaks = []
+    with tempfile.TemporaryDirectory() as folder:
+        for megabytes in arguments.megabytes:
+            text = Path(folder) / "text.txt"
+            write_text(text, megabytes, vocabulary)
+            print(f"{megabytes} MB of text: ", end="", flush=True)
+            together, alone = measure(text, Path(folder) / "tokens")
+            peaks.append(together)
+            print(f"  peak resident: all processes {together:.0f} MB, largest process {alone:.0f} MB (target < 1000)")
+    if len(peaks) > 1:
+        print(f"largest / smallest corpus: {peaks[-1] / peaks[0]:.3f} (target: 0.90 to 1.10)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from foretext.errors import UserError
+from foretext.text import files as files_module
+from foretext.text import readers
+from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
+
+
+def read(*inputs: Path | str, **options: str) -> tuple[list[str], ReadReport]:
+    report = ReadReport()
+    chosen = ReadOptions(**options)  # type: ignore[arg-type]
+    return list(read_documents(find_files(inputs), chosen, report)), report
+
+
+def put(path: Path, data: bytes | str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
+
+
+# --- finding
+
+
+def test_files_folders_and_globs(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.JSONL", "deep/c.csv", "deep/er/d.tsv.gz", "e.parquet", "f.md", "g.parquet.gz", ".h.txt"):
+        put(tmp_path / name, "x")
+    names = [(file.path.name, file.kind, file.gzipped) for file in find_files([tmp_path])]
+    assert names == [
+        ("a.JSONL", "jsonl", False),
+        ("b.txt", "txt", False),
+        ("c.csv", "csv", False),
+        ("d.tsv.gz", "tsv", True),
+        ("e.parquet", "parquet", False),
+    ]
+    assert [file.path.name for file in find_files([str(tmp_path / "**" / "*.csv"), tmp_path / "b.txt"])] == [
+        "b.txt",
+        "c.csv",
+    ]
+    assert len(find_files([tmp_path / "b.txt", tmp_path, str(tmp_path / "*.txt")])) == 5, "a file is read once"
+
+
+def test_a_name_with_brackets_is_a_file_before_it_is_a_pattern(tmp_path: Path) -> None:
+    path = put(tmp_path / "notes [1].txt", "x")
+    assert [file.path for file in find_files([path])] == [path]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("missing.txt", "no such file"),
+        ("*.txt", "no file matches"),
+        ("notes.md", "not read; give a .txt"),
+        ("folder", "no text files"),
+        ("empty.txt", "empty, there is no text"),
+    ],
+)
+def test_nothing_to_read(tmp_path: Path, name: str, says: str) -> None:
+    put(tmp_path / "notes.md", "x")
+    put(tmp_path / "folder" / "notes.md", "x")
+    if name == "empty.txt":
+        put(tmp_path / name, "")
+    with pytest.raises(UserError, match=says) as caught:
+        find_files([tmp_path / name])
+    assert name in str(caught.value)
+
+
+# --- plain text
+
+
+def test_lines_or_blank_lines(tmp_path: Path) -> None:
+    lines = put(tmp_path / "lines.txt", "\n\none\n  two\nthree\n\n")
+    blank = put(tmp_path / "blank.txt", "one\nmore\n \t\n\ntwo\n\nthree")
+    assert read(lines)[0] == ["one", "  two", "three"]
+    assert read(lines)[1].rule == "one document a line"
+    assert read(blank)[0] == ["one\nmore", "two", "three"]
+    assert read(blank)[1].rule == "blank lines separate documents"
+    assert read(blank, documents="line")[0] == ["one", "more", "two", "three"]
+    assert read(lines, documents="file")[0] == ["one\n  two\nthree"]
+    documents, report = read(blank, lines)
+    assert documents == ["one\nmore", "two", "three", "one", "  two", "three"]
+    assert report.rule == "blank lines separate documents (1 files); one document a line (1 files)"
+    assert report.documents == 6 and report.bytes == sum(map(len, documents))
+
+
+def test_many_small_files_are_a_document_each(tmp_path: Path) -> None:
+    for number in range(20):
+        put(tmp_path / f"{number:02}.txt", f"a{number}\n\nb\n")
+    documents, report = read(tmp_path)
+    assert len(documents) == 20 and documents[3] == "a3\n\nb" and report.rule == "one document a file"
+    (tmp_path / "19.txt").unlink()
+    assert read(tmp_path)[1].rule == "blank lines separate documents"
+
+
+def test_only_line_feeds_end_a_line(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.txt", "one\u2028still\x0bone\x85yes\ntwo\rtwo")
+    assert read(path)[0] == ["one\u2028still\x0bone\x85yes", "two\rtwo"]
+
+
+def test_mark_and_carriage_returns(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.txt", b"\xef\xbb\xbfone\r\ntwo\r\n")
+    assert read(path)[0] == ["one", "two"]
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 5, 7])
+def test_block_borders_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    text = "é中\U0001f600\r\nsecond\r\r\nthird \ufffd\r"
+    path = put(tmp_path / "a.txt", b"\xef\xbb\xbf" + text.encode() + b"\xff\xe4\xb8\nlast \x00\xe4")
+    whole = read(path, errors="replace", documents="line")
+    monkeypatch.setattr(files_module, "_BLOCK", block)
+    assert read(path, errors="replace", documents="line") == whole
+    assert whole[0] == ["é中\U0001f600", "second\r", "third \ufffd\r\ufffd\ufffd", "last \ufffd\ufffd"]
+    assert whole[1].replaced == 4
+
+
+@pytest.mark.parametrize("block", [4, 1 << 20])
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"good\nba\xe9d\n", "byte 7: byte 0xe9 is not UTF-8"),
+        (b"\xef\xbb\xbfgood\n\xff", "byte 8: byte 0xff"),
+        (b"good \x00 bad", "byte 5: a NUL byte"),
+        (b"good \xe4\xb8", "byte 5: byte 0xe4"),
+        ("hello".encode("utf-16"), "byte 0: this is UTF-16 text"),
+        ("hello".encode("utf-32"), "byte 0: this is UTF-32 text"),
+    ],
+)
+def test_wrong_encoding_names_the_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, says: str, block: int
+) -> None:
+    monkeypatch.setattr(files_module, "_BLOCK", block)
+    path = put(tmp_path / "a.txt", data)
+    with pytest.raises(UserError) as caught:
+        read(path)
+    assert f"{path} {says}" in str(caught.value)
+    assert "UTF-8" in str(caught.value)
+
+
+def test_over_long_documents_are_cut_at_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "LONGEST", 20)
+    monkeypatch.setattr(files_module, "_BLOCK", 8)
+    text = "word " * 30
+    path = put(tmp_path / "a.txt", text + "\n" + "x" * 50)
+    for rule in ("line", "file", "blank"):
+        documents, report = read(path, documents=rule)
+        assert max(map(len, documents)) <= 20 + 8
+        assert "".join(documents).replace("\n", "") == text + "x" * 50
+        assert report.cut > 5
+        assert all(document.endswith(" ") for document in documents[:4])
+    table = put(tmp_path / "a.jsonl", json.dumps({"text": text}))
+    documents, report = read(table)
+    assert "".join(documents) == text and report.cut == len(documents) - 1 > 5
+
+
+# --- tables
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    rows = [{"id": "1", "text": "one\r\n中"}, {"text": " "}, {"text": None}, {"text": "two"}]
+    path = put(tmp_path / "a.jsonl", "\n".join(json.dumps(row) for row in rows) + "\n\n")
+    documents, report = read(path)
+    assert documents == ["one\n中", "two"]
+    assert report.rule == "one document a row (column text)" and report.blank == 2
+    assert read(put(tmp_path / "b.jsonl", '"a bare text"\n{"text": "x"}'))[0] == ["a bare text", "x"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_text_column(tmp_path: Path, kind: str) -> None:
+    frame = pl.DataFrame({"label": [1, 0], "text_a": ["good", "bad"]})
+    path = tmp_path / f"a.{kind}"
+    write(frame, path)
+    assert read(path)[0] == ["good", "bad"]
+    assert read(path)[1].rule == "one document a row (column text_a)"
+    write(frame.with_columns(other=pl.Series(["x", "y"])), path)
+    assert read(path, column="other")[0] == ["x", "y"]
+    with pytest.raises(UserError, match=r"which column.*--text-column; there are: label, text_a, other"):
+        read(path)
+    with pytest.raises(UserError, match=r"no column 'body'.*label, text_a, other"):
+        read(path, column="body")
+
+
+def write(frame: pl.DataFrame, path: Path) -> None:
+    if path.suffix == ".parquet":
+        frame.write_parquet(path)
+    elif path.suffix == ".jsonl":
+        frame.write_ndjson(path)
+    else:
+        frame.write_csv(path, separator="\t" if path.suffix == ".tsv" else ",")
+
+
+def test_quotes(tmp_path: Path) -> None:
+    csv = put(tmp_path / "a.csv", 'text,n\r\n"a ""b"", c\r\nd",1\r\n')
+    tsv = put(tmp_path / "a.tsv", 'text\tn\n"a" said b\t1\n"open\t2\n')
+    assert read(csv)[0] == ['a "b", c\nd']
+    assert read(tsv)[0] == ['"a" said b', '"open']
+
+
+def test_parquet_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "_PARQUET_ROWS", 7)
+    texts = [f"row {n}" for n in range(100)]
+    pl.DataFrame({"text": texts}).write_parquet(tmp_path / "a.parquet", row_group_size=30)
+    documents, report = read(tmp_path / "a.parquet")
+    assert documents == texts
+    assert report.done_bytes == report.total_bytes > 0
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.tsv"])
+def test_gzip(tmp_path: Path, name: str) -> None:
+    body = {
+        "txt": "one\ntwo\n",
+        "jsonl": '{"text":"one"}\n{"text":"two"}',
+        "csv": "text\none\ntwo",
+        "tsv": "text\none\ntwo",
+    }
+    path = put(tmp_path / (name + ".gz"), gzip.compress(body[name[2:]].encode()))
+    documents, report = read(path)
+    assert documents == ["one", "two"] and report.done_bytes == report.total_bytes == path.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("a.txt.gz", b"plain", "broken gzip"),
+        ("a.txt.gz", gzip.compress(os.urandom(4000).hex().encode())[:-900], "broken gzip"),
+        ("a.parquet", b"PAR1 no", "broken parquet"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": ', "line 2: not valid JSON"),
+        ("a.jsonl", b'{"text": "x"}\n' + b"[" * 100_000, "line 2: not valid JSON"),
+        ("a.jsonl", b"3\n", "line 1: each line must be a JSON object"),
+        ("a.jsonl", b'{"text": "x"}\n{"body": "y"}', "line 2: no field 'text'"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": 3}', "row 2: no text but int"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": "\\u0000"}', "row 2: a NUL"),
+        ("a.jsonl", b'{"text": "\\ud800"}', "row 1: a NUL or half a surrogate"),
+        ("a.csv", b'text,n\na,1\n"b\nc",2,3\n', "row 3: 3 fields where the header has 2"),
+        ("a.tsv", b"text\tn\na\n", "row 2: 1 fields where the header has 2"),
+        ("a.txt", b" \n\n \n", "blank, there is no text"),
+        ("a.csv", b"text\n", "blank, there is no text"),
+        ("a.jsonl", b"\n\n", "blank, there is no text"),
+    ],
+)
+def test_broken_files(tmp_path: Path, name: str, data: bytes, says: str) -> None:
+    path = put(tmp_path / name, data)
+    with pytest.raises(UserError) as caught:
+        read(path)
+    assert str(caught.value).startswith(str(path)) and says in str(caught.value)
+
+
+def test_replacing_in_tables(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.jsonl", b'{"text": "a\\u0000b\\ud800"}\n{"text": "c\xff"}')
+    documents, report = read(path, errors="replace")
+    assert documents == ["a\ufffdb\ufffd", "c\ufffd"] and report.replaced == 3
+
+
+def test_unknown_options(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.txt", "x")
+    for options in ({"documents": "page"}, {"errors": "ignore"}):
+        with pytest.raises(UserError, match="must be"):
+            read(path, **options)

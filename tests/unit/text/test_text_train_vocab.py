@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from foretext.errors import UserError
+from foretext.text.train_vocab import sample_stretches, train_tokenizer
+
+CHINESE = ["酒店的服务很好，早餐也不错。", "房间很干净，酒店的位置很方便。", "服务员很热情，下次还住这个酒店。"] * 20
+
+
+def corpus(count: int) -> Iterator[str]:
+    draw = random.Random(3)
+    for number in range(count):
+        yield f"document {number}: " + " ".join(draw.choice(["rose", "tulip", "daisy"]) for _ in range(20))
+
+
+def test_sample_is_bounded_repeatable_and_spread() -> None:
+    sample = sample_stretches(corpus(2_000), 20_000, seed=1)
+    assert 15_000 < sum(map(len, sample)) <= 20_000
+    assert sample == sample_stretches(corpus(2_000), 20_000, seed=1)
+    assert sample != sample_stretches(corpus(2_000), 20_000, seed=2)
+    numbers = [int(text.split()[1][:-1]) for text in sample]
+    assert numbers == sorted(numbers)
+    assert 800 < sum(numbers) / len(numbers) < 1_200, "not spread over the whole corpus"
+
+
+def test_small_corpora_are_taken_whole_and_long_documents_in_stretches() -> None:
+    assert sample_stretches(["a b", "c d"], 1_000, seed=0) == ["a b", "c d"]
+    long = "x y " * 100_000
+    sample = sample_stretches([long], 100_000, seed=0)
+    assert 0 < sum(map(len, sample)) <= 100_000 and len(sample) == 2
+
+
+def test_the_whole_corpus_is_never_held() -> None:
+    alive = 0
+
+    class Counted(str):
+        def __new__(cls, text: str) -> Counted:
+            nonlocal alive
+            alive += 1
+            return super().__new__(cls, text)
+
+        def __del__(self) -> None:
+            nonlocal alive
+            alive -= 1
+
+    most = 0
+
+    def documents() -> Iterator[str]:
+        nonlocal most
+        for text in corpus(3_000):
+            most = max(most, alive)
+            yield Counted(text)
+
+    sample_stretches(documents(), 10_000, seed=0)
+    assert most < 150
+
+
+@pytest.mark.parametrize("kind", ["byte-bpe", "char-bpe"])
+def test_chinese_gets_pieces_of_several_characters(kind: str) -> None:
+    tokenizer = train_tokenizer(CHINESE, kind, 400, splitter="rules")
+    ids = tokenizer.encode("酒店的服务很好")
+    assert tokenizer.decode(ids) == "酒店的服务很好"
+    assert len(ids) < 7, [tokenizer.piece(id) for id in ids]
+
+
+@pytest.mark.parametrize(("kind", "size"), [("byte-bpe", 300), ("char-bpe", 150)])
+def test_same_vocabulary_in_another_process(kind: str, size: int) -> None:
+    """Hash tables are seeded anew in each process; the vocabulary must not depend on them."""
+    code = f"""
+import random
+from foretext.text.train_vocab import train_tokenizer
+draw = random.Random(0)
+texts = ["".join(draw.choice("abcdefgh ") for _ in range(300)) for _ in range(10)] + ["酒店 很好 早餐 不错"]
+print(train_tokenizer(texts, {kind!r}, {size}, splitter="rules").fingerprint())
+"""
+    root = Path(__file__).resolve().parents[3]
+    prints = set()
+    for _ in range(3):
+        result = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONPATH": str(root)},
+        )
+        prints.add(result.stdout)
+    assert len(prints) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((["text"], "word", 500), "kind 'word'"),
+        ((["text"], "byte-bpe", 100), "at least 257"),
+        ((["text"], "char-bpe", 10), "at least 64"),
+        (([], "byte-bpe", 500), "empty"),
+        (([" \n"], "byte-bpe", 500), "empty"),
+    ],
+)
+def test_mistakes(arguments: tuple, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        train_tokenizer(*arguments)
+
+
+def test_byte_level_takes_text_that_is_not_unicode() -> None:
+    assert train_tokenizer(["a\ud800 a a a"], "byte-bpe", 300).size > 256
