@@ -171,7 +171,8 @@ def test_layer_groups_name_every_parameter_once(system: str) -> None:
 
 def test_layer_groups_with_a_final_norm() -> None:
     trunk = trunk_of("gpt", norm="pre")
-    assert sorted(sum(trunk.layer_groups(), [])) == sorted(name for name, _ in trunk.named_parameters())
+    named = [name for group in trunk.layer_groups() for name in group]
+    assert sorted(named) == sorted(name for name, _ in trunk.named_parameters())
     assert "final_norm.weight" in trunk.layer_groups()[-1]
 
 
