@@ -33,6 +33,13 @@ from foretext.train.signals import Stopper
 pytestmark = pytest.mark.skipif(torch.get_num_threads() != 1, reason="forking needs torch on one thread")
 
 
+def warm() -> None:
+    """What training imports only when it needs it, imported once here instead of in each child."""
+    import matplotlib.backends.backend_agg
+    import matplotlib.figure
+    import sklearn.metrics  # noqa: F401
+
+
 def in_child(work: Callable[[], Any], said: Path | None = None) -> int:
     """Runs `work` as the command line would, in a forked process: exit code, and its one line in `said`."""
     pid = os.fork()
@@ -95,6 +102,7 @@ def killed_until_finished(work: Callable[[], Any], run: RunDirectory, steps: int
     "sets", [(), ("training.optimizer=adamw", "training.dropout=0.1", "training.micro_batch=3")], ids=["plain", "split"]
 )
 def test_pretraining_killed_ten_times(sets: tuple[str, ...], tmp_path: Path) -> None:
+    warm()
     text = write_text(tmp_path)
     sets = ("training.save_seconds=0.05", "training.log_samples=true", "training.evaluations=3", *sets)
     request = pretrain_request("gpt", text, tmp_path / "whole", 120, *sets)
@@ -121,11 +129,17 @@ def finetune_request(out: Path, epochs: int) -> FinetuneRequest:
         word = draw.choice(["good", "bad"])
         filler = " ".join(draw.choice(["it", "is", "so"]) for _ in range(draw.randint(1, 5)))
         rows.append(Row((f"{filler} {word}",), word, f"row {number + 1}"))
-    sets = ("training.save_seconds=0.05", "training.log_samples=true", "training.batch_size=8", "training.micro_batch=3")
+    sets = (
+        "training.save_seconds=0.05",
+        "training.log_samples=true",
+        "training.batch_size=8",
+        "training.micro_batch=3",
+    )
     return FinetuneRequest(base_model(), rows, "classification", out, epochs=epochs, sets=sets, resume=True)
 
 
 def test_fine_tuning_killed_ten_times(tmp_path: Path) -> None:
+    warm()
     request = finetune_request(tmp_path / "whole", 12)
     assert code_of(in_child(lambda: finetune(request))) == 0
     again = replace(request, out=tmp_path / "killed")
@@ -152,9 +166,7 @@ def test_a_signal_ends_the_step_and_writes_a_checkpoint(number: int, code: int, 
     request = pretrain_request("gpt", text, tmp_path / "run", 120, "training.log_samples=true", resume=True)
     said = tmp_path / "said"
     pid = in_child(lambda: with_stopper(request), said)
-    deadline = time.monotonic() + 20
-    while len(sample_log(request.out)) < 10 and time.monotonic() < deadline:
-        time.sleep(0.002)
+    wait_for_step(pid, RunDirectory(request.out), 10)
     os.kill(pid, number)
     assert code_of(pid) == code
     run = RunDirectory(request.out)
@@ -224,8 +236,7 @@ class AfterThree:
 
 def stopped_early(folder: Path, *sets: str) -> PretrainRequest:
     request = pretrain_request("gpt", write_text(folder), folder / "run", 8, *sets)
-    with pytest.raises(Interrupted):
-        pretrain(request, stopping=AfterThree())
+    assert code_of(in_child(lambda: pretrain(request, stopping=AfterThree()))) == 130
     return replace(request, resume=True)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -359,42 +359,55 @@ def test_without_anything_to_validate_on_the_last_weights_are_kept() -> None:
 # -- time ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_budget_of_minutes_ends_when_the_time_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REPORT_SECONDS", 0.0)
-    run = RunDirectory(tmp_path / "run")
-    rates: list[float] = []
+class Clock:
+    """Time that passes only where the test says so: .01 s for a sample, .2 s for a validation."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        monkeypatch.setattr(module, "REPORT_SECONDS", 0.0)
+
+    def sample(self, epoch: int, index: int) -> Tensor:
+        self.now += 0.01
+        return torch.ones(3)
+
+    def evaluate(self) -> dict[str, float]:
+        self.now += 0.2
+        return {"loss": 1.0}
+
+    def loop(self, writer: Any, **changes: Any) -> Loop:
+        budget = Budget(minutes=0.05)
+        return toy_loop(writer, budget=budget, example=self.sample, evaluate=self.evaluate, evaluations=4, **changes)
+
+
+def test_a_budget_of_minutes_ends_when_the_time_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, rates = Clock(monkeypatch), []
 
     class Watch(Silent):
         def step(self, report: Any) -> None:
             rates.append(report.rate)
 
-    def slow(index: int) -> Tensor:
-        time.sleep(0.002)
-        return torch.ones(3)
-
-    settings: dict[str, Any] = {"budget": Budget(minutes=0.02), "example": lambda epoch, index: slow(index)}
-    begun = time.perf_counter()
-    with run.writer() as writer:
-        loop = toy_loop(writer, reporter=Watch(), evaluations=2, **settings)
-        loop.run()
-    took = time.perf_counter() - begun
-    assert 0.9 < took < 2.5 and 0.9 < loop.position.seconds < 1.7 and loop.position.finished
-    assert rates[-1] < 0.2 * PLAIN.rate, "the schedule is at its end"
-    assert loop.position.step > 20
+    loop = clock.loop(None, reporter=Watch())
+    loop.run()
+    assert loop.position.finished
+    assert 2.9 < clock.now - 1000.0 <= 3.0 + 1e-9, "with its last validation, and not a step early"
+    assert loop.position.seconds == pytest.approx(clock.now - 1000.0)
+    assert 50 < loop.position.step < 70
+    assert max(rates) == pytest.approx(PLAIN.rate, rel=0.02) and rates[-1] < 0.05 * PLAIN.rate
 
 
-def test_time_already_spent_counts_when_going_on(tmp_path: Path) -> None:
+def test_time_already_spent_counts_when_going_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
     run = RunDirectory(tmp_path / "run")
+    with run.writer() as writer, pytest.raises(Interrupted):
+        clock.loop(writer, stopping=StopAfter(25)).run()
+    spent = clock.now - 1000.0
+    assert spent > 1.0
+    clock.now += 500.0  # nobody trains meanwhile
     with run.writer() as writer:
-        loop = toy_loop(writer, budget=Budget(minutes=1.0), stopping=StopAfter(3))
-        loop.position.seconds = 59.5  # as if most of the minute had gone
-        with pytest.raises(Interrupted):
-            loop.run()
-    time.sleep(0.3)  # time between the two does not count
-    begun = time.perf_counter()
-    with run.writer() as writer:
-        loop = toy_loop(writer, budget=Budget(minutes=1.0))
+        loop = clock.loop(writer)
         loop.restore()
+        assert loop.position.seconds == pytest.approx(spent)
         loop.run()
-    assert time.perf_counter() - begun < 1.5
-    assert 59.8 < loop.position.seconds < 61
+    assert 2.9 < clock.now - 1500.0 <= 3.0 + 1e-9
+    assert loop.position.seconds == pytest.approx(clock.now - 1500.0)

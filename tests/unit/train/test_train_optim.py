@@ -119,7 +119,9 @@ def test_muon_takes_the_blocks_matrices_each_projection_by_itself() -> None:
 
 def test_muon_equals_its_definition_for_one_tall_matrix() -> None:
     weight = nn.Parameter(torch.randn(9, 4))
-    optimizer = Optimizer(replace(PLAIN, optimizer="muon"), {"blocks.0.up.weight": weight}, [Group(["blocks.0.up.weight"])])
+    optimizer = Optimizer(
+        replace(PLAIN, optimizer="muon"), {"blocks.0.up.weight": weight}, [Group(["blocks.0.up.weight"])]
+    )
     momentum, expected = torch.zeros(9, 4), weight.detach().clone()
     for step in range(5):
         draw_gradients({"w": weight}, step)

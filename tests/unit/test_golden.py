@@ -1,0 +1,81 @@
+"""Golden losses: ten steps of fixed tiny runs. A refactoring must reproduce them; a change that means to alter them
+prints new ones with `python tests/unit/test_golden.py` and says why in its commit."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import pytest
+import torch
+from systems_under_test import PLAIN, TINY, examples, task_of, windows
+
+from foretext.objectives.base import Objective
+from foretext.systems import SYSTEMS
+from foretext.text.order import Order
+from foretext.train.budget import Budget
+from foretext.train.loop import Job, Loop
+from foretext.train.optim import Group, Optimizer
+from foretext.train.report import Silent
+from foretext.train.signals import NeverStop
+
+GOLDEN = Path(__file__).with_name("golden_losses.json")
+STEPS = 10
+RUNS = [
+    f"{system} {what} {optimizer}"
+    for system in TINY
+    for what in ("pretraining", "classification", "choice")
+    for optimizer in ("adamw", "muon")
+]
+
+
+def losses_of(name: str) -> dict[str, list[float]]:
+    """Each named loss over ten steps from the seeded initial weights; no dropout, whose draws may change."""
+    system, what, optimizer = name.split()
+    torch.manual_seed(11)
+    trunk = SYSTEMS[system].build_trunk(TINY[system])
+    objective: Objective
+    if what == "pretraining":
+        objective, data = SYSTEMS[system].build_objective("forward"), windows([20, 11, 24, 3, 17, 24, 8, 15])
+    else:
+        objective, data = task_of(what), examples(what, 8)
+    parameters = {f"trunk.{n}": p for n, p in trunk.named_parameters()}
+    parameters |= {f"task.{n}": p for n, p in objective.named_parameters()}
+    config = replace(PLAIN, optimizer=optimizer)
+    job = Job(
+        trunk=trunk,
+        objective=objective,
+        example=lambda epoch, index: data[index],
+        order=Order(len(data), 4, 1),
+        optimizer=Optimizer(config, parameters, [Group(list(parameters))]),
+        config=config,
+        budget=Budget(steps=STEPS),
+        seed=1,
+        micro_batch=3,
+        device=torch.device("cpu"),
+        evaluate=dict,
+    )
+    loop = Loop(job, None, Silent(), NeverStop())
+    loop.model.train()
+    steps = [loop._step() for _ in range(STEPS)]
+    return {loss: [round(step[loss], 6) for step in steps] for loss in steps[0]}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_losses_are_those_on_file(name: str) -> None:
+    golden = json.loads(GOLDEN.read_text())[name]
+    losses = losses_of(name)
+    assert losses.keys() == golden.keys()
+    for loss, values in golden.items():
+        assert losses[loss] == pytest.approx(values, abs=1e-4)
+        assert len(values) == STEPS and values[-1] < values[0]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    GOLDEN.write_text(json.dumps({name: losses_of(name) for name in RUNS}, indent=1) + "\n")
