@@ -35,8 +35,6 @@ pytestmark = pytest.mark.skipif(torch.get_num_threads() != 1, reason="forking ne
 
 def warm() -> None:
     """What training imports only when it needs it, imported once here instead of in each child."""
-    import matplotlib.backends.backend_agg
-    import matplotlib.figure
     import sklearn.metrics  # noqa: F401
 
 

@@ -217,9 +217,9 @@ def test_few_rows_train_to_the_end(tmp_path: Path) -> None:
 
 def test_a_row_without_a_label_is_named() -> None:
     rows = [*rows_of("classification", 12), Row(("no idea",), None, "train.csv row 13")]
-    with pytest.raises(UserError, match="train.csv row 13: no label"):
+    with pytest.raises(UserError, match=r"train\.csv row 13: no label"):
         finetune(request_of("classification", rows))
-    with pytest.raises(UserError, match="train.csv row 13: no label"):
+    with pytest.raises(UserError, match=r"train\.csv row 13: no label"):
         finetune(request_of("classification", valid=rows[-1:]))
 
 

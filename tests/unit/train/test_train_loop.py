@@ -1,4 +1,4 @@
-"""The loop over a toy objective: going on exactly, carried state, non-finite losses, thawing, the best weights, time."""
+"""The loop over a toy objective: going on, carried state, non-finite losses, thawing, the best weights, time."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_a_bad_step_updates_nothing_and_is_logged(tmp_path: Path) -> None:
     with run.writer() as writer:
         loop = toy_loop(writer, Toy(True, bad=[2]), steps=4, reporter=notes)
         before, updates = weights_of(loop), []
-        for step in range(4):
+        for _ in range(4):
             loop._step()
             updates.append(not torch.equal(before["task.head.weight"], loop.model.state_dict()["task.head.weight"]))
             before = weights_of(loop)

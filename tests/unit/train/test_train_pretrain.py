@@ -256,6 +256,6 @@ def test_too_little_memory_is_said_before_training(text: Path, tmp_path: Path, m
 
     monkeypatch.setattr(planning, "available_memory", lambda: 1000)
     monkeypatch.setattr(module.Loop, "run", None)
-    with pytest.raises(UserError, match="needs about .* of memory") as refused:
+    with pytest.raises(UserError, match=r"needs about .* of memory") as refused:
         pretrain(pretrain_request("gpt", text, tmp_path / "run"))
     assert refused.value.code == 4
