@@ -2,8 +2,8 @@
 
     python bench/memory.py [--data DIR] [--megabytes 100 1000]
 
-Makes text of each size (words of IMDb's reviews with --data, otherwise of a small made-up vocabulary), runs both steps in
-a process of their own, and samples the resident memory of that process and its workers, all together.
+Makes text of each size (words of IMDb's reviews with --data, otherwise of a small made-up vocabulary), runs both steps
+in a process of their own, and samples the resident memory of that process and its workers, all together.
 Targets: under 1,000 MB, and the largest within 10 % of the smallest.
 """
 
