@@ -212,6 +212,14 @@ def load(path: str | Path, device: str = "cpu") -> LanguageModel | TaskModel:
     return LanguageModel(model, Path(path)) if model.task is None else TaskModel(model, Path(path))
 
 
+def load_language_model(path: str | Path, device: str = "cpu") -> LanguageModel:
+    """A pre-trained run; a fine-tuned one is an error."""
+    model = load(path, device)
+    if not isinstance(model, LanguageModel):
+        raise UserError(f"{path} is fine-tuned; here a pre-trained run is wanted")
+    return model
+
+
 def pretrain(
     texts: str | Path | Sequence[str | Path] = (),
     *,

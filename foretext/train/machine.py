@@ -38,6 +38,15 @@ def size_text(count: float) -> str:
 # ── disk ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def clock(seconds: float) -> str:
+    """Seconds as m:ss or h:mm:ss."""
+    if seconds == float("inf"):
+        return "?"
+    minutes, rest = divmod(int(seconds + 0.5), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
 def free_disk(path: Path) -> int:
     """Bytes that this user may still write where `path` is or would be."""
     place = Path(path).absolute()
