@@ -272,7 +272,7 @@ class Demo:
             without=book.scores(task, False),
             n_train=count_rows(train),
             n_test=data.sizes[task]["test"],
-            baseline=1 / len(data.labels[task]),
+            baseline=data.guessing[task],
             question=QUESTIONS[task],
         )
 

@@ -77,6 +77,7 @@ class DemoData:
     files: dict[tuple[str, str], Path]  # (task, split) → file
     sizes: dict[str, dict[str, int]]  # task → split → rows
     labels: dict[str, list[str]]
+    guessing: dict[str, float]  # the commonest label's share of the test rows
     modules: dict[str, int]  # split → modules
     corpus_documents: int
     corpus_bytes: int
@@ -117,6 +118,7 @@ def prepare(
         files={(task, split): folder / f"{task}-{split}.csv" for task in TASKS for split in SPLITS},
         sizes={task: {split: len(rows[task, split]) for split in SPLITS} for task in TASKS},
         labels={task: sorted({row[-1] for row in rows[task, "train"]}) for task in TASKS},
+        guessing={task: _commonest_share(rows[task, "test"]) for task in TASKS},
         modules={split: len({one.module for one in by_split[split]}) for split in SPLITS},
         corpus_documents=len(documents),
         corpus_bytes=sum(len(text.encode()) for text in documents),
@@ -128,6 +130,10 @@ def prepare(
         with path.open("w", encoding="utf-8", newline="") as stream:
             csv.writer(stream).writerows([COLUMNS[task], *rows[task, split]])
     return data
+
+
+def _commonest_share(rows: list[tuple[str, ...]]) -> float:
+    return Counter(row[-1] for row in rows).most_common(1)[0][1] / len(rows)
 
 
 def _sentence_keys(docstring: Docstring) -> set[str]:
@@ -240,13 +246,13 @@ def _gives_nothing_away(passage: Passage) -> bool:
 
 
 def _areas(passages: dict[str, list[Passage]], limits: TaskLimits) -> list[str]:
-    """The areas with enough openings in every split to fill half an even share of its rows."""
+    """The areas with enough excerpts in every split to fill an eighth of an even share of its rows."""
     areas = sorted({one.area for found in passages.values() for one in found if one.area})
     counts = {split: Counter(one.area for one in passages[split] if _gives_nothing_away(one)) for split in SPLITS}
     return [
         area
         for area in areas
-        if all(counts[split][area] >= max(1, limits.rows(split) // len(areas) // 2) for split in SPLITS)
+        if all(counts[split][area] >= max(2, limits.rows(split) // len(areas) // 8) for split in SPLITS)
     ]
 
 

@@ -90,6 +90,7 @@ def test_labels_are_balanced(data: DemoData) -> None:
             counts = Counter(row[-1] for row in rows(data, task, split))
             assert set(counts) == set(data.labels[task])
             assert max(counts.values()) == min(counts.values()), (task, split, counts)
+        assert data.guessing[task] == pytest.approx(1 / len(data.labels[task]))
 
 
 @pytest.mark.parametrize("task", ["entailment", "similarity"])
