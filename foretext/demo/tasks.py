@@ -2,13 +2,13 @@
 
 - classification: which area of programming a docstring's opening belongs to. Openings that name their own package
   are left out, since they would give the area away.
-- entailment: whether a description fits a function's signature.
-- similarity: whether two sentences are from one docstring.
-- choice: which of four sentences goes on with a docstring.
+- entailment: whether a description fits a function's place and signature.
+- similarity: whether two passages are from one docstring: its opening, cut near the middle.
+- choice: which of four endings is a sentence's own.
 
 Two rules keep the figures honest. Modules, not rows, are split: no text of a validation or test module is in the
 pre-training corpus or in a training row, and a sentence that stands in more than one module is in no row at all. And
-the wrong answers are the right answers of other rows: each description, second sentence and continuation stands as
+the wrong answers are the right answers of other rows: each description, second passage and ending stands as
 often in a right pair as in a wrong one, so that neither it nor its length says anything about the label by itself.
 """
 
@@ -60,12 +60,12 @@ class Passage:
     """What the tasks use of a docstring: its usable sentences that stand nowhere else, in order."""
 
     package: str
-    group: str  # the area, or the package where it has none
     area: str | None
-    signature: str  # empty unless a function's, with arguments, and the only one of its kind
+    heading: str  # a function's place and signature, if it has arguments and is the only one of its kind
     opening: str  # the first sentence, if usable
     excerpt: str  # the sentences from the first on that are usable, within a number of words
-    pairs: tuple[tuple[str, str], ...]  # sentences that follow each other in one paragraph or across two
+    portions: tuple[str, str] | None  # the excerpt, cut near its middle, within a sentence or between two
+    halves: tuple[str, str] | None  # one sentence, cut near its middle
 
 
 @dataclass
@@ -170,7 +170,7 @@ def _corpus(docstrings: list[Docstring], held_out: set[str], limits: TaskLimits,
             for block in docstring.blocks
             if not any(prose.key(sentence) in held_out for sentence in prose.sentences(block.text))
         ]
-        text = "\n".join([docstring.signature, *kept])
+        text = "\n".join([docstring.heading, *kept])
         size = len(text.encode())
         if kept and total + size <= limits.corpus:
             documents.append(text)
@@ -185,22 +185,24 @@ def _passage(docstring: Docstring, shared: set[str], limits: TaskLimits) -> Pass
             break
         running += prose.sentences(block.text)
     usable = [prose.is_usable(one, most_words=limits.most_words) and prose.key(one) not in shared for one in running]
-    pairs = [
-        (running[index], running[index + 1])
-        for index in range(min(len(running) - 1, 5))
-        if usable[index] and usable[index + 1]
-    ]
-    area = area_of(docstring.package)
-    has_own_signature = docstring.is_function and docstring.signature not in shared and "()" not in docstring.signature
+    is_own = docstring.is_function and docstring.signature not in shared and "()" not in docstring.signature
+    whole = [sentence for sentence, is_usable in zip(running, usable) if is_usable]
+    excerpt = _excerpt(running, usable, limits.excerpt_words)
     return Passage(
         package=docstring.package,
-        group=area or docstring.package,
-        area=area,
-        signature=docstring.signature if has_own_signature and len(docstring.signature) <= 100 else "",
+        area=area_of(docstring.package),
+        heading=docstring.heading if is_own and len(docstring.heading) <= 110 else "",
         opening=running[0] if running and usable[0] else "",
-        excerpt=_excerpt(running, usable, limits.excerpt_words),
-        pairs=tuple(pairs),
+        excerpt=excerpt,
+        portions=_halves(excerpt),
+        halves=next((cut for cut in map(_halves, whole) if cut), None),
     )
+
+
+def _halves(text: str, least_words: int = 9) -> tuple[str, str] | None:
+    words = text.split()
+    middle = len(words) // 2
+    return (" ".join(words[:middle]), " ".join(words[middle:])) if len(words) >= least_words else None
 
 
 def _excerpt(running: list[str], usable: list[bool], most_words: int) -> str:
@@ -263,79 +265,62 @@ def _classification(found: list[Passage], count: int, generator: random.Random, 
     if len(areas) < 2:
         return []
     for area, members in by_area.items():
-        share = count // len(areas)
-        rows += [(one.excerpt, area) for one in _one_package_at_a_time(members)[:share]]
+        rows += [(one.excerpt, area) for one in members[: count // len(areas)]]
     return rows
-
-
-def _one_package_at_a_time(members: list[Passage]) -> list[Passage]:
-    """The same passages, packages taking turns, so that the largest package does not stand for the whole area."""
-    turns: Counter[str] = Counter()
-    keyed: list[tuple[int, int, Passage]] = []
-    for number, one in enumerate(members):
-        keyed.append((turns[one.package], number, one))
-        turns[one.package] += 1
-    return [one for _, _, one in sorted(keyed, key=lambda item: item[:2])]
 
 
 def _entailment(found: list[Passage], count: int, generator: random.Random) -> list[Row]:
-    """Two functions of different packages a time: each signature with its own description and with the other's."""
-    members = [one for one in found if one.signature and one.opening]
-    rows: list[Row] = []
-    for first, second in _alike(members, 2, lambda one: one.opening, lambda one: one.package, count // 4, generator):
-        rows.append((first.signature, first.opening, "fits"))
-        rows.append((second.signature, second.opening, "fits"))
-        rows.append((first.signature, second.opening, "does not fit"))
-        rows.append((second.signature, first.opening, "does not fit"))
-    return rows
+    """Two functions of different areas a time: each heading with its own description and with the other's."""
+    members = [(one, one.heading, one.opening) for one in found if one.heading and one.opening]
+    return _exchanged(members, count, generator, ("fits", "does not fit"))
 
 
 def _similarity(found: list[Passage], count: int, generator: random.Random) -> list[Row]:
-    """Two docstrings of different areas a time: their own pairs of sentences, and the second sentences exchanged."""
-    members = [one for one in found if one.pairs]
+    """Two docstrings of different areas a time: their own pairs of passages, and the second passages exchanged."""
+    members = [(one, *one.portions) for one in found if one.portions]
+    return _exchanged(members, count, generator, ("one docstring", "two docstrings"))
+
+
+Member = tuple[Passage, str, str]  # a passage, and the two texts of it that belong together
+
+
+def _exchanged(members: list[Member], count: int, generator: random.Random, labels: tuple[str, str]) -> list[Row]:
     rows: list[Row] = []
-    for first, second in _alike(members, 2, lambda one: one.pairs[0][1], lambda one: one.group, count // 4, generator):
-        rows.append((*first.pairs[0], "one docstring"))
-        rows.append((*second.pairs[0], "one docstring"))
-        rows.append((first.pairs[0][0], second.pairs[0][1], "two docstrings"))
-        rows.append((second.pairs[0][0], first.pairs[0][1], "two docstrings"))
+    for first, second in _alike(members, 2, count // 4, generator):
+        rows += [(first[1], first[2], labels[0]), (second[1], second[2], labels[0])]
+        rows += [(first[1], second[2], labels[1]), (second[1], first[2], labels[1])]
     return rows
 
 
 def _choice(found: list[Passage], count: int, generator: random.Random) -> list[Row]:
-    """Four docstrings of different areas a time: each one's opening with all four continuations, in one order."""
-    members = [one for one in found if one.pairs]
+    """Four sentences of different areas a time: each one's beginning with all four endings, in one order."""
+    members = [(one, *one.halves) for one in found if one.halves]
     rows: list[Row] = []
-    groups = _alike(members, CHOICES, lambda one: one.pairs[-1][1], lambda one: one.group, count // CHOICES, generator)
-    for group in groups:
+    for group in _alike(members, CHOICES, count // CHOICES, generator):
         shown = list(group)
         generator.shuffle(shown)
-        endings = [one.pairs[-1][1] for one in shown]
-        rows += [(one.pairs[-1][0], *endings, str(number)) for number, one in enumerate(shown, start=1)]
+        endings = [ending for _, _, ending in shown]
+        rows += [(beginning, *endings, str(number)) for number, (_, beginning, _) in enumerate(shown, start=1)]
     return rows
 
 
-def _alike(
-    members: list[Passage],
-    size: int,
-    text: Callable[[Passage], str],
-    apart: Callable[[Passage], str],
-    most: int,
-    generator: random.Random,
-) -> list[tuple[Passage, ...]]:
-    """At most `most` groups of `size` passages with texts of nearly one length, no two alike in `apart`.
+def _alike(members: list[Member], size: int, most: int, generator: random.Random) -> list[tuple[Member, ...]]:
+    """At most `most` groups of `size` whose second texts have nearly one length, each from an area of its own.
 
-    Sorted by length, each passage joins the first open group that has no member of its kind yet; a group that waits
-    until lengths have moved on by three words is given up.
+    Sorted by length, each member joins the first open group that has none of its area yet; a group that waits until
+    lengths have moved on by three words is given up.
     """
-    chosen = _one_package_at_a_time(members)[: (most + 8) * size]
-    ordered = sorted(chosen, key=lambda one: len(text(one).split()))
-    whole: list[tuple[Passage, ...]] = []
-    waiting: list[list[Passage]] = []
-    for one in ordered:
-        length = len(text(one).split())
-        waiting = [group for group in waiting if length - len(text(group[0]).split()) <= 3]
-        fitting = next((group for group in waiting if all(apart(one) != apart(other) for other in group)), None)
+
+    def length(member: Member) -> int:
+        return len(member[2].split())
+
+    # One member for each second text: the same words must not be right and wrong at once.
+    known = list({prose.key(member[2]): member for member in members if member[0].area}.values())
+    whole: list[tuple[Member, ...]] = []
+    waiting: list[list[Member]] = []
+    for one in sorted(known[: (most + 8) * size], key=length):
+        waiting = [group for group in waiting if length(one) - length(group[0]) <= 3]
+        fitting = next((group for group in waiting if all(one[0].area != other[0].area for other in group)), None)
         if fitting is None:
             waiting.append([one])
             continue
