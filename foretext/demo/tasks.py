@@ -39,7 +39,12 @@ CHOICES = 4
 
 @dataclass(frozen=True)
 class TaskLimits:
-    """Rows a task in each split, and the corpus's size in bytes. Shares are of modules."""
+    """Rows a task in each split, and the corpus's size in bytes. Shares are of modules.
+
+    `twice`: each text of a pair stands in one right row and in one wrong row, so that by itself it says exactly
+    nothing. Otherwise it stands in one row, right or wrong by a coin's toss: twice as many different texts, and half a
+    pair says nothing on average only.
+    """
 
     train: int = 600
     valid: int = 200
@@ -49,6 +54,7 @@ class TaskLimits:
     test_share: float = 0.22
     most_words: int = 20
     excerpt_words: int = 40
+    twice: bool = True
     harvest: HarvestLimits = field(default_factory=HarvestLimits)
 
     def rows(self, split: str) -> int:
@@ -222,8 +228,8 @@ def _all_rows(passages: dict[str, list[Passage]], limits: TaskLimits, seed: int)
     areas = _areas(passages, limits)
     makers: dict[str, Maker] = {
         "classification": lambda found, count, generator: _classification(found, count, generator, areas),
-        "entailment": _entailment,
-        "similarity": _similarity,
+        "entailment": lambda found, count, generator: _entailment(found, count, generator, limits.twice),
+        "similarity": lambda found, count, generator: _similarity(found, count, generator, limits.twice),
         "choice": _choice,
     }
     rows: dict[tuple[str, str], list[Row]] = {}
@@ -269,26 +275,31 @@ def _classification(found: list[Passage], count: int, generator: random.Random, 
     return rows
 
 
-def _entailment(found: list[Passage], count: int, generator: random.Random) -> list[Row]:
+def _entailment(found: list[Passage], count: int, generator: random.Random, twice: bool) -> list[Row]:
     """Two functions of different areas a time: each heading with its own description and with the other's."""
     members = [(one, one.heading, one.opening) for one in found if one.heading and one.opening]
-    return _exchanged(members, count, generator, ("fits", "does not fit"))
+    return _exchanged(members, count, generator, ("fits", "does not fit"), twice)
 
 
-def _similarity(found: list[Passage], count: int, generator: random.Random) -> list[Row]:
+def _similarity(found: list[Passage], count: int, generator: random.Random, twice: bool) -> list[Row]:
     """Two docstrings of different areas a time: their own pairs of passages, and the second passages exchanged."""
     members = [(one, *one.portions) for one in found if one.portions]
-    return _exchanged(members, count, generator, ("one docstring", "two docstrings"))
+    return _exchanged(members, count, generator, ("one docstring", "two docstrings"), twice)
 
 
 Member = tuple[Passage, str, str]  # a passage, and the two texts of it that belong together
 
 
-def _exchanged(members: list[Member], count: int, generator: random.Random, labels: tuple[str, str]) -> list[Row]:
+def _exchanged(
+    members: list[Member], count: int, generator: random.Random, labels: tuple[str, str], twice: bool
+) -> list[Row]:
+    """Pairs as they are and pairs with their second texts exchanged: both for each two members, or either in turn."""
     rows: list[Row] = []
-    for first, second in _alike(members, 2, count // 4, generator):
-        rows += [(first[1], first[2], labels[0]), (second[1], second[2], labels[0])]
-        rows += [(first[1], second[2], labels[1]), (second[1], first[2], labels[1])]
+    for number, (first, second) in enumerate(_alike(members, 2, count // 4 if twice else count // 4 * 2, generator)):
+        if twice or number % 2 == 0:
+            rows += [(first[1], first[2], labels[0]), (second[1], second[2], labels[0])]
+        if twice or number % 2 == 1:
+            rows += [(first[1], second[2], labels[1]), (second[1], first[2], labels[1])]
     return rows
 
 

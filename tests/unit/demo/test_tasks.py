@@ -2,6 +2,7 @@ import csv
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,16 @@ def test_one_half_of_a_pair_says_nothing_about_the_label(data: DemoData, task: s
         for row in rows(data, task, "train"):
             labels.setdefault(row[column], []).append(row[-1])
         assert all(sorted(found) == sorted(data.labels[task]) for found in labels.values())
+
+
+@pytest.mark.parametrize("task", ["entailment", "similarity"])
+def test_each_text_can_stand_in_one_row_only(site: Path, tmp_path: Path, task: str) -> None:
+    made = prepare(tmp_path, seed=3, limits=replace(LIMITS, twice=False), roots=[site])
+    found = rows(made, task, "train")
+    assert 0.7 * LIMITS.train <= len(found) <= LIMITS.train
+    assert len({row[0] for row in found}) == len({row[1] for row in found}) == len(found)
+    counts = Counter(row[-1] for row in found)
+    assert abs(counts[made.labels[task][0]] - counts[made.labels[task][1]]) <= 2
 
 
 def test_a_choice_is_right_as_often_as_any_other(data: DemoData) -> None:
