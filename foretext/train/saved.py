@@ -39,6 +39,10 @@ class RunConfig:
     format: int = FORMAT
     foretext: str = foretext.__version__
 
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise UserError(f"a seed must be 0 or more, not {self.seed}")
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -66,6 +70,7 @@ class TaskConfig:
     base: str | None = None
     from_scratch: bool = False
     epochs: int = 0
+    rows: str = ""  # SHA-256 of the rows that it was trained on
 
 
 SECTIONS: dict[str, type] = {
