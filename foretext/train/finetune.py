@@ -251,7 +251,7 @@ def _build(
     trunk = system.build_trunk(model)
     if not request.from_scratch:
         _transfer(base.trunk, trunk, transfer.layers)
-    head = build_task(task, model, transfer.lm_weight, training.dropout)
+    head = build_task(task, model, transfer, training.dropout)
     return sections, SavedModel(None, sections, system, tokenizer, trunk, head)
 
 
