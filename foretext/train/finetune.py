@@ -146,7 +146,7 @@ def _split(request: FinetuneRequest, reporter: Reporter) -> tuple[Sequence[Row],
     for row in [*request.rows, *(request.valid or ())]:
         if row.label is None:
             raise UserError(f"{row.where}: no label; every row to fine-tune or validate on needs one")
-    if request.kind != "regression":
+    if request.kind not in ("regression", "choice"):
         for warning in label_warnings(request.rows):
             reporter.note(warning)
     if request.valid is not None:

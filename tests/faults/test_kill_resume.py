@@ -1,0 +1,251 @@
+"""Training killed at random moments, signalled, starved of memory or robbed of its shards (faults 1, 5, 7, 10, 16).
+
+Children are forked from this process, which has torch loaded and runs it on one thread, so each costs no start-up.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from systems_under_test import base_model, pretrain_request, write_text
+
+from foretext.errors import EXIT_MACHINE, Interrupted, UserError
+from foretext.tasks.rows import Row
+from foretext.train.finetune import FinetuneRequest, finetune
+from foretext.train.loop import Loop, is_finished
+from foretext.train.pretrain import PretrainRequest, pretrain
+from foretext.train.report import Silent
+from foretext.train.rundir import RunDirectory
+from foretext.train.signals import Stopper
+
+pytestmark = pytest.mark.skipif(torch.get_num_threads() != 1, reason="forking needs torch on one thread")
+
+
+def in_child(work: Callable[[], Any], said: Path | None = None) -> int:
+    """Runs `work` as the command line would, in a forked process: exit code, and its one line in `said`."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        work()
+        code = 0
+    except (UserError, Interrupted) as error:
+        code = error.code
+        if said is not None:
+            said.write_text(str(error))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def code_of(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def sample_log(path: Path) -> list[tuple[int, int, list[int]]]:
+    return [(row["step"], row["epoch"], row["samples"]) for row in RunDirectory(path).metrics() if "samples" in row]
+
+
+def wait_for_step(pid: int, run: RunDirectory, step: int) -> None:
+    """Until the child's log shows that it has come to `step`."""
+    while True:
+        log = run.path / "metrics.jsonl"
+        lines = log.read_bytes().splitlines() if log.exists() else []
+        if any(f'"step": {step},'.encode() in line for line in lines) or step == 0:
+            return
+        done, status = os.waitpid(pid, os.WNOHANG)
+        assert not done, f"the child ended by itself before step {step}: {status}"
+        time.sleep(0.001)
+
+
+def killed_until_finished(work: Callable[[], Any], run: RunDirectory, steps: int, seed: int) -> int:
+    """`work` killed at ten random moments, then left to end. How many kills hit it after a checkpoint."""
+    moments = random.Random(seed)
+    hits = 0
+    for step in sorted(moments.randrange(steps * 9 // 10) for _ in range(10)):
+        pid = in_child(work)
+        wait_for_step(pid, run, step)
+        time.sleep(moments.uniform(0.0, 0.02))
+        os.kill(pid, signal.SIGKILL)
+        assert code_of(pid) == -signal.SIGKILL
+        hits += run.exists() and run.has("training/position.json")
+    assert code_of(in_child(work)) == 0
+    return hits
+
+
+# -- SIGKILL ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sets", [(), ("training.optimizer=adamw", "training.dropout=0.1", "training.micro_batch=3")], ids=["plain", "split"]
+)
+def test_pretraining_killed_ten_times(sets: tuple[str, ...], tmp_path: Path) -> None:
+    text = write_text(tmp_path)
+    sets = ("training.save_seconds=0.05", "training.log_samples=true", "training.evaluations=3", *sets)
+    request = pretrain_request("gpt", text, tmp_path / "whole", 120, *sets)
+    assert code_of(in_child(lambda: pretrain(request))) == 0
+    again = replace(request, out=tmp_path / "killed", resume=True)
+    hits = killed_until_finished(lambda: pretrain(again), RunDirectory(again.out), 120, len(sets))
+    assert hits >= 3
+    whole, killed = RunDirectory(request.out), RunDirectory(again.out)
+    assert killed.read("model.safetensors") == whole.read("model.safetensors")
+    log = sample_log(request.out)
+    assert sample_log(again.out) == log and [step for step, *_ in log] == list(range(120))
+    assert log[-1][1] >= 2, "epochs ended on the way"
+    assert killed.names() == whole.names()
+    left = {path.name for path in again.out.iterdir()} - {path.name for path in request.out.iterdir()}
+    assert not left, "nothing of the dead is left"
+    steps = [row["step"] for row in killed.metrics() if "validation" in row]
+    assert steps == [row["step"] for row in whole.metrics() if "validation" in row]
+
+
+def finetune_request(out: Path, epochs: int) -> FinetuneRequest:
+    draw = random.Random(0)
+    rows = []
+    for number in range(40):
+        word = draw.choice(["good", "bad"])
+        filler = " ".join(draw.choice(["it", "is", "so"]) for _ in range(draw.randint(1, 5)))
+        rows.append(Row((f"{filler} {word}",), word, f"row {number + 1}"))
+    sets = ("training.save_seconds=0.05", "training.log_samples=true", "training.batch_size=8", "training.micro_batch=3")
+    return FinetuneRequest(base_model(), rows, "classification", out, epochs=epochs, sets=sets, resume=True)
+
+
+def test_fine_tuning_killed_ten_times(tmp_path: Path) -> None:
+    request = finetune_request(tmp_path / "whole", 12)
+    assert code_of(in_child(lambda: finetune(request))) == 0
+    again = replace(request, out=tmp_path / "killed")
+    run = RunDirectory(tmp_path / "killed")
+    assert killed_until_finished(lambda: finetune(again), run, 60, 1) >= 3
+    whole = RunDirectory(tmp_path / "whole")
+    assert run.read("model.safetensors") == whole.read("model.safetensors")
+    assert sample_log(run.path) == sample_log(whole.path)
+    shown = [[row["validation"] for row in each.metrics() if "validation" in row] for each in (run, whole)]
+    assert shown[0] == shown[1] and len(shown[0]) == 12
+
+
+# -- SIGINT and SIGTERM ----------------------------------------------------------------------------------------------
+
+
+def with_stopper(request: PretrainRequest) -> None:
+    with Stopper() as stopper:
+        pretrain(request, stopping=stopper)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_step_and_writes_a_checkpoint(number: int, code: int, tmp_path: Path) -> None:
+    text = write_text(tmp_path)
+    request = pretrain_request("gpt", text, tmp_path / "run", 120, "training.log_samples=true", resume=True)
+    said = tmp_path / "said"
+    pid = in_child(lambda: with_stopper(request), said)
+    deadline = time.monotonic() + 20
+    while len(sample_log(request.out)) < 10 and time.monotonic() < deadline:
+        time.sleep(0.002)
+    os.kill(pid, number)
+    assert code_of(pid) == code
+    run = RunDirectory(request.out)
+    assert str(run.path) in said.read_text() and "\n" not in said.read_text()
+    assert run.has("training/optimizer.safetensors") and not is_finished(run)
+    logged = len(sample_log(request.out))
+    notes: list[str] = []
+
+    class Notes(Silent):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    pretrain(request, Notes())
+    assert f"going on at step {logged}" in notes, "no step that was done is done again"
+    whole = replace(request, out=tmp_path / "whole")
+    pretrain(whole)
+    assert run.read("model.safetensors") == RunDirectory(whole.out).read("model.safetensors")
+    assert sample_log(run.path) == sample_log(whole.out)
+
+
+# -- shards ----------------------------------------------------------------------------------------------------------
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+@pytest.mark.parametrize("harm", [flip, lambda path: path.write_bytes(path.read_bytes()[:-2]), Path.unlink])
+def test_a_harmed_shard_is_named_before_the_first_step(
+    split: str, harm: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = stopped_early(tmp_path)
+    shard = next((request.out / "tokens").glob(f"{split}*"))
+    harm(shard)
+    monkeypatch.setattr(Loop, "_step", None)
+    with pytest.raises(UserError, match=shard.name):
+        pretrain(request)
+
+
+def test_a_missing_list_of_shards_is_not_made_anew_under_a_checkpoint(tmp_path: Path) -> None:
+    request = stopped_early(tmp_path)
+    (request.out / "tokens" / "manifest.json").unlink()
+    with pytest.raises(UserError, match=r"tokens/manifest.json: missing"):
+        pretrain(request)
+
+
+def test_shards_of_another_tokenizer_are_refused(tmp_path: Path) -> None:
+    request = stopped_early(tmp_path)
+    manifest = request.out / "tokens" / "manifest.json"
+    fingerprint = RunDirectory(request.out).read("config.toml").decode().split('tokenizer = "')[1][:64]
+    manifest.write_text(manifest.read_text().replace(fingerprint, "0" * 64))
+    with pytest.raises(UserError, match="another tokenizer"):
+        pretrain(request)
+
+
+class AfterThree:
+    asked = 0
+
+    @property
+    def requested(self) -> int | None:
+        self.asked += 1
+        return 130 if self.asked == 3 else None
+
+
+def stopped_early(folder: Path, *sets: str) -> PretrainRequest:
+    request = pretrain_request("gpt", write_text(folder), folder / "run", 8, *sets)
+    with pytest.raises(Interrupted):
+        pretrain(request, stopping=AfterThree())
+    return replace(request, resume=True)
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------
+
+
+def starved(work: Callable[[], Any], room: int) -> None:
+    """`work` in an address space that may grow by no more than `room` bytes."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + room, used + room))
+    work()
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="measures its address space by /proc")
+def test_out_of_memory_is_one_line_and_leaves_the_checkpoint(tmp_path: Path) -> None:
+    sets = ("model.width=256", "model.context=64", "training.batch_size=128", "training.micro_batch=128")
+    request = stopped_early(tmp_path, *sets)
+    run = RunDirectory(request.out)
+    before = {name: run.read(name) for name in run.names()}
+    said = tmp_path / "said"
+    assert code_of(in_child(lambda: starved(lambda: pretrain(request), 60_000_000), said)) == EXIT_MACHINE
+    assert said.read_text() == "out of memory: try --batch-size 64 (it was 128)"
+    assert {name: run.read(name) for name in run.names()} == before

@@ -1,0 +1,287 @@
+"""Fine-tuning: what is transferred, what is new, which epoch is kept, how it goes on."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from systems_under_test import KINDS, TINY, base_model
+
+from foretext.errors import Interrupted, UserError
+from foretext.systems import SYSTEMS
+from foretext.tasks.rows import Row
+from foretext.train import finetune as module
+from foretext.train.finetune import FinetuneRequest, encode_rows, finetune
+from foretext.train.loop import Loop
+from foretext.train.report import Silent
+from foretext.train.rundir import RunDirectory
+from foretext.train.saved import SavedModel, load_model
+from foretext.train.scoring import task_scores
+
+NO_DROPOUT = ("training.dropout=0.0", "training.batch_size=4")
+
+
+def rows_of(kind: str, count: int, seed: int = 0) -> list[Row]:
+    """Rows whose label a model can read off the text."""
+    draw = random.Random(seed)
+    rows = []
+    for number in range(count):
+        good = draw.random() < 0.5 if number > 1 else bool(number)
+        word, other = ("good", "bad") if good else ("bad", "good")
+        filler = " ".join(draw.choice(["it", "is", "so"]) for _ in range(draw.randint(1, 5)))
+        texts: tuple[str, ...] = (f"{filler} {word}",)
+        label: Any = "pos" if good else "neg"
+        if kind in ("entailment", "similarity"):
+            texts = (texts[0], "good")
+        elif kind == "choice":
+            more = ("what",) * draw.randint(0, 2)
+            texts = ("pick good", other, word, *more) if good else ("pick good", word, other, *more)
+            label = int(good)
+        elif kind == "regression":
+            label = 3.0 + 2.0 * good
+        rows.append(Row(texts, label, f"row {number + 1}"))
+    return rows
+
+
+def request_of(kind: str, rows: list[Row] | None = None, **changes: Any) -> FinetuneRequest:
+    rows = rows_of(kind, 16) if rows is None else rows
+    settings: dict[str, Any] = {"base": base_model(), "rows": rows, "kind": kind, "epochs": 2, "sets": NO_DROPOUT}
+    return FinetuneRequest(**(settings | changes))
+
+
+@pytest.fixture
+def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fine-tuning that stops short of the first step: what remains is how the model was put together."""
+    monkeypatch.setattr(Loop, "run", lambda self: self.position)
+
+
+@pytest.mark.parametrize("system", TINY)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_learns_and_comes_back_from_disk(system: str, kind: str, tmp_path: Path) -> None:
+    rows = rows_of(kind, 24)
+    request = request_of(kind, rows, base=base_model(system), out=tmp_path / "run", valid=rows, epochs=8)
+    model = finetune(request)
+    run = RunDirectory(tmp_path / "run")
+    figures = [row["validation"]["loss"] for row in run.metrics() if "validation" in row]
+    assert len(figures) == 8 and min(figures) < 0.8 * figures[0]
+    again = load_model(tmp_path / "run")
+    assert again.task is not None and model.task is not None
+    cpu = torch.device("cpu")
+    ours = task_scores(model.trunk, model.task, encode_rows(rows, model), cpu)
+    theirs = task_scores(again.trunk, again.task, encode_rows(rows, again), cpu)
+    assert ours.tolist() == theirs.tolist()
+    assert not any(name.startswith("training/o") or name.startswith("training/c") for name in run.names())
+
+
+# -- transfer --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("system", TINY)
+@pytest.mark.parametrize("layers", [None, 0, 1, 2])
+def test_exactly_the_first_blocks_and_the_embeddings_are_taken(system: str, layers: int | None, untrained: None) -> None:
+    base = base_model(system)
+    model = finetune(request_of("classification", base=base, layers=layers))
+    old, new = base.trunk.state_dict(), model.trunk.state_dict()
+    groups = base.trunk.layer_groups()
+    taken = {name for group in groups[: (len(groups) if layers is None else layers + 1)] for name in group}
+    for name in old:
+        same = torch.equal(new[name][: len(old[name])], old[name])
+        constant = old[name].dim() == 1  # norms and biases are drawn equal
+        assert same if name in taken else (constant or not same), name
+
+
+def test_from_scratch_takes_nothing(untrained: None) -> None:
+    base = base_model()
+    model = finetune(request_of("classification", base=base, from_scratch=True))
+    old, new = base.trunk.state_dict(), model.trunk.state_dict()
+    for name in old:
+        assert old[name].dim() == 1 or not torch.equal(new[name][: len(old[name])], old[name]), name
+    assert model.model_config.layers == base.model_config.layers
+    assert dict(model.tokenizer.specials).items() >= dict(base.tokenizer.specials).items()
+
+
+def test_special_tokens_are_new_rows_and_the_old_ones_untouched(untrained: None) -> None:
+    base = base_model()
+    wide = replace(base.model_config, width=256)
+    base = replace(base, sections=base.sections | {"model": wide}, trunk=base.system.build_trunk(wide))
+    before = {name: tensor.clone() for name, tensor in base.trunk.state_dict().items()}
+    model = finetune(request_of("classification", base=base))
+    table = model.trunk.state_dict()["tokens.weight"]
+    specials = [model.tokenizer.specials[name] for name in SYSTEMS["gpt"].specials]
+    assert specials == list(range(base.tokenizer.size, base.tokenizer.size + 3))
+    fresh = table[specials]
+    assert table.shape[0] == base.tokenizer.size + 3
+    assert abs(float(fresh.std()) - 0.02) < 0.002 and abs(float(fresh.mean())) < 0.002
+    assert float((fresh[0] - fresh[1]).abs().max()) > 0.01
+    for name, tensor in base.trunk.state_dict().items():
+        assert torch.equal(tensor, before[name]), "the base is left as it was"
+
+
+@pytest.mark.parametrize("layers", [-2, 3])
+def test_layers_that_are_not_there(layers: int) -> None:
+    with pytest.raises(UserError, match="--layers must be between 0 and 2"):
+        finetune(request_of("classification", layers=layers))
+
+
+def test_another_seed_draws_another_head(untrained: None) -> None:
+    heads = [finetune(request_of("classification", seed=seed)).task.head.weight for seed in (0, 0, 1)]
+    assert torch.equal(heads[0], heads[1]) and not torch.equal(heads[0], heads[2])
+
+
+def test_the_plan_reaches_the_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    loops: list[Loop] = []
+    monkeypatch.setattr(Loop, "run", lambda self: loops.append(self))
+    sets = (*NO_DROPOUT, "transfer.rate_decay=2.0", "transfer.thaw=gradual")
+    finetune(request_of("classification", sets=sets))
+    groups = loops[0].job.optimizer.groups
+    assert [group.factor for group in groups] == [0.125, 0.25, 0.5, 1.0]
+    assert [group.thaws_at for group in groups] == [3, 2, 1, 0]
+    assert all(name.startswith("task.head") for name in groups[-1].names)
+    assert {name for group in groups for name in group.names} == set(loops[0].job.optimizer.parameters)
+
+
+def test_thawing_in_a_whole_run_goes_from_the_head_down() -> None:
+    base = base_model()
+    sets = (*NO_DROPOUT, "transfer.thaw=gradual", "training.weight_decay=0.0")
+    model = finetune(request_of("classification", base=base, sets=sets, epochs=2, valid=[]))
+    old, new = base.trunk.state_dict(), model.trunk.state_dict()
+    moved = {name for name in old if not torch.equal(old[name], new[name][: len(old[name])])}
+    assert moved and all(name.startswith("blocks.1.") for name in moved)
+
+
+def test_lm_weight_is_a_loss_or_none() -> None:
+    seen: dict[float, set[str]] = {}
+
+    class Watch(Silent):
+        def step(self, report: Any) -> None:
+            seen.setdefault(weight, set()).update(report.losses)
+
+    for weight in (0.0, 0.5):
+        module_seconds = pytest.MonkeyPatch()
+        module_seconds.setattr("foretext.train.loop.REPORT_SECONDS", 0.0)
+        finetune(request_of("classification", lm_weight=weight), Watch())
+        module_seconds.undo()
+    assert seen == {0.0: {"label"}, 0.5: {"label", "lm"}}
+    with pytest.raises(UserError, match="--lm-weight"):
+        finetune(request_of("classification", lm_weight=-1.0))
+
+
+# -- which epoch -----------------------------------------------------------------------------------------------------
+
+
+def epochs_of(monkeypatch: pytest.MonkeyPatch, figures: list[float], **changes: Any) -> tuple[list[Any], SavedModel]:
+    """Fine-tunes with made-up validation figures; the head after each epoch, and the model that came out."""
+    heads: list[Any] = []
+
+    def validator(model: SavedModel, *rest: Any) -> Any:
+        def evaluate() -> dict[str, float]:
+            heads.append(model.task.head.weight.detach().clone())
+            return {"main": figures[len(heads) - 1]} if figures else {}
+
+        return evaluate
+
+    monkeypatch.setattr(module, "_validator", validator)
+    return heads, finetune(request_of("classification", epochs=4, **changes))
+
+
+def test_the_best_epoch_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads, model = epochs_of(monkeypatch, [0.1, 0.9, 0.5, 0.9])
+    assert len(heads) == 4 and torch.equal(model.task.head.weight, heads[1])
+    assert not torch.equal(heads[1], heads[3])
+
+
+@pytest.mark.parametrize("rows", [rows_of("classification", 9), rows_of("classification", 16)], ids=len)
+def test_with_no_rows_to_validate_on_the_last_epoch_is_kept(monkeypatch: pytest.MonkeyPatch, rows: list[Row]) -> None:
+    changes: dict[str, Any] = {"valid": []} if len(rows) > 9 else {}
+    heads, model = epochs_of(monkeypatch, [], rows=rows, **changes)
+    assert len(heads) == 4 and torch.equal(model.task.head.weight, heads[-1])
+    assert not torch.equal(heads[0], heads[-1])
+
+
+def test_few_rows_train_to_the_end(tmp_path: Path) -> None:
+    finetune(request_of("classification", rows_of("classification", 6), out=tmp_path / "run"))
+    position = json.loads(RunDirectory(tmp_path / "run").read("training/position.json"))
+    assert position["finished"] and position["best"] is None
+    assert not [row for row in RunDirectory(tmp_path / "run").metrics() if "validation" in row]
+
+
+# -- rows and going on -----------------------------------------------------------------------------------------------
+
+
+def test_a_row_without_a_label_is_named() -> None:
+    rows = [*rows_of("classification", 12), Row(("no idea",), None, "train.csv row 13")]
+    with pytest.raises(UserError, match="train.csv row 13: no label"):
+        finetune(request_of("classification", rows))
+    with pytest.raises(UserError, match="train.csv row 13: no label"):
+        finetune(request_of("classification", valid=rows[-1:]))
+
+
+class StopAfter:
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    @property
+    def requested(self) -> int | None:
+        self.left -= 1
+        return 143 if self.left <= 0 else None
+
+
+def stopped(out: Path, **changes: Any) -> FinetuneRequest:
+    request = request_of("classification", out=out, **changes)
+    with pytest.raises(Interrupted):
+        finetune(request, stopping=StopAfter(5))
+    return replace(request, resume=True)
+
+
+def test_going_on_equals_never_stopping(tmp_path: Path) -> None:
+    request = stopped(tmp_path / "a", sets=("training.batch_size=4",))  # with dropout
+    finetune(request)
+    finetune(replace(request, out=tmp_path / "b", resume=False))
+    a, b = (RunDirectory(tmp_path / name) for name in "ab")
+    assert a.read("model.safetensors") == b.read("model.safetensors")
+    said: list[str] = []
+
+    class Notes(Silent):
+        def note(self, text: str) -> None:
+            said.append(text)
+
+    finetune(request, Notes())
+    assert any("is finished; nothing to do" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"lm_weight": 0.25}, "transfer.lm_weight"),
+        ({"epochs": 3}, "task.epochs"),
+        ({"layers": 1}, "transfer.layers"),
+        ({"from_scratch": True}, "task.from_scratch"),
+        ({"seed": 1}, "run.seed"),
+        ({"sets": ("training.batch_size=8",)}, "training.batch_size"),
+        ({"rows": rows_of("classification", 16, seed=9)}, "task.rows"),
+    ],
+    ids=str,
+)
+def test_going_on_with_something_changed_is_refused_by_name(tmp_path: Path, changes: dict, key: str) -> None:
+    request = stopped(tmp_path / "run", valid=rows_of("classification", 4))
+    before = RunDirectory(tmp_path / "run").read("config.toml")
+    with pytest.raises(UserError, match=f"{key} was .* cannot become"):
+        finetune(replace(request, **changes))
+    assert RunDirectory(tmp_path / "run").read("config.toml") == before
+
+
+def test_going_on_needs_no_setting_said_again(tmp_path: Path) -> None:
+    request = stopped(tmp_path / "run", lm_weight=0.25)
+    finetune(replace(request, lm_weight=None, epochs=None, sets=()))
+    assert load_model(tmp_path / "run").sections["transfer"].lm_weight == 0.25
+
+
+def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    request = stopped(tmp_path / "run")
+    with pytest.raises(UserError, match="holds a run already"):
+        finetune(replace(request, resume=False))

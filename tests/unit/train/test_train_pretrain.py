@@ -1,0 +1,245 @@
+"""Pre-training from text to a run directory: repeatable, going on, what may change, direction, starting from a run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from systems_under_test import TINY, pretrain_request, write_text
+
+from foretext.errors import Interrupted, UserError
+from foretext.train import pretrain as module
+from foretext.train.budget import Budget
+from foretext.train.loop import Loop
+from foretext.train.pretrain import PretrainRequest, pretrain
+from foretext.train.report import Silent
+from foretext.train.rundir import RunDirectory
+from foretext.train.saved import load_model, read_config
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.plans: list[dict[str, str]] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+
+    def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
+        self.plans.append(dict(lines))
+
+
+class StopAfter:
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    @property
+    def requested(self) -> int | None:
+        self.left -= 1
+        return 130 if self.left <= 0 else None
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    return write_text(tmp_path)
+
+
+def weights(path: Path) -> bytes:
+    return RunDirectory(path).read("model.safetensors")
+
+
+def stopped(request: PretrainRequest, steps: int = 5) -> PretrainRequest:
+    with pytest.raises(Interrupted):
+        pretrain(request, stopping=StopAfter(steps))
+    return replace(request, resume=True)
+
+
+@pytest.mark.parametrize("system", TINY)
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_a_run_learns_and_is_repeatable(system: str, direction: str, text: Path, tmp_path: Path) -> None:
+    notes = Notes()
+    request = pretrain_request(system, text, tmp_path / "a", 40, "training.evaluations=4", direction=direction)
+    pretrain(request, notes)
+    pretrain(replace(request, out=tmp_path / "b"))
+    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+    run = RunDirectory(tmp_path / "a")
+    losses = [row["validation"]["loss"] for row in run.metrics() if "validation" in row]
+    assert len(losses) == 4 and losses[-1] < losses[0] - 0.5
+    assert notes.plans[0].keys() >= {"text", "budget", "time", "memory", "disk"}
+    assert (tmp_path / "a" / "loss.png").stat().st_size > 1000
+    model = load_model(tmp_path / "a")
+    assert model.info.direction == direction and model.info.system == system
+    assert run.names() == ["config.toml", "model.safetensors", "tokenizer.json", "training/position.json"]
+    pretrain(replace(request, seed=1, out=tmp_path / "c"))
+    assert weights(tmp_path / "a") != weights(tmp_path / "c")
+
+
+def test_backward_reads_windows_from_their_end(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches: dict[str, torch.Tensor] = {}
+    real = Loop.run
+
+    def first_batch(loop: Loop) -> Any:
+        direction = loop.job.objective.direction
+        batches[direction] = torch.cat([loop.batches(0)[1][0].ids_BT, loop.batches(0)[1][0].targets_BT[:, -1:]], 1)
+        return real(loop)
+
+    monkeypatch.setattr(Loop, "run", first_batch)
+    for direction in ("forward", "backward"):
+        pretrain(pretrain_request("gpt", text, tmp_path / direction, 1, direction=direction))
+    assert torch.equal(batches["backward"], batches["forward"].flip(1))
+
+
+def test_micro_batches_of_the_run_change_the_weights_by_rounding_only(text: Path, tmp_path: Path) -> None:
+    for micro in (1, 4):
+        request = pretrain_request("gpt", text, tmp_path / str(micro), 3, f"training.micro_batch={micro}", "training.optimizer=adamw")
+        pretrain(request)
+    one, four = (RunDirectory(tmp_path / name).load_tensors("model.safetensors") for name in ("1", "4"))
+    for name in one:
+        torch.testing.assert_close(one[name], four[name], atol=2e-3, rtol=0)  # Adam's first steps are sign-like
+    assert float((one["trunk.tokens.weight"] - four["trunk.tokens.weight"]).abs().mean()) < 1e-5
+
+
+# -- going on --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sets", [(), ("training.dropout=0.2", "training.micro_batch=3", "training.optimizer=adamw")])
+def test_going_on_equals_never_stopping(sets: tuple[str, ...], text: Path, tmp_path: Path) -> None:
+    request = pretrain_request("gpt", text, tmp_path / "a", 12, "training.log_samples=true", *sets)
+    pretrain(stopped(request))
+    pretrain(replace(request, out=tmp_path / "b"))
+    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+    logs = [
+        [(row["step"], row["epoch"], row["samples"]) for row in RunDirectory(tmp_path / name).metrics() if "samples" in row]
+        for name in "ab"
+    ]
+    assert logs[0] == logs[1] and len(logs[0]) == 12
+
+
+def test_a_finished_run_says_so(text: Path, tmp_path: Path) -> None:
+    request = pretrain_request("gpt", text, tmp_path / "run", 2)
+    pretrain(request)
+    before, notes = weights(tmp_path / "run"), Notes()
+    assert pretrain(replace(request, resume=True), notes) == tmp_path / "run"
+    assert "is finished; nothing to do" in notes.said[0] and weights(tmp_path / "run") == before
+    with pytest.raises(UserError, match="holds a run already"):
+        pretrain(request)
+
+
+def test_resume_with_nothing_there_starts(text: Path, tmp_path: Path) -> None:
+    pretrain(pretrain_request("gpt", text, tmp_path / "run", 1, resume=True))
+    assert load_model(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"seed": 3}, "run.seed"),
+        ({"direction": "backward"}, "run.direction"),
+        ({"size": "small"}, "run.size"),
+        ({"sets": ("training.batch_size=8",)}, "training.batch_size"),
+        ({"sets": ("model.width=64",)}, "model.width"),
+        ({"sets": ("training.dropout=0.3",)}, "model.dropout|training.dropout"),
+        ({"inputs": ("elsewhere.txt",)}, "data.inputs"),
+        ({"column": "body"}, "data.column"),
+    ],
+    ids=str,
+)
+def test_what_cannot_change_is_refused_by_name(changes: dict, key: str, text: Path, tmp_path: Path) -> None:
+    request = stopped(pretrain_request("gpt", text, tmp_path / "run"))
+    before = {name: RunDirectory(tmp_path / "run").read(name) for name in RunDirectory(tmp_path / "run").names()}
+    with pytest.raises(UserError, match=rf"({key}) was .* cannot become"):
+        pretrain(replace(request, **changes))
+    assert before == {name: RunDirectory(tmp_path / "run").read(name) for name in RunDirectory(tmp_path / "run").names()}
+
+
+def test_going_on_needs_nothing_said_again_and_some_things_may_change(text: Path, tmp_path: Path) -> None:
+    stopped(pretrain_request("gpt", text, tmp_path / "run", seed=4, direction="backward"))
+    text.unlink()  # the shards are kept
+    bare = PretrainRequest((), tmp_path / "run", resume=True)
+    request = replace(bare, budget=Budget(steps=14), sets=("training.rate=0.001", "training.save_seconds=7.0"))
+    pretrain(stopped(request, 2))
+    config = read_config(RunDirectory(tmp_path / "run"))
+    assert config["budget"].steps == 14 and config["training"].rate == 0.001 and config["training"].batch_size == 4
+    assert config["run"].seed == 4 and config["run"].direction == "backward" and config["model"].width == 32
+    assert json.loads(RunDirectory(tmp_path / "run").read("training/position.json"))["step"] == 14
+
+
+def test_shards_that_no_configuration_speaks_for_are_made_again(text: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    other = write_text(tmp_path / "elsewhere", seed=5)
+    pretrain(pretrain_request("gpt", other, tmp_path / "other", 1))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "other" / "tokens").rename(tmp_path / "run" / "tokens")  # as after a kill between shards and commit
+    pretrain(pretrain_request("gpt", text, tmp_path / "run", 3))
+    pretrain(pretrain_request("gpt", text, tmp_path / "expected", 3))
+    assert weights(tmp_path / "run") == weights(tmp_path / "expected")
+
+
+# -- starting from a run ---------------------------------------------------------------------------------------------
+
+
+def test_going_on_with_new_text_starts_from_the_runs_weights(text: Path, tmp_path: Path) -> None:
+    pretrain(pretrain_request("gpt", text, tmp_path / "first", 3))
+    request = PretrainRequest(
+        (str(text),), tmp_path / "second", budget=Budget(steps=2), sets=("training.batch_size=4",), start=tmp_path / "first"
+    )
+    starts: list[dict[str, torch.Tensor]] = []
+    real = Loop.run
+    patch = pytest.MonkeyPatch()
+
+    def watched(loop: Loop) -> Any:
+        starts.append({name: t.clone() for name, t in loop.model.state_dict().items()})
+        if len(starts) == 1:
+            raise KeyboardInterrupt  # dies before its first checkpoint
+        return real(loop)
+
+    patch.setattr(Loop, "run", watched)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(request)
+        pretrain(replace(request, resume=True))
+    finally:
+        patch.undo()
+    expected = RunDirectory(tmp_path / "first").load_tensors("model.safetensors")
+    for start in starts:
+        assert all(torch.equal(start[name], expected[name]) for name in expected)
+    assert RunDirectory(tmp_path / "second").read("tokenizer.json") == RunDirectory(tmp_path / "first").read("tokenizer.json")
+
+
+# -- mistakes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"budget": None}, "say how long"),
+        ({"inputs": ()}, "name the text"),
+        ({"seed": -1}, "seed must be 0 or more"),
+        ({"sets": ("model.heads=0",)}, "model.heads must be at least 1"),
+        ({"sets": ("model.width=30", "model.heads=4")}, "multiple of model.heads"),
+        ({"sets": ("training.dropout=1.0",)}, "training.dropout must be"),
+        ({"system": "gtp"}, "did you mean gpt"),
+        ({"size": "huge"}, "no size 'huge'"),
+        ({"device": "cuda:99"}, "not available"),
+        ({"sets": ("model.context=5000", "tokenizer.size=300")}, "fewer than one context"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_one_line_before_training(changes: dict, words: str, text: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(Loop, "run", None)
+    with pytest.raises(UserError, match=words):
+        pretrain(replace(pretrain_request("gpt", text, tmp_path / "run"), **changes))
+
+
+def test_too_little_memory_is_said_before_training(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import foretext.train.planning as planning
+
+    monkeypatch.setattr(planning, "available_memory", lambda: 1000)
+    monkeypatch.setattr(module.Loop, "run", None)
+    with pytest.raises(UserError, match="needs about .* of memory") as refused:
+        pretrain(pretrain_request("gpt", text, tmp_path / "run"))
+    assert refused.value.code == 4
