@@ -66,6 +66,7 @@ class TaskConfig:
     base: str | None = None
     from_scratch: bool = False
     epochs: int = 0
+    rows: str = ""  # fingerprint of the labelled rows, so that going on with others is refused
 
 
 SECTIONS: dict[str, type] = {
@@ -152,7 +153,7 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedMod
     system = system_named(info.system)
     tokenizer = load_tokenizer(run, info)
     if not run.has("model.safetensors"):
-        raise UserError(f"{run.path}: no weights yet (training has not reached its first checkpoint); use --resume")
+        raise UserError(f"{run.path}: there are no weights before the first checkpoint; train on with --resume")
     trunk = system.build_trunk(sections["model"])
     task = None
     if info.kind == "finetune":
