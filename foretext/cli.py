@@ -7,20 +7,27 @@ import enum
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from foretext import __version__
-from foretext.errors import Interrupted, UserError
-
-if TYPE_CHECKING:
-    from foretext.api import LanguageModel, TaskModel
-    from foretext.tasks.rows import Row
+from foretext.cli_input import (
+    check_output,
+    input_table,
+    labelled_rows,
+    language_model,
+    load_run,
+    parse_columns,
+    read_texts,
+    standard_input,
+    task_model,
+)
+from foretext.cli_output import progress, run_app, show_perplexity, show_validation
+from foretext.errors import UserError
 
 app = typer.Typer(
     help="From a pile of unlabelled text and a few labels to a working language model.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -49,13 +56,13 @@ def pretrain(
         list[str] | None, typer.Argument(help="Files, folders, globs; txt, jsonl, csv, tsv, parquet.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The run directory to make.")] = Path("runs/base"),
-    system: Annotated[str, typer.Option(help="Which system; see `foretext systems`.")] = "gpt",
-    size: Annotated[str, typer.Option(help="tiny (minutes on 2 cores), small, paper.")] = "tiny",
+    system: Annotated[str | None, typer.Option(help="Which system (gpt); see `foretext systems`.")] = None,
+    size: Annotated[str | None, typer.Option(help="tiny (the default: minutes on 2 cores), small, paper.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Budget in minutes of training.")] = None,
     steps: Annotated[int | None, typer.Option(help="Budget in updates.")] = None,
     tokens: Annotated[int | None, typer.Option(help="Budget in tokens.")] = None,
-    direction: Annotated[Direction, typer.Option(help="backward reads right to left.")] = Direction.forward,
-    seed: Annotated[int, typer.Option()] = 0,
+    direction: Annotated[Direction | None, typer.Option(help="forward, or backward: right to left.")] = None,
+    seed: Annotated[int | None, typer.Option(help="0 unless given.")] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Go on from this run, with new text.")] = None,
     vocabulary: Annotated[Path | None, typer.Option(help="Folder with a published vocabulary.")] = None,
     text_column: TextColumn = None,
@@ -79,7 +86,7 @@ def pretrain(
         system=system,
         size=size,
         budget=None if all(value is None for value in given) else Budget(*given),
-        direction=direction.value,
+        direction=direction.value if direction else None,
         seed=seed,
         sets=tuple(sets or ()),
         resume=resume,
@@ -101,14 +108,20 @@ def pretrain(
 
 @app.command()
 def finetune(
-    run: Annotated[Path, typer.Argument(help="The pre-trained run.")],
-    file: Annotated[Path, typer.Argument(help="Labelled rows: csv, tsv, jsonl, parquet, or --format.")],
+    run: Annotated[Path, typer.Argument(help="The pre-trained run; left out with --system.")],
     task: Annotated[str, typer.Option(help="classification, entailment, similarity, choice, regression.")],
+    file: Annotated[
+        Path | None, typer.Argument(help="Labelled rows: csv, tsv, jsonl, parquet, or --format.", show_default=False)
+    ] = None,
     out: Annotated[Path, typer.Option(help="The run directory to make.")] = Path("runs/task"),
     valid: Annotated[Path | None, typer.Option(help="Validation rows; without it 15 % are held out.")] = None,
     lm_weight: Annotated[float | None, typer.Option(help="λ in L3 = L2 + λ·L1.")] = None,
     layers: Annotated[int | None, typer.Option(help="Transfer the embeddings and the first n blocks only.")] = None,
-    from_scratch: Annotated[bool, typer.Option("--from-scratch", help="Draw new weights.")] = False,
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="RUN's shape and tokenizer, new weights.")
+    ] = False,
+    system: Annotated[str | None, typer.Option(help="Instead of RUN: a new model and vocabulary.")] = None,
+    size: Annotated[str, typer.Option(help="With --system.")] = "tiny",
     epochs: Annotated[int | None, typer.Option()] = None,
     seed: Annotated[int, typer.Option()] = 0,
     columns: Columns = "",
@@ -117,24 +130,39 @@ def finetune(
     resume: Resume = False,
     device: Device = "auto",
     sets: Sets = None,
+    as_json: Json = False,
 ) -> None:
     """Teach a pre-trained model a task from labelled rows."""
+    from foretext.tasks.splits import hold_out
     from foretext.terminal import Terminal
 
+    if system is None and file is None:
+        raise UserError(f"name a run and a file of rows (only {run} is given), or --system NAME and a file of rows")
+    if system is not None and file is not None:
+        raise UserError("--system starts from nothing: give the file of rows without a run, or leave out --system")
     names = parse_columns(columns)
-    rows, held_out = _labelled(file, task, names, format, errors), None
-    if valid is not None:
-        held_out = _labelled(valid, task, names, format, errors)
+    rows = labelled_rows(file or run, task, names, format, errors)
+    held_out = hold_out(rows, seed=seed).valid if valid is None else labelled_rows(valid, task, names, format, errors)
+    from foretext.api import new_model
+    from foretext.train.loop import is_finished
+    from foretext.train.rundir import RunDirectory
     from foretext.train.signals import Stopper
 
-    base = _language_model(run)
+    sets = sets or []
+    if system is None:
+        base = language_model(run)
+    else:
+        shape = [part for part in sets if part.startswith(("model.", "tokenizer."))]
+        sets = [part for part in sets if part not in shape]
+        base, from_scratch = new_model(rows, system, size, seed, shape), True
     terminal = Terminal()
+    finished = resume and is_finished(RunDirectory(out))
     try:
         with Stopper(terminal.note) as stopper:
             model = base.finetune(
                 rows,
                 task=task,
-                valid=held_out,
+                valid=None if valid is None else held_out,
                 out=out,
                 seed=seed,
                 epochs=epochs,
@@ -143,7 +171,7 @@ def finetune(
                 from_scratch=from_scratch,
                 columns=names,
                 format=format,
-                sets=sets or (),
+                sets=sets,
                 resume=resume,
                 device=device,
                 reporter=terminal,
@@ -151,7 +179,8 @@ def finetune(
             )
     finally:
         terminal.close()
-    _show_validation(model, held_out)
+    if not finished:
+        show_validation(model, held_out, out, as_json)
     terminal.note(f"the model is in {out}; next: foretext predict {out} new.csv --out predictions.csv")
 
 
@@ -170,12 +199,14 @@ def predict(
     from foretext.tasks.predictions import prediction_table, table_text, write_table
     from foretext.tasks.rows import rows_of
 
-    model = _task_model(run)
+    if out is not None:
+        check_output(out, table=True)
+    model = task_model(run)
     config = model.model.task_config
-    names = parse_columns(columns) or dict(config.columns) or None
-    table = _input_table(file, text, model.task, names, format or (config.format if file else None), errors)
+    names = parse_columns(columns) or (dict(config.columns) if file else None) or None
+    table = input_table(file, text, model.task, names, format or (config.format if file else None), errors)
     rows = rows_of(table, model.task, columns=names, need_labels=False)
-    predictions = model.predictions(rows, _progress("predicting"))
+    predictions = model.predictions(rows, progress("predicting"))
     notes: list[str] = []
     result = prediction_table(table, predictions, notes)
     for note in notes:
@@ -203,17 +234,25 @@ def evaluate(
     """Perplexity of text, or the task's metrics on labelled rows."""
     from foretext.api import LanguageModel
 
-    model = _load(run)
+    if confusion is not None:
+        check_output(confusion)
+    model = load_run(run)
     if isinstance(model, LanguageModel):
-        _evaluate_text(model, files, stride, text_column, documents, errors, as_json)
+        if confusion is not None:
+            raise UserError(f"--confusion is for classes, and {run} is a language model without a task; leave it out")
+        show_perplexity(model, read_texts(files, text_column, documents, errors), stride, as_json)
         return
     from foretext.tasks.metrics import format_scores
     from foretext.tasks.pictures import confusion_matrix_png
 
     config = model.model.task_config
+    if confusion is not None and not model.labels:
+        raise UserError(f"--confusion is for classes, and {run} has none (its task is {model.task}); leave it out")
     names = parse_columns(columns) or dict(config.columns) or None
-    rows = [row for file in files for row in _labelled(Path(file), model.task, names, format or config.format, errors)]
-    scores = model.evaluate(rows, _progress("predicting"))
+    rows = [
+        row for file in files for row in labelled_rows(Path(file), model.task, names, format or config.format, errors)
+    ]
+    scores = model.evaluate(rows, progress("predicting"))
     typer.echo(json.dumps(scores.to_dict(), ensure_ascii=False) if as_json else format_scores(scores))
     if confusion is not None:
         confusion_matrix_png(scores, confusion)
@@ -232,8 +271,8 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Write text with a pre-trained model, as it comes."""
-    model = _language_model(run)
-    prompt = sys.stdin.read() if prompt == "-" else prompt
+    model = language_model(run)
+    prompt = standard_input() if prompt == "-" else prompt
     pieces = model.stream(prompt, max_tokens, temperature, top_k, top_p, seed, stop or ())
     if as_json:
         typer.echo(json.dumps({"prompt": prompt, "text": "".join(pieces)}, ensure_ascii=False))
@@ -256,11 +295,21 @@ def features(
     errors: Errors = "strict",
 ) -> None:
     """Sentence vectors: the mean of the top layer's states."""
+    import io
+
     import polars
 
-    model = _language_model(run)
-    texts = _texts([str(file)], text_column, documents, errors)
-    polars.DataFrame({"text": texts, "vector": model.features(texts).tolist()}).write_parquet(out)
+    from foretext.tasks.files import write_whole
+
+    check_output(out)
+    if out.suffix.lower() not in (".parquet", ".pq"):
+        raise UserError(f"{out}: vectors are written as Parquet; give a name that ends in .parquet")
+    model = language_model(run)
+    texts = read_texts([str(file)], text_column, documents, errors)
+    vectors = model.features(texts, progress("computing vectors"))
+    data = io.BytesIO()
+    polars.DataFrame({"text": texts, "vector": vectors.tolist()}).write_parquet(data)
+    write_whole(out, data.getvalue())
     typer.echo(f"{len(texts):,} vectors of {model.model.model_config.width} numbers in {out}", err=True)
 
 
@@ -271,7 +320,7 @@ def tokens(
     as_json: Json = False,
 ) -> None:
     """The pieces and ids of a text, and for a fine-tuned run the exact transformed sequences."""
-    from foretext.inspection import pieces_of, sequences_of
+    from foretext.inspection import aligned_pieces, pieces_of, sequences_of
     from foretext.train.rundir import RunDirectory
 
     found = sequences_of(RunDirectory(run), text) or [pieces_of(RunDirectory(run), part) for part in text]
@@ -279,24 +328,19 @@ def tokens(
         typer.echo(json.dumps([[{"id": i, "piece": p} for i, p in sequence] for sequence in found], ensure_ascii=False))
         return
     for sequence in found:
-        typer.echo(" ".join(p for _, p in sequence))
-        typer.echo(" ".join(str(i) for i, _ in sequence))
+        typer.echo(aligned_pieces(sequence))
 
 
 @app.command()
 def info(run: RunArgument, as_json: Json = False) -> None:
     """What is in a run directory."""
-    from foretext.inspection import describe_run
+    from foretext.inspection import describe_run, summary_of
     from foretext.train.rundir import RunDirectory
 
-    described = describe_run(RunDirectory(run))
     if as_json:
-        typer.echo(json.dumps(described, ensure_ascii=False))
-        return
-    for section, values in described.items():
-        typer.echo(section)
-        for name, value in values.items():
-            typer.echo(f"  {name}: {value}")
+        typer.echo(json.dumps(describe_run(RunDirectory(run)), ensure_ascii=False))
+    else:
+        typer.echo(summary_of(RunDirectory(run)))
 
 
 @app.command()
@@ -327,150 +371,18 @@ def demo(
 
 
 @app.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
+def root(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False
+) -> None:
     if version:
         typer.echo(__version__)
-        raise typer.Exit
-
-
-# -- shared by the verbs ---------------------------------------------------------------------------------------
-
-
-def parse_columns(text: str) -> dict[str, str] | None:
-    """`text=review,label=stars` as a dictionary."""
-    if not text:
-        return None
-    pairs = [part.split("=", 1) for part in text.split(",")]
-    if any(len(pair) != 2 or not pair[0].strip() or not pair[1].strip() for pair in pairs):
-        raise UserError(f"--columns {text}: write field=column, field=column; for example text=review,label=stars")
-    return {field.strip(): column.strip() for field, column in pairs}
-
-
-def _load(run: Path) -> LanguageModel | TaskModel:
-    from foretext.api import load
-
-    return load(run)
-
-
-def _language_model(run: Path) -> LanguageModel:
-    from foretext.api import load_language_model
-
-    return load_language_model(run)
-
-
-def _task_model(run: Path) -> TaskModel:
-    from foretext.api import TaskModel
-
-    model = _load(run)
-    if not isinstance(model, TaskModel):
-        raise UserError(f"{run} has no task: fine-tune it first (foretext finetune {run} rows.csv --task …)")
-    return model
-
-
-def _labelled(file: Path, task: str, columns: dict[str, str] | None, format: str | None, errors: str) -> list[Row]:
-    from foretext.tasks.rows import read_rows
-
-    notes: list[str] = []
-    rows = read_rows(file, task, columns=columns, format=format, need_labels=True, errors=errors, notes=notes)
-    for note in notes:
-        typer.echo(note, err=True)
-    return rows
-
-
-def _input_table(
-    file: Path | None,
-    texts: list[str] | None,
-    task: str,
-    columns: dict[str, str] | None,
-    format: str | None,
-    errors: str,
-) -> Any:
-    """Rows to predict, from a file, from --text, or from standard input (a text a line, or JSON lines)."""
-    from foretext.tasks.rows import read_task_table, table_from
-    from foretext.tasks.tables import parse_jsonl
-
-    if file is not None:
-        return read_task_table(file, task, columns=columns, format=format, errors=errors)
-    if texts:
-        single = task in ("classification", "regression")
-        if task == "choice":
-            return table_from([(texts[0], texts[1:])], task)
-        return table_from(list(texts) if single else [tuple(texts)], task)
-    data = sys.stdin.read()
-    if not data.strip():
-        raise UserError("nothing to predict: name a file, give --text, or write lines to standard input")
-    if data.lstrip().startswith("{"):
-        return parse_jsonl(data, "standard input")
-    return table_from([line for line in data.splitlines() if line.strip()], task)
-
-
-def _texts(files: list[str], column: str | None, documents: str, errors: str) -> list[str]:
-    from foretext.text.files import ReadReport, find_files
-    from foretext.text.readers import ReadOptions, read_documents
-
-    return list(read_documents(find_files(files), ReadOptions(column, documents, errors), ReadReport()))
-
-
-def _evaluate_text(
-    model: LanguageModel,
-    files: list[str],
-    stride: int | None,
-    column: str | None,
-    documents: str,
-    errors: str,
-    as_json: bool,
-) -> None:
-    measured = model.perplexity(_texts(files, column, documents, errors), stride, _progress("reading"))
-    if as_json:
-        typer.echo(json.dumps(measured.to_dict()))
-        return
-    typer.echo(f"perplexity per token  {measured.per_token:,.3f}  ({measured.tokens:,} tokens)")
-    typer.echo(f"perplexity per word   {measured.per_word:,.3f}  ({measured.words:,} words between white space)")
-    typer.echo(f"bits per byte         {measured.bits_per_byte:.4f}  ({measured.bytes:,} bytes of UTF-8)")
-    typer.echo(f"context {measured.context} tokens, stride {measured.stride}, {measured.documents:,} documents")
-    if not measured.comparable:
-        typer.echo("the tokenizer does not keep the text whole: bits per byte do not compare with other models'")
-
-
-def _show_validation(model: TaskModel, held_out: list[Row] | None) -> None:
-    """The best epoch's figures on the validation file, with a picture of the confusion."""
-    if held_out is None:
-        return
-    from foretext.tasks.metrics import format_scores
-    from foretext.tasks.pictures import confusion_matrix_png
-
-    scores = model.evaluate(held_out)
-    typer.echo(format_scores(scores))
-    if scores.confusion and model.path is not None:
-        confusion_matrix_png(scores, model.path / "confusion.png")
-
-
-def _progress(title: str) -> Any:
-    from foretext.terminal import Terminal
-
-    terminal = Terminal()
-
-    def show(done: int, total: int) -> None:
-        terminal.work(title, done, total)
-        if done == total:
-            terminal.close()
-
-    return show
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 def main() -> None:
-    """Runs the command line; a user's mistake is one line and an exit code."""
-    try:
-        app(prog_name="foretext")
-    except UserError as error:
-        typer.echo(f"foretext: {error}", err=True)
-        sys.exit(error.code)
-    except Interrupted as stopped:
-        typer.echo(f"foretext: {stopped}; go on with --resume", err=True)
-        sys.exit(stopped.code)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(141)
+    """The program `foretext`."""
+    run_app(app)
 
 
 if __name__ == "__main__":

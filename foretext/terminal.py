@@ -8,7 +8,6 @@ import time
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from foretext.train.machine import clock
 from foretext.train.report import StepReport
@@ -37,10 +36,9 @@ class Terminal:
     def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
         self._close()
         self.console.print(title, style="bold", markup=False, soft_wrap=True)
-        table = Table.grid(padding=(0, 2))
+        wide = max(len(name) for name, _ in lines)
         for name, value in lines:
-            table.add_row(f"  {name}", value)
-        self.console.print(table)
+            self.console.print(f"  {name:{wide}}  {value}", markup=False, soft_wrap=True)
 
     def step(self, report: StepReport) -> None:
         parts = [f"step {report.step:,}"]
@@ -53,7 +51,8 @@ class Terminal:
 
     def evaluation(self, step: int, values: dict[str, float]) -> None:
         shown = "  ".join(f"{name} {value:.4g}" for name, value in values.items() if name != "main")
-        self.note(f"step {step:,}  validation: {shown}")
+        if shown:
+            self.note(f"step {step:,}  validation: {shown}")
 
     def work(self, title: str, done: int, total: int) -> None:
         now = time.monotonic()
@@ -65,7 +64,8 @@ class Terminal:
         if not self.live:
             if now - self._last_plain > PLAIN_SECONDS:
                 self._last_plain = now
-                self.console.print(f"{title}: {done / max(1, total):.0%}", markup=False)
+                left = (now - self._since) * (total - done) / max(1, done)
+                self.console.print(f"{title}: {done / max(1, total):.0%}, {clock(left)} left", markup=False)
             return
         if self._bar is None:
             columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"))

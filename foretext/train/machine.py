@@ -129,7 +129,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def out_of_memory_as_user_error(batch_size: int | None = None, remedy: str | None = None) -> Iterator[None]:
-    """Turns running out of memory inside the block into a UserError that suggests a smaller `--batch-size`."""
+    """Turns running out of memory inside the block into a UserError that suggests a smaller batch."""
     try:
         yield
     except (MemoryError, RuntimeError, OSError) as error:
@@ -140,9 +140,9 @@ def out_of_memory_as_user_error(batch_size: int | None = None, remedy: str | Non
 
 def _smaller_batch(batch_size: int | None) -> str:
     if batch_size is None:
-        return "try a smaller --batch-size"
+        return "try a smaller batch: --set training.batch_size=…"
     if batch_size > 1:
-        return f"try --batch-size {batch_size // 2} (it was {batch_size})"
+        return f"try --set training.batch_size={batch_size // 2} (it was {batch_size})"
     return "the batch size is already 1: choose a smaller --size or a shorter context"
 
 

@@ -121,7 +121,12 @@ def finetune_request(out: Path, epochs: int) -> FinetuneRequest:
         word = draw.choice(["good", "bad"])
         filler = " ".join(draw.choice(["it", "is", "so"]) for _ in range(draw.randint(1, 5)))
         rows.append(Row((f"{filler} {word}",), word, f"row {number + 1}"))
-    sets = ("training.save_seconds=0.05", "training.log_samples=true", "training.batch_size=8", "training.micro_batch=3")
+    sets = (
+        "training.save_seconds=0.05",
+        "training.log_samples=true",
+        "training.batch_size=8",
+        "training.micro_batch=3",
+    )
     return FinetuneRequest(base_model(), rows, "classification", out, epochs=epochs, sets=sets, resume=True)
 
 

@@ -83,7 +83,9 @@ def test_every_kind_learns_and_comes_back_from_disk(system: str, kind: str, tmp_
 
 @pytest.mark.parametrize("system", TINY)
 @pytest.mark.parametrize("layers", [None, 0, 1, 2])
-def test_exactly_the_first_blocks_and_the_embeddings_are_taken(system: str, layers: int | None, untrained: None) -> None:
+def test_exactly_the_first_blocks_and_the_embeddings_are_taken(
+    system: str, layers: int | None, untrained: None
+) -> None:
     base = base_model(system)
     model = finetune(request_of("classification", base=base, layers=layers))
     old, new = base.trunk.state_dict(), model.trunk.state_dict()

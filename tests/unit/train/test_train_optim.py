@@ -91,7 +91,7 @@ def test_clipping() -> None:
 def test_orthogonalisation_brings_singular_values_near_one() -> None:
     matrices = torch.randn(3, 12, 40) * torch.tensor([1e-4, 1.0, 1e3])[:, None, None]
     values = torch.linalg.svdvals(_orthogonalise(matrices))
-    assert 0.6 < float(values.min()) and float(values.max()) < 1.3
+    assert float(values.min()) > 0.6 and float(values.max()) < 1.3
     left, _, right = torch.linalg.svd(matrices, full_matrices=False)
     polar = left @ right
     cosine = torch.nn.functional.cosine_similarity(_orthogonalise(matrices).flatten(1), polar.flatten(1))
@@ -112,14 +112,16 @@ def test_muon_takes_the_blocks_matrices_each_projection_by_itself() -> None:
         parts = change.chunk(3) if name.endswith("qkv.weight") else (change,)
         for part in parts:
             values = torch.linalg.svdvals(part) / (0.2 * max(part.shape) ** 0.5)
-            assert 0.5 < float(values.min()) and float(values.max()) < 1.3, name
+            assert float(values.min()) > 0.5 and float(values.max()) < 1.3, name
     moved = (params["trunk.tokens.weight"].detach() - before["trunk.tokens.weight"]).abs()
     torch.testing.assert_close(moved, torch.full_like(moved, 0.01), atol=1e-4, rtol=0)  # Adam's first step
 
 
 def test_muon_equals_its_definition_for_one_tall_matrix() -> None:
     weight = nn.Parameter(torch.randn(9, 4))
-    optimizer = Optimizer(replace(PLAIN, optimizer="muon"), {"blocks.0.up.weight": weight}, [Group(["blocks.0.up.weight"])])
+    optimizer = Optimizer(
+        replace(PLAIN, optimizer="muon"), {"blocks.0.up.weight": weight}, [Group(["blocks.0.up.weight"])]
+    )
     momentum, expected = torch.zeros(9, 4), weight.detach().clone()
     for step in range(5):
         draw_gradients({"w": weight}, step)

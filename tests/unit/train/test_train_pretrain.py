@@ -95,7 +95,9 @@ def test_backward_reads_windows_from_their_end(text: Path, tmp_path: Path, monke
 
 def test_micro_batches_of_the_run_change_the_weights_by_rounding_only(text: Path, tmp_path: Path) -> None:
     for micro in (1, 4):
-        request = pretrain_request("gpt", text, tmp_path / str(micro), 3, f"training.micro_batch={micro}", "training.optimizer=adamw")
+        request = pretrain_request(
+            "gpt", text, tmp_path / str(micro), 3, f"training.micro_batch={micro}", "training.optimizer=adamw"
+        )
         pretrain(request)
     one, four = (RunDirectory(tmp_path / name).load_tensors("model.safetensors") for name in ("1", "4"))
     for name in one:
@@ -113,7 +115,11 @@ def test_going_on_equals_never_stopping(sets: tuple[str, ...], text: Path, tmp_p
     pretrain(replace(request, out=tmp_path / "b"))
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
     logs = [
-        [(row["step"], row["epoch"], row["samples"]) for row in RunDirectory(tmp_path / name).metrics() if "samples" in row]
+        [
+            (row["step"], row["epoch"], row["samples"])
+            for row in RunDirectory(tmp_path / name).metrics()
+            if "samples" in row
+        ]
         for name in "ab"
     ]
     assert logs[0] == logs[1] and len(logs[0]) == 12
@@ -153,7 +159,9 @@ def test_what_cannot_change_is_refused_by_name(changes: dict, key: str, text: Pa
     before = {name: RunDirectory(tmp_path / "run").read(name) for name in RunDirectory(tmp_path / "run").names()}
     with pytest.raises(UserError, match=rf"({key}) was .* cannot become"):
         pretrain(replace(request, **changes))
-    assert before == {name: RunDirectory(tmp_path / "run").read(name) for name in RunDirectory(tmp_path / "run").names()}
+    assert before == {
+        name: RunDirectory(tmp_path / "run").read(name) for name in RunDirectory(tmp_path / "run").names()
+    }
 
 
 def test_going_on_needs_nothing_said_again_and_some_things_may_change(text: Path, tmp_path: Path) -> None:
@@ -185,7 +193,11 @@ def test_shards_that_no_configuration_speaks_for_are_made_again(text: Path, tmp_
 def test_going_on_with_new_text_starts_from_the_runs_weights(text: Path, tmp_path: Path) -> None:
     pretrain(pretrain_request("gpt", text, tmp_path / "first", 3))
     request = PretrainRequest(
-        (str(text),), tmp_path / "second", budget=Budget(steps=2), sets=("training.batch_size=4",), start=tmp_path / "first"
+        (str(text),),
+        tmp_path / "second",
+        budget=Budget(steps=2),
+        sets=("training.batch_size=4",),
+        start=tmp_path / "first",
     )
     starts: list[dict[str, torch.Tensor]] = []
     real = Loop.run
@@ -207,7 +219,9 @@ def test_going_on_with_new_text_starts_from_the_runs_weights(text: Path, tmp_pat
     expected = RunDirectory(tmp_path / "first").load_tensors("model.safetensors")
     for start in starts:
         assert all(torch.equal(start[name], expected[name]) for name in expected)
-    assert RunDirectory(tmp_path / "second").read("tokenizer.json") == RunDirectory(tmp_path / "first").read("tokenizer.json")
+    assert RunDirectory(tmp_path / "second").read("tokenizer.json") == RunDirectory(tmp_path / "first").read(
+        "tokenizer.json"
+    )
 
 
 # -- mistakes --------------------------------------------------------------------------------------------------------
@@ -229,7 +243,9 @@ def test_going_on_with_new_text_starts_from_the_runs_weights(text: Path, tmp_pat
     ],
     ids=str,
 )
-def test_mistakes_are_one_line_before_training(changes: dict, words: str, text: Path, tmp_path: Path, monkeypatch) -> None:
+def test_mistakes_are_one_line_before_training(
+    changes: dict, words: str, text: Path, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setattr(Loop, "run", None)
     with pytest.raises(UserError, match=words):
         pretrain(replace(pretrain_request("gpt", text, tmp_path / "run"), **changes))
