@@ -20,7 +20,7 @@ _LEVELS = 1 << 16
 
 def keep_mask(shape: tuple[int, ...] | torch.Size, p: float) -> Tensor:
     """A float mask of zeros (probability p) and 1 / (1 − p), on the CPU."""
-    threshold = round(p * _LEVELS)
+    threshold = min(round(p * _LEVELS), _LEVELS - 1)
     keep = keep_bits(shape, threshold).view(torch.uint8).to(torch.float32)
     return keep.mul_(_LEVELS / (_LEVELS - threshold))
 

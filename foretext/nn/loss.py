@@ -15,34 +15,38 @@ from torch import Tensor
 
 CHUNK_ELEMENTS = 1 << 21  # logits at a time: 8 MiB of float32
 LEAST_ROWS = 128
+TINY = 1e-30  # below this a probability's logarithm is taken from the logits
 
 
 class _TiedSoftmaxLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, h_ND: Tensor, table_VD: Tensor, targets_N: Tensor, weights_N: Tensor | None) -> Tensor:
-        want = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
-        grad_h = torch.empty_like(h_ND) if want else None
-        grad_table = torch.zeros_like(table_VD) if want else None
+    def forward(
+        ctx: Any, h_ND: Tensor, table_VD: Tensor, targets_N: Tensor, weights_N: Tensor | None, learning: bool
+    ) -> Tensor:
+        # needs_input_grad is true for a parameter even under no_grad, where the gradients would be for nobody.
+        grad_h = torch.empty_like(h_ND) if learning and ctx.needs_input_grad[0] else None
+        grad_table = torch.zeros_like(table_VD) if learning and ctx.needs_input_grad[1] else None
         total = h_ND.new_zeros(())
         for rows in _chunks(h_ND.shape[0], table_VD.shape[0]):
             probabilities, losses = _softmax_rows(h_ND[rows], table_VD, targets_N[rows])
             weights = None if weights_N is None else weights_N[rows]
             total += losses.sum() if weights is None else torch.dot(losses, weights)
-            if grad_h is None or grad_table is None:
+            if grad_h is None and grad_table is None:
                 continue
             probabilities.scatter_add_(1, targets_N[rows, None], -torch.ones_like(probabilities[:, :1]))
             if weights is not None:
                 probabilities.mul_(weights[:, None])
-            torch.mm(probabilities, table_VD, out=grad_h[rows])
-            grad_table.addmm_(probabilities.t(), h_ND[rows])
-        if grad_h is not None and grad_table is not None:
-            ctx.save_for_backward(grad_h, grad_table)
+            if grad_h is not None:
+                torch.mm(probabilities, table_VD, out=grad_h[rows])
+            if grad_table is not None:
+                grad_table.addmm_(probabilities.t(), h_ND[rows])
+        ctx.save_for_backward(grad_h, grad_table)
         return total
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        grad_h, grad_table = ctx.saved_tensors
-        return grad_h.mul_(grad), grad_table.mul_(grad), None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+        grad_h, grad_table = (None if saved is None else saved.mul_(grad) for saved in ctx.saved_tensors)
+        return grad_h, grad_table, None, None, None
 
 
 def _chunks(rows: int, vocabulary: int) -> list[slice]:
@@ -53,16 +57,19 @@ def _chunks(rows: int, vocabulary: int) -> list[slice]:
 def _softmax_rows(h_ND: Tensor, table_VD: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
     """Probabilities [n, V] and each row's −log p(target), exact even where that probability underflows."""
     logits = torch.mm(h_ND, table_VD.t())
-    highest, at = logits.max(dim=1, keepdim=True)
-    wanted = logits.gather(1, targets_N[:, None])
-    probabilities = torch.softmax(logits, dim=1)
-    log_sum = highest - probabilities.gather(1, at).log()
-    return probabilities, (log_sum - wanted).squeeze(1)
+    probabilities = torch.softmax(logits, dim=1, out=logits)
+    wanted = probabilities.gather(1, targets_N[:, None]).squeeze(1)
+    losses = -wanted.log()
+    if bool((wanted < TINY).any()):
+        small = (wanted < TINY).nonzero().squeeze(1)
+        again = torch.log_softmax(torch.mm(h_ND[small], table_VD.t()), dim=1)
+        losses[small] = -again.gather(1, targets_N[small, None]).squeeze(1)
+    return probabilities, losses
 
 
 def tied_softmax_loss(h_ND: Tensor, table_VD: Tensor, targets_N: Tensor, weights_N: Tensor | None = None) -> Tensor:
     """The (weighted) sum over n of −log softmax(h_n W_eᵀ)[target_n]."""
-    return _TiedSoftmaxLoss.apply(h_ND, table_VD, targets_N, weights_N)
+    return _TiedSoftmaxLoss.apply(h_ND, table_VD, targets_N, weights_N, torch.is_grad_enabled())
 
 
 @torch.no_grad()

@@ -39,9 +39,9 @@ class Packing:
     def unpack(self, x_ND: Tensor) -> Tensor:
         """Back to [B, T, D], zeros at the padding."""
         if self.flat_N is None:
-            return x_ND.view(self.rows, self.length, -1)
+            return x_ND.view(self.rows, self.length, x_ND.shape[-1])
         padded = x_ND.new_zeros(self.rows * self.length, x_ND.shape[-1])
-        return padded.index_copy(0, self.flat_N, x_ND).view(self.rows, self.length, -1)
+        return padded.index_copy(0, self.flat_N, x_ND).view(self.rows, self.length, x_ND.shape[-1])
 
 
 def pack(batch: Batch) -> Packing:
@@ -100,7 +100,7 @@ def _group(lengths: Sequence[int]) -> tuple[tuple[tuple[int, int, int], ...], Te
             to_groups.append(torch.clamp(steps, max=lengths[row] - 1) + starts[row])
             from_groups[starts[row] : starts[row + 1]] = slot + steps[: lengths[row]]
             slot += longest
-    return tuple(groups), torch.cat(to_groups), from_groups
+    return tuple(groups), torch.cat(to_groups) if to_groups else from_groups, from_groups
 
 
 class MoveRows(torch.autograd.Function):

@@ -60,13 +60,14 @@ class Attention(nn.Module):
             self._attend(grouped[first : first + rows * length], rows, length, p)
             for first, rows, length in packing.groups
         ]
-        mixed = MoveRowsBack.apply(torch.cat(parts), packing.from_groups)
-        return self.out(mixed)
+        mixed = torch.cat(parts) if parts else grouped[:, : x_ND.shape[1]]  # none if nothing in the batch is real
+        return self.out(MoveRowsBack.apply(mixed, packing.from_groups))
 
     def _attend(self, qkv: Tensor, rows: int, length: int, p: float) -> Tensor:
-        q, k, v = qkv.view(rows, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        width = qkv.shape[1] // 3
+        q, k, v = qkv.view(rows, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         mixed_BHTK = causal_attention(q, k, v, p)
-        return mixed_BHTK.transpose(1, 2).reshape(rows * length, -1)
+        return mixed_BHTK.transpose(1, 2).reshape(rows * length, width)
 
     def step(self, x_BTD: Tensor, past: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """New positions after cached ones."""

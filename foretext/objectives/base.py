@@ -24,7 +24,12 @@ class Trunk(Protocol):
 
 
 class Objective(nn.Module):
-    """Base of all objectives and tasks; see the module docstring."""
+    """Base of all objectives and tasks; see the module docstring.
+
+    One that `carries_state` gets back, as `state`, what it returned in `Outcome.state` for the micro-batch of the same
+    number in the step before (None at first), detached and kept in checkpoints: a tensor, or tuples and dictionaries
+    of them.
+    """
 
     weights: dict[str, float]
     carries_state: bool = False

@@ -43,9 +43,9 @@ class CausalObjective(Objective):
         assert batch.targets_BT is not None
         hidden = trunk(batch, state)
         targets = batch.targets_BT.reshape(-1)
-        top = hidden.top.reshape(len(targets), -1)
-        if batch.mask_BT is not None:
-            chosen = (targets != IGNORE).nonzero().squeeze(1)
-            targets, top = targets[chosen], top[chosen]
+        top = hidden.top.flatten(0, 1)
+        wanted = targets != IGNORE
+        if not bool(wanted.all()):
+            targets, top = targets[wanted], top[wanted]
         total = tied_softmax_loss(top, trunk.output_table(), targets)
         return Outcome({"lm": LossSum(total, float(len(targets)))}, hidden.state)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -113,12 +115,12 @@ def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporte
         device=device,
         evaluate=_validator(model, held_out, valid, device),
         evaluate_every=order.steps_per_epoch,
-        keep_best="main",
+        keep_best="main" if held_out else None,
     )
     loop = Loop(job, writer, reporter, stopping)
     with out_of_memory_as_user_error(training.batch_size):
         if writer is not None:
-            _open_run(writer, sections, model, loop, reporter)
+            _open_run(writer, sections, model, loop)
         reporter.plan(f"fine-tuning for {request.kind}", _plan_lines(request, sections, len(train), len(valid)))
         loop.run()
     model.trunk.eval()
@@ -126,10 +128,8 @@ def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporte
     return model
 
 
-def _open_run(writer: RunWriter, sections: dict[str, Any], model: SavedModel, loop: Loop, reporter: Reporter) -> None:
-    if writer.run.has("training/position.json"):
-        loop.restore()
-        reporter.note(f"going on at step {loop.position.step:,}")
+def _open_run(writer: RunWriter, sections: dict[str, Any], model: SavedModel, loop: Loop) -> None:
+    loop.restore()
     files = {"config.toml": config_text(sections).encode()}
     if not writer.run.has("tokenizer.json"):
         files["tokenizer.json"] = model.tokenizer.to_json().encode()
@@ -143,6 +143,9 @@ def _open_run(writer: RunWriter, sections: dict[str, Any], model: SavedModel, lo
 def _split(request: FinetuneRequest, reporter: Reporter) -> tuple[Sequence[Row], Sequence[Row]]:
     if not request.rows:
         raise UserError("there are no rows to fine-tune on")
+    for row in [*request.rows, *(request.valid or ())]:
+        if row.label is None:
+            raise UserError(f"{row.where}: no label; every row to fine-tune or validate on needs one")
     if request.kind != "regression":
         for warning in label_warnings(request.rows):
             reporter.note(warning)
@@ -205,9 +208,17 @@ def _build(
     base = request.base
     system = base.system
     size = size_named(system, base.info.size)
-    sections = apply_sets(
-        {"training": size.finetuning, "transfer": size.transfer, "task": _task_config(request, train)}, request.sets
-    )
+    resumed = read_config(writer.run) if writer is not None and writer.run.has("config.toml") else None
+    sections: dict[str, Any] = {
+        "training": size.finetuning,
+        "transfer": size.transfer,
+        "task": _task_config(request, train),
+    }
+    if resumed is not None:
+        sections |= {"training": resumed["training"], "transfer": resumed["transfer"]}
+        if request.epochs is None:
+            sections["task"] = dataclasses.replace(sections["task"], epochs=resumed["task"].epochs)
+    sections = apply_sets(sections, request.sets)
     training: TrainingConfig = sections["training"]
     transfer: TransferPlan = sections["transfer"]
     if request.lm_weight is not None:
@@ -233,13 +244,14 @@ def _build(
         "transfer": transfer,
         "task": task,
     }
-    if writer is not None and writer.run.has("config.toml"):
-        sections = agreed_sections(read_config(writer.run), sections, writer.run.path)
+    if resumed is not None:
+        assert writer is not None
+        sections = agreed_sections(resumed, sections, writer.run.path)
     torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
     trunk = system.build_trunk(model)
     if not request.from_scratch:
         _transfer(base.trunk, trunk, transfer.layers)
-    head = build_task(task, model, transfer.lm_weight, training.dropout)
+    head = build_task(task, model, transfer, training.dropout)
     return sections, SavedModel(None, sections, system, tokenizer, trunk, head)
 
 
@@ -257,6 +269,7 @@ def _task_config(request: FinetuneRequest, train: Sequence[Row]) -> TaskConfig:
         base=str(request.base.run.path) if request.base.run else None,
         from_scratch=request.from_scratch,
         epochs=request.epochs or 0,
+        rows=_fingerprint(train),
     )
     if request.kind == "regression":
         values = [float(row.label) for row in train if row.label is not None]
@@ -264,6 +277,14 @@ def _task_config(request: FinetuneRequest, train: Sequence[Row]) -> TaskConfig:
     if request.kind == "choice":
         return dataclasses.replace(config, choices=max(len(row.texts) - 1 for row in train))
     return dataclasses.replace(config, labels=LabelSet.from_rows(train).names)
+
+
+def _fingerprint(rows: Sequence[Row]) -> str:
+    """Of texts and labels, in order: going on with other rows would not be going on."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(json.dumps([row.texts, row.label], ensure_ascii=True).encode())
+    return digest.hexdigest()
 
 
 def _transfer(source: nn.Module, target: nn.Module, layers: int) -> None:
@@ -322,7 +343,7 @@ def _validator(model: SavedModel, examples: Sequence[Example], rows: Sequence[Ro
 
     def evaluate() -> dict[str, float]:
         if not examples:
-            return {"main": 0.0}
+            return {}
         scores = task_scores(model.trunk, task, examples, device)
         result = score_rows(model, rows, scores)
         loss = _label_loss(model, examples, scores)

@@ -26,6 +26,7 @@ from foretext.errors import EXIT_NOT_FINITE, Interrupted, UserError
 from foretext.objectives.base import Objective
 from foretext.systems.base import TrainingConfig
 from foretext.train.budget import Budget, Position
+from foretext.train.carried import detached, from_tensors, to_tensors
 from foretext.train.optim import Optimizer, clip_gradients
 from foretext.train.report import Reporter, StepReport
 from foretext.train.rundir import RunDirectory, RunWriter
@@ -33,6 +34,10 @@ from foretext.train.schedule import rate_at
 from foretext.train.signals import StopRequest
 
 REPORT_SECONDS = 1.0
+POSITION = "training/position.json"
+OPTIMIZER = "training/optimizer.safetensors"
+CURRENT = "training/current.safetensors"  # the weights to go on with, where model.safetensors has the best ones
+CARRIED = "training/state.safetensors"
 
 
 class SampleOrder(Protocol):
@@ -55,7 +60,7 @@ class Job:
     seed: int
     micro_batch: int
     device: torch.device
-    evaluate: Callable[[], dict[str, float]]
+    evaluate: Callable[[], dict[str, float]]  # empty if there is nothing to validate on
     evaluate_every: int | None = None  # steps; None: `config.evaluations` times over the budget
     keep_best: str | None = None  # name of the validation figure (more is better) whose best weights are kept
 
@@ -69,8 +74,12 @@ def _readable(losses: dict[str, float]) -> dict[str, str]:
     return {name: str(loss) for name, loss in losses.items()}  # JSON has no NaN
 
 
+def _is_better(value: float, best: float | None) -> bool:
+    return math.isfinite(value) and (best is None or value > best)
+
+
 def is_finished(run: RunDirectory) -> bool:
-    return run.has("training/position.json") and bool(json.loads(run.read("training/position.json"))["finished"])
+    return run.has(POSITION) and bool(json.loads(run.read(POSITION))["finished"])
 
 
 class Loop:
@@ -84,7 +93,7 @@ class Loop:
         self.position = Position()
         self.model = nn.ModuleDict({"trunk": job.trunk, "task": job.objective})
         self.best: dict[str, Tensor] | None = None
-        self.carried: Any = None
+        self.carried: dict[int, Any] = {}  # micro-batch → state for the same rows in the next step
         self._started = time.perf_counter()
         self._last_saved = self._last_reported = self._started
         self._evaluations = 0
@@ -115,16 +124,17 @@ class Loop:
         means = dict.fromkeys(totals, 0.0)
         for number, batch in enumerate(parts):
             torch.manual_seed(step_seed(job.seed, step, number))
-            outcome = job.objective(job.trunk, batch, self.carried)
+            outcome = job.objective(job.trunk, batch, self.carried.get(number))
             if job.objective.carries_state:
-                self.carried = outcome.state
+                self.carried[number] = detached(outcome.state)
             terms = []
             for name, loss in outcome.losses.items():
                 if totals[name]:
                     terms.append(job.objective.weights[name] * loss.total / totals[name])
                     means[name] += float(loss.total.detach()) / totals[name]
-            if terms:
-                torch.stack(terms).sum().backward()
+            total = torch.stack(terms).sum() if terms else None
+            if total is not None and total.requires_grad:  # not where all that it depends on is frozen
+                total.backward()
         return {name: means[name] for name in job.objective.weights}
 
     def _step(self) -> dict[str, float]:
@@ -133,11 +143,14 @@ class Loop:
         if job.config.log_samples:
             self._log({"epoch": epoch, "samples": indices})
         rate = rate_at(job.config, job.budget.progress(position), position.step)
+        job.optimizer.thaw(epoch)
+        carried = dict(self.carried)
         losses = self.gradients(position.step, parts)
         norm = clip_gradients(job.optimizer.parameters, job.config.clip)
         if math.isfinite(norm) and all(math.isfinite(loss) for loss in losses.values()):
-            job.optimizer.step(rate, epoch)
+            job.optimizer.step(rate)
         else:
+            self.carried = carried  # the new one is likely not finite either
             self._bad_step(epoch, indices, losses, norm)
         job.optimizer.zero_grad()
         position.step += 1
@@ -151,8 +164,8 @@ class Loop:
         where = f"; its samples are in {self.writer.run.path / 'metrics.jsonl'}" if self.writer else ""
         if self.position.bad_steps > self.job.config.bad_steps:
             raise UserError(
-                f"step {self.position.step}: the loss or its gradient is not finite, "
-                f"for the {self.position.bad_steps}th time{where}; lower the rate "
+                f"step {self.position.step}: the loss or its gradient is not finite "
+                f"({self.position.bad_steps} such steps so far){where}; lower the rate "
                 "(--set training.rate=…) and go on with --resume",
                 code=EXIT_NOT_FINITE,
             )
@@ -229,10 +242,11 @@ class Loop:
         with torch.no_grad():
             values = self.job.evaluate()
         self.model.train()
-        self._log({"validation": values})
-        self.reporter.evaluation(self.position.step, values)
+        if values:
+            self._log({"validation": values})
+            self.reporter.evaluation(self.position.step, values)
         name = self.job.keep_best
-        if name is not None and (self.position.best is None or values[name] > self.position.best):
+        if name is not None and _is_better(values[name], self.position.best):
             self.position.best, self.position.best_step = values[name], self.position.step
             self.best = {key: tensor.clone() for key, tensor in self.model.state_dict().items()}
         self._evaluation_seconds = time.perf_counter() - begun
@@ -250,26 +264,36 @@ class Loop:
         current = {key: tensor.detach().contiguous().cpu() for key, tensor in self.model.state_dict().items()}
         files: dict[str, bytes | dict[str, Tensor]] = {
             "model.safetensors": current if self.best is None else self.best,
-            "training/position.json": (json.dumps(asdict(self.position), indent=1) + "\n").encode(),
+            POSITION: (json.dumps(asdict(self.position), indent=1) + "\n").encode(),
         }
         if self.position.finished:
-            self.writer.commit(files, remove=("training/optimizer.safetensors", "training/current.safetensors"))
+            self.writer.commit(files, remove=(OPTIMIZER, CURRENT, CARRIED))
             return
-        files["training/optimizer.safetensors"] = self.job.optimizer.state_tensors()
+        files[OPTIMIZER] = self.job.optimizer.state_tensors()
         if self.best is not None:
-            files["training/current.safetensors"] = current
+            files[CURRENT] = current
+        if self.carried:
+            files[CARRIED] = to_tensors(self.carried)
         self.writer.commit(files)
 
-    def restore(self) -> None:
-        """Goes back to the checkpoint in the run directory, and the log with it."""
+    def restore(self) -> bool:
+        """Goes back to the checkpoint in the run directory, and the log with it; False (and an empty log) if there is
+        none yet."""
         assert self.writer is not None
         run = self.writer.run
-        self.position = Position(**json.loads(run.read("training/position.json")))
+        if not run.has(POSITION):
+            self.writer.truncate_metrics(0)
+            return False
+        self.position = Position(**json.loads(run.read(POSITION)))
         saved = run.load_tensors("model.safetensors")
-        if run.has("training/current.safetensors"):
+        if run.has(CURRENT):
             self.best = saved
-            saved = run.load_tensors("training/current.safetensors")
+            saved = run.load_tensors(CURRENT)
         self.model.load_state_dict(saved)
-        if run.has("training/optimizer.safetensors"):
-            self.job.optimizer.load_state(run.load_tensors("training/optimizer.safetensors"))
+        if run.has(OPTIMIZER):
+            self.job.optimizer.load_state(run.load_tensors(OPTIMIZER))
+        if run.has(CARRIED):
+            self.carried = from_tensors(run.load_tensors(CARRIED), self.job.device)
         self.writer.truncate_metrics(self.position.metrics_bytes)
+        self.reporter.note(f"going on at step {self.position.step:,}")
+        return True

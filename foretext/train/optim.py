@@ -42,11 +42,15 @@ class Optimizer:
         self.muon = {name for name in parameters if config.optimizer == "muon" and _is_block_matrix(name, parameters)}
         self.state: dict[str, Tensor] = {}
 
-    def step(self, rate: float, epoch: int = 0) -> None:
-        """One update of everything that has thawed, from the gradients that are there."""
+    def thaw(self, epoch: int) -> None:
+        """Freezes what does not learn in `epoch`: it gets no gradient, costs none, and has no part in clipping."""
         for group in self.groups:
-            if epoch < group.thaws_at:
-                continue
+            for name in group.names:
+                self.parameters[name].requires_grad_(epoch >= group.thaws_at)
+
+    def step(self, rate: float) -> None:
+        """One update from the gradients that are there."""
+        for group in self.groups:
             live = [name for name in group.names if self.parameters[name].grad is not None]
             self._adamw([name for name in live if name not in self.muon], rate * group.factor)
             self._muon([name for name in live if name in self.muon], rate * group.factor)
@@ -143,6 +147,8 @@ def _orthogonalise(matrices: Tensor) -> Tensor:
 def clip_gradients(parameters: Mapping[str, nn.Parameter], limit: float) -> float:
     """Scales all gradients so that their joint norm is at most `limit`; returns the norm before."""
     gradients = [p.grad for p in parameters.values() if p.grad is not None]
+    if not gradients:  # a step without a single target
+        return 0.0
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     if limit and bool(norm > limit):
         torch._foreach_mul_(gradients, limit / (norm + 1e-6))

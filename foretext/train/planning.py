@@ -49,7 +49,7 @@ def probe_speed(loop: Loop) -> float:
         best = min(best, time.perf_counter() - begun)
         tokens = parts[0].real_tokens
         loop.job.optimizer.zero_grad()
-    loop.carried = None
+    loop.carried = {}
     return tokens / best
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+import foretext
 from foretext.config import apply_sets
 from foretext.errors import UserError
 from foretext.nn.transformer import TransformerConfig
@@ -20,11 +21,11 @@ from foretext.systems.base import TokenizerConfig, TrainingConfig
 from foretext.text.order import Order, Windows
 from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
 from foretext.text.shards import write_shards
-from foretext.text.token_shards import TokenShards
+from foretext.text.token_shards import TokenShards, read_manifest
 from foretext.text.tokenizer import END, Tokenizer, tokenizer_from_published
 from foretext.text.train_vocab import train_tokenizer
 from foretext.train.budget import Budget
-from foretext.train.loop import Job, Loop, is_finished, step_seed
+from foretext.train.loop import POSITION, Job, Loop, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
 from foretext.train.planning import check_memory, describe_plan, probe_speed
@@ -55,11 +56,11 @@ class PretrainRequest:
 
     inputs: tuple[str, ...]
     out: Path
-    system: str = "gpt"
-    size: str = "tiny"
+    system: str | None = None  # gpt
+    size: str | None = None  # tiny
     budget: Budget | None = None
-    direction: Literal["forward", "backward"] = "forward"
-    seed: int = 0
+    direction: Literal["forward", "backward"] | None = None
+    seed: int | None = None
     sets: tuple[str, ...] = ()
     resume: bool = False
     start: Path | None = None  # run to go on from, with new text
@@ -77,7 +78,6 @@ class _Work:
     request: PretrainRequest
     sections: dict[str, Any]
     reporter: Reporter
-    started_model: Any = None
     tokenizer: Tokenizer | None = None
     report: ReadReport = field(default_factory=ReadReport)
 
@@ -96,9 +96,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     with run.writer(notice=reporter.note) as writer, out_of_memory_as_user_error(work.sections["training"].batch_size):
         _prepare_text(work, run, writer)
         loop = _make_loop(work, run, writer, stopping or NeverStop())
-        if run.has("training/position.json"):
-            loop.restore()
-            reporter.note(f"going on at step {loop.position.step:,}")
+        loop.restore()
         loop.run()
         write_curve(run)
     return run.path
@@ -108,44 +106,48 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
 
 
 def _sections(request: PretrainRequest, run: RunDirectory) -> dict[str, Any]:
-    """The resolved configuration; when resuming, the run's own, after comparing."""
+    """The resolved configuration; when resuming, the run's own with what was asked for, if that may change."""
     resumed = read_config(run) if request.resume and run.has("config.toml") else None
-    if resumed is not None and not request.inputs and request.budget is None and not request.sets:
-        return resumed
-    budget = request.budget or (resumed["budget"] if resumed else None)
-    if budget is None:
+    sections = dict(resumed) if resumed is not None else _defaults(request)
+    asked = {"system": request.system, "size": request.size, "direction": request.direction, "seed": request.seed}
+    said = {name: value for name, value in asked.items() if value is not None}
+    sections["run"] = dataclasses.replace(sections["run"], **said, foretext=foretext.__version__)
+    if request.budget is not None:
+        sections["budget"] = request.budget
+    if request.inputs:
+        data = DataConfig(tuple(request.inputs), request.column, request.documents, request.errors)
+        sections["data"] = dataclasses.replace(data, valid_fraction=sections["data"].valid_fraction)
+    if request.start is not None:
+        sections["data"] = dataclasses.replace(sections["data"], starts_from=str(request.start))
+        if resumed is None:
+            _start_from(sections, open_run(request.start), request)
+    elif resumed is not None:
+        sections["data"] = dataclasses.replace(sections["data"], starts_from=resumed["data"].starts_from)
+    sections = apply_sets(sections, request.sets)
+    sections["model"] = dataclasses.replace(sections["model"], dropout=sections["training"].dropout)
+    check_model(sections["model"])
+    return sections if resumed is None else agreed_sections(resumed, sections, run.path)
+
+
+def _defaults(request: PretrainRequest) -> dict[str, Any]:
+    """Every section of a new run, before what the user asked for."""
+    if request.budget is None:
         raise UserError("say how long: --minutes, --steps or --tokens")
-    if not request.inputs and resumed is None:
+    if not request.inputs:
         raise UserError("name the text to pre-train on: files, folders or globs")
-    size = size_named(system_named(request.system), request.size)
-    sections: dict[str, Any] = {
-        "run": RunConfig("pretrain", request.system, request.size, request.direction, request.seed),
+    run = RunConfig("pretrain")
+    size = size_named(system_named(request.system or run.system), request.size or run.size)
+    return {
+        "run": run,
         "model": size.model,
         "tokenizer": size.tokenizer,
         "training": size.pretraining,
-        "budget": budget,
-        "data": DataConfig(
-            tuple(request.inputs),
-            request.column,
-            request.documents,
-            request.errors,
-            starts_from=str(request.start) if request.start else None,
-        ),
+        "budget": request.budget,
+        "data": DataConfig(),
     }
-    if request.start is not None:
-        _start_from(sections, open_run(request.start))
-    sections = apply_sets(sections, request.sets)
-    model: TransformerConfig = dataclasses.replace(sections["model"], dropout=sections["training"].dropout)
-    check_model(model)
-    sections["model"] = model
-    if resumed is None:
-        return sections
-    if not request.inputs:
-        sections["data"] = resumed["data"]
-    return agreed_sections(resumed, sections, run.path)
 
 
-def _start_from(sections: dict[str, Any], start: RunDirectory) -> None:
+def _start_from(sections: dict[str, Any], start: RunDirectory, request: PretrainRequest) -> None:
     """Going on with new text keeps the model's shape, the tokenizer and the direction."""
     old = read_config(start)
     if old["run"].kind != "pretrain":
@@ -153,14 +155,16 @@ def _start_from(sections: dict[str, Any], start: RunDirectory) -> None:
     kept: RunConfig = old["run"]
     sections["run"] = dataclasses.replace(sections["run"], system=kept.system, size=kept.size, direction=kept.direction)
     sections["model"], sections["tokenizer"] = old["model"], old["tokenizer"]
+    if request.size is None:
+        sections["training"] = size_named(system_named(kept.system), kept.size).pretraining
 
 
 def check_model(model: TransformerConfig) -> None:
-    if model.width % model.heads:
-        raise UserError(f"model.width={model.width} must be a multiple of model.heads={model.heads}")
     for name in ("layers", "width", "heads", "context"):
         if getattr(model, name) < 1:
             raise UserError(f"model.{name} must be at least 1, not {getattr(model, name)}")
+    if model.width % model.heads:
+        raise UserError(f"model.width={model.width} must be a multiple of model.heads={model.heads}")
     if not 0.0 <= model.dropout < 1.0:
         raise UserError(f"training.dropout must be at least 0 and below 1, not {model.dropout}")
 
@@ -171,7 +175,8 @@ def check_model(model: TransformerConfig) -> None:
 def _prepare_text(work: _Work, run: RunDirectory, writer: RunWriter) -> None:
     """Vocabulary and shards; both are kept, so that going on does not make them again."""
     data: DataConfig = work.sections["data"]
-    if run.has("tokenizer.json") and run.has("config.toml"):
+    begun_before = run.has("tokenizer.json") and run.has("config.toml")
+    if begun_before:
         work.sections["run"] = dataclasses.replace(work.sections["run"], tokenizer=read_config(run)["run"].tokenizer)
         work.sections["model"] = dataclasses.replace(
             work.sections["model"], vocabulary=read_config(run)["model"].vocabulary
@@ -182,7 +187,8 @@ def _prepare_text(work: _Work, run: RunDirectory, writer: RunWriter) -> None:
         work.sections["run"] = dataclasses.replace(work.sections["run"], tokenizer=work.tokenizer.fingerprint())
         work.sections["model"] = dataclasses.replace(work.sections["model"], vocabulary=work.tokenizer.size)
     folder = run.path / TOKENS
-    if not (folder / "manifest.json").exists():
+    # Shards without a configuration beside them are of an unknown text; with a checkpoint they must not change.
+    if not begun_before or not ((folder / "manifest.json").exists() or run.has(POSITION)):
         files = find_files(data.inputs)
         check_space(run.path, sum(file.size for file in files))
         begun = time.perf_counter()
@@ -204,6 +210,8 @@ def _prepare_text(work: _Work, run: RunDirectory, writer: RunWriter) -> None:
         )
         if manifest.replaced:
             work.reporter.note(f"{manifest.replaced:,} bytes that are not UTF-8 were replaced")
+    if read_manifest(folder).tokenizer != work.tokenizer.fingerprint():
+        raise UserError(f"{folder}: made with another tokenizer; put the right folder back, or start a new run")
     files_now = {"config.toml": config_text(work.sections).encode()}
     if not run.has("tokenizer.json"):
         files_now["tokenizer.json"] = work.tokenizer.to_json().encode()
@@ -213,8 +221,8 @@ def _prepare_text(work: _Work, run: RunDirectory, writer: RunWriter) -> None:
 def _make_tokenizer(work: _Work) -> Tokenizer:
     request, data = work.request, work.sections["data"]
     if request.start is not None:
-        work.started_model = load_model(request.start)
-        return work.started_model.tokenizer
+        start = open_run(request.start)
+        return load_tokenizer(start, read_config(start)["run"])
     if request.vocabulary is not None:
         return tokenizer_from_published(request.vocabulary).with_specials([END])
     config: TokenizerConfig = work.sections["tokenizer"]
@@ -269,8 +277,9 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
     windows = Windows(TokenShards.open(run.path / TOKENS, "train", verify=True), model.context, info.seed)
     torch.manual_seed(step_seed(info.seed, 0, 1 << 20))
     trunk = system.build_trunk(model).to(device)
-    if work.started_model is not None:
-        put_weights(trunk, work.started_model.trunk.state_dict(), str(work.request.start))
+    starts_from = sections["data"].starts_from
+    if starts_from is not None and not run.has(POSITION):
+        put_weights(trunk, load_model(starts_from).trunk.state_dict(), starts_from)
     objective = system.build_objective(info.direction)
     micro = training.micro_batch or max(1, min(training.batch_size, MICRO_TOKENS // model.context))
     job = Job(

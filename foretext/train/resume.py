@@ -21,11 +21,10 @@ CHANGEABLE = (
     "budget.",
     "run.foretext",
 )
-FILLED_IN = ("run.tokenizer", "model.vocabulary")  # known only after the vocabulary is made
 
 
 def agreed_sections(old: dict[str, Any], new: dict[str, Any], where: Path) -> dict[str, Any]:
-    """`new` if it differs from `old` in changeable keys only."""
+    """`new` if it differs from `old` in changeable keys only. The tokenizer's are known only once it is there."""
     new = dict(new)
     new["run"] = dataclasses.replace(new["run"], tokenizer=old["run"].tokenizer)
     new["model"] = dataclasses.replace(new["model"], vocabulary=old["model"].vocabulary)

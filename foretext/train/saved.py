@@ -39,6 +39,10 @@ class RunConfig:
     format: int = FORMAT
     foretext: str = foretext.__version__
 
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise UserError(f"a seed must be 0 or more, not {self.seed}")
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -66,6 +70,7 @@ class TaskConfig:
     base: str | None = None
     from_scratch: bool = False
     epochs: int = 0
+    rows: str = ""  # SHA-256 of the rows that it was trained on
 
 
 SECTIONS: dict[str, type] = {
@@ -140,8 +145,10 @@ def load_tokenizer(run: RunDirectory, info: RunConfig) -> Tokenizer:
     return tokenizer
 
 
-def build_task(task: TaskConfig, model: TransformerConfig, lm_weight: float, dropout: float) -> SupervisedTask:
-    return SupervisedTask(task.kind, len(task.labels), model.width, lm_weight, dropout, model.init_std)
+def build_task(task: TaskConfig, model: TransformerConfig, plan: TransferPlan, dropout: float) -> SupervisedTask:
+    return SupervisedTask(
+        task.kind, len(task.labels), model.width, plan.lm_weight, dropout, model.init_std, plan.pooling
+    )
 
 
 def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedModel:
@@ -156,7 +163,7 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedMod
     trunk = system.build_trunk(sections["model"])
     task = None
     if info.kind == "finetune":
-        task = build_task(sections["task"], sections["model"], sections["transfer"].lm_weight, 0.0)
+        task = build_task(sections["task"], sections["model"], sections["transfer"], 0.0)
     whole = nn.ModuleDict({"trunk": trunk} | ({"task": task} if task else {}))
     put_weights(whole, run.load_tensors("model.safetensors"), str(run.path / "model.safetensors"))
     whole.to(device).eval()

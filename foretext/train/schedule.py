@@ -24,7 +24,7 @@ def rate_at(config: TrainingConfig, progress: float, step: int) -> float:
 
 def _shape(config: TrainingConfig, progress: float) -> float:
     start = 0.0 if config.warmup_steps else config.warmup
-    rest = max(0.0, (progress - start) / (1.0 - start))
+    rest = max(0.0, (progress - start) / (1.0 - start)) if start < 1.0 else 0.0
     if config.schedule == "constant":
         falling = 1.0
     elif config.schedule == "linear":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -44,7 +45,8 @@ def task_scores(
     rows: list[np.ndarray | None] = [None] * len(examples)
     done = 0
     for indices in length_batches(lengths):
-        batch = task.make([examples[index] for index in indices]).to(device)
+        # Without labels no loss is computed; the language model's would cost more than the scores.
+        batch = replace(task.make([examples[index] for index in indices]), labels=None).to(device)
         scores = task(trunk, batch).scores.float().cpu().numpy()
         for index, row in zip(indices, scores):
             rows[index] = row

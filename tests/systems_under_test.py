@@ -1,0 +1,128 @@
+"""Minute configurations of every system, and minute runs, for tests that hold for all of them. A new system is one
+line in `TINY`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from foretext.nn.transformer import TransformerConfig
+from foretext.systems import SYSTEMS
+from foretext.systems.base import System, TrainingConfig
+from foretext.tasks.layout import TokenSequence
+from foretext.tasks.supervised import Example, SupervisedTask
+from foretext.text.byte_bpe import ByteBPE
+from foretext.text.tokenizer import END
+from foretext.train.budget import Budget
+from foretext.train.pretrain import PretrainRequest
+from foretext.train.saved import RunConfig, SavedModel
+
+SHAPE = TransformerConfig(vocabulary=61, layers=2, width=32, heads=4, context=24, dropout=0.0)
+TINY: dict[str, TransformerConfig] = {
+    "gpt": SHAPE,
+}
+assert TINY.keys() == SYSTEMS.keys(), "every system is under test"
+PLAIN = TrainingConfig(optimizer="adamw", rate=1e-2, warmup=0.1, batch_size=4, dropout=0.0, save_seconds=1e9)
+
+KINDS = ("classification", "entailment", "similarity", "choice", "regression")
+
+
+def trunk_of(system: str, **changes: object) -> nn.Module:
+    """A trunk with weights large enough that every part of it matters to the result."""
+    trunk = SYSTEMS[system].build_trunk(replace(TINY[system], **changes))
+    with torch.no_grad():
+        for parameter in trunk.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return trunk
+
+
+def windows(lengths: Sequence[int], vocabulary: int = SHAPE.vocabulary, seed: int = 0) -> list[np.ndarray]:
+    draw = np.random.default_rng(seed)
+    return [draw.integers(0, vocabulary, length) for length in lengths]
+
+
+def examples(kind: str, count: int, vocabulary: int = SHAPE.vocabulary, seed: int = 0) -> list[Example]:
+    """Random transformed rows of unequal lengths; a choice has two to four alternatives."""
+    draw = random.Random(seed)
+    made = []
+    for _ in range(count):
+        number = {"similarity": 2, "choice": draw.randint(2, 4)}.get(kind, 1)
+        sequences = []
+        for _ in range(number):
+            length = draw.randint(3, 20)
+            sequences.append(TokenSequence(tuple(draw.randrange(vocabulary) for _ in range(length)), length - 1))
+        label = {"regression": draw.gauss(0, 1), "choice": draw.randrange(number)}.get(kind, draw.randrange(3))
+        made.append(Example(tuple(sequences), label))
+    return made
+
+
+def task_of(kind: str, lm_weight: float = 0.5, p: float = 0.0, width: int = SHAPE.width) -> SupervisedTask:
+    return SupervisedTask(kind, 3, width, lm_weight, p, init_std=0.2)
+
+
+def gradients(*modules: nn.Module) -> dict[str, torch.Tensor]:
+    whole = nn.ModuleList(modules)
+    return {name: p.grad.clone() for name, p in whole.named_parameters() if p.grad is not None}
+
+
+def assert_same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], tolerance: float = 1e-5) -> None:
+    assert a.keys() == b.keys() and a
+    for name in a:
+        scale = max(1.0, float(b[name].abs().max()) if b[name].numel() else 1.0)
+        torch.testing.assert_close(
+            a[name], b[name], atol=tolerance * scale, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+# -- whole runs ------------------------------------------------------------------------------------------------------
+
+SMALL = (
+    "model.layers=2",
+    "model.width=32",
+    "model.heads=2",
+    "model.context=16",
+    "tokenizer.size=300",
+    "training.batch_size=4",
+    "training.rate=0.003",
+)
+
+
+def write_text(folder: Path, documents: int = 60, seed: int = 1) -> Path:
+    """A text with something to learn: sentences of a few words in a fixed order of kinds."""
+    draw = random.Random(seed)
+    who, does, what = ("cat", "dog", "old man", "child"), ("sees", "likes", "eats"), ("fish", "the sun", "a red ball")
+    lines = []
+    for _ in range(documents):
+        sentences = [f"The {draw.choice(who)} {draw.choice(does)} {draw.choice(what)}." for _ in range(3)]
+        lines.append(" ".join(sentences))
+    path = folder / "text.txt"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def pretrain_request(
+    system: str, text: Path, out: Path, steps: int = 12, *sets: str, **changes: object
+) -> PretrainRequest:
+    request = PretrainRequest((str(text),), out, system, "tiny", Budget(steps=steps), sets=SMALL + sets)
+    return replace(request, **changes)
+
+
+def byte_tokenizer() -> ByteBPE:
+    """Bytes only, and END."""
+    return ByteBPE(bytes(range(256)), [], {END: 256})
+
+
+def base_model(system: str = "gpt", seed: int = 0) -> SavedModel:
+    """An untrained base over bytes, as if it had been pre-trained."""
+    tokenizer = byte_tokenizer()
+    shape = replace(TINY[system], vocabulary=tokenizer.size, context=48)
+    torch.manual_seed(seed)
+    built: System = SYSTEMS[system]
+    info = RunConfig("pretrain", system, "tiny", tokenizer=tokenizer.fingerprint())
+    return SavedModel(None, {"run": info, "model": shape}, built, tokenizer, built.build_trunk(shape))

@@ -1,0 +1,88 @@
+"""The chunked softmax loss against `F.cross_entropy`, in value and gradients."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from foretext.nn import loss as module
+from foretext.nn.loss import tied_softmax_loss, tied_token_losses
+
+
+def inputs(rows: int, vocabulary: int = 37, scale: float = 1.0):
+    h = (scale * torch.randn(rows, 16)).requires_grad_()
+    table = torch.randn(vocabulary, 16, requires_grad=True)
+    return h, table, torch.randint(vocabulary, (rows,))
+
+
+def expected_loss(h, table, targets, weights=None):
+    losses = F.cross_entropy(h @ table.t(), targets, reduction="none")
+    return losses.sum() if weights is None else (losses * weights).sum()
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 9, 16, 23])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_value_and_gradients_at_chunk_borders(rows: int, weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LEAST_ROWS", 8)
+    monkeypatch.setattr(module, "CHUNK_ELEMENTS", 1)
+    h, table, targets = inputs(rows)
+    weights = torch.rand(rows) if weighted else None
+    ours, expected = tied_softmax_loss(h, table, targets, weights), expected_loss(h, table, targets, weights)
+    torch.testing.assert_close(ours, expected)
+    # An incoming gradient other than 1, as the loop's division makes it.
+    mine, theirs = (torch.autograd.grad(value * 0.3, [h, table]) for value in (ours, expected))
+    for a, b in zip(mine, theirs):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+def test_chunks_cover_all_rows_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for rows in (0, 1, 127, 128, 129, 1000):
+        slices = module._chunks(rows, 1 << 16)
+        assert [i for part in slices for i in range(rows)[part]] == list(range(rows))
+
+
+@pytest.mark.parametrize("scale", [30.0, 300.0])
+def test_a_target_whose_probability_underflows_has_a_finite_exact_loss(scale: float) -> None:
+    h, table, _ = inputs(40, scale=scale)
+    targets = (h @ table.t()).argmin(1)
+    probability = torch.softmax(h @ table.t(), 1).gather(1, targets[:, None])
+    assert bool((probability == 0).any()), "the case under test"
+    ours, expected = tied_softmax_loss(h, table, targets), expected_loss(h, table, targets)
+    torch.testing.assert_close(ours, expected, rtol=1e-5, atol=0)
+    mine, theirs = (torch.autograd.grad(value, [h, table]) for value in (ours, expected))
+    for a, b in zip(mine, theirs):
+        torch.testing.assert_close(a, b, atol=1e-4 * scale, rtol=1e-4)
+    torch.testing.assert_close(tied_token_losses(h, table, targets).sum(), expected, rtol=1e-5, atol=0)
+
+
+def test_no_rows_are_a_loss_of_zero_with_zero_gradients() -> None:
+    h, table, targets = inputs(0)
+    value = tied_softmax_loss(h, table, targets)
+    value.backward()
+    assert float(value.detach()) == 0 and float(table.grad.abs().sum()) == 0 and h.grad.shape == (0, 16)
+    assert tied_token_losses(h, table, targets).shape == (0,)
+
+
+@pytest.mark.parametrize("frozen", ["h", "table"])
+def test_what_is_frozen_gets_no_gradient_and_the_other_the_same(frozen: str) -> None:
+    h, table, targets = inputs(9)
+    both = torch.autograd.grad(tied_softmax_loss(h, table, targets), [h, table])
+    (h if frozen == "h" else table).requires_grad_(False)
+    tied_softmax_loss(h, table, targets).backward()
+    still, learned, expected = (h, table, both[1]) if frozen == "h" else (table, h, both[0])
+    assert still.grad is None
+    torch.testing.assert_close(learned.grad, expected)
+
+
+def test_scoring_takes_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    h, table, targets = inputs(9)
+    expected = float(tied_softmax_loss(h, table, targets).detach())
+    monkeypatch.setattr(torch.Tensor, "addmm_", None)  # only the gradient of the table uses it
+    with torch.no_grad():
+        value = tied_softmax_loss(h, table, targets)
+    assert not value.requires_grad and float(value) == pytest.approx(expected)
+
+
+def test_losses_of_single_tokens() -> None:
+    h, table, targets = inputs(300)
+    expected = F.cross_entropy(h @ table.t(), targets, reduction="none")
+    torch.testing.assert_close(tied_token_losses(h, table, targets), expected.detach())

@@ -1,0 +1,201 @@
+"""Properties of every trunk: padding, batching, causality, the decoding cache, growing the vocabulary."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from systems_under_test import SHAPE, TINY, assert_same, gradients, trunk_of, windows
+from torch import Tensor
+
+from foretext.batch import Batch
+from foretext.nn.packing import _group, pack
+from foretext.nn.transformer import Transformer
+from foretext.systems import SYSTEMS
+
+LENGTHS = (5, 24, 1, 13, 13, 2, 24, 9)
+TRUNKS = [*((name, "as it is") for name in TINY), ("gpt", "pre")]
+
+
+@pytest.fixture(params=TRUNKS, ids=" ".join)
+def trunk(request: pytest.FixtureRequest) -> torch.nn.Module:
+    name, norm = request.param
+    return trunk_of(name, norm="pre") if norm == "pre" else trunk_of(name)
+
+
+def padded_rows(rows: list[np.ndarray], length: int, side: str, fill: int) -> tuple[Batch, Tensor]:
+    ids, mask = torch.full((len(rows), length), fill), torch.zeros(len(rows), length, dtype=torch.bool)
+    for number, row in enumerate(rows):
+        start = {"right": 0, "left": length - len(row), "both": (length - len(row)) // 2}[side]
+        ids[number, start : start + len(row)] = torch.from_numpy(row)
+        mask[number, start : start + len(row)] = True
+    return Batch(ids, mask), mask
+
+
+def weighted(states: Tensor) -> Tensor:
+    """A scalar that every state matters to."""
+    torch.manual_seed(5)
+    return (states * torch.randn(states.shape)).sum()
+
+
+@pytest.mark.parametrize("side", ["right", "left", "both"])
+@pytest.mark.parametrize("length", [24, 60])
+@pytest.mark.parametrize("fill", [0, 7])
+def test_padding_changes_nothing(trunk, side: str, length: int, fill: int) -> None:
+    rows = windows(LENGTHS)
+    alone = torch.cat([trunk(Batch(torch.from_numpy(row)[None])).top[0] for row in rows])
+    weighted(alone).backward()
+    expected = gradients(trunk)
+    trunk.zero_grad()
+    batch, mask = padded_rows(rows, length, side, fill)
+    top = trunk(batch).top
+    torch.testing.assert_close(top[mask], alone, atol=1e-5, rtol=1e-4)
+    assert float(top[~mask].detach().abs().sum()) == 0
+    weighted(top[mask]).backward()
+    assert_same(gradients(trunk), expected)
+
+
+def test_every_layer_is_as_if_the_row_were_alone(trunk) -> None:
+    rows = windows(LENGTHS)
+    batch, mask = padded_rows(rows, 24, "right", 0)
+    layers = trunk(batch, keep_layers=True).layers
+    assert len(layers) == SHAPE.layers + 1
+    for number, row in enumerate(rows):
+        alone = trunk(Batch(torch.from_numpy(row)[None]), keep_layers=True).layers
+        for together, single in zip(layers, alone):
+            torch.testing.assert_close(together[number, mask[number]], single[0], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("system", TINY)
+def test_padding_changes_nothing_with_dropout_either(system: str) -> None:
+    dropping = trunk_of(system, dropout=0.3).train()
+    rows = windows((3, 4, 5, 5))
+    batch, mask = padded_rows(rows, 24, "left", 0)
+    torch.manual_seed(1)
+    top = dropping(batch).top
+    weighted(top[mask]).backward()
+    narrow, narrow_mask = padded_rows(rows, 5, "right", 0)
+    before = gradients(dropping)
+    dropping.zero_grad()
+    torch.manual_seed(1)
+    weighted(dropping(narrow).top[narrow_mask]).backward()
+    assert_same(gradients(dropping), before)
+
+
+def test_a_later_token_changes_nothing_earlier(trunk) -> None:
+    ids = torch.from_numpy(np.stack(windows((24, 24))))
+    before = trunk(Batch(ids)).top.detach()
+    for place in (1, 7, 23):
+        changed = ids.clone()
+        changed[0, place] = (ids[0, place] + 1) % SHAPE.vocabulary
+        after = trunk(Batch(changed)).top.detach()
+        assert torch.equal(after[0, :place], before[0, :place])
+        assert torch.equal(after[1], before[1])
+        for later in range(place, 24):
+            assert not torch.equal(after[0, later], before[0, later]), "and everything from there on"
+
+
+def test_empty_rows_are_left_alone(trunk) -> None:
+    rows = windows((4, 0, 6))
+    batch, mask = padded_rows(rows, 8, "right", 0)
+    top = trunk(batch).top
+    for number in (0, 2):
+        alone = trunk(Batch(torch.from_numpy(rows[number])[None])).top[0]
+        torch.testing.assert_close(top[number, mask[number]], alone, atol=1e-5, rtol=1e-4)
+    assert float(top[1].detach().abs().sum()) == 0
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (1, 1), (2, 0)], ids=str)
+def test_a_batch_without_a_real_token(trunk, shape: tuple[int, int]) -> None:
+    top = trunk(Batch(torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.bool))).top
+    assert top.shape == (*shape, SHAPE.width) and float(top.detach().abs().sum()) == 0
+    top.sum().backward()
+
+
+def test_given_positions_are_used() -> None:
+    trunk = trunk_of("gpt")
+    ids = torch.from_numpy(np.stack(windows((6, 6))))
+    positions = torch.arange(6).expand(2, 6)
+    usual = trunk(Batch(ids)).top
+    torch.testing.assert_close(trunk(Batch(ids, positions_BT=positions)).top, usual)
+    assert not torch.allclose(trunk(Batch(ids, positions_BT=positions + 3)).top, usual, atol=1e-3)
+
+
+def test_groups_hold_every_token_once_and_little_else() -> None:
+    lengths = [3, 200, 1, 90, 199, 0, 90, 2, 88, 3]
+    groups, to_groups, from_groups = _group(lengths)
+    assert from_groups.sort().values.unique().numel() == sum(lengths)
+    assert torch.equal(to_groups[from_groups], torch.arange(sum(lengths)))
+    slots = sum(rows * length for _, rows, length in groups)
+    assert slots == len(to_groups)
+    assert slots <= 1.25 * sum(lengths) + 64 * len(groups)
+    assert len(groups) > 1
+
+
+def test_a_full_batch_is_not_copied() -> None:
+    ids = torch.zeros(2, 3, dtype=torch.long)
+    for mask in (None, torch.ones(2, 3, dtype=torch.bool)):
+        packing = pack(Batch(ids, mask))
+        assert packing.to_groups is None and packing.flat_N is None
+
+
+# -- the decoding cache ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pieces", [[1] * 20, [20], [7, 1, 5, 1, 6], [1, 19]], ids=str)
+def test_reading_in_pieces_is_reading_at_once(trunk, pieces: list[int]) -> None:
+    trunk.eval()
+    ids = torch.from_numpy(np.stack(windows((20, 20, 20))))
+    with torch.no_grad():
+        whole = trunk(Batch(ids)).top
+        state, start = trunk.new_state(3), 0
+        for length in pieces:
+            hidden = trunk(Batch(ids[:, start : start + length]), state)
+            torch.testing.assert_close(hidden.top, whole[:, start : start + length], atol=1e-5, rtol=1e-4)
+            state, start = hidden.state, start + length
+        assert state.length == 20
+
+
+# -- shape and vocabulary --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("system", TINY)
+def test_layer_groups_name_every_parameter_once(system: str) -> None:
+    trunk = trunk_of(system)
+    names = [name for group in trunk.layer_groups() for name in group]
+    assert sorted(names) == sorted(name for name, _ in trunk.named_parameters())
+    assert len(trunk.layer_groups()) == TINY[system].layers + 1
+
+
+def test_layer_groups_with_a_final_norm() -> None:
+    trunk = trunk_of("gpt", norm="pre")
+    named = [name for group in trunk.layer_groups() for name in group]
+    assert sorted(named) == sorted(name for name, _ in trunk.named_parameters())
+    assert "final_norm.weight" in trunk.layer_groups()[-1]
+
+
+def test_growing_the_vocabulary() -> None:
+    trunk = Transformer(replace(SHAPE, width=256, heads=4))
+    old = trunk.tokens.weight.detach().clone()
+    trunk.grow_vocabulary(SHAPE.vocabulary + 40)
+    new = trunk.tokens.weight
+    assert new.shape == (SHAPE.vocabulary + 40, 256) and new.requires_grad
+    assert torch.equal(new[: SHAPE.vocabulary], old)
+    fresh = new[SHAPE.vocabulary :].detach()
+    assert abs(float(fresh.std()) - 0.02) < 0.001 and abs(float(fresh.mean())) < 0.001
+    top = trunk(Batch(torch.tensor([[SHAPE.vocabulary + 39]]))).top
+    assert bool(torch.isfinite(top).all()) and trunk.output_table() is new
+
+
+@pytest.mark.parametrize("system", TINY)
+def test_initial_weights(system: str) -> None:
+    trunk = SYSTEMS[system].build_trunk(replace(TINY[system], width=128))
+    for name, parameter in trunk.named_parameters():
+        if "norm" in name:
+            assert torch.equal(parameter, torch.full_like(parameter, float(name.endswith("weight"))))
+        elif name.endswith("bias"):
+            assert float(parameter.detach().abs().sum()) == 0
+        else:
+            assert abs(float(parameter.detach().std()) - 0.02) < 0.001, name

@@ -1,0 +1,400 @@
+"""The loop over a toy objective: going on exactly, carried state, non-finite losses, thawing, the best weights, time."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from systems_under_test import PLAIN
+from torch import Tensor, nn
+
+import foretext.train.loop as module
+from foretext.batch import Batch, LossSum, Outcome
+from foretext.errors import EXIT_NOT_FINITE, Interrupted, UserError
+from foretext.objectives.base import Objective
+from foretext.plan import TransferPlan
+from foretext.text.order import Order
+from foretext.train.budget import Budget
+from foretext.train.carried import from_tensors, to_tensors
+from foretext.train.loop import CARRIED, CURRENT, OPTIMIZER, Job, Loop, is_finished
+from foretext.train.optim import Group, Optimizer
+from foretext.train.report import Silent
+from foretext.train.rundir import RunDirectory
+from foretext.train.signals import NeverStop
+
+
+class ToyTrunk(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.bottom = nn.Linear(3, 4)
+        self.top = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.top(torch.tanh(self.bottom(x)))
+
+
+class Toy(Objective):
+    """Squared distance of a projected vector from its own sum; with a memory, from the memory too.
+
+    Rows of a batch keep their memory from step to step. Samples in `bad` make the loss NaN.
+    """
+
+    def __init__(self, carries: bool = False, bad: Sequence[int] = ()) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 1)
+        self.weights = {"toy": 1.0}
+        self.carries_state = carries
+        self.bad = set(bad)
+
+    def make(self, examples: Sequence[Tensor], epoch: int = 0, indices: Sequence[int] = ()) -> Batch:
+        wrong = torch.tensor([math.nan if index in self.bad else 0.0 for index in indices])
+        return Batch(torch.stack(list(examples)), labels=wrong)
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {"toy": float(len(batch.ids_BT))}
+
+    def forward(self, trunk: Any, batch: Batch, state: Any = None) -> Outcome:
+        x = batch.ids_BT
+        hidden = trunk(x)
+        assert (state is None) or self.carries_state
+        if state is not None:
+            assert not state["memory"].requires_grad
+            hidden = hidden + state["memory"]
+        noise = torch.rand(len(x))  # from the generator that the loop seeds
+        losses = (self.head(hidden).squeeze(1) - x.sum(1) - 0.1 * noise) ** 2 + batch.labels
+        total = LossSum(losses.sum(), float(len(x)))
+        kept = {"memory": 0.5 * hidden, "older": (x[:1], {"sum": hidden.sum()})} if self.carries_state else None
+        return Outcome({"toy": total}, kept)
+
+
+def toy_loop(
+    writer: Any = None,
+    objective: Toy | None = None,
+    steps: int = 12,
+    micro: int = 4,
+    plan: TransferPlan | None = None,
+    size: int = 8,
+    **changes: Any,
+) -> Loop:
+    torch.manual_seed(7)
+    trunk = ToyTrunk()
+    objective = objective or Toy()
+    objective.head.reset_parameters()
+    data = torch.randn(size, 3, generator=torch.Generator().manual_seed(3))
+    parameters = {f"trunk.{n}": p for n, p in trunk.named_parameters()}
+    parameters |= {f"task.{n}": p for n, p in objective.named_parameters()}
+    plan = plan or TransferPlan()
+    names = [[name for name in parameters if part in name] for part in ("bottom", "top", "head")]
+    groups = [Group(names[i], plan.rate_factor(i, 3), plan.thaws_at(i, 3)) for i in range(3)]
+    training = {name: changes.pop(name) for name in list(changes) if hasattr(PLAIN, name)}
+    config = replace(PLAIN, **training)
+    settings: dict[str, Any] = {
+        "trunk": trunk,
+        "objective": objective,
+        "example": lambda epoch, index: data[index],
+        "order": Order(size, config.batch_size, 0),
+        "optimizer": Optimizer(config, parameters, groups),
+        "config": config,
+        "budget": Budget(steps=steps),
+        "seed": 5,
+        "micro_batch": micro,
+        "device": torch.device("cpu"),
+        "evaluate": dict,
+    }
+    stopping, reporter = changes.pop("stopping", NeverStop()), changes.pop("reporter", Silent())
+    return Loop(Job(**(settings | changes)), writer, reporter, stopping)
+
+
+def weights_of(loop: Loop) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in loop.model.state_dict().items()}
+
+
+def assert_equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+class StopAfter:
+    """Asks for a stop at a given number of questions, which is a given number of steps."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    @property
+    def requested(self) -> int | None:
+        self.left -= 1
+        return 130 if self.left <= 0 else None
+
+
+# -- going on --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("carries", [False, True], ids=["stateless", "carried state"])
+@pytest.mark.parametrize("micro", [4, 3, 1])
+def test_stopping_after_every_step_changes_nothing(tmp_path: Path, carries: bool, micro: int) -> None:
+    straight = toy_loop(objective=Toy(carries), micro=micro)
+    straight.run()
+    run = RunDirectory(tmp_path / "run")
+    for turn in range(12):
+        with run.writer() as writer:
+            loop = toy_loop(writer, Toy(carries), micro=micro, stopping=StopAfter(1))
+            assert loop.restore() == (turn > 0)
+            assert loop.position.step == turn
+            with pytest.raises(Interrupted) as stopped:
+                loop.run()
+            assert stopped.value.code == 130 and run.has(CARRIED) == carries and run.has(OPTIMIZER)
+    with run.writer() as writer:
+        loop = toy_loop(writer, Toy(carries), micro=micro)
+        loop.restore()
+        loop.run()
+    assert_equal(weights_of(loop), weights_of(straight))
+    assert_equal(run.load_tensors("model.safetensors"), weights_of(straight))
+    assert is_finished(run) and run.names() == ["model.safetensors", "training/position.json"]
+
+
+def test_two_runs_are_the_same_and_another_seed_is_not() -> None:
+    first, second, other = toy_loop(), toy_loop(), toy_loop(seed=6)
+    for loop in (first, second, other):
+        loop.run()
+    assert_equal(weights_of(first), weights_of(second))
+    assert not torch.equal(weights_of(first)["task.head.weight"], weights_of(other)["task.head.weight"])
+
+
+def test_the_log_of_a_resumed_run_has_no_step_twice(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    with run.writer() as writer:
+        # Killed before the first checkpoint: the log has lines, the directory has no position.
+        writer.append_metrics({"step": 0, "samples": [99]})
+    for stop, saves in ((3, True), (4, False), (100, True)):
+        with run.writer() as writer:
+            loop = toy_loop(writer, stopping=StopAfter(stop), log_samples=True)
+            loop.restore()
+            if not saves:
+                loop.save = lambda: None  # type: ignore[method-assign]  # killed before it could
+            if stop < 100:
+                with pytest.raises(Interrupted):
+                    loop.run()
+            else:
+                loop.run()
+    samples = [(row["step"], row["samples"]) for row in run.metrics() if "samples" in row]
+    order = Order(8, 4, 0)
+    assert samples == [(step, order.batch(step)[1]) for step in range(12)]
+
+
+# -- carried state ---------------------------------------------------------------------------------------------------
+
+
+def test_rows_keep_their_state_however_a_step_is_split() -> None:
+    whole, split = toy_loop(objective=Toy(True), micro=4), toy_loop(objective=Toy(True), micro=2)
+    for loop in (whole, split):
+        for step in range(3):
+            _, parts, _ = loop.batches(step)
+            loop.gradients(step, parts)
+    memory = torch.cat([split.carried[number]["memory"] for number in (0, 1)])
+    torch.testing.assert_close(memory, whole.carried[0]["memory"])
+
+
+def test_states_go_through_tensors() -> None:
+    states = {0: (torch.ones(2), {"h": torch.zeros(1, 2), "c": (torch.tensor(3),)}), 11: torch.arange(4)}
+    back = from_tensors(to_tensors(states), torch.device("cpu"))
+    assert set(back) == {0, 11} and torch.equal(back[11], torch.arange(4))
+    assert isinstance(back[0], tuple) and torch.equal(back[0][1]["h"], torch.zeros(1, 2))
+    assert isinstance(back[0][1]["c"], tuple) and back[0][1]["c"][0] == 3
+    many = (torch.tensor(0), *(torch.tensor(i) for i in range(1, 12)))
+    assert [int(t) for t in from_tensors(to_tensors({0: many}), torch.device("cpu"))[0]] == list(range(12))
+
+
+# -- losses that are not finite --------------------------------------------------------------------------------------
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+
+
+def test_a_bad_step_updates_nothing_and_is_logged(tmp_path: Path) -> None:
+    notes = Notes()
+    run = RunDirectory(tmp_path / "run")
+    with run.writer() as writer:
+        loop = toy_loop(writer, Toy(True, bad=[2]), steps=4, reporter=notes)
+        before, updates = weights_of(loop), []
+        for step in range(4):
+            loop._step()
+            updates.append(not torch.equal(before["task.head.weight"], loop.model.state_dict()["task.head.weight"]))
+            before = weights_of(loop)
+            assert all(bool(torch.isfinite(state["memory"]).all()) for state in loop.carried.values())
+    bad = [step for step in range(4) if 2 in Order(8, 4, 0).batch(step)[1]]
+    assert updates == [step not in bad for step in range(4)] and len(bad) == 2 == loop.position.bad_steps
+    logged = [row for row in run.metrics() if "bad_step" in row]
+    assert [row["step"] for row in logged] == bad
+    assert [row["bad_step"]["samples"] for row in logged] == [Order(8, 4, 0).batch(step)[1] for step in bad]
+    assert all(row["bad_step"]["losses"] == {"toy": "nan"} for row in logged)
+    assert len(notes.said) == 2 and "no update was made" in notes.said[0]
+
+
+@pytest.mark.parametrize("allowed", [0, 1, 3])
+def test_bad_steps_are_bounded(tmp_path: Path, allowed: int) -> None:
+    run = RunDirectory(tmp_path / "run")
+    with run.writer() as writer:
+        loop = toy_loop(writer, Toy(bad=range(8)), bad_steps=allowed)
+        before = weights_of(loop)
+        with pytest.raises(UserError, match="not finite") as stopped:
+            loop.run()
+        assert_equal(weights_of(loop), before)
+    assert stopped.value.code == EXIT_NOT_FINITE == 3
+    assert str(run.path / "metrics.jsonl") in str(stopped.value) and "--resume" in str(stopped.value)
+    assert len([row for row in run.metrics() if "bad_step" in row]) == allowed + 1
+
+
+def test_a_gradient_that_is_not_finite_is_no_update_either() -> None:
+    loop = toy_loop(bad_steps=0)
+    loop.job.trunk.top.register_full_backward_hook(lambda *_: (torch.full((4, 4), math.inf),))
+    before = weights_of(loop)
+    with pytest.raises(UserError, match="not finite"):
+        loop.run()
+    assert_equal(weights_of(loop), before)
+
+
+def test_the_count_of_bad_steps_survives_going_on(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    with run.writer() as writer:
+        loop = toy_loop(writer, Toy(bad=range(8)), bad_steps=3, stopping=StopAfter(2))
+        with pytest.raises(Interrupted):
+            loop.run()
+    with run.writer() as writer:
+        loop = toy_loop(writer, Toy(bad=range(8)), bad_steps=3)
+        loop.restore()
+        with pytest.raises(UserError, match="4 such steps"):
+            loop.run()
+
+
+# -- thawing ---------------------------------------------------------------------------------------------------------
+
+
+def test_frozen_groups_neither_learn_nor_count_in_clipping(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = toy_loop(plan=TransferPlan(thaw="gradual"), steps=8)  # two steps an epoch
+    clipped: list[set[str]] = []
+    real = module.clip_gradients
+
+    def watched(parameters: dict[str, nn.Parameter], limit: float) -> float:
+        clipped.append({name.split(".")[1] for name, p in parameters.items() if p.grad is not None})
+        return real(parameters, limit)
+
+    monkeypatch.setattr(module, "clip_gradients", watched)
+    parts = {"bottom": "trunk.bottom.weight", "top": "trunk.top.weight", "head": "task.head.weight"}
+    for step in range(8):
+        before = weights_of(loop)
+        loop._step()
+        after = weights_of(loop)
+        learning = {"head", "top", "bottom"} if step >= 4 else {"head", "top"} if step >= 2 else {"head"}
+        assert clipped[-1] == learning
+        assert {part for part, name in parts.items() if not torch.equal(before[name], after[name])} == learning
+    assert {name for name in loop.job.optimizer.state if "bottom.weight" in name}
+
+
+# -- the best weights ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("values", "best"), [((1, 5, 3, 2), 1), ((1, 1, 1, 1), 0), ((math.nan, 1, math.nan, 2), 3)])
+def test_the_weights_of_the_best_evaluation_are_kept(tmp_path: Path, values: tuple[float, ...], best: int) -> None:
+    seen: list[dict[str, Tensor]] = []
+
+    def evaluate() -> dict[str, float]:
+        seen.append(weights_of(loop))
+        return {"main": float(values[len(seen) - 1])}
+
+    run = RunDirectory(tmp_path / "run")
+    with run.writer() as writer:
+        loop = toy_loop(writer, steps=8, evaluate=evaluate, evaluate_every=2, keep_best="main", save_seconds=0.0)
+        loop.run()
+    assert len(seen) == 4
+    assert_equal(weights_of(loop), seen[best])
+    assert_equal(run.load_tensors("model.safetensors"), seen[best])
+    position = json.loads(run.read("training/position.json"))
+    assert position["best"] == values[best] and position["best_step"] == 2 * (best + 1)
+    assert not run.has(CURRENT)
+
+
+def test_going_on_keeps_both_the_best_and_the_current_weights(tmp_path: Path) -> None:
+    values = iter([5.0, 1.0, 2.0, 3.0])
+    table = {2: 5.0, 4: 1.0, 6: 2.0, 8: 3.0}
+
+    def build(writer: Any, stopping: Any) -> Loop:
+        loop = toy_loop(writer, steps=8, evaluate_every=2, keep_best="main", stopping=stopping, evaluate=lambda: {})
+        object.__setattr__(loop.job, "evaluate", lambda: {"main": table[loop.position.step]})
+        return loop
+
+    straight = build(None, NeverStop())
+    straight.run()
+    run = RunDirectory(tmp_path / "run")
+    with run.writer() as writer, pytest.raises(Interrupted):
+        build(writer, StopAfter(5)).run()
+    assert run.has(CURRENT)
+    with run.writer() as writer:
+        loop = build(writer, NeverStop())
+        loop.restore()
+        assert loop.position.best == next(values)
+        loop.run()
+    assert_equal(weights_of(loop), weights_of(straight))
+
+
+def test_without_anything_to_validate_on_the_last_weights_are_kept() -> None:
+    plain, kept = toy_loop(steps=8), toy_loop(steps=8, evaluate_every=2)
+    plain.run()
+    kept.run()
+    assert_equal(weights_of(kept), weights_of(plain))
+
+
+# -- time ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_budget_of_minutes_ends_when_the_time_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REPORT_SECONDS", 0.0)
+    run = RunDirectory(tmp_path / "run")
+    rates: list[float] = []
+
+    class Watch(Silent):
+        def step(self, report: Any) -> None:
+            rates.append(report.rate)
+
+    def slow(index: int) -> Tensor:
+        time.sleep(0.002)
+        return torch.ones(3)
+
+    settings: dict[str, Any] = {"budget": Budget(minutes=0.02), "example": lambda epoch, index: slow(index)}
+    begun = time.perf_counter()
+    with run.writer() as writer:
+        loop = toy_loop(writer, reporter=Watch(), evaluations=2, **settings)
+        loop.run()
+    took = time.perf_counter() - begun
+    assert 0.9 < took < 2.5 and 0.9 < loop.position.seconds < 1.7 and loop.position.finished
+    assert rates[-1] < 0.2 * PLAIN.rate, "the schedule is at its end"
+    assert loop.position.step > 20
+
+
+def test_time_already_spent_counts_when_going_on(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    with run.writer() as writer:
+        loop = toy_loop(writer, budget=Budget(minutes=1.0), stopping=StopAfter(3))
+        loop.position.seconds = 59.5  # as if most of the minute had gone
+        with pytest.raises(Interrupted):
+            loop.run()
+    time.sleep(0.3)  # time between the two does not count
+    begun = time.perf_counter()
+    with run.writer() as writer:
+        loop = toy_loop(writer, budget=Budget(minutes=1.0))
+        loop.restore()
+        loop.run()
+    assert time.perf_counter() - begun < 1.5
+    assert 59.8 < loop.position.seconds < 61

@@ -1,0 +1,255 @@
+"""Optimisers, schedule, budget and transfer plan."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from systems_under_test import PLAIN, trunk_of
+from torch import nn
+
+from foretext.config import apply_sets
+from foretext.errors import UserError
+from foretext.plan import TransferPlan
+from foretext.systems.base import TrainingConfig
+from foretext.train.budget import Budget, Position
+from foretext.train.optim import Group, Optimizer, _orthogonalise, clip_gradients
+from foretext.train.rundir import RunDirectory
+from foretext.train.schedule import rate_at
+
+SHAPES = {"w": (7, 5), "b": (5,), "e": (4, 3), "s": ()}
+
+
+def parameters() -> dict[str, nn.Parameter]:
+    return {name: nn.Parameter(torch.randn(shape)) for name, shape in SHAPES.items()}
+
+
+def draw_gradients(params: dict[str, nn.Parameter], step: int) -> None:
+    generator = torch.Generator().manual_seed(step)
+    for parameter in params.values():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+
+
+def test_adamw_is_torchs_with_decay_on_matrices_only() -> None:
+    config = TrainingConfig(weight_decay=0.1, beta1=0.8, beta2=0.95, epsilon=1e-6)
+    ours = parameters()
+    theirs = {name: nn.Parameter(p.detach().clone()) for name, p in ours.items()}
+    optimizer = Optimizer(config, ours, [Group(list(ours))])
+    reference = torch.optim.AdamW(
+        [
+            {"params": [theirs["w"], theirs["e"]], "weight_decay": 0.1},
+            {"params": [theirs["b"], theirs["s"]], "weight_decay": 0.0},
+        ],
+        betas=(0.8, 0.95),
+        eps=1e-6,
+    )
+    for step in range(60):
+        rate = 0.01 * (1 + step % 7)
+        draw_gradients(ours, step)
+        draw_gradients(theirs, step)
+        optimizer.step(rate)
+        for group in reference.param_groups:
+            group["lr"] = rate
+        reference.step()
+    for name in SHAPES:
+        torch.testing.assert_close(ours[name], theirs[name], atol=1e-6, rtol=1e-5)
+
+
+def test_decay_only_where_the_rank_is_above_one() -> None:
+    params = parameters()
+    before = {name: p.detach().clone() for name, p in params.items()}
+    for parameter in params.values():
+        parameter.grad = torch.zeros_like(parameter)
+    Optimizer(TrainingConfig(weight_decay=0.5), params, [Group(list(params))]).step(0.1)
+    for name, parameter in params.items():
+        factor = 0.95 if parameter.dim() > 1 else 1.0
+        torch.testing.assert_close(parameter.detach(), before[name] * factor)
+
+
+def test_clipping() -> None:
+    params = parameters()
+    draw_gradients(params, 0)
+    params["b"].grad = None
+    norm = math.sqrt(sum(float((p.grad**2).sum()) for p in params.values() if p.grad is not None))
+    before = params["w"].grad.clone()
+    assert clip_gradients(params, 0.0) == pytest.approx(norm) and torch.equal(params["w"].grad, before)
+    assert clip_gradients(params, 2 * norm) == pytest.approx(norm) and torch.equal(params["w"].grad, before)
+    assert clip_gradients(params, 0.5) == pytest.approx(norm)
+    torch.testing.assert_close(params["w"].grad, before * 0.5 / norm, rtol=1e-4, atol=1e-6)
+    assert clip_gradients(params, 0.0) == pytest.approx(0.5, rel=1e-4)
+    params["w"].grad[0, 0] = math.inf
+    assert not math.isfinite(clip_gradients(params, 1.0))
+    assert clip_gradients({}, 1.0) == 0.0
+
+
+# -- Muon ------------------------------------------------------------------------------------------------------------
+
+
+def test_orthogonalisation_brings_singular_values_near_one() -> None:
+    matrices = torch.randn(3, 12, 40) * torch.tensor([1e-4, 1.0, 1e3])[:, None, None]
+    values = torch.linalg.svdvals(_orthogonalise(matrices))
+    assert 0.6 < float(values.min()) and float(values.max()) < 1.3
+    left, _, right = torch.linalg.svd(matrices, full_matrices=False)
+    polar = left @ right
+    cosine = torch.nn.functional.cosine_similarity(_orthogonalise(matrices).flatten(1), polar.flatten(1))
+    assert float(cosine.min()) > 0.97
+
+
+def test_muon_takes_the_blocks_matrices_each_projection_by_itself() -> None:
+    trunk = trunk_of("gpt")
+    params = {f"trunk.{name}": p for name, p in trunk.named_parameters()}
+    optimizer = Optimizer(replace(PLAIN, optimizer="muon", weight_decay=0.0), params, [Group(list(params))])
+    expected = {name for name, p in params.items() if ".blocks." in name and p.dim() == 2}
+    assert optimizer.muon == expected and len(expected) == 8
+    before = {name: p.detach().clone() for name, p in params.items()}
+    draw_gradients(params, 0)
+    optimizer.step(0.01)
+    for name in sorted(expected):
+        change = (params[name].detach() - before[name]) / -0.01
+        parts = change.chunk(3) if name.endswith("qkv.weight") else (change,)
+        for part in parts:
+            values = torch.linalg.svdvals(part) / (0.2 * max(part.shape) ** 0.5)
+            assert 0.5 < float(values.min()) and float(values.max()) < 1.3, name
+    moved = (params["trunk.tokens.weight"].detach() - before["trunk.tokens.weight"]).abs()
+    torch.testing.assert_close(moved, torch.full_like(moved, 0.01), atol=1e-4, rtol=0)  # Adam's first step
+
+
+def test_muon_equals_its_definition_for_one_tall_matrix() -> None:
+    weight = nn.Parameter(torch.randn(9, 4))
+    optimizer = Optimizer(replace(PLAIN, optimizer="muon"), {"blocks.0.up.weight": weight}, [Group(["blocks.0.up.weight"])])
+    momentum, expected = torch.zeros(9, 4), weight.detach().clone()
+    for step in range(5):
+        draw_gradients({"w": weight}, step)
+        gradient = weight.grad.clone()
+        optimizer.step(0.02)
+        momentum = 0.95 * momentum + 0.05 * gradient
+        look_ahead = 0.05 * gradient + 0.95 * momentum
+        direction = _orthogonalise(look_ahead.t()[None])[0].t()
+        expected = expected * (1 - 0.02 * 0.01) - 0.02 * 0.2 * 3.0 * direction
+    torch.testing.assert_close(weight.detach(), expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_state_goes_through_a_checkpoint_exactly(kind: str, tmp_path: Path) -> None:
+    config = replace(PLAIN, optimizer=kind)
+    first = trunk_of("gpt")
+    params = dict(first.named_parameters())
+    optimizer = Optimizer(config, params, [Group(list(params))])
+    for step in range(3):
+        draw_gradients(params, step)
+        optimizer.step(0.01)
+    run = RunDirectory(tmp_path / "run")
+    with run.writer() as writer:
+        writer.commit({"o.safetensors": optimizer.state_tensors()})
+    second = trunk_of("gpt")
+    second.load_state_dict(first.state_dict())
+    copies = dict(second.named_parameters())
+    other = Optimizer(config, copies, [Group(list(copies))])
+    other.load_state(run.load_tensors("o.safetensors"))
+    assert other.state.keys() == optimizer.state.keys()
+    steps = [tensor for name, tensor in other.state.items() if name.endswith("/step")]
+    assert steps and all(tensor.shape == () and float(tensor) == 3 for tensor in steps)
+    for step in range(3, 6):
+        for one, its in ((optimizer, params), (other, copies)):
+            draw_gradients(its, step)
+            one.step(0.01)
+    for name in params:
+        assert torch.equal(params[name], copies[name]), name
+
+
+# -- transfer plan ---------------------------------------------------------------------------------------------------
+
+
+def test_rates_by_depth() -> None:
+    plan = TransferPlan(rate_decay=2.0)
+    assert [plan.rate_factor(group, 4) for group in range(4)] == [0.125, 0.25, 0.5, 1.0]
+    assert [TransferPlan().rate_factor(group, 4) for group in range(4)] == [1.0] * 4
+    trunk = trunk_of("gpt")
+    params = dict(trunk.named_parameters())
+    groups = [Group(names, plan.rate_factor(i, 3)) for i, names in enumerate(trunk.layer_groups())]
+    before = {name: p.detach().clone() for name, p in params.items()}
+    draw_gradients(params, 0)
+    Optimizer(replace(PLAIN, weight_decay=0.0), params, groups).step(0.01)
+    for group in groups:
+        for name in group.names:
+            moved = (params[name].detach() - before[name]).abs()
+            torch.testing.assert_close(moved, torch.full_like(moved, 0.01 * group.factor), atol=1e-5, rtol=1e-3)
+
+
+def test_gradual_thaw_goes_from_the_top_down() -> None:
+    plan = TransferPlan(thaw="gradual")
+    assert [plan.thaws_at(group, 4) for group in range(4)] == [3, 2, 1, 0]
+    assert [TransferPlan().thaws_at(group, 4) for group in range(4)] == [0, 0, 0, 0]
+    params = parameters()
+    groups = [Group([name], thaws_at=plan.thaws_at(i, 4)) for i, name in enumerate(params)]
+    optimizer = Optimizer(PLAIN, params, groups)
+    for epoch, learning in enumerate([{"s"}, {"e", "s"}, {"b", "e", "s"}, set(params), set(params)]):
+        optimizer.thaw(epoch)
+        assert {name for name, p in params.items() if p.requires_grad} == learning
+
+
+# -- schedule and budget ---------------------------------------------------------------------------------------------
+
+
+def rates(config: TrainingConfig, steps: int = 100) -> list[float]:
+    return [rate_at(config, step / steps, step) for step in range(steps + 1)]
+
+
+def test_warm_up_then_cosine_to_zero() -> None:
+    values = rates(TrainingConfig(rate=2.0, warmup=0.1, schedule="cosine"))
+    assert 0 < values[0] < 0.1
+    assert values[1:11] == pytest.approx([0.2 * step for step in range(1, 11)])
+    assert values[10] == max(values) == 2.0
+    assert values[55] == pytest.approx(1.0) and values[100] == pytest.approx(0.0, abs=1e-12)
+    assert values[32] == pytest.approx(1 + math.cos(math.pi * 22 / 90))
+    assert all(a >= b for a, b in zip(values[10:], values[11:]))
+
+
+def test_linear_constant_and_a_rate_that_remains() -> None:
+    linear = rates(TrainingConfig(rate=1.0, warmup=0.0, schedule="linear"))
+    assert linear == pytest.approx([1 - step / 100 for step in range(101)])
+    assert rates(TrainingConfig(rate=1.0, warmup=0.0, schedule="constant")) == [1.0] * 101
+    kept = rates(TrainingConfig(rate=1.0, warmup=0.0, final_rate=0.1))
+    assert kept[100] == pytest.approx(0.1) and kept[50] == pytest.approx(0.55)
+
+
+def test_warm_up_in_steps() -> None:
+    """The paper's: a number of updates, whatever the budget."""
+    config = TrainingConfig(rate=1.0, warmup_steps=20, warmup=0.5)
+    values = rates(config, 1000)
+    assert values[:10] == pytest.approx([(step + 1) / 20 for step in range(10)])
+    assert values[500] == pytest.approx(0.5) and values[1000] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_budget_of_minutes_has_the_shape_of_one_of_steps() -> None:
+    config = TrainingConfig(rate=1.0, warmup=0.1)
+    for part in (0.0, 0.05, 0.3, 0.9, 1.0):
+        position = Position(step=int(part * 1000), seconds=part * 120, tokens=int(part * 5000))
+        by = [budget.progress(position) for budget in (Budget(minutes=2), Budget(steps=1000), Budget(tokens=5000))]
+        assert by == pytest.approx([part] * 3)
+        values = {round(rate_at(config, progress, position.step), 9) for progress in by}
+        assert len(values) == 1
+
+
+def test_budget_ends_and_refuses() -> None:
+    assert not Budget(steps=3).spent(Position(step=2)) and Budget(steps=3).spent(Position(step=3))
+    assert Budget(tokens=10).spent(Position(tokens=11))
+    assert not Budget(minutes=1).spent(Position(seconds=50), 5) and Budget(minutes=1).spent(Position(seconds=50), 10)
+    for wrong in ({}, {"steps": 3, "minutes": 1.0}, {"steps": 0}, {"minutes": -1.0}, {"minutes": math.nan}):
+        with pytest.raises(UserError):
+            Budget(**wrong)
+
+
+@pytest.mark.parametrize(
+    "text", ["batch_size=0", "micro_batch=-1", "warmup=1.5", "rate=0.0", "clip=-1.0", "rate=nan", "final_rate=2.0"]
+)
+def test_settings_out_of_range_are_refused_where_they_were_given(text: str) -> None:
+    with pytest.raises(UserError, match=f"--set training.{text}"):
+        apply_sets({"training": PLAIN}, [f"training.{text}"])
+
+
+def test_a_warm_up_over_the_whole_budget() -> None:
+    assert rate_at(TrainingConfig(rate=1.0, warmup=1.0), 0.5, 5) == pytest.approx(0.5)
