@@ -32,13 +32,12 @@ ROOT = Path(__file__).resolve().parents[1]
 # -- the report ------------------------------------------------------------------------------------------------------
 
 
-def arguments_for(doc: str | None, data: bool = True) -> argparse.ArgumentParser:
+def arguments_for(doc: str | None) -> argparse.ArgumentParser:
     """A parser with the options that every benchmark has."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="seconds instead of minutes, to see that it runs")
-    if data:
-        found = os.environ.get("FORETEXT_DATA")
-        parser.add_argument("--data", type=Path, default=Path(found) if found else None, help="or FORETEXT_DATA")
+    found = os.environ.get("FORETEXT_DATA")
+    parser.add_argument("--data", type=Path, default=Path(found) if found else None, help="or FORETEXT_DATA")
     return parser
 
 
@@ -81,10 +80,15 @@ def print_head(title: str, packages: Sequence[str], quick: bool = False) -> None
     print(f"- machine: {processor()}, {cores()} cores" + (f", OMP_NUM_THREADS={threads}" if threads else ""))
     print(f"- versions: Python {platform.python_version()}, {versions}")
     print(f"- commit: {commit()}")
-    print(f"- command: python -m bench.{Path(sys.argv[0]).stem} {' '.join(sys.argv[1:])}".rstrip())
+    print(f"- command: python -m bench.{Path(sys.argv[0]).stem} {' '.join(_own_words(sys.argv[1:]))}".rstrip())
     if quick:
         print("- **--quick: too short to mean anything**")
     print(flush=True)
+
+
+def _own_words(words: Sequence[str]) -> list[str]:
+    """The command line without the name of a folder of this machine."""
+    return ["DIR" if before == "--data" else word for before, word in zip(["", *words], words)]
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

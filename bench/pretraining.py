@@ -3,7 +3,7 @@
     python -m bench.pretraining [--layers 4 --width 256 --heads 4 --context 256 --vocabulary 8000 --batch 8]
 
 Ours is a step of the product's loop (batch, forward, backward, clipping, AdamW); the plain loop is in `bench.models`.
-Both see batches of random ids; a token is a position of the input. Three lines: without dropout (target 1.0); dropout
+Both see batches of random ids (no data is needed); a token is a position of the input. Three lines: without dropout (target 1.0); dropout
 .1 at all the paper's places, embeddings, attention weights and residuals, on both sides (target 1.5); and, a deviation,
 everywhere but on the attention weights.
 
@@ -172,7 +172,7 @@ def against_products(spec: Specification, rounds: int, steps: int) -> None:
 
 
 def main() -> None:
-    parser = arguments_for(__doc__, data=False)
+    parser = arguments_for(__doc__)
     for name, value in Shape().__dict__.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--batch", type=int, default=8)
