@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def arguments_for(doc: str | None) -> argparse.ArgumentParser:
-    """A parser with the options that every benchmark has."""
+    """A parser with the options that every benchmark and experiment has."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="seconds instead of minutes, to see that it runs")
     found = os.environ.get("FORETEXT_DATA")
@@ -72,15 +72,22 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def print_head(title: str, packages: Sequence[str], quick: bool = False) -> None:
-    """Machine, versions, commit."""
+def head_lines(packages: Sequence[str], command: str) -> list[str]:
+    """Machine, versions, commit, command."""
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
     threads = os.environ.get("OMP_NUM_THREADS")
+    return [
+        f"machine: {processor()}, {cores()} cores" + (f", OMP_NUM_THREADS={threads}" if threads else ""),
+        f"versions: Python {platform.python_version()}, {versions}",
+        f"commit: {commit()}",
+        f"command: {command} {' '.join(_own_words(sys.argv[1:]))}".rstrip(),
+    ]
+
+
+def print_head(title: str, packages: Sequence[str], quick: bool = False) -> None:
     print(f"\n## {title}\n")
-    print(f"- machine: {processor()}, {cores()} cores" + (f", OMP_NUM_THREADS={threads}" if threads else ""))
-    print(f"- versions: Python {platform.python_version()}, {versions}")
-    print(f"- commit: {commit()}")
-    print(f"- command: python -m bench.{Path(sys.argv[0]).stem} {' '.join(_own_words(sys.argv[1:]))}".rstrip())
+    for line in head_lines(packages, f"python -m bench.{Path(sys.argv[0]).stem}"):
+        print(f"- {line}")
     if quick:
         print("- **--quick: too short to mean anything**")
     print(flush=True)

@@ -3,9 +3,9 @@
     python -m bench.pretraining [--layers 4 --width 256 --heads 4 --context 256 --vocabulary 8000 --batch 8]
 
 Ours is a step of the product's loop (batch, forward, backward, clipping, AdamW); the plain loop is in `bench.models`.
-Both see batches of random ids (no data is needed); a token is a position of the input. Three lines: without dropout (target 1.0); dropout
-.1 at all the paper's places, embeddings, attention weights and residuals, on both sides (target 1.5); and, a deviation,
-everywhere but on the attention weights.
+Both see batches of random ids (no data is needed); a token is a position of the input. Three lines: without dropout
+(target 1.0); dropout .1 at all the paper's places, embeddings, attention weights and residuals, on both sides (target
+1.5); and, a deviation, everywhere but on the attention weights.
 
 The matrix-product line is (time of the bare products of one step) / (time of our whole step without dropout), target
 .80. Counted, as torch.mm and torch.bmm into outputs that exist already: for each block the projections qkv, out, up
