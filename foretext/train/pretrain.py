@@ -21,12 +21,12 @@ from foretext.systems.base import TokenizerConfig, TrainingConfig
 from foretext.text.order import Order, Windows
 from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
 from foretext.text.shards import write_shards
-from foretext.text.token_shards import TokenShards
+from foretext.text.token_shards import TokenShards, read_manifest
 from foretext.text.tokenizer import END, Tokenizer, tokenizer_from_published
 from foretext.text.train_vocab import train_tokenizer
 from foretext.train.budget import Budget
 from foretext.train.checks import check_model, check_seed, check_training
-from foretext.train.loop import Job, Loop, is_finished, step_seed
+from foretext.train.loop import POSITION, Job, Loop, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
 from foretext.train.planning import check_memory, describe_plan, probe_speed
@@ -109,9 +109,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     with writing(run, reporter.note) as writer, out_of_memory_as_user_error(work.sections["training"].batch_size):
         _prepare_text(work, run, writer)
         loop = _make_loop(work, run, writer, stopping)
-        if run.has("training/position.json"):
-            loop.restore()
-            reporter.note(f"going on at step {loop.position.step:,}")
+        loop.restore()
         loop.run()
         write_curve(run)
     return run.path
@@ -201,7 +199,8 @@ def _start_from(sections: dict[str, Any], start: RunDirectory) -> None:
 def _prepare_text(work: _Work, run: RunDirectory, writer: RunWriter) -> None:
     """Vocabulary and shards; both are kept, so that going on does not make them again."""
     data: DataConfig = work.sections["data"]
-    if run.has("tokenizer.json") and run.has("config.toml"):
+    begun_before = run.has("tokenizer.json") and run.has("config.toml")
+    if begun_before:
         work.sections["run"] = dataclasses.replace(work.sections["run"], tokenizer=read_config(run)["run"].tokenizer)
         work.sections["model"] = dataclasses.replace(
             work.sections["model"], vocabulary=read_config(run)["model"].vocabulary
@@ -212,7 +211,8 @@ def _prepare_text(work: _Work, run: RunDirectory, writer: RunWriter) -> None:
         work.sections["run"] = dataclasses.replace(work.sections["run"], tokenizer=work.tokenizer.fingerprint())
         work.sections["model"] = dataclasses.replace(work.sections["model"], vocabulary=work.tokenizer.size)
     folder = run.path / TOKENS
-    if not (folder / "manifest.json").exists():
+    # Shards without a configuration beside them are of an unknown text; with a checkpoint they must not change.
+    if not begun_before or not ((folder / "manifest.json").exists() or run.has(POSITION)):
         files = find_files(data.inputs)
         check_space(run.path, sum(file.size for file in files))
         begun = time.perf_counter()
@@ -234,6 +234,8 @@ def _prepare_text(work: _Work, run: RunDirectory, writer: RunWriter) -> None:
         )
         if manifest.replaced:
             work.reporter.note(f"{manifest.replaced:,} bytes that are not UTF-8 were replaced")
+    if read_manifest(folder).tokenizer != work.tokenizer.fingerprint():
+        raise UserError(f"{folder}: made with another tokenizer; put the right folder back, or start a new run")
     files_now = {"config.toml": config_text(work.sections).encode()}
     if not run.has("tokenizer.json"):
         files_now["tokenizer.json"] = work.tokenizer.to_json().encode()

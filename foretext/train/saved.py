@@ -141,8 +141,10 @@ def load_tokenizer(run: RunDirectory, info: RunConfig) -> Tokenizer:
     return tokenizer
 
 
-def build_task(task: TaskConfig, model: TransformerConfig, lm_weight: float, dropout: float) -> SupervisedTask:
-    return SupervisedTask(task.kind, len(task.labels), model.width, lm_weight, dropout, model.init_std)
+def build_task(task: TaskConfig, model: TransformerConfig, plan: TransferPlan, dropout: float) -> SupervisedTask:
+    return SupervisedTask(
+        task.kind, len(task.labels), model.width, plan.lm_weight, dropout, model.init_std, plan.pooling
+    )
 
 
 def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedModel:
@@ -157,7 +159,7 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedMod
     trunk = system.build_trunk(sections["model"])
     task = None
     if info.kind == "finetune":
-        task = build_task(sections["task"], sections["model"], sections["transfer"].lm_weight, 0.0)
+        task = build_task(sections["task"], sections["model"], sections["transfer"], 0.0)
     whole = nn.ModuleDict({"trunk": trunk} | ({"task": task} if task else {}))
     put_weights(whole, run.load_tensors("model.safetensors"), str(run.path / "model.safetensors"))
     whole.to(device).eval()
