@@ -1,8 +1,9 @@
 """Speed of encoding with byte-level BPE on one core: ours against tiktoken and `tokenizers`, on the same reviews.
 
-    python bench/encoding.py --data DIR        DIR has imdb/unsup.txt.gz and tokenizers/gpt2
+    python -m bench.encoding --data DIR        DIR has imdb/unsup.txt.gz and tokenizers/gpt2
 
-The three take turns, round by round, so that noise of the machine hits all of them; the table has the median rates.
+The three take turns, round by round, so that noise of the machine hits all of them; the table has the median rates,
+by processor time, so that a process beside this one counts as little as possible.
 """
 
 from __future__ import annotations
@@ -12,18 +13,15 @@ import os
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RAYON_NUM_THREADS"] = "1"
 
-import argparse
-import statistics
 import time
 from collections.abc import Callable
 from itertools import islice
-from pathlib import Path
 
 import tiktoken
 import tokenizers
 
+from bench.common import arguments_for, medians, need_data, print_head, ratio_cell, reviews, table
 from foretext.text.byte_bpe import BYTE_TO_CHAR, PATTERNS, ByteBPE
-from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
 from foretext.text.tokenizer import tokenizer_from_published
 from foretext.text.train_vocab import train_tokenizer
 
@@ -52,41 +50,45 @@ def compare(name: str, ours: ByteBPE, texts: list[str], rounds: int) -> None:
     for text in texts[:200]:
         assert ours.encode(text) == theirs.encode_ordinary(text) == model.encode(text).ids
     megabytes = sum(len(text.encode()) for text in texts) / 1e6
-    rates: dict[str, list[float]] = {way: [] for way in ways}
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(rounds):
         for way, run in ways.items():
-            start = time.perf_counter()
+            start = time.process_time()
             run()
-            rates[way].append(megabytes / (time.perf_counter() - start))
-    median = {way: statistics.median(found) for way, found in rates.items()}
-    print(f"\n{name}: {ours.size:,} ids, {megabytes:.1f} MB, {rounds} rounds, one core")
-    for way, rate in median.items():
-        print(f"  {way:32} {rate:7.1f} MB/s   ours is {median['ours'] / rate:5.2f}×")
-    best = max(rate for way, rate in median.items() if way.startswith("tiktoken"))
-    print(f"  ours against the faster tiktoken {median['ours'] / best:.2f}× (target 0.9), ", end="")
-    print(f"against tokenizers {median['ours'] / median['tokenizers encode_batch']:.2f}× (target 3)")
+            seconds[way].append(time.process_time() - start)
+    median = medians(seconds)
+    faster = min((way for way in ways if way.startswith("tiktoken")), key=lambda way: median[way])
+    targets = {faster: 0.9, "tokenizers encode_batch": 3.0}
+    rows = []
+    for way, took in median.items():
+        ratio, verdict = ratio_cell(took / median["ours"], targets.get(way, 0.0))
+        rows.append([way, f"{megabytes / took:.1f}", ratio, verdict if way in targets else ""])
+    print(f"{name}: {ours.size:,} ids, {megabytes:.1f} MB, {rounds} rounds, one core, processor time\n")
+    print(table(["", "MB/s", "ours / it", "target"], rows) + "\n", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser = arguments_for(__doc__)
     parser.add_argument("--megabytes", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
-    reviews = read_documents(find_files([arguments.data / "imdb" / "unsup.txt.gz"]), ReadOptions(), ReadReport())
-    learn = list(islice(reviews, 4_000))
+    given = parser.parse_args()
+    data = need_data(given.data)
+    megabytes, rounds = (0.2, 2) if given.quick else (given.megabytes, given.rounds)
+    print_head("Encoding with byte-level BPE", ["tiktoken", "tokenizers"], given.quick)
+    documents = reviews(data)
+    learn = list(islice(documents, 300 if given.quick else 4_000))
     texts: list[str] = []
     length = 0
-    for text in reviews:
+    for text in documents:
         texts.append(text)
         length += len(text)
-        if length > arguments.megabytes * 1e6:
+        if length > megabytes * 1e6:
             break
-    published = tokenizer_from_published(arguments.data / "tokenizers" / "gpt2")
+    published = tokenizer_from_published(data / "tokenizers" / "gpt2")
     trained = train_tokenizer(learn, "byte-bpe", 8_000)
     assert isinstance(published, ByteBPE) and isinstance(trained, ByteBPE)
-    compare("GPT-2's vocabulary", published, texts, arguments.rounds)
-    compare("trained on reviews", trained, texts, arguments.rounds)
+    compare("GPT-2's vocabulary", published, texts, rounds)
+    compare("trained on reviews", trained, texts, rounds)
 
 
 if __name__ == "__main__":

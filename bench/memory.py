@@ -1,15 +1,14 @@
 """Peak memory of learning a vocabulary and writing token shards, at two sizes of corpus: it must not grow.
 
-    python bench/memory.py [--data DIR] [--megabytes 100 1000]
+    python -m bench.memory [--data DIR] [--megabytes 100 1000]
 
-Makes text of each size (words of IMDb's reviews with --data, otherwise of a small made-up vocabulary), runs both steps in
-a process of their own, and samples the resident memory of that process and its workers, all together.
+Makes text of each size (words of IMDb's reviews with --data, otherwise of a small made-up vocabulary), runs both steps
+in a process of their own, and samples the resident memory of that process and its workers, all together.
 Targets: under 1,000 MB, and the largest within 10 % of the smallest.
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import os
 import random
@@ -19,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from bench.common import ROOT, arguments_for, print_head, table
 
 STEPS = """
 import sys, time
@@ -34,7 +33,7 @@ middle = time.perf_counter()
 manifest = write_shards(files, ReadOptions(), tokenizer, Path(sys.argv[2]), seed=0, valid_fraction=.01)
 end = time.perf_counter()
 size = sum(split.utf8_bytes for split in manifest.splits.values()) / 1e6
-print(f"vocabulary {middle - start:.1f} s, shards {end - middle:.1f} s ({size / (end - middle):.1f} MB/s)", flush=True)
+print(f"vocabulary {middle - start:.1f} s, shards {end - middle:.1f} s ({size / (end - middle):.1f} MB/s)")
 """
 
 
@@ -79,10 +78,11 @@ def resident(process: int) -> int:
         return 0
 
 
-def measure(text: Path, out: Path) -> tuple[float, float]:
-    """The highest sum over the process tree, and the highest single process, in MB."""
+def measure(text: Path, out: Path) -> tuple[float, float, str]:
+    """The highest sum over the process tree, and the highest single process, in MB; what it said of its time."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen([sys.executable, "-c", STEPS, str(text), str(out)], env=environment)
+    words = [sys.executable, "-c", STEPS, str(text), str(out)]
+    process = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True)
     most_together = most_alone = 0
     while process.poll() is None:
         sizes = [resident(member) for member in tree(process.pid)]
@@ -91,26 +91,31 @@ def measure(text: Path, out: Path) -> tuple[float, float]:
         time.sleep(0.02)
     if process.returncode:
         raise SystemExit(f"the measured process failed with exit code {process.returncode}")
-    return most_together / 1e6, most_alone / 1e6
+    assert process.stdout is not None
+    return most_together / 1e6, most_alone / 1e6, process.stdout.read().strip()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path)
+    parser = arguments_for(__doc__)
     parser.add_argument("--megabytes", type=int, nargs="+", default=[100, 1000])
-    arguments = parser.parse_args()
-    vocabulary = words(arguments.data)
-    peaks = []
+    given = parser.parse_args()
+    sizes = [1, 3] if given.quick else given.megabytes
+    print_head("Memory of preparing text", ["tokenizers", "tiktoken", "polars"], given.quick)
+    vocabulary = words(given.data)
+    rows, peaks = [], []
     with tempfile.TemporaryDirectory() as folder:
-        for megabytes in arguments.megabytes:
+        for megabytes in sizes:
             text = Path(folder) / "text.txt"
             write_text(text, megabytes, vocabulary)
-            print(f"{megabytes} MB of text: ", end="", flush=True)
-            together, alone = measure(text, Path(folder) / "tokens")
+            together, alone, times = measure(text, Path(folder) / "tokens")
             peaks.append(together)
-            print(f"  peak resident: all processes {together:.0f} MB, largest process {alone:.0f} MB (target < 1000)")
+            verdict = "< 1000 " + ("met" if together < 1000 else "**missed**")
+            rows.append([f"{megabytes} MB of text", f"{together:.0f}", f"{alone:.0f}", verdict, times])
     if len(peaks) > 1:
-        print(f"largest / smallest corpus: {peaks[-1] / peaks[0]:.3f} (target: 0.90 to 1.10)")
+        ratio = peaks[-1] / peaks[0]
+        verdict = "0.90 to 1.10 " + ("met" if 0.9 <= ratio <= 1.1 else "**missed**")
+        rows.append(["last / first", f"{ratio:.3f}", "", verdict, ""])
+    print(table(["peak resident", "all processes, MB", "largest process, MB", "target", "time"], rows))
 
 
 if __name__ == "__main__":

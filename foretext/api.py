@@ -30,6 +30,7 @@ from foretext.tasks.predictions import Predictions
 from foretext.tasks.rows import Row, read_rows, rows_from
 from foretext.train.budget import Budget
 from foretext.train.finetune import FinetuneRequest, encode_rows, finetune, probabilities_of, score_rows
+from foretext.train.fresh import fresh_model
 from foretext.train.pretrain import PretrainRequest
 from foretext.train.pretrain import pretrain as run_pretraining
 from foretext.train.report import Reporter
@@ -92,9 +93,9 @@ class LanguageModel:
         """The continuation of `prompt` (a right-to-left model: what stands before it)."""
         return "".join(self.stream(prompt, max_tokens, temperature, top_k, top_p, seed, stop))
 
-    def features(self, texts: Sequence[str]) -> np.ndarray:
+    def features(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """One vector a text: the mean of its top-layer states, float32 [texts, width]."""
-        return text_vectors(self.model, texts)
+        return text_vectors(self.model, [texts] if isinstance(texts, str) else texts, progress)
 
     def finetune(
         self,
@@ -135,6 +136,13 @@ class LanguageModel:
             device=device,
         )
         return TaskModel(finetune(request, reporter, stopping), None if out is None else Path(out))
+
+
+def new_model(
+    rows: Sequence[Row], system: str = "gpt", size: str = "tiny", seed: int = 0, sets: Sequence[str] = ()
+) -> LanguageModel:
+    """A model that has learned nothing, with a vocabulary made of the rows' texts: to fine-tune from nothing."""
+    return LanguageModel(fresh_model(system, size, rows, seed, sets), Path())
 
 
 class TaskModel:
@@ -212,18 +220,26 @@ def load(path: str | Path, device: str = "cpu") -> LanguageModel | TaskModel:
     return LanguageModel(model, Path(path)) if model.task is None else TaskModel(model, Path(path))
 
 
+def load_language_model(path: str | Path, device: str = "cpu") -> LanguageModel:
+    """A pre-trained run; a fine-tuned one is an error."""
+    model = load(path, device)
+    if not isinstance(model, LanguageModel):
+        raise UserError(f"{path} is fine-tuned; here a pre-trained run is wanted")
+    return model
+
+
 def pretrain(
     texts: str | Path | Sequence[str | Path] = (),
     *,
     documents: Sequence[str] | None = None,
-    system: str = "gpt",
-    size: str = "tiny",
+    system: str | None = None,
+    size: str | None = None,
     minutes: float | None = None,
     steps: int | None = None,
     tokens: int | None = None,
     out: str | Path | None = None,
-    direction: Literal["forward", "backward"] = "forward",
-    seed: int = 0,
+    direction: Literal["forward", "backward"] | None = None,
+    seed: int | None = None,
     sets: Sequence[str] = (),
     resume: bool = False,
     column: str | None = None,

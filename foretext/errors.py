@@ -4,11 +4,12 @@ Everything a user can get wrong ends in a `UserError`: one line that says what i
 and what to do. The command line prints that line and exits with `code`; nothing else in the package catches it.
 Broken invariants are `assert`s, not user errors.
 
-Exit codes: 0 done; 2 a mistake in the input or the arguments; 3 training stopped because a loss was not finite;
-4 the machine could not do it (disk full, out of memory); 130 after Ctrl-C and 143 after SIGTERM, each with a
-checkpoint written.
+Exit codes: 0 done; 1 a fault of foretext itself; 2 a mistake in the input or the arguments; 3 training stopped because
+a loss was not finite; 4 the machine could not do it (disk full, out of memory); 130 after Ctrl-C and 143 after SIGTERM,
+with a checkpoint written if training had begun; 141 when whoever reads the output closes it.
 """
 
+EXIT_BUG = 1
 EXIT_USER = 2
 EXIT_NOT_FINITE = 3
 EXIT_MACHINE = 4

@@ -20,6 +20,7 @@ class TransferPlan:
     rate_decay: float = 1.0  # each group learns at 1/rate_decay of the rate of the group above (ULMFiT: 2.6)
     thaw: Literal["all", "gradual"] = "all"  # gradual: the head first, then one group more each epoch
     lm_weight: float = 0.5  # λ in L3 = L2 + λ·L1
+    pooling: Literal["extract", "mean"] = "extract"  # mean: the mean of all states is added to the extract token's
 
     def rate_factor(self, group: int, groups: int) -> float:
         """Factor on the learning rate of layer group `group` of `groups` (the head is the last one)."""

@@ -1,7 +1,7 @@
 """Which area of programming a package belongs to: the labels of the demonstration's classification task.
 
-A table, not a rule: a package that is not named here has no area, takes part in the other tasks as an area of its own
-and never in classification. An area that is too thin on a machine is left out there (see `tasks.py`).
+A table, not a rule: a package that is not named here has no area; its text is in the corpus and in no task. An area
+that is too thin on a machine is left out there (see `tasks.py`).
 """
 
 _TABLE = {

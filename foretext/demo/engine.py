@@ -5,7 +5,7 @@ no torch.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -48,7 +48,7 @@ class ForetextEngine:
     size: str = "tiny"
     sets: Sequence[str] = ()
     finetune_sets: Sequence[str] = ()
-    reporter: Callable[..., Any] | None = None
+    reporter: Any = None  # a foretext.train.report.Reporter
 
     def pretrain(self, corpus: Path, minutes: float, out: Path, seed: int) -> None:
         from foretext.api import pretrain
@@ -65,9 +65,9 @@ class ForetextEngine:
         )
 
     def finetune(self, base: Path, job: FineTuning) -> tuple[str, float]:
-        from foretext.api import load
+        from foretext.api import load_language_model
 
-        model = load(base).finetune(
+        model = load_language_model(base).finetune(
             job.train,
             task=job.task,
             valid=job.valid,
@@ -81,9 +81,9 @@ class ForetextEngine:
         return scores.main, scores.values[scores.main]
 
     def generate(self, base: Path, prompt: str, seed: int) -> str:
-        from foretext.api import load
+        from foretext.api import load_language_model
 
-        return load(base).generate(prompt, max_tokens=60, temperature=0.7, top_p=0.9, seed=seed)
+        return load_language_model(base).generate(prompt, max_tokens=60, temperature=0.7, top_p=0.9, seed=seed)
 
     def curve(self, base: Path) -> list[LossPoint]:
         return read_curve(base / "metrics.jsonl")

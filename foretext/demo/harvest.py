@@ -38,9 +38,16 @@ class Docstring:
     def is_function(self) -> bool:
         return self.signature.startswith("def ")
 
+    @property
+    def heading(self) -> str:
+        """The place and the signature: "email.message: def as_string(unixfrom=False)"; a module's own has its name."""
+        if not self.name:
+            return self.signature
+        return f"{'.'.join(self.module.split('.')[:2])}: {self.signature}"
+
     def text(self) -> str:
-        """The document as the corpus has it: the signature, then a paragraph a line."""
-        return "\n".join([self.signature, *(block.text for block in self.blocks)])
+        """The document as the corpus has it: the heading, then a paragraph a line."""
+        return "\n".join([self.heading, *(block.text for block in self.blocks)])
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,15 @@ from foretext.errors import Interrupted, UserError
 
 QUESTIONS = {
     "classification": "Which area of programming is this docstring from?",
-    "entailment": "Does the description fit the signature?",
-    "similarity": "Are the two sentences from one docstring?",
-    "choice": "Which of four sentences goes on with the docstring?",
+    "entailment": "Does the description fit the place and signature?",
+    "similarity": "Are the two passages from one docstring?",
+    "choice": "Which of four endings is the sentence's own?",
 }
-PROMPTS = ("def read_lines(path, encoding='utf-8')\n", "class LinearModel(alpha=1.0, max_iter=100)\n", "Return the")
+PROMPTS = (
+    "email.message: def read_lines(path, encoding='utf-8')\n",
+    "sklearn.linear_model: class Line(alpha=1.0)\n",
+    "Return the",
+)
 ROW_LADDER = (1.0, 0.75, 0.5, 0.35, 0.25)
 MEASURED_ROWS = 64
 
@@ -272,7 +276,7 @@ class Demo:
             without=book.scores(task, False),
             n_train=count_rows(train),
             n_test=data.sizes[task]["test"],
-            baseline=1 / len(data.labels[task]),
+            baseline=data.guessing[task],
             question=QUESTIONS[task],
         )
 

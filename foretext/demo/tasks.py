@@ -2,13 +2,13 @@
 
 - classification: which area of programming a docstring's opening belongs to. Openings that name their own package
   are left out, since they would give the area away.
-- entailment: whether a description fits a function's signature.
-- similarity: whether two sentences are from one docstring.
-- choice: which of four sentences goes on with a docstring.
+- entailment: whether a description fits a function's place and signature.
+- similarity: whether two passages are from one docstring: its opening, cut near the middle.
+- choice: which of four endings is a sentence's own.
 
 Two rules keep the figures honest. Modules, not rows, are split: no text of a validation or test module is in the
 pre-training corpus or in a training row, and a sentence that stands in more than one module is in no row at all. And
-the wrong answers are the right answers of other rows: each description, second sentence and continuation stands as
+the wrong answers are the right answers of other rows: each description, second passage and ending stands as
 often in a right pair as in a wrong one, so that neither it nor its length says anything about the label by itself.
 """
 
@@ -39,7 +39,12 @@ CHOICES = 4
 
 @dataclass(frozen=True)
 class TaskLimits:
-    """Rows a task in each split, and the corpus's size in bytes. Shares are of modules."""
+    """Rows a task in each split, and the corpus's size in bytes. Shares are of modules.
+
+    `twice`: each text of a pair stands in one right row and in one wrong row, so that by itself it says exactly
+    nothing. Otherwise it stands in one row, right or wrong by a coin's toss: twice as many different texts, and half a
+    pair says nothing on average only.
+    """
 
     train: int = 600
     valid: int = 200
@@ -49,6 +54,7 @@ class TaskLimits:
     test_share: float = 0.22
     most_words: int = 20
     excerpt_words: int = 40
+    twice: bool = True
     harvest: HarvestLimits = field(default_factory=HarvestLimits)
 
     def rows(self, split: str) -> int:
@@ -60,12 +66,12 @@ class Passage:
     """What the tasks use of a docstring: its usable sentences that stand nowhere else, in order."""
 
     package: str
-    group: str  # the area, or the package where it has none
     area: str | None
-    signature: str  # empty unless a function's, with arguments, and the only one of its kind
+    heading: str  # a function's place and signature, if it has arguments and is the only one of its kind
     opening: str  # the first sentence, if usable
     excerpt: str  # the sentences from the first on that are usable, within a number of words
-    pairs: tuple[tuple[str, str], ...]  # sentences that follow each other in one paragraph or across two
+    portions: tuple[str, str] | None  # the excerpt, cut near its middle, within a sentence or between two
+    halves: tuple[str, str] | None  # one sentence, cut near its middle
 
 
 @dataclass
@@ -77,6 +83,7 @@ class DemoData:
     files: dict[tuple[str, str], Path]  # (task, split) → file
     sizes: dict[str, dict[str, int]]  # task → split → rows
     labels: dict[str, list[str]]
+    guessing: dict[str, float]  # the commonest label's share of the test rows
     modules: dict[str, int]  # split → modules
     corpus_documents: int
     corpus_bytes: int
@@ -117,6 +124,7 @@ def prepare(
         files={(task, split): folder / f"{task}-{split}.csv" for task in TASKS for split in SPLITS},
         sizes={task: {split: len(rows[task, split]) for split in SPLITS} for task in TASKS},
         labels={task: sorted({row[-1] for row in rows[task, "train"]}) for task in TASKS},
+        guessing={task: _commonest_share(rows[task, "test"]) for task in TASKS},
         modules={split: len({one.module for one in by_split[split]}) for split in SPLITS},
         corpus_documents=len(documents),
         corpus_bytes=sum(len(text.encode()) for text in documents),
@@ -128,6 +136,10 @@ def prepare(
         with path.open("w", encoding="utf-8", newline="") as stream:
             csv.writer(stream).writerows([COLUMNS[task], *rows[task, split]])
     return data
+
+
+def _commonest_share(rows: list[tuple[str, ...]]) -> float:
+    return Counter(row[-1] for row in rows).most_common(1)[0][1] / len(rows)
 
 
 def _sentence_keys(docstring: Docstring) -> set[str]:
@@ -164,7 +176,7 @@ def _corpus(docstrings: list[Docstring], held_out: set[str], limits: TaskLimits,
             for block in docstring.blocks
             if not any(prose.key(sentence) in held_out for sentence in prose.sentences(block.text))
         ]
-        text = "\n".join([docstring.signature, *kept])
+        text = "\n".join([docstring.heading, *kept])
         size = len(text.encode())
         if kept and total + size <= limits.corpus:
             documents.append(text)
@@ -179,22 +191,24 @@ def _passage(docstring: Docstring, shared: set[str], limits: TaskLimits) -> Pass
             break
         running += prose.sentences(block.text)
     usable = [prose.is_usable(one, most_words=limits.most_words) and prose.key(one) not in shared for one in running]
-    pairs = [
-        (running[index], running[index + 1])
-        for index in range(min(len(running) - 1, 5))
-        if usable[index] and usable[index + 1]
-    ]
-    area = area_of(docstring.package)
-    has_own_signature = docstring.is_function and docstring.signature not in shared and "()" not in docstring.signature
+    is_own = docstring.is_function and docstring.signature not in shared and "()" not in docstring.signature
+    whole = [sentence for sentence, is_usable in zip(running, usable) if is_usable]
+    excerpt = _excerpt(running, usable, limits.excerpt_words)
     return Passage(
         package=docstring.package,
-        group=area or docstring.package,
-        area=area,
-        signature=docstring.signature if has_own_signature and len(docstring.signature) <= 100 else "",
+        area=area_of(docstring.package),
+        heading=docstring.heading if is_own and len(docstring.heading) <= 110 else "",
         opening=running[0] if running and usable[0] else "",
-        excerpt=_excerpt(running, usable, limits.excerpt_words),
-        pairs=tuple(pairs),
+        excerpt=excerpt,
+        portions=_halves(excerpt),
+        halves=next((cut for cut in map(_halves, whole) if cut), None),
     )
+
+
+def _halves(text: str, least_words: int = 9) -> tuple[str, str] | None:
+    words = text.split()
+    middle = len(words) // 2
+    return (" ".join(words[:middle]), " ".join(words[middle:])) if len(words) >= least_words else None
 
 
 def _excerpt(running: list[str], usable: list[bool], most_words: int) -> str:
@@ -214,8 +228,8 @@ def _all_rows(passages: dict[str, list[Passage]], limits: TaskLimits, seed: int)
     areas = _areas(passages, limits)
     makers: dict[str, Maker] = {
         "classification": lambda found, count, generator: _classification(found, count, generator, areas),
-        "entailment": _entailment,
-        "similarity": _similarity,
+        "entailment": lambda found, count, generator: _entailment(found, count, generator, limits.twice),
+        "similarity": lambda found, count, generator: _similarity(found, count, generator, limits.twice),
         "choice": _choice,
     }
     rows: dict[tuple[str, str], list[Row]] = {}
@@ -240,13 +254,13 @@ def _gives_nothing_away(passage: Passage) -> bool:
 
 
 def _areas(passages: dict[str, list[Passage]], limits: TaskLimits) -> list[str]:
-    """The areas with enough openings in every split to fill half an even share of its rows."""
+    """The areas with enough excerpts in every split to fill an eighth of an even share of its rows."""
     areas = sorted({one.area for found in passages.values() for one in found if one.area})
     counts = {split: Counter(one.area for one in passages[split] if _gives_nothing_away(one)) for split in SPLITS}
     return [
         area
         for area in areas
-        if all(counts[split][area] >= max(1, limits.rows(split) // len(areas) // 2) for split in SPLITS)
+        if all(counts[split][area] >= max(2, limits.rows(split) // len(areas) // 8) for split in SPLITS)
     ]
 
 
@@ -257,79 +271,67 @@ def _classification(found: list[Passage], count: int, generator: random.Random, 
     if len(areas) < 2:
         return []
     for area, members in by_area.items():
-        share = count // len(areas)
-        rows += [(one.excerpt, area) for one in _one_package_at_a_time(members)[:share]]
+        rows += [(one.excerpt, area) for one in members[: count // len(areas)]]
     return rows
 
 
-def _one_package_at_a_time(members: list[Passage]) -> list[Passage]:
-    """The same passages, packages taking turns, so that the largest package does not stand for the whole area."""
-    turns: Counter[str] = Counter()
-    keyed: list[tuple[int, int, Passage]] = []
-    for number, one in enumerate(members):
-        keyed.append((turns[one.package], number, one))
-        turns[one.package] += 1
-    return [one for _, _, one in sorted(keyed, key=lambda item: item[:2])]
+def _entailment(found: list[Passage], count: int, generator: random.Random, twice: bool) -> list[Row]:
+    """Two functions of different areas a time: each heading with its own description and with the other's."""
+    members = [(one, one.heading, one.opening) for one in found if one.heading and one.opening]
+    return _exchanged(members, count, generator, ("fits", "does not fit"), twice)
 
 
-def _entailment(found: list[Passage], count: int, generator: random.Random) -> list[Row]:
-    """Two functions of different packages a time: each signature with its own description and with the other's."""
-    members = [one for one in found if one.signature and one.opening]
+def _similarity(found: list[Passage], count: int, generator: random.Random, twice: bool) -> list[Row]:
+    """Two docstrings of different areas a time: their own pairs of passages, and the second passages exchanged."""
+    members = [(one, *one.portions) for one in found if one.portions]
+    return _exchanged(members, count, generator, ("one docstring", "two docstrings"), twice)
+
+
+Member = tuple[Passage, str, str]  # a passage, and the two texts of it that belong together
+
+
+def _exchanged(
+    members: list[Member], count: int, generator: random.Random, labels: tuple[str, str], twice: bool
+) -> list[Row]:
+    """Pairs as they are and pairs with their second texts exchanged: both for each two members, or either in turn."""
     rows: list[Row] = []
-    for first, second in _alike(members, 2, lambda one: one.opening, lambda one: one.package, count // 4, generator):
-        rows.append((first.signature, first.opening, "fits"))
-        rows.append((second.signature, second.opening, "fits"))
-        rows.append((first.signature, second.opening, "does not fit"))
-        rows.append((second.signature, first.opening, "does not fit"))
-    return rows
-
-
-def _similarity(found: list[Passage], count: int, generator: random.Random) -> list[Row]:
-    """Two docstrings of different areas a time: their own pairs of sentences, and the second sentences exchanged."""
-    members = [one for one in found if one.pairs]
-    rows: list[Row] = []
-    for first, second in _alike(members, 2, lambda one: one.pairs[0][1], lambda one: one.group, count // 4, generator):
-        rows.append((*first.pairs[0], "one docstring"))
-        rows.append((*second.pairs[0], "one docstring"))
-        rows.append((first.pairs[0][0], second.pairs[0][1], "two docstrings"))
-        rows.append((second.pairs[0][0], first.pairs[0][1], "two docstrings"))
+    for number, (first, second) in enumerate(_alike(members, 2, count // 4 if twice else count // 4 * 2, generator)):
+        if twice or number % 2 == 0:
+            rows += [(first[1], first[2], labels[0]), (second[1], second[2], labels[0])]
+        if twice or number % 2 == 1:
+            rows += [(first[1], second[2], labels[1]), (second[1], first[2], labels[1])]
     return rows
 
 
 def _choice(found: list[Passage], count: int, generator: random.Random) -> list[Row]:
-    """Four docstrings of different areas a time: each one's opening with all four continuations, in one order."""
-    members = [one for one in found if one.pairs]
+    """Four sentences of different areas a time: each one's beginning with all four endings, in one order."""
+    members = [(one, *one.halves) for one in found if one.halves]
     rows: list[Row] = []
-    groups = _alike(members, CHOICES, lambda one: one.pairs[-1][1], lambda one: one.group, count // CHOICES, generator)
-    for group in groups:
+    for group in _alike(members, CHOICES, count // CHOICES, generator):
         shown = list(group)
         generator.shuffle(shown)
-        endings = [one.pairs[-1][1] for one in shown]
-        rows += [(one.pairs[-1][0], *endings, str(number)) for number, one in enumerate(shown, start=1)]
+        endings = [ending for _, _, ending in shown]
+        rows += [(beginning, *endings, str(number)) for number, (_, beginning, _) in enumerate(shown, start=1)]
     return rows
 
 
-def _alike(
-    members: list[Passage],
-    size: int,
-    text: Callable[[Passage], str],
-    apart: Callable[[Passage], str],
-    most: int,
-    generator: random.Random,
-) -> list[tuple[Passage, ...]]:
-    """At most `most` groups of `size` passages with texts of nearly one length, no two alike in `apart`.
+def _alike(members: list[Member], size: int, most: int, generator: random.Random) -> list[tuple[Member, ...]]:
+    """At most `most` groups of `size` whose second texts have nearly one length, each from an area of its own.
 
-    Sorted by length, each passage joins the first open group that has no member of its kind yet; a group that waits
-    until lengths have moved on by three words is given up.
+    Sorted by length, each member joins the first open group that has none of its area yet; a group that waits until
+    lengths have moved on by three words is given up.
     """
-    chosen = _one_package_at_a_time(members)[: (most + 8) * size]
-    ordered = sorted(chosen, key=lambda one: len(text(one).split()))
-    whole: list[tuple[Passage, ...]] = []
-    waiting: list[list[Passage]] = []
-    for one in ordered:
-        length = len(text(one).split())
-        waiting = [group for group in waiting if length - len(text(group[0]).split()) <= 3]
-        fitting = next((group for group in waiting if all(apart(one) != apart(other) for other in group)), None)
+
+    def length(member: Member) -> int:
+        return len(member[2].split())
+
+    # One member for each second text: the same words must not be right and wrong at once.
+    known = list({prose.key(member[2]): member for member in members if member[0].area}.values())
+    whole: list[tuple[Member, ...]] = []
+    waiting: list[list[Member]] = []
+    for one in sorted(known[: (most + 8) * size], key=length):
+        waiting = [group for group in waiting if length(one) - length(group[0]) <= 3]
+        fitting = next((group for group in waiting if all(one[0].area != other[0].area for other in group)), None)
         if fitting is None:
             waiting.append([one])
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -14,7 +14,9 @@ from foretext.train.scoring import length_batches
 
 
 @torch.no_grad()
-def text_vectors(model: SavedModel, texts: Sequence[str]) -> np.ndarray:
+def text_vectors(
+    model: SavedModel, texts: Sequence[str], progress: Callable[[int, int], None] | None = None
+) -> np.ndarray:
     """One float32 vector of the model's width for each text; texts beyond the context count with their beginning."""
     trunk = model.trunk.eval()
     device = next(trunk.parameters()).device
@@ -23,10 +25,14 @@ def text_vectors(model: SavedModel, texts: Sequence[str]) -> np.ndarray:
     step = -1 if model.info.direction == "backward" else 1
     encoded = [start + ids[:room].tolist()[::step] for ids in model.tokenizer.encode_many(list(texts))]
     vectors = np.zeros((len(texts), model.model_config.width), dtype=np.float32)
+    done = 0
     for group in length_batches([len(ids) for ids in encoded]):
         batch = Batch(*padded([encoded[index] for index in group])).to(device)
         assert batch.mask_BT is not None
         mask = batch.mask_BT.float()
         mean = (trunk(batch).top * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
         vectors[group] = mean.cpu().numpy()
+        done += len(group)
+        if progress is not None:
+            progress(done, len(texts))
     return vectors

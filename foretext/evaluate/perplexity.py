@@ -106,7 +106,9 @@ def _score(model: SavedModel, windows: list[_Window], progress: Callable[[int, i
     for group in length_batches([len(window.ids) for window in windows]):
         chosen = [windows[index] for index in group]
         ids, mask = padded([window.ids[:-1] for window in chosen])
-        rows, columns, targets = [], [], []
+        rows: list[int] = []
+        columns: list[int] = []
+        targets: list[int] = []
         for row, window in enumerate(chosen):
             length = len(window.ids) - 1
             rows += [row] * window.scored

@@ -9,6 +9,7 @@ from there.
 from __future__ import annotations
 
 import codecs
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -33,8 +34,10 @@ class Sampling:
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
             raise UserError(f"--max-tokens must be at least 1, not {self.max_tokens}")
-        if self.temperature < 0:
+        if not 0 <= self.temperature < math.inf:
             raise UserError(f"--temperature must be 0 or more, not {self.temperature}")
+        if self.seed is not None and not 0 <= self.seed < 1 << 63:
+            raise UserError(f"--seed must be at least 0 and below 2**63, not {self.seed}")
         if self.top_k < 0:
             raise UserError(f"--top-k must be 0 (no limit) or more, not {self.top_k}")
         if not 0 < self.top_p <= 1:

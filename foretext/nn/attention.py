@@ -21,8 +21,7 @@ from torch import Tensor
 
 from foretext.nn.dropout import keep_mask
 
-STRIP = 128  # query rows a block
-BLOCK_ELEMENTS = 1 << 18  # attention weights a block: 1 MiB of float32
+STRIP = 128  # query positions a block
 
 
 def causal_attention(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor, p: float) -> Tensor:
@@ -34,18 +33,19 @@ def causal_attention(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor, p: float) -
     return F.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True, dropout_p=p)
 
 
-def _blocks(rows: int, heads: int, length: int) -> Iterator[tuple[slice, slice]]:
-    """Slices of the batch and of the query positions."""
-    strip = min(STRIP, length)
-    together = max(1, BLOCK_ELEMENTS // (heads * strip * length))
-    for first in range(0, rows, together):
-        for start in range(0, length, strip):
-            yield slice(first, min(first + together, rows)), slice(start, min(start + strip, length))
+def _blocks(rows: int, length: int) -> Iterator[tuple[int, slice]]:
+    """A row of the batch and a strip of its query positions at a time.
+
+    One row, because its heads are then a batch of matrices that the product takes as they lie, without a copy.
+    """
+    for row in range(rows):
+        for start in range(0, length, STRIP):
+            yield row, slice(start, min(start + STRIP, length))
 
 
 def _triangle(strip: slice) -> Tensor:
-    """Additive mask [t, keys] for a strip of queries over the keys up to its end."""
-    ahead = torch.full((strip.stop - strip.start, strip.stop), -math.inf)
+    """Additive mask [1, t, keys] for a strip of queries over the keys up to its end."""
+    ahead = torch.full((1, strip.stop - strip.start, strip.stop), -math.inf)
     return ahead.triu_(strip.start + 1)
 
 
@@ -57,12 +57,13 @@ class _DroppedAttention(torch.autograd.Function):
         out = q.new_empty(rows, length, heads, width).transpose(1, 2)
         triangles: dict[int, Tensor] = {}
         saved: list[Tensor] = []
-        for batch, strip in _blocks(rows, heads, length):
+        for row, strip in _blocks(rows, length):
             mask = triangles.setdefault(strip.start, _triangle(strip))
-            scores = torch.matmul(q[batch, :, strip], k[batch, :, : strip.stop].transpose(-1, -2))
-            weights = torch.softmax(torch.add(mask, scores, alpha=scale, out=scores), dim=-1)
+            keys = slice(0, strip.stop)
+            scores = torch.baddbmm(mask, q[row, :, strip], k[row, :, keys].transpose(1, 2), alpha=scale)
+            weights = torch.softmax(scores, dim=-1)
             drop = keep_mask(weights.shape, p)
-            out[batch, :, strip] = torch.matmul(weights * drop, v[batch, :, : strip.stop])
+            out[row, :, strip] = torch.bmm(torch.mul(weights, drop, out=scores), v[row, :, keys])
             saved += [weights, drop]
         ctx.save_for_backward(q, k, v, *saved)
         return out
@@ -75,12 +76,14 @@ class _DroppedAttention(torch.autograd.Function):
         # One buffer in the layout of the projection that q, k and v came from: their gradients are views of it.
         joint = q.new_zeros(rows, length, 3, heads, width)
         dq, dk, dv = (joint[:, :, part].transpose(1, 2) for part in range(3))
-        for block, (batch, strip) in enumerate(_blocks(rows, heads, length)):
+        for block, (row, strip) in enumerate(_blocks(rows, length)):
             weights, drop = saved[2 * block], saved[2 * block + 1]
-            grad_out = grad[batch, :, strip]
-            dv[batch, :, : strip.stop] += torch.matmul((weights * drop).transpose(-1, -2), grad_out)
-            grad_weights = torch.matmul(grad_out, v[batch, :, : strip.stop].transpose(-1, -2)).mul_(drop)
-            grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype).mul_(scale)
-            dq[batch, :, strip] = torch.matmul(grad_scores, k[batch, :, : strip.stop])
-            dk[batch, :, : strip.stop] += torch.matmul(grad_scores.transpose(-1, -2), q[batch, :, strip])
+            keys = slice(0, strip.stop)
+            grad_out = grad[row, :, strip]
+            grad_weights = torch.bmm(grad_out, v[row, :, keys].transpose(1, 2)).mul_(drop)
+            dv[row, :, keys] += torch.bmm(drop.mul_(weights).transpose(1, 2), grad_out)
+            grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
+            dq[row, :, strip] = torch.bmm(grad_scores, k[row, :, keys])
+            dk[row, :, keys] += torch.bmm(grad_scores.transpose(1, 2), q[row, :, strip])
+        joint[:, :, :2].mul_(scale)
         return dq, dk, dv, None

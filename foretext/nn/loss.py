@@ -15,6 +15,7 @@ from torch import Tensor
 
 CHUNK_ELEMENTS = 1 << 21  # logits at a time: 8 MiB of float32
 LEAST_ROWS = 128
+TINY = 1e-30  # below this a probability's logarithm is taken from the logits
 
 
 class _TiedSoftmaxLoss(torch.autograd.Function):
@@ -56,11 +57,14 @@ def _chunks(rows: int, vocabulary: int) -> list[slice]:
 def _softmax_rows(h_ND: Tensor, table_VD: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
     """Probabilities [n, V] and each row's −log p(target), exact even where that probability underflows."""
     logits = torch.mm(h_ND, table_VD.t())
-    highest, at = logits.max(dim=1, keepdim=True)
-    wanted = logits.gather(1, targets_N[:, None])
-    probabilities = torch.softmax(logits, dim=1)
-    log_sum = highest - probabilities.gather(1, at).log()
-    return probabilities, (log_sum - wanted).squeeze(1)
+    probabilities = torch.softmax(logits, dim=1, out=logits)
+    wanted = probabilities.gather(1, targets_N[:, None]).squeeze(1)
+    losses = -wanted.log()
+    if bool((wanted < TINY).any()):
+        small = (wanted < TINY).nonzero().squeeze(1)
+        again = torch.log_softmax(torch.mm(h_ND[small], table_VD.t()), dim=1)
+        losses[small] = -again.gather(1, targets_N[small, None]).squeeze(1)
+    return probabilities, losses
 
 
 def tied_softmax_loss(h_ND: Tensor, table_VD: Tensor, targets_N: Tensor, weights_N: Tensor | None = None) -> Tensor:

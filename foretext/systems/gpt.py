@@ -66,7 +66,7 @@ class GPTLayout:
 
 
 _SHORT_PRETRAINING = TrainingConfig(
-    optimizer="muon", rate=2e-3, warmup=0.03, weight_decay=0.01, beta2=0.95, batch_size=16, dropout=0.0
+    optimizer="muon", rate=4e-3, warmup=0.03, weight_decay=0.01, beta2=0.95, batch_size=16, dropout=0.0
 )
 _SHORT_FINETUNING = TrainingConfig(rate=5e-4, schedule="linear", warmup=0.1, batch_size=16, dropout=0.1)
 

@@ -35,7 +35,9 @@ class Layout(Protocol):
 def fit(parts: Sequence[Sequence[int]], room: int) -> tuple[list[list[int]], int]:
     """Cuts `parts` so that together they have at most `room` tokens; returns them and how many tokens went."""
     if room < len(parts):
-        raise UserError(f"a context with room for {room} tokens cannot hold {len(parts)} texts; use a longer context")
+        raise UserError(
+            f"a context with room for {max(0, room)} tokens cannot hold {len(parts)} texts; use a longer context"
+        )
     lengths = [len(part) for part in parts]
     surplus = sum(lengths) - room
     cut = max(0, surplus)

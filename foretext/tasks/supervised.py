@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,7 @@ from foretext.nn.loss import tied_softmax_loss
 from foretext.objectives.base import Objective, Trunk
 from foretext.tasks.layout import TokenSequence
 
+Pooling = Literal["extract", "mean"]  # the state at the extract token; or that and the mean of all states, added
 NO_CHOICE = -1e9  # score of an alternative that an example does not have
 
 
@@ -37,8 +38,18 @@ class Example:
 class SupervisedTask(Objective):
     """Any of the kinds in `rows.KINDS`, on any trunk."""
 
-    def __init__(self, kind: str, classes: int, width: int, lm_weight: float, p: float, init_std: float = 0.02) -> None:
+    def __init__(
+        self,
+        kind: str,
+        classes: int,
+        width: int,
+        lm_weight: float,
+        p: float,
+        init_std: float = 0.02,
+        pooling: Pooling = "extract",
+    ) -> None:
         super().__init__()
+        self.pooling = pooling
         self.kind = kind
         self.p = p
         outputs = 1 if kind in ("choice", "regression") else classes
@@ -86,6 +97,9 @@ class SupervisedTask(Objective):
         assert batch.extract_B is not None and batch.group_B is not None
         rows = torch.arange(len(batch.extract_B), device=top_BTD.device)
         states_BD = top_BTD[rows, batch.extract_B]
+        if self.pooling == "mean":
+            assert batch.mask_BT is not None
+            states_BD = states_BD + (top_BTD * batch.mask_BT[..., None]).sum(1) / batch.mask_BT.sum(1, keepdim=True)
         examples = int(batch.group_B[-1]) + 1
         if self.kind == "similarity":
             states_BD = states_BD.view(examples, -1, states_BD.shape[-1]).sum(1)

@@ -19,8 +19,7 @@ NAMES = ("spacy", "rules")
 _SPACY_STRINGS = 500_000  # spaCy keeps every string it ever saw; its tokenizer is made anew when there are more
 
 _DASHES = str.maketrans({"—": "-", "–": "-", "―": "-", "…": "...", "´": "'"})
-_PUNCTUATION = re.compile(r"(-+|~+|!+|\"+|;+|\?+|\++|,+|\)+|\(+|\\+|/+|\*+|\[+|\]+|}+|{+|\|+|_+)")
-_LINE_BREAK = re.compile(r"\s*\n\s*")
+_PUNCTUATION = re.compile(r"""([-~!";?+,)(\\/*\[\]}{|_])\1*""")  # a run of one sign
 _BLANK = re.compile(r"[^\S\n]+")
 
 # Scripts written without spaces make one word for each unbroken run, not one for each character: then merges can
@@ -41,7 +40,7 @@ _WORD = regex.compile(
 def standardise(text: str) -> str:
     """The original's clean-up: plain dashes, spaces round punctuation, one space or one line break between words."""
     text = ftfy.fix_text(text).translate(_DASHES)
-    text = _PUNCTUATION.sub(r" \1 ", text)
+    text = _PUNCTUATION.sub(r" \g<0> ", text)
     text = _collapse_line_breaks(text)
     return _BLANK.sub(" ", text).strip()
 

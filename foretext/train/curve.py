@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
+
+from foretext.tasks.files import write_whole
 
 
 def loss_curve_png(metrics: list[dict[str, Any]], path: Path) -> None:
@@ -30,6 +33,6 @@ def loss_curve_png(metrics: list[dict[str, Any]], path: Path) -> None:
     axes.grid(alpha=0.3)
     if training or validation:
         axes.legend(frameon=False)
-    staged = path.with_name(f".{path.name}.partial")
-    figure.savefig(staged, format="png")
-    staged.replace(path)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png")
+    write_whole(path, picture.getvalue())

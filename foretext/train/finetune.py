@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from foretext.config import apply_sets
 from foretext.errors import UserError
 from foretext.plan import TransferPlan
 from foretext.systems import size_named
-from foretext.systems.base import TrainingConfig
+from foretext.systems.base import Size, TrainingConfig
 from foretext.tasks.labels import LabelSet, label_warnings
 from foretext.tasks.layout import Layout
 from foretext.tasks.metrics import Scores, score
@@ -28,6 +29,7 @@ from foretext.tasks.splits import hold_out
 from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.text.order import Order
 from foretext.train.budget import Budget
+from foretext.train.checks import check_seed, check_training
 from foretext.train.loop import Job, Loop, is_finished, step_seed
 from foretext.train.machine import out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
@@ -47,6 +49,7 @@ from foretext.train.saved import (
 )
 from foretext.train.scoring import task_scores
 from foretext.train.signals import NeverStop, StopRequest
+from foretext.train.undo import writing
 
 
 @dataclass(frozen=True)
@@ -79,12 +82,14 @@ def finetune(
     if request.out is None:
         return _train(request, None, reporter, stopping)
     run = open_run(request.out)
+    if request.resume and run.has("config.toml") and read_config(run)["run"].kind != "finetune":
+        raise UserError(f"{run.path} is a pre-trained run, which is not gone on with here; choose another --out")
     if run.exists() and not request.resume:
         raise UserError(f"{run.path} holds a run already; go on with --resume, or choose another --out")
     if request.resume and is_finished(run):
         reporter.note(f"{run.path} is finished; nothing to do")
         return load_model(run.path)
-    with run.writer(notice=reporter.note) as writer:
+    with writing(run, reporter.note) as writer:
         model = _train(request, writer, reporter, stopping)
         write_curve(run)
     return model
@@ -92,7 +97,7 @@ def finetune(
 
 def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporter, stopping: StopRequest) -> SavedModel:
     train, valid = _split(request, reporter)
-    sections, model = _build(request, train, writer)
+    sections, model = _build(request, train, valid, writer)
     training: TrainingConfig = sections["training"]
     assert model.task is not None
     device = choose_device(request.device)
@@ -201,35 +206,43 @@ def numeric_label(row: Row, model: SavedModel) -> float | int | None:
 # -- model -----------------------------------------------------------------------------------------------------------
 
 
-def _build(
-    request: FinetuneRequest, train: Sequence[Row], writer: RunWriter | None
-) -> tuple[dict[str, Any], SavedModel]:
-    """The model to train: base weights (all, some layers, or none), new special tokens, a new head."""
-    base = request.base
-    system = base.system
-    size = size_named(system, base.info.size)
-    resumed = read_config(writer.run) if writer is not None and writer.run.has("config.toml") else None
-    sections: dict[str, Any] = {
-        "training": size.finetuning,
-        "transfer": size.transfer,
-        "task": _task_config(request, train),
-    }
-    if resumed is not None:
-        sections |= {"training": resumed["training"], "transfer": resumed["transfer"]}
-        if request.epochs is None:
-            sections["task"] = dataclasses.replace(sections["task"], epochs=resumed["task"].epochs)
-    sections = apply_sets(sections, request.sets)
-    training: TrainingConfig = sections["training"]
+def _settings(
+    request: FinetuneRequest, size: Size, old: dict[str, Any] | None
+) -> tuple[TrainingConfig, TransferPlan, int]:
+    """How to train, how to transfer, and the epochs asked for (0: not said). A resumed run keeps what is not given."""
+    check_seed(request.seed)
+    start = {"training": size.finetuning, "transfer": size.transfer}
+    sections = apply_sets({name: old[name] for name in start} if old else start, request.sets)
+    check_training(sections["training"])
     transfer: TransferPlan = sections["transfer"]
     if request.lm_weight is not None:
         transfer = dataclasses.replace(transfer, lm_weight=request.lm_weight)
     if request.layers is not None:
         transfer = dataclasses.replace(transfer, layers=request.layers)
-    if transfer.lm_weight < 0:
+    if not 0 <= transfer.lm_weight < math.inf:
         raise UserError(f"--lm-weight must be 0 or more, not {transfer.lm_weight}")
-    task: TaskConfig = sections["task"]
-    if not task.epochs:
-        task = dataclasses.replace(task, epochs=request.epochs or default_epochs(size.epochs, len(train), training))
+    if request.from_scratch and request.layers is not None:
+        raise UserError("--layers says what is transferred and --from-scratch that nothing is; leave one out")
+    if request.epochs is not None and request.epochs < 1:
+        raise UserError(f"--epochs must be at least 1, not {request.epochs}")
+    return sections["training"], transfer, request.epochs or (old["task"].epochs if old else 0)
+
+
+def _build(
+    request: FinetuneRequest, train: Sequence[Row], valid: Sequence[Row], writer: RunWriter | None
+) -> tuple[dict[str, Any], SavedModel]:
+    """The model to train: base weights (all, some layers, or none), new special tokens, a new head."""
+    base = request.base
+    system = base.system
+    size = size_named(system, base.info.size)
+    old = read_config(writer.run) if writer is not None and writer.run.has("config.toml") else None
+    training, transfer, epochs = _settings(request, size, old)
+    task = dataclasses.replace(
+        _task_config(request, train),
+        epochs=epochs or default_epochs(size.epochs, len(train), training),
+        from_scratch=request.from_scratch or (old is not None and old["task"].from_scratch),
+        rows=rows_fingerprint([*train, *valid]),
+    )
     tokenizer = base.tokenizer.with_specials(system.specials)
     model = dataclasses.replace(base.model_config, vocabulary=tokenizer.size, dropout=training.dropout)
     info = RunConfig(
@@ -244,15 +257,32 @@ def _build(
         "transfer": transfer,
         "task": task,
     }
-    if resumed is not None:
+    if old is not None:
         assert writer is not None
-        sections = agreed_sections(resumed, sections, writer.run.path)
+        _check_same_data(old, sections, writer.run.path)
+        sections = agreed_sections(old, sections, writer.run.path)
     torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
     trunk = system.build_trunk(model)
-    if not request.from_scratch:
+    if not task.from_scratch:
         _transfer(base.trunk, trunk, transfer.layers)
-    head = build_task(task, model, transfer.lm_weight, training.dropout)
+    head = build_task(task, model, transfer, training.dropout)
     return sections, SavedModel(None, sections, system, tokenizer, trunk, head)
+
+
+def rows_fingerprint(rows: Sequence[Row]) -> str:
+    """What tells one set of rows from another: their texts and labels, in order."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(json.dumps([*row.texts, row.label]).encode())
+    return digest.hexdigest()[:16]
+
+
+def _check_same_data(old: dict[str, Any], new: dict[str, Any], where: Path) -> None:
+    """Going on with other rows or another vocabulary would give a model of neither."""
+    if old["run"].tokenizer != new["run"].tokenizer:
+        raise UserError(f"{where}: begun with another tokenizer; name the same RUN and rows, or start a new run")
+    if old["task"].rows and old["task"].rows != new["task"].rows:
+        raise UserError(f"{where}: the rows are not those it was begun with; give the same files, or start a new run")
 
 
 def default_epochs(paper: int, rows: int, training: TrainingConfig) -> int:
@@ -267,9 +297,6 @@ def _task_config(request: FinetuneRequest, train: Sequence[Row]) -> TaskConfig:
         columns=dict(request.columns or {}),
         format=request.format,
         base=str(request.base.run.path) if request.base.run else None,
-        from_scratch=request.from_scratch,
-        epochs=request.epochs or 0,
-        rows=_fingerprint(train),
     )
     if request.kind == "regression":
         values = [float(row.label) for row in train if row.label is not None]
@@ -277,14 +304,6 @@ def _task_config(request: FinetuneRequest, train: Sequence[Row]) -> TaskConfig:
     if request.kind == "choice":
         return dataclasses.replace(config, choices=max(len(row.texts) - 1 for row in train))
     return dataclasses.replace(config, labels=LabelSet.from_rows(train).names)
-
-
-def _fingerprint(rows: Sequence[Row]) -> str:
-    """Of texts and labels, in order: going on with other rows would not be going on."""
-    digest = hashlib.sha256()
-    for row in rows:
-        digest.update(json.dumps([row.texts, row.label], ensure_ascii=True).encode())
-    return digest.hexdigest()
 
 
 def _transfer(source: nn.Module, target: nn.Module, layers: int) -> None:
@@ -363,8 +382,8 @@ def _label_loss(model: SavedModel, examples: Sequence[Example], scores: np.ndarr
 
 def _plan_lines(request: FinetuneRequest, sections: dict[str, Any], train: int, valid: int) -> list[tuple[str, str]]:
     task, training, transfer = sections["task"], sections["training"], sections["transfer"]
-    weights = "new weights" if request.from_scratch else "pre-trained weights"
-    if not request.from_scratch and transfer.layers >= 0:
+    weights = "new weights" if task.from_scratch else "pre-trained weights"
+    if not task.from_scratch and transfer.layers >= 0:
         weights = f"embeddings and the first {transfer.layers} blocks pre-trained"
     return [
         ("rows", f"{train:,} to train on, {valid:,} to validate"),

@@ -38,6 +38,15 @@ def size_text(count: float) -> str:
 # ── disk ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def clock(seconds: float) -> str:
+    """Seconds as m:ss or h:mm:ss."""
+    if seconds == float("inf"):
+        return "?"
+    minutes, rest = divmod(int(seconds + 0.5), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
 def free_disk(path: Path) -> int:
     """Bytes that this user may still write where `path` is or would be."""
     place = Path(path).absolute()
@@ -120,7 +129,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def out_of_memory_as_user_error(batch_size: int | None = None, remedy: str | None = None) -> Iterator[None]:
-    """Turns running out of memory inside the block into a UserError that suggests a smaller `--batch-size`."""
+    """Turns running out of memory inside the block into a UserError that suggests a smaller batch."""
     try:
         yield
     except (MemoryError, RuntimeError, OSError) as error:
@@ -131,9 +140,9 @@ def out_of_memory_as_user_error(batch_size: int | None = None, remedy: str | Non
 
 def _smaller_batch(batch_size: int | None) -> str:
     if batch_size is None:
-        return "try a smaller --batch-size"
+        return "try a smaller batch: --set training.batch_size=…"
     if batch_size > 1:
-        return f"try --batch-size {batch_size // 2} (it was {batch_size})"
+        return f"try --set training.batch_size={batch_size // 2} (it was {batch_size})"
     return "the batch size is already 1: choose a smaller --size or a shorter context"
 
 

@@ -11,7 +11,7 @@ from foretext.errors import EXIT_MACHINE, UserError
 from foretext.nn.transformer import TransformerConfig
 from foretext.systems.base import TrainingConfig
 from foretext.train.loop import Loop
-from foretext.train.machine import available_memory, size_text
+from foretext.train.machine import available_memory, clock, size_text
 
 
 def parameters_of(module: nn.Module) -> int:
@@ -74,11 +74,3 @@ def describe_plan(loop: Loop, speed: float, corpus: int, model: TransformerConfi
         ("disk", f"about {size_text(2 * 16 * parameters)} while saving"),
         ("threads", f"{torch.get_num_threads()} on {job.device}"),
     ]
-
-
-def clock(seconds: float) -> str:
-    if seconds == float("inf"):
-        return "?"
-    minutes, rest = divmod(int(seconds + 0.5), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -12,9 +13,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-import foretext
 from foretext.config import apply_sets
-from foretext.errors import UserError
+from foretext.errors import Interrupted, UserError
 from foretext.nn.transformer import TransformerConfig
 from foretext.systems import size_named, system_named
 from foretext.systems.base import TokenizerConfig, TrainingConfig
@@ -25,6 +25,7 @@ from foretext.text.token_shards import TokenShards, read_manifest
 from foretext.text.tokenizer import END, Tokenizer, tokenizer_from_published
 from foretext.text.train_vocab import train_tokenizer
 from foretext.train.budget import Budget
+from foretext.train.checks import check_model, check_seed, check_training
 from foretext.train.loop import POSITION, Job, Loop, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
@@ -44,6 +45,7 @@ from foretext.train.saved import (
 )
 from foretext.train.scoring import mean_losses
 from foretext.train.signals import NeverStop, StopRequest
+from foretext.train.undo import writing
 
 MICRO_TOKENS = 4096
 VALID_TOKENS = 32768
@@ -59,8 +61,8 @@ class PretrainRequest:
     system: str | None = None  # gpt
     size: str | None = None  # tiny
     budget: Budget | None = None
-    direction: Literal["forward", "backward"] | None = None
-    seed: int | None = None
+    direction: Literal["forward", "backward"] | None = None  # forward
+    seed: int | None = None  # 0
     sets: tuple[str, ...] = ()
     resume: bool = False
     start: Path | None = None  # run to go on from, with new text
@@ -78,24 +80,35 @@ class _Work:
     request: PretrainRequest
     sections: dict[str, Any]
     reporter: Reporter
+    stopping: StopRequest
+    started_model: Any = None
     tokenizer: Tokenizer | None = None
     report: ReadReport = field(default_factory=ReadReport)
+
+    def progress(self, title: str, done: int, total: int) -> None:
+        """Before training a signal ends the work at once: there is nothing to save yet."""
+        self.reporter.work(title, done, total)
+        if self.stopping.requested is not None:
+            raise Interrupted(self.stopping.requested, str(self.request.out))
 
 
 def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stopping: StopRequest | None = None) -> Path:
     """Pre-trains, or goes on with, the run at `request.out`; returns its path."""
     reporter = reporter or Silent()
+    stopping = stopping or NeverStop()
     run = open_run(request.out)
-    if request.resume and is_finished(run):
-        reporter.note(f"{run.path} is finished; nothing to do")
-        return run.path
     if run.exists() and not request.resume:
         raise UserError(f"{run.path} holds a run already; go on with --resume, or choose another --out")
-    work = _Work(request, _sections(request, run), reporter)
+    sections = _sections(request, run)
+    if is_finished(run):
+        reporter.note(f"{run.path} is finished; nothing to do (with more text or time: --from {run.path})")
+        return run.path
+    choose_device(request.device)
+    work = _Work(request, sections, reporter, stopping)
     tune_allocator()
-    with run.writer(notice=reporter.note) as writer, out_of_memory_as_user_error(work.sections["training"].batch_size):
+    with writing(run, reporter.note) as writer, out_of_memory_as_user_error(work.sections["training"].batch_size):
         _prepare_text(work, run, writer)
-        loop = _make_loop(work, run, writer, stopping or NeverStop())
+        loop = _make_loop(work, run, writer, stopping)
         loop.restore()
         loop.run()
         write_curve(run)
@@ -106,67 +119,78 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
 
 
 def _sections(request: PretrainRequest, run: RunDirectory) -> dict[str, Any]:
-    """The resolved configuration; when resuming, the run's own with what was asked for, if that may change."""
-    resumed = read_config(run) if request.resume and run.has("config.toml") else None
-    sections = dict(resumed) if resumed is not None else _defaults(request)
-    asked = {"system": request.system, "size": request.size, "direction": request.direction, "seed": request.seed}
-    said = {name: value for name, value in asked.items() if value is not None}
-    sections["run"] = dataclasses.replace(sections["run"], **said, foretext=foretext.__version__)
-    if request.budget is not None:
-        sections["budget"] = request.budget
-    if request.inputs:
-        data = DataConfig(tuple(request.inputs), request.column, request.documents, request.errors)
-        sections["data"] = dataclasses.replace(data, valid_fraction=sections["data"].valid_fraction)
-    if request.start is not None:
-        sections["data"] = dataclasses.replace(sections["data"], starts_from=str(request.start))
-        if resumed is None:
-            _start_from(sections, open_run(request.start), request)
-    elif resumed is not None:
-        sections["data"] = dataclasses.replace(sections["data"], starts_from=resumed["data"].starts_from)
-    sections = apply_sets(sections, request.sets)
-    sections["model"] = dataclasses.replace(sections["model"], dropout=sections["training"].dropout)
-    check_model(sections["model"])
-    return sections if resumed is None else agreed_sections(resumed, sections, run.path)
-
-
-def _defaults(request: PretrainRequest) -> dict[str, Any]:
-    """Every section of a new run, before what the user asked for."""
-    if request.budget is None:
-        raise UserError("say how long: --minutes, --steps or --tokens")
+    """The resolved configuration; when resuming, the run's own, after comparing."""
+    if request.resume and run.has("config.toml"):
+        return _resumed_sections(request, read_config(run), run.path)
+    if request.resume and not request.inputs:
+        raise UserError(f"{run.path}: there is no run to go on with; name the text and a budget to start one")
     if not request.inputs:
         raise UserError("name the text to pre-train on: files, folders or globs")
-    run = RunConfig("pretrain")
-    size = size_named(system_named(request.system or run.system), request.size or run.size)
-    return {
-        "run": run,
+    if request.budget is None:
+        raise UserError("say how long: --minutes, --steps or --tokens")
+    info = RunConfig(
+        "pretrain", request.system or "gpt", request.size or "tiny", request.direction or "forward", request.seed or 0
+    )
+    size = size_named(system_named(info.system), info.size)
+    sections: dict[str, Any] = {
+        "run": info,
         "model": size.model,
         "tokenizer": size.tokenizer,
         "training": size.pretraining,
         "budget": request.budget,
-        "data": DataConfig(),
+        "data": DataConfig(
+            tuple(request.inputs),
+            request.column,
+            request.documents,
+            request.errors,
+            starts_from=str(request.start) if request.start else None,
+        ),
     }
+    if request.start is not None:
+        _start_from(sections, open_run(request.start))
+    return _with_sets(sections, request.sets)
 
 
-def _start_from(sections: dict[str, Any], start: RunDirectory, request: PretrainRequest) -> None:
+def _resumed_sections(request: PretrainRequest, old: dict[str, Any], where: Path) -> dict[str, Any]:
+    """The run's own configuration with what the user gives this time, if that may change."""
+    if old["run"].kind != "pretrain":
+        raise UserError(f"{where} is a fine-tuned run; go on with it by foretext finetune … --out {where} --resume")
+    given = {
+        "system": request.system,
+        "size": request.size,
+        "direction": request.direction,
+        "seed": request.seed,
+    }
+    run = dataclasses.replace(old["run"], **{name: value for name, value in given.items() if value is not None})
+    data: DataConfig = old["data"]
+    if request.inputs:
+        data = dataclasses.replace(data, inputs=tuple(request.inputs))
+    if request.start is not None:
+        data = dataclasses.replace(data, starts_from=str(request.start))
+    new = old | {"run": run, "data": data, "budget": request.budget or old["budget"]}
+    return agreed_sections(old, _with_sets(new, request.sets), where)
+
+
+def _with_sets(sections: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
+    """`sections` after --set, checked. What [run] says is not for setting: it has options of its own."""
+    check_seed(sections["run"].seed)
+    changed = apply_sets({name: section for name, section in sections.items() if name != "run"}, sets)
+    check_training(changed["training"])
+    changed["model"] = dataclasses.replace(changed["model"], dropout=changed["training"].dropout)
+    check_model(changed["model"])
+    return {"run": sections["run"]} | changed
+
+
+def _start_from(sections: dict[str, Any], start: RunDirectory) -> None:
     """Going on with new text keeps the model's shape, the tokenizer and the direction."""
     old = read_config(start)
     if old["run"].kind != "pretrain":
         raise UserError(f"{start.path} is fine-tuned; --from takes a pre-trained run")
+    if not start.has("model.safetensors"):
+        raise UserError(f"{start.path}: no weights yet (training has not reached its first checkpoint)")
     kept: RunConfig = old["run"]
     sections["run"] = dataclasses.replace(sections["run"], system=kept.system, size=kept.size, direction=kept.direction)
     sections["model"], sections["tokenizer"] = old["model"], old["tokenizer"]
-    if request.size is None:
-        sections["training"] = size_named(system_named(kept.system), kept.size).pretraining
-
-
-def check_model(model: TransformerConfig) -> None:
-    for name in ("layers", "width", "heads", "context"):
-        if getattr(model, name) < 1:
-            raise UserError(f"model.{name} must be at least 1, not {getattr(model, name)}")
-    if model.width % model.heads:
-        raise UserError(f"model.width={model.width} must be a multiple of model.heads={model.heads}")
-    if not 0.0 <= model.dropout < 1.0:
-        raise UserError(f"training.dropout must be at least 0 and below 1, not {model.dropout}")
 
 
 # -- text ------------------------------------------------------------------------------------------------------------
@@ -199,7 +223,7 @@ def _prepare_text(work: _Work, run: RunDirectory, writer: RunWriter) -> None:
             folder,
             seed=work.sections["run"].seed,
             valid_fraction=data.valid_fraction,
-            progress=lambda done, total: work.reporter.work("encoding", done, total),
+            progress=lambda done, total: work.progress("encoding", done, total),
         )
         took = time.perf_counter() - begun
         train = manifest.splits["train"]
@@ -221,8 +245,8 @@ def _prepare_text(work: _Work, run: RunDirectory, writer: RunWriter) -> None:
 def _make_tokenizer(work: _Work) -> Tokenizer:
     request, data = work.request, work.sections["data"]
     if request.start is not None:
-        start = open_run(request.start)
-        return load_tokenizer(start, read_config(start)["run"])
+        work.started_model = load_model(request.start)
+        return work.started_model.tokenizer
     if request.vocabulary is not None:
         return tokenizer_from_published(request.vocabulary).with_specials([END])
     config: TokenizerConfig = work.sections["tokenizer"]
@@ -231,7 +255,7 @@ def _make_tokenizer(work: _Work) -> Tokenizer:
     documents = read_documents(files, ReadOptions(data.column, data.documents, data.errors), report)
     work.reporter.work("vocabulary", 0, 1)
     tokenizer = train_tokenizer(
-        _watched(documents, report, work.reporter),
+        _watched(documents, report, work),
         config.kind,
         config.size,
         seed=work.sections["run"].seed,
@@ -243,12 +267,12 @@ def _make_tokenizer(work: _Work) -> Tokenizer:
     return tokenizer
 
 
-def _watched(documents: Any, report: ReadReport, reporter: Reporter) -> Any:
+def _watched(documents: Any, report: ReadReport, work: _Work) -> Any:
     for number, document in enumerate(documents):
         if number % 256 == 0:
-            reporter.work("reading for the vocabulary", report.done_bytes, report.total_bytes)
+            work.progress("reading for the vocabulary", report.done_bytes, report.total_bytes)
         yield document
-    reporter.work("reading for the vocabulary", 1, 1)
+    work.progress("reading for the vocabulary", 1, 1)
 
 
 # -- training --------------------------------------------------------------------------------------------------------
@@ -277,9 +301,10 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
     windows = Windows(TokenShards.open(run.path / TOKENS, "train", verify=True), model.context, info.seed)
     torch.manual_seed(step_seed(info.seed, 0, 1 << 20))
     trunk = system.build_trunk(model).to(device)
-    starts_from = sections["data"].starts_from
-    if starts_from is not None and not run.has(POSITION):
-        put_weights(trunk, load_model(starts_from).trunk.state_dict(), starts_from)
+    source = sections["data"].starts_from
+    if source and not run.has("training/position.json"):
+        started = work.started_model or load_model(source)
+        put_weights(trunk, started.trunk.state_dict(), source)
     objective = system.build_objective(info.direction)
     micro = training.micro_batch or max(1, min(training.batch_size, MICRO_TOKENS // model.context))
     job = Job(

@@ -39,10 +39,6 @@ class RunConfig:
     format: int = FORMAT
     foretext: str = foretext.__version__
 
-    def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise UserError(f"a seed must be 0 or more, not {self.seed}")
-
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -70,7 +66,7 @@ class TaskConfig:
     base: str | None = None
     from_scratch: bool = False
     epochs: int = 0
-    rows: str = ""  # SHA-256 of the rows that it was trained on
+    rows: str = ""  # fingerprint of the labelled rows, so that going on with others is refused
 
 
 SECTIONS: dict[str, type] = {
@@ -145,8 +141,10 @@ def load_tokenizer(run: RunDirectory, info: RunConfig) -> Tokenizer:
     return tokenizer
 
 
-def build_task(task: TaskConfig, model: TransformerConfig, lm_weight: float, dropout: float) -> SupervisedTask:
-    return SupervisedTask(task.kind, len(task.labels), model.width, lm_weight, dropout, model.init_std)
+def build_task(task: TaskConfig, model: TransformerConfig, plan: TransferPlan, dropout: float) -> SupervisedTask:
+    return SupervisedTask(
+        task.kind, len(task.labels), model.width, plan.lm_weight, dropout, model.init_std, plan.pooling
+    )
 
 
 def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedModel:
@@ -157,11 +155,11 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedMod
     system = system_named(info.system)
     tokenizer = load_tokenizer(run, info)
     if not run.has("model.safetensors"):
-        raise UserError(f"{run.path}: no weights yet (training has not reached its first checkpoint); use --resume")
+        raise UserError(f"{run.path}: there are no weights before the first checkpoint; train on with --resume")
     trunk = system.build_trunk(sections["model"])
     task = None
     if info.kind == "finetune":
-        task = build_task(sections["task"], sections["model"], sections["transfer"].lm_weight, 0.0)
+        task = build_task(sections["task"], sections["model"], sections["transfer"], 0.0)
     whole = nn.ModuleDict({"trunk": trunk} | ({"task": task} if task else {}))
     put_weights(whole, run.load_tensors("model.safetensors"), str(run.path / "model.safetensors"))
     whole.to(device).eval()

@@ -20,7 +20,8 @@ ORDER = [
     {"generate"},
     {"evaluate", "interop"},
     {"api"},
-    {"demo", "cli", "serve", "__init__", "__main__"},
+    {"terminal", "inspection"},
+    {"demo", "cli", "cli_input", "cli_output", "serve", "__init__", "__main__"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 TORCH_FREE = ["errors", "config", "text", "tasks/rows", "tasks/formats", "tasks/labels", "tasks/metrics"]

@@ -1,6 +1,8 @@
 import csv
 import json
+import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,9 +25,9 @@ def rows(data: DemoData, task: str, split: str) -> list[list[str]]:
         return list(csv.reader(stream))[1:]
 
 
-def sentence_keys(data: DemoData, task: str, split: str) -> set[str]:
-    fields = [field for row in rows(data, task, split) for field in row[:-1]]
-    return {prose.key(one) for field in fields for one in prose.sentences(field)}
+def own_words(data: DemoData, task: str, split: str) -> set[str]:
+    """The words that begin the fixture's sentences: each stands in one sentence only."""
+    return set(re.findall(r"Item\w+", data.path(task, split).read_text()))
 
 
 def test_files_have_the_documented_columns_and_sizes(data: DemoData) -> None:
@@ -40,11 +42,12 @@ def test_files_have_the_documented_columns_and_sizes(data: DemoData) -> None:
 
 
 def test_no_sentence_is_in_two_splits(data: DemoData) -> None:
-    by_split = {split: set().union(*(sentence_keys(data, task, split) for task in TASKS)) for split in SPLITS}
+    by_split = {split: set().union(*(own_words(data, task, split) for task in TASKS)) for split in SPLITS}
     assert all(by_split.values())
     assert not by_split["train"] & by_split["test"]
     assert not by_split["train"] & by_split["valid"]
     assert not by_split["valid"] & by_split["test"]
+    assert not set(re.findall(r"Item\w+", data.corpus.read_text())) & (by_split["valid"] | by_split["test"])
 
 
 def test_the_corpus_has_nothing_of_the_modules_held_out(data: DemoData, site: Path) -> None:
@@ -90,6 +93,7 @@ def test_labels_are_balanced(data: DemoData) -> None:
             counts = Counter(row[-1] for row in rows(data, task, split))
             assert set(counts) == set(data.labels[task])
             assert max(counts.values()) == min(counts.values()), (task, split, counts)
+        assert data.guessing[task] == pytest.approx(1 / len(data.labels[task]))
 
 
 @pytest.mark.parametrize("task", ["entailment", "similarity"])
@@ -99,6 +103,16 @@ def test_one_half_of_a_pair_says_nothing_about_the_label(data: DemoData, task: s
         for row in rows(data, task, "train"):
             labels.setdefault(row[column], []).append(row[-1])
         assert all(sorted(found) == sorted(data.labels[task]) for found in labels.values())
+
+
+@pytest.mark.parametrize("task", ["entailment", "similarity"])
+def test_each_text_can_stand_in_one_row_only(site: Path, tmp_path: Path, task: str) -> None:
+    made = prepare(tmp_path, seed=3, limits=replace(LIMITS, twice=False), roots=[site])
+    found = rows(made, task, "train")
+    assert 0.7 * LIMITS.train <= len(found) <= LIMITS.train
+    assert len({row[0] for row in found}) == len({row[1] for row in found}) == len(found)
+    counts = Counter(row[-1] for row in found)
+    assert abs(counts[made.labels[task][0]] - counts[made.labels[task][1]]) <= 2
 
 
 def test_a_choice_is_right_as_often_as_any_other(data: DemoData) -> None:
@@ -116,17 +130,17 @@ def test_choices_are_of_nearly_one_length(data: DemoData) -> None:
 
 
 def test_the_right_answers_are_right(data: DemoData, site: Path) -> None:
-    sources = [path.read_text() for path in site.rglob("*.py")]
+    chunks = [" ".join(one.split()) for path in site.rglob("*.py") for one in path.read_text().split("\n\n\n")]
 
     def in_one_docstring(*texts: str) -> bool:
-        return any(all(text in chunk for text in texts) for one in sources for chunk in one.split("\n\n\n"))
+        return any(all(text in chunk for text in texts) for chunk in chunks)
 
     for row in rows(data, "similarity", "test"):
         assert in_one_docstring(row[0], row[1]) == (row[2] == "one docstring")
     for row in rows(data, "choice", "test"):
         assert [in_one_docstring(row[0], text) for text in row[1:5]] == [str(n) == row[5] for n in range(1, 5)]
     for row in rows(data, "entailment", "test"):
-        name = row[0].removeprefix("def ").partition("(")[0]
+        name = row[0].partition("def ")[2].partition("(")[0]
         assert in_one_docstring(f"def {name}(", row[1]) == (row[2] == "fits")
 
 

@@ -31,17 +31,17 @@ except UserError as error:
 @pytest.mark.parametrize("who", ["torch", "numpy", "bytes"])
 def test_a_limited_address_space(who: str) -> None:
     done = subprocess.run([sys.executable, "-c", LIMITED, who], capture_output=True, text=True)
-    assert done.stdout == "out of memory: try --batch-size 32 (it was 64)\n", done.stderr
+    assert done.stdout == "out of memory: try --set training.batch_size=32 (it was 64)\n", done.stderr
     assert done.returncode == EXIT_MACHINE
 
 
 @pytest.mark.parametrize(
     ("error", "size", "part"),
     [
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), 3, "--batch-size 1 (it was 3)"),
-        (RuntimeError("MPS backend out of memory"), None, "a smaller --batch-size"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), 3, "training.batch_size=1 (it was 3)"),
+        (RuntimeError("MPS backend out of memory"), None, "a smaller batch"),
         (MemoryError(), 1, "already 1: choose a smaller --size"),
-        (OSError(12, "Cannot allocate memory"), 8, "--batch-size 4"),
+        (OSError(12, "Cannot allocate memory"), 8, "training.batch_size=4"),
     ],
 )
 def test_each_way_of_saying_so(error: Exception, size: int | None, part: str) -> None:

@@ -1,0 +1,197 @@
+"""Fine-tuning, real tokens/s: ours against `transformers.Trainer` with its padding collator, on SST-2 and on IMDb.
+
+    python -m bench.finetuning --data DIR        DIR has sst2/ and imdb/
+
+Ours is `foretext.train.finetune.finetune` as a user runs it, with λ = 0 and dropout .1; the other side is
+`GPT2ForSequenceClassification` of the same shape, with dropout .1 at the same places, `DataCollatorWithPadding` and the
+Trainer's own optimiser, without evaluation, saving or logging. Both start from random weights and get the same rows as
+the same ids (start, text, extract; IMDb cut at 512). A turn is one epoch over the rows, so both sides see exactly the
+same real tokens; padding is not counted. Target: 2.5.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from bench.common import Turns, alternate, arguments_for, medians, need_data, print_head, ratio_cell, reviews, table
+from bench.models import Shape
+from foretext.systems import system_named
+from foretext.tasks.rows import Row, read_rows
+from foretext.tasks.splits import draw
+from foretext.text.tokenizer import END, Tokenizer, tokenizer_from_json
+from foretext.text.train_vocab import train_tokenizer
+from foretext.train.finetune import FinetuneRequest, finetune
+from foretext.train.report import Silent
+from foretext.train.saved import RunConfig, SavedModel
+
+EPOCHS = 10_000  # more than will ever be asked for
+
+
+@dataclass(frozen=True)
+class Specification:
+    shape: Shape
+    rows: list[Row]
+    tokenizer: str
+    batch: int
+    dropout: float = 0.1
+
+    def ids(self) -> list[tuple[int, ...]]:
+        """The rows as both sides read them."""
+        tokenizer = tokenizer_from_json(self.tokenizer, "tokenizer.json")
+        tokenizer = tokenizer.with_specials(system_named("gpt").specials)
+        layout = system_named("gpt").build_layout(dict(tokenizer.specials), self.shape.context, "forward")
+        encoded = tokenizer.encode_many([row.texts[0] for row in self.rows])
+        return [layout.sequences("classification", [ids.tolist()])[0].ids for ids in encoded]
+
+
+class _Epochs:
+    """Stands where a signal would ask the loop to stop, which the loop looks at after each step: counts them."""
+
+    def __init__(self, turns: Turns, steps: int) -> None:
+        self.turns, self.steps, self.count = turns, steps, 0
+
+    @property
+    def requested(self) -> int | None:
+        self.count += 1
+        if self.count % self.steps == 0:
+            self.turns.end()
+            self.turns.begin()
+        return None
+
+
+class _WaitBeforeTraining(Silent):
+    def __init__(self, turns: Turns) -> None:
+        self.turns = turns
+
+    def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
+        self.turns.begin()
+
+
+def ours(spec: Specification, turns: Turns) -> None:
+    tokenizer = tokenizer_from_json(spec.tokenizer, "tokenizer.json")
+    model = replace(spec.shape.ours(spec.dropout), vocabulary=tokenizer.size)
+    system = system_named("gpt")
+    torch.manual_seed(0)
+    base = SavedModel(None, {"run": RunConfig(), "model": model}, system, tokenizer, system.build_trunk(model))
+    request = FinetuneRequest(
+        base=base,
+        rows=spec.rows,
+        kind="classification",
+        valid=(),
+        epochs=EPOCHS,
+        lm_weight=0.0,
+        sets=(f"training.batch_size={spec.batch}", f"training.dropout={spec.dropout}", "training.rate=1e-4"),
+        device="cpu",
+    )
+    finetune(request, _WaitBeforeTraining(turns), _Epochs(turns, -(-len(spec.rows) // spec.batch)))
+
+
+def trainer(spec: Specification, turns: Turns) -> None:
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    from tokenizers import Tokenizer as Plain
+    from tokenizers.models import WordLevel
+    from transformers import (
+        DataCollatorWithPadding,
+        GPT2ForSequenceClassification,
+        PreTrainedTokenizerFast,
+        Trainer,
+        TrainerCallback,
+        TrainingArguments,
+    )
+
+    class EpochTurns(TrainerCallback):
+        def on_epoch_begin(self, *_: object, **__: object) -> None:
+            turns.begin()
+
+        def on_epoch_end(self, *_: object, **__: object) -> None:
+            turns.end()
+
+    names = sorted({str(row.label) for row in spec.rows})
+    rows = [
+        {"input_ids": list(ids), "attention_mask": [1] * len(ids), "labels": names.index(str(row.label))}
+        for ids, row in zip(spec.ids(), spec.rows)
+    ]
+    padding = 1 + max(max(row["input_ids"]) for row in rows)  # the collator only needs a padding id from its tokenizer
+    padder = PreTrainedTokenizerFast(
+        tokenizer_object=Plain(WordLevel({END: padding}, unk_token=END)), pad_token=END, unk_token=END
+    )
+    config = replace(spec.shape, vocabulary=padding + 1).theirs(spec.dropout)
+    config.pad_token_id, config.num_labels = padding, len(names)
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            output_dir=folder,
+            per_device_train_batch_size=spec.batch,
+            num_train_epochs=EPOCHS,
+            use_cpu=True,
+            report_to="none",
+            logging_strategy="no",
+            save_strategy="no",
+            eval_strategy="no",
+            disable_tqdm=True,
+            dataloader_pin_memory=False,  # there is no other device to pin it for
+        )
+        Trainer(
+            model=GPT2ForSequenceClassification(config),
+            args=arguments,
+            train_dataset=rows,
+            data_collator=DataCollatorWithPadding(padder),
+            callbacks=[EpochTurns()],
+        ).train()
+
+
+def rows_of(path: Path, format: str, count: int) -> list[Row]:
+    return draw(read_rows(path, "classification", format=format), count, 0, stratified=False)
+
+
+def learn_vocabulary(data: Path, size: int, documents: int) -> Tokenizer:
+    return train_tokenizer(reviews(data, documents), "byte-bpe", size)
+
+
+def compare(name: str, spec: Specification, rounds: int) -> list[str]:
+    lengths = [len(ids) for ids in spec.ids()]
+    found = medians(alternate({"ours": (ours, spec), "trainer": (trainer, spec)}, rounds))
+    rates = {side: sum(lengths) / seconds for side, seconds in found.items()}
+    ratio, verdict = ratio_cell(found["trainer"] / found["ours"], 2.5)
+    what = f"{name}: {len(lengths)} rows, {sum(lengths) / len(lengths):.0f} tokens each, batch {spec.batch}"
+    return [what, f"{rates['ours']:,.0f}", f"{rates['trainer']:,.0f}", ratio, verdict]
+
+
+def main() -> None:
+    parser = arguments_for(__doc__)
+    for name, value in Shape().__dict__.items():
+        if name != "context":
+            parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--context", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sst2-rows", type=int, default=640)
+    parser.add_argument("--imdb-rows", type=int, default=64)
+    parser.add_argument("--sst2-batch", type=int, default=32)
+    parser.add_argument("--imdb-batch", type=int, default=16)
+    given = parser.parse_args()
+    data = need_data(given.data)
+    shape = Shape(given.layers, given.width, given.heads, given.context, given.vocabulary)
+    rounds, sst2_rows, imdb_rows = given.rounds, given.sst2_rows, given.imdb_rows
+    if given.quick:
+        shape, rounds, sst2_rows, imdb_rows = Shape(1, 32, 2, 64, 600), 2, 64, 32
+    print_head("Fine-tuning", ["torch", "transformers", "accelerate"], given.quick)
+    tokenizer = learn_vocabulary(data, shape.vocabulary, 200 if given.quick else 20_000)
+    print(f"{shape}; λ = 0, dropout .1; median of {rounds} epochs\n", flush=True)
+    sst2 = rows_of(data / "sst2" / "train.tsv", "sst2", sst2_rows)
+    imdb = rows_of(data / "imdb" / "train.jsonl.gz", "imdb", imdb_rows)
+    lines = [
+        compare("SST-2", Specification(shape, sst2, tokenizer.to_json(), given.sst2_batch), rounds),
+        compare(
+            f"IMDb cut at {shape.context}", Specification(shape, imdb, tokenizer.to_json(), given.imdb_batch), rounds
+        ),
+    ]
+    print(table(["real tokens/s", "ours", "Trainer", "ratio", "target"], lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""Pre-training tokens/s: ours against a plain `transformers` GPT-2 loop, and against bare matrix products.
+
+    python -m bench.pretraining [--layers 4 --width 256 --heads 4 --context 256 --vocabulary 8000 --batch 8]
+
+Ours is a step of the product's loop (batch, forward, backward, clipping, AdamW); the plain loop is in `bench.models`.
+Both see batches of random ids (no data is needed); a token is a position of the input. Three lines: without dropout
+(target 1.0); dropout .1 at all the paper's places, embeddings, attention weights and residuals, on both sides (target
+1.5); and, a deviation, everywhere but on the attention weights.
+
+The matrix-product line is (time of the bare products of one step) / (time of our whole step without dropout), target
+.80. Counted, as torch.mm and torch.bmm into outputs that exist already: for each block the projections qkv, out, up
+and down, and for the logits the tied output layer, each forward, gradient of the input and gradient of the weight;
+and for each block's attention QKᵀ and PV forward and their four products backward, as full squares [T, T]. Not counted:
+anything that is no matrix product (norms, GELU, softmax, losses, biases, embeddings, optimiser, clipping), nor what
+the fused attention computes a second time in its backward pass. Causal attention needs little over half of the
+squares, so a second figure counts the attention products by half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from bench.common import Turns, alternate, arguments_for, medians, print_head, ratio_cell, repeat, table
+from bench.models import PlainLoop, Shape, build_ours
+from foretext.systems.base import TrainingConfig
+from foretext.train.budget import Budget
+from foretext.train.machine import tune_allocator
+
+SECOND = Shape(6, 384, 6, 256, 16000)
+BATCHES = 16  # different ones, seen again and again
+
+
+@dataclass(frozen=True)
+class Specification:
+    shape: Shape
+    batch: int
+    dropout: float = 0.0
+    in_attention: bool = True
+    attention: str = "sdpa"
+
+    @property
+    def tokens(self) -> int:
+        return self.batch * self.shape.context
+
+    def windows(self) -> np.ndarray:
+        size = (BATCHES * self.batch, self.shape.context + 1)
+        return np.random.default_rng(0).integers(0, self.shape.vocabulary, size)
+
+
+def ours(spec: Specification, turns: Turns) -> None:
+    tune_allocator()
+    windows = spec.windows()
+    training = TrainingConfig(optimizer="adamw", rate=3e-4, batch_size=spec.batch, dropout=spec.dropout)
+    budget = Budget(steps=1_000_000)
+    loop = build_ours(spec.shape, training, lambda _, i: windows[i], len(windows), budget, spec.in_attention)
+    repeat(turns, loop._step)
+
+
+def plain(spec: Specification, turns: Turns) -> None:
+    batches = torch.from_numpy(spec.windows()[:, :-1].copy()).split(spec.batch)
+    loop = PlainLoop(spec.shape.theirs(spec.dropout, spec.in_attention, spec.attention), rate=3e-4)
+    count = 0
+
+    def step() -> None:
+        nonlocal count
+        loop.step(batches[count % len(batches)])
+        count += 1
+
+    repeat(turns, step)
+
+
+Product = Callable[[], Any]
+
+
+def layer_products(rows: int, inputs: int, outputs: int) -> list[Product]:
+    """y = x Wᵀ, dx = dy W, dW = dyᵀ x."""
+    x, y, weight = torch.randn(rows, inputs), torch.randn(rows, outputs), torch.randn(outputs, inputs)
+    to_y, to_x, to_weight = torch.empty_like(y), torch.empty_like(x), torch.empty_like(weight)
+    return [
+        lambda: torch.mm(x, weight.t(), out=to_y),
+        lambda: torch.mm(y, weight, out=to_x),
+        lambda: torch.mm(y.t(), x, out=to_weight),
+    ]
+
+
+def attention_products(batch: int, length: int, width: int) -> list[Product]:
+    """S = Q Kᵀ, O = P V; dP = dO Vᵀ, dV = Pᵀ dO, dQ = dS K, dK = dSᵀ Q."""
+    q, k, v, o = (torch.randn(batch, length, width) for _ in range(4))
+    p = torch.rand(batch, length, length)
+    square, flat = torch.empty_like(p), torch.empty_like(q)
+    return [
+        lambda: torch.bmm(q, k.transpose(1, 2), out=square),
+        lambda: torch.bmm(p, v, out=flat),
+        lambda: torch.bmm(o, v.transpose(1, 2), out=square),
+        lambda: torch.bmm(p.transpose(1, 2), o, out=flat),
+        lambda: torch.bmm(p, k, out=flat),
+        lambda: torch.bmm(p.transpose(1, 2), q, out=flat),
+    ]
+
+
+def linear(spec: Specification, turns: Turns) -> None:
+    shape = spec.shape
+    sizes = [(1, 3), (1, 1), (1, 4), (4, 1)]  # qkv, out, up, down, in widths
+    block = [p for i, o in sizes for p in layer_products(spec.tokens, i * shape.width, o * shape.width)]
+    run_products(block * shape.layers + layer_products(spec.tokens, shape.width, shape.vocabulary), turns)
+
+
+def attention(spec: Specification, turns: Turns) -> None:
+    shape = spec.shape
+    block = attention_products(spec.batch * shape.heads, shape.context, shape.width // shape.heads)
+    run_products(block * shape.layers, turns)
+
+
+def run_products(products: list[Product], turns: Turns) -> None:
+    def once() -> None:
+        for product in products:
+            product()
+
+    with torch.no_grad():
+        repeat(turns, once)
+
+
+def linear_operations(spec: Specification) -> int:
+    shape = spec.shape
+    weights = shape.layers * 12 * shape.width**2 + shape.width * shape.vocabulary
+    return 3 * 2 * spec.tokens * weights
+
+
+def attention_operations(spec: Specification) -> int:
+    return 6 * 2 * spec.shape.layers * spec.tokens * spec.shape.context * spec.shape.width
+
+
+def compare(spec: Specification, rounds: int, steps: int) -> None:
+    lines = [
+        ("without dropout", spec, 1.0),
+        ("dropout .1 everywhere", replace(spec, dropout=0.1), 1.5),
+        ("dropout .1, not in attention (deviation)", replace(spec, dropout=0.1, in_attention=False), None),
+    ]
+    rows = []
+    for name, line, target in lines:
+        found = medians(alternate({"ours": (ours, line), "plain": (plain, line)}, rounds, steps))
+        rates = {side: steps * spec.tokens / seconds for side, seconds in found.items()}
+        ratio, verdict = ratio_cell(found["plain"] / found["ours"], target or 0.0)
+        rows.append([name, f"{rates['ours']:,.0f}", f"{rates['plain']:,.0f}", ratio, verdict if target else "–"])
+    norm = spec.shape.ours(0.0).norm
+    print(f"{spec.shape}, batch {spec.batch}; ours {norm}-norm; median of {rounds} turns of {steps} steps\n")
+    print(table(["tokens/s", "ours", "plain GPT-2", "ratio", "target"], rows) + "\n", flush=True)
+
+
+def against_products(spec: Specification, rounds: int, steps: int) -> None:
+    sides = {"ours": (ours, spec), "linear": (linear, spec), "attention": (attention, spec)}
+    found = {name: seconds / steps for name, seconds in medians(alternate(sides, rounds, steps)).items()}
+    flat, squares = linear_operations(spec), attention_operations(spec)
+    full, half = found["linear"] + found["attention"], found["linear"] + found["attention"] / 2
+
+    def row(name: str, seconds: float, operations: float, ratio: str = "", verdict: str = "") -> list[str]:
+        return [name, f"{1e3 * seconds:.1f}", f"{operations / seconds / 1e9:.0f}", ratio, verdict]
+
+    rows = [
+        row("linear layers and logits, bare", found["linear"], flat),
+        row("attention products, bare, full squares", found["attention"], squares),
+        row("all bare products / our step", full, flat + squares, *ratio_cell(full / found["ours"], 0.80)),
+        row("with attention by half / our step", half, flat + squares / 2, *ratio_cell(half / found["ours"], 0.80)),
+        row("our whole step, without dropout", found["ours"], flat + squares),
+    ]
+    print(table(["of one step", "ms", "GFLOP/s", "ratio", "target"], rows) + "\n", flush=True)
+
+
+def main() -> None:
+    parser = arguments_for(__doc__)
+    for name, value in Shape().__dict__.items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=5, help="steps a turn")
+    parser.add_argument("--attention", default="sdpa", choices=["sdpa", "eager"], help="of the plain GPT-2")
+    parser.add_argument("--one-shape", action="store_true", help=f"leave out the second shape, {SECOND}")
+    given = parser.parse_args()
+    shapes = [Shape(given.layers, given.width, given.heads, given.context, given.vocabulary), SECOND]
+    rounds, steps, batch = given.rounds, given.steps, given.batch
+    if given.quick:
+        shapes, rounds, steps, batch = [Shape(1, 64, 2, 64, 500)], 2, 2, 2
+    print_head("Pre-training", ["torch", "transformers"], given.quick)
+    for shape in shapes[:1] if given.one_shape else shapes:
+        spec = Specification(shape, batch, attention=given.attention)
+        compare(spec, rounds, steps)
+        against_products(spec, rounds, steps)
+
+
+if __name__ == "__main__":
+    main()

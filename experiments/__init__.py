@@ -1,0 +1,1 @@
+"""Transfer on real data: one script an experiment, see README.md."""

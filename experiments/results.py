@@ -1,0 +1,156 @@
+"""Cells of an experiment, their results as JSON lines, and the table made of them. Nothing here trains.
+
+A cell is one number: a task, how many labels, which draw of them, which method. Each finished one is a line of
+`results.jsonl`; a killed run goes on by skipping the cells that have one. A line that was cut off by a kill is passed
+over, and so is its cell: it is measured again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.common import table
+
+FIRST, LAST = ("pretrained", "tfidf"), ("scratch",)
+TITLES = {"pretrained": "pre-trained", "scratch": "from scratch", "tfidf": "TF-IDF"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    task: str
+    labels: int
+    draw: int
+    method: str
+
+
+def plan_cells(tasks: Mapping[str, Sequence[int]], draws: Mapping[str, int]) -> list[Cell]:
+    """All cells of `tasks` (name → numbers of labels): what a cut-off must not take first, draw by draw."""
+    return [
+        Cell(task, count, draw, method)
+        for methods in (FIRST, LAST)
+        for draw in range(max(draws.values()))
+        for task, counts in tasks.items()
+        if draw < draws[task]
+        for count in counts
+        for method in methods
+    ]
+
+
+class Results:
+    """`results.jsonl`: one line for each finished cell, and one for each other part that took time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records: list[dict[str, Any]] = []
+        if path.exists():
+            for line in path.read_bytes().splitlines():
+                try:
+                    record = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(record, dict) and "seconds" in record:
+                    self.records.append(record)
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Writes and syncs a line; an unfinished line before it is ended first."""
+        with self.path.open("ab+") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    file.write(b"\n")
+            file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.records.append(record)
+
+    def add_cell(self, cell: Cell, accuracy: float, seconds: float, commit: str) -> None:
+        self.append(asdict(cell) | {"accuracy": accuracy, "seconds": round(seconds, 2), "commit": commit})
+
+    def add_part(self, name: str, seconds: float, commit: str) -> None:
+        self.append({"part": name, "seconds": round(seconds, 2), "commit": commit})
+
+    def accuracies(self) -> dict[Cell, float]:
+        cells = (record for record in self.records if "accuracy" in record)
+        return {
+            Cell(record["task"], record["labels"], record["draw"], record["method"]): record["accuracy"]
+            for record in cells
+        }
+
+    def seconds(self) -> float:
+        return sum(record["seconds"] for record in self.records)
+
+    def expected_seconds(self, cell: Cell) -> float:
+        """What the cell will take: the longest like it so far, from scratch and pre-trained being alike."""
+        training = cell.method != "tfidf"
+        like = [
+            record["seconds"]
+            for record in self.records
+            if (record.get("task"), record.get("labels")) == (cell.task, cell.labels)
+            and (record["method"] != "tfidf") == training
+        ]
+        return max(like, default=0.0)
+
+    def seconds_by_part(self) -> dict[str, float]:
+        parts: dict[str, float] = {}
+        for record in self.records:
+            name = record.get("part") or f"{record['task']}, {TITLES[record['method']]}"
+            parts[name] = parts.get(name, 0.0) + record["seconds"]
+        return parts
+
+    def commits(self) -> list[str]:
+        return list(dict.fromkeys(record["commit"] for record in self.records))
+
+
+def spread(values: Sequence[float], sign: bool = False) -> str:
+    """Mean ± standard deviation over draws, in per cent."""
+    if not values:
+        return "–"
+    mean = 100 * statistics.fmean(values)
+    text = f"{mean:+.1f}" if sign else f"{mean:.1f}"
+    return f"{text} ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else text
+
+
+def paired(first: Mapping[int, float], second: Mapping[int, float]) -> list[float]:
+    """Differences over the draws that both have."""
+    return [first[draw] - second[draw] for draw in sorted(first.keys() & second.keys())]
+
+
+def result_table(accuracies: Mapping[Cell, float], titles: Mapping[str, str]) -> str:
+    """Accuracy in per cent by task and number of labels, and paired differences."""
+    groups: dict[tuple[str, int], dict[str, dict[int, float]]] = {}
+    for cell, accuracy in accuracies.items():
+        methods = groups.setdefault((cell.task, cell.labels), {name: {} for name in TITLES})
+        methods[cell.method][cell.draw] = accuracy
+    rows = []
+    for (task, labels), found in sorted(groups.items(), key=lambda item: (list(titles).index(item[0][0]), item[0][1])):
+        ours = found["pretrained"]
+        rows.append(
+            [f"{titles[task]}, {labels:,}", str(max(len(draws) for draws in found.values()))]
+            + [spread(list(found[method].values())) for method in TITLES]
+            + [spread(paired(ours, found[other]), sign=True) for other in ("scratch", "tfidf")]
+        )
+    differences = ["pre-trained − from scratch", "pre-trained − TF-IDF"]
+    return table(["accuracy, %; labels", "draws", *TITLES.values(), *differences], rows)
+
+
+def sets_for(given: Iterable[str], task: str, labels: int) -> tuple[str, ...]:
+    """The settings that hold for a cell: `section.key=value` for all, `task:…` for a task, `task@100:…` for one size.
+
+    More particular ones come later, so that they win.
+    """
+    ranked: dict[int, list[str]] = {0: [], 1: [], 2: []}
+    for text in given:
+        head, colon, rest = text.partition(":")
+        if not colon or "=" in head:
+            ranked[0].append(text)
+        elif head == task:
+            ranked[1].append(rest)
+        elif head == f"{task}@{labels}":
+            ranked[2].append(rest)
+    return tuple(setting for level in (0, 1, 2) for setting in ranked[level])

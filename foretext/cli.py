@@ -1,0 +1,389 @@
+"""The command line. Each verb reads its arguments here and leaves the work to the package; torch is imported only by
+verbs that need it."""
+
+from __future__ import annotations
+
+import enum
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foretext import __version__
+from foretext.cli_input import (
+    check_output,
+    input_table,
+    labelled_rows,
+    language_model,
+    load_run,
+    parse_columns,
+    read_texts,
+    standard_input,
+    task_model,
+)
+from foretext.cli_output import progress, run_app, show_perplexity, show_validation
+from foretext.errors import UserError
+
+app = typer.Typer(
+    help="From a pile of unlabelled text and a few labels to a working language model.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", help="section.key=value, any setting of config.toml.")]
+Columns = Annotated[str, typer.Option(help="Other column names: text=review,label=stars.")]
+Format = Annotated[str | None, typer.Option(help="A published layout: sst2, cola, trec, imdb, rte, …")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")]
+RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
+TextColumn = Annotated[str | None, typer.Option(help="The text column of tables.")]
+Documents = Annotated[str, typer.Option(help="What is a document in .txt: auto, line, blank, file.")]
+Errors = Annotated[str, typer.Option(help="Bytes that are not UTF-8: strict (an error) or replace (counted).")]
+
+
+class Direction(enum.StrEnum):
+    forward = "forward"
+    backward = "backward"
+
+
+@app.command()
+def pretrain(
+    text: Annotated[
+        list[str] | None, typer.Argument(help="Files, folders, globs; txt, jsonl, csv, tsv, parquet.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The run directory to make.")] = Path("runs/base"),
+    system: Annotated[str | None, typer.Option(help="Which system (gpt); see `foretext systems`.")] = None,
+    size: Annotated[str | None, typer.Option(help="tiny (the default: minutes on 2 cores), small, paper.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Budget in minutes of training.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Budget in updates.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Budget in tokens.")] = None,
+    direction: Annotated[Direction | None, typer.Option(help="forward, or backward: right to left.")] = None,
+    seed: Annotated[int | None, typer.Option(help="0 unless given.")] = None,
+    start: Annotated[Path | None, typer.Option("--from", help="Go on from this run, with new text.")] = None,
+    vocabulary: Annotated[Path | None, typer.Option(help="Folder with a published vocabulary.")] = None,
+    text_column: TextColumn = None,
+    documents: Documents = "auto",
+    errors: Errors = "strict",
+    resume: Resume = False,
+    device: Device = "auto",
+    sets: Sets = None,
+) -> None:
+    """Pre-train a language model on unlabelled text."""
+    from foretext.terminal import Terminal
+    from foretext.train.budget import Budget
+    from foretext.train.pretrain import PretrainRequest
+    from foretext.train.pretrain import pretrain as run
+    from foretext.train.signals import Stopper
+
+    given = (minutes, steps, tokens)
+    request = PretrainRequest(
+        inputs=tuple(text or ()),
+        out=out,
+        system=system,
+        size=size,
+        budget=None if all(value is None for value in given) else Budget(*given),
+        direction=direction.value if direction else None,
+        seed=seed,
+        sets=tuple(sets or ()),
+        resume=resume,
+        start=start,
+        vocabulary=vocabulary,
+        column=text_column,
+        documents=documents,
+        errors=errors,
+        device=device,
+    )
+    terminal = Terminal()
+    try:
+        with Stopper(terminal.note) as stopper:
+            path = run(request, terminal, stopper)
+    finally:
+        terminal.close()
+    terminal.note(f"the model is in {path}; next: foretext finetune {path} train.csv --task …")
+
+
+@app.command()
+def finetune(
+    run: Annotated[Path, typer.Argument(help="The pre-trained run; left out with --system.")],
+    task: Annotated[str, typer.Option(help="classification, entailment, similarity, choice, regression.")],
+    file: Annotated[
+        Path | None, typer.Argument(help="Labelled rows: csv, tsv, jsonl, parquet, or --format.", show_default=False)
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The run directory to make.")] = Path("runs/task"),
+    valid: Annotated[Path | None, typer.Option(help="Validation rows; without it 15 % are held out.")] = None,
+    lm_weight: Annotated[float | None, typer.Option(help="λ in L3 = L2 + λ·L1.")] = None,
+    layers: Annotated[int | None, typer.Option(help="Transfer the embeddings and the first n blocks only.")] = None,
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="RUN's shape and tokenizer, new weights.")
+    ] = False,
+    system: Annotated[str | None, typer.Option(help="Instead of RUN: a new model and vocabulary.")] = None,
+    size: Annotated[str, typer.Option(help="With --system.")] = "tiny",
+    epochs: Annotated[int | None, typer.Option()] = None,
+    seed: Annotated[int, typer.Option()] = 0,
+    columns: Columns = "",
+    format: Format = None,
+    errors: Errors = "strict",
+    resume: Resume = False,
+    device: Device = "auto",
+    sets: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Teach a pre-trained model a task from labelled rows."""
+    from foretext.tasks.splits import hold_out
+    from foretext.terminal import Terminal
+
+    if system is None and file is None:
+        raise UserError(f"name a run and a file of rows (only {run} is given), or --system NAME and a file of rows")
+    if system is not None and file is not None:
+        raise UserError("--system starts from nothing: give the file of rows without a run, or leave out --system")
+    names = parse_columns(columns)
+    rows = labelled_rows(file or run, task, names, format, errors)
+    held_out = hold_out(rows, seed=seed).valid if valid is None else labelled_rows(valid, task, names, format, errors)
+    from foretext.api import new_model
+    from foretext.train.loop import is_finished
+    from foretext.train.rundir import RunDirectory
+    from foretext.train.signals import Stopper
+
+    sets = sets or []
+    if system is None:
+        base = language_model(run)
+    else:
+        shape = [part for part in sets if part.startswith(("model.", "tokenizer."))]
+        sets = [part for part in sets if part not in shape]
+        base, from_scratch = new_model(rows, system, size, seed, shape), True
+    terminal = Terminal()
+    finished = resume and is_finished(RunDirectory(out))
+    try:
+        with Stopper(terminal.note) as stopper:
+            model = base.finetune(
+                rows,
+                task=task,
+                valid=None if valid is None else held_out,
+                out=out,
+                seed=seed,
+                epochs=epochs,
+                lm_weight=lm_weight,
+                layers=layers,
+                from_scratch=from_scratch,
+                columns=names,
+                format=format,
+                sets=sets,
+                resume=resume,
+                device=device,
+                reporter=terminal,
+                stopping=stopper,
+            )
+    finally:
+        terminal.close()
+    if not finished:
+        show_validation(model, held_out, out, as_json)
+    terminal.note(f"the model is in {out}; next: foretext predict {out} new.csv --out predictions.csv")
+
+
+@app.command()
+def predict(
+    run: RunArgument,
+    file: Annotated[Path | None, typer.Argument(help="Rows to predict; without it --text or standard input.")] = None,
+    text: Annotated[list[str] | None, typer.Option(help="A text to predict; twice for pairs.")] = None,
+    out: Annotated[Path | None, typer.Option(help="csv, tsv, jsonl or parquet; without it standard output.")] = None,
+    columns: Columns = "",
+    format: Format = None,
+    errors: Errors = "strict",
+    as_json: Json = False,
+) -> None:
+    """Predict labels, choices or scores, with probabilities."""
+    from foretext.tasks.predictions import prediction_table, table_text, write_table
+    from foretext.tasks.rows import rows_of
+
+    if out is not None:
+        check_output(out, table=True)
+    model = task_model(run)
+    config = model.model.task_config
+    names = parse_columns(columns) or (dict(config.columns) if file else None) or None
+    table = input_table(file, text, model.task, names, format or (config.format if file else None), errors)
+    rows = rows_of(table, model.task, columns=names, need_labels=False)
+    predictions = model.predictions(rows, progress("predicting"))
+    notes: list[str] = []
+    result = prediction_table(table, predictions, notes)
+    for note in notes:
+        typer.echo(note, err=True)
+    if out is not None:
+        write_table(result, out)
+        typer.echo(f"{len(rows):,} predictions in {out}", err=True)
+    else:
+        typer.echo(table_text(result, "jsonl" if as_json else "csv"), nl=False)
+
+
+@app.command()
+def evaluate(
+    run: RunArgument,
+    files: Annotated[list[str], typer.Argument(help="Text for a pre-trained run, labelled rows for a fine-tuned one.")],
+    stride: Annotated[int | None, typer.Option(help="Tokens scored a window; default half the context.")] = None,
+    columns: Columns = "",
+    format: Format = None,
+    text_column: TextColumn = None,
+    documents: Documents = "auto",
+    errors: Errors = "strict",
+    confusion: Annotated[Path | None, typer.Option(help="Write the confusion matrix as a PNG.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Perplexity of text, or the task's metrics on labelled rows."""
+    from foretext.api import LanguageModel
+
+    if confusion is not None:
+        check_output(confusion)
+    model = load_run(run)
+    if isinstance(model, LanguageModel):
+        if confusion is not None:
+            raise UserError(f"--confusion is for classes, and {run} is a language model without a task; leave it out")
+        show_perplexity(model, read_texts(files, text_column, documents, errors), stride, as_json)
+        return
+    from foretext.tasks.metrics import format_scores
+    from foretext.tasks.pictures import confusion_matrix_png
+
+    config = model.model.task_config
+    if confusion is not None and not model.labels:
+        raise UserError(f"--confusion is for classes, and {run} has none (its task is {model.task}); leave it out")
+    names = parse_columns(columns) or dict(config.columns) or None
+    rows = [
+        row for file in files for row in labelled_rows(Path(file), model.task, names, format or config.format, errors)
+    ]
+    scores = model.evaluate(rows, progress("predicting"))
+    typer.echo(json.dumps(scores.to_dict(), ensure_ascii=False) if as_json else format_scores(scores))
+    if confusion is not None:
+        confusion_matrix_png(scores, confusion)
+
+
+@app.command()
+def generate(
+    run: RunArgument,
+    prompt: Annotated[str, typer.Option(help="What to go on from; - reads standard input.")] = "",
+    max_tokens: Annotated[int, typer.Option()] = 100,
+    temperature: Annotated[float, typer.Option(help="0 takes the best token each time.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="0: no limit.")] = 0,
+    top_p: Annotated[float, typer.Option()] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="End before this string; may be repeated.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write text with a pre-trained model, as it comes."""
+    model = language_model(run)
+    prompt = standard_input() if prompt == "-" else prompt
+    pieces = model.stream(prompt, max_tokens, temperature, top_k, top_p, seed, stop or ())
+    if as_json:
+        typer.echo(json.dumps({"prompt": prompt, "text": "".join(pieces)}, ensure_ascii=False))
+        return
+    if model.model.info.direction == "forward":
+        sys.stdout.write(prompt)
+    for piece in pieces:
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write(prompt + "\n" if model.model.info.direction == "backward" else "\n")
+
+
+@app.command()
+def features(
+    run: RunArgument,
+    file: Annotated[Path, typer.Argument(help="Text: a document a vector.")],
+    out: Annotated[Path, typer.Option(help="A .parquet file.")],
+    text_column: TextColumn = None,
+    documents: Documents = "auto",
+    errors: Errors = "strict",
+) -> None:
+    """Sentence vectors: the mean of the top layer's states."""
+    import io
+
+    import polars
+
+    from foretext.tasks.files import write_whole
+
+    check_output(out)
+    if out.suffix.lower() not in (".parquet", ".pq"):
+        raise UserError(f"{out}: vectors are written as Parquet; give a name that ends in .parquet")
+    model = language_model(run)
+    texts = read_texts([str(file)], text_column, documents, errors)
+    vectors = model.features(texts, progress("computing vectors"))
+    data = io.BytesIO()
+    polars.DataFrame({"text": texts, "vector": vectors.tolist()}).write_parquet(data)
+    write_whole(out, data.getvalue())
+    typer.echo(f"{len(texts):,} vectors of {model.model.model_config.width} numbers in {out}", err=True)
+
+
+@app.command()
+def tokens(
+    run: RunArgument,
+    text: Annotated[list[str], typer.Argument(help="The text; several for a pair or a choice.")],
+    as_json: Json = False,
+) -> None:
+    """The pieces and ids of a text, and for a fine-tuned run the exact transformed sequences."""
+    from foretext.inspection import aligned_pieces, pieces_of, sequences_of
+    from foretext.train.rundir import RunDirectory
+
+    found = sequences_of(RunDirectory(run), text) or [pieces_of(RunDirectory(run), part) for part in text]
+    if as_json:
+        typer.echo(json.dumps([[{"id": i, "piece": p} for i, p in sequence] for sequence in found], ensure_ascii=False))
+        return
+    for sequence in found:
+        typer.echo(aligned_pieces(sequence))
+
+
+@app.command()
+def info(run: RunArgument, as_json: Json = False) -> None:
+    """What is in a run directory."""
+    from foretext.inspection import describe_run, summary_of
+    from foretext.train.rundir import RunDirectory
+
+    if as_json:
+        typer.echo(json.dumps(describe_run(RunDirectory(run)), ensure_ascii=False))
+    else:
+        typer.echo(summary_of(RunDirectory(run)))
+
+
+@app.command()
+def systems(as_json: Json = False) -> None:
+    """The systems, and what each is made of."""
+    from foretext.systems import SYSTEMS
+
+    keys = ("paper", "base", "objective", "direction", "tokenizer", "transfer")
+    if as_json:
+        table = {name: {k: getattr(s, k) for k in keys} | {"sizes": list(s.sizes)} for name, s in SYSTEMS.items()}
+        typer.echo(json.dumps(table, ensure_ascii=False))
+        return
+    for name, system in SYSTEMS.items():
+        typer.echo(name)
+        for key in keys:
+            typer.echo(f"  {key:10} {getattr(system, key)}")
+        typer.echo(f"  {'sizes':10} {', '.join(system.sizes)}")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the runs and report.html.")] = Path("demo-out"),
+) -> None:
+    """Everything, on text that is already on this machine: at most 15 minutes on 2 cores."""
+    from foretext.demo.runner import DemoSettings, run_demo
+
+    run_demo(DemoSettings(out))
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False
+) -> None:
+    if version:
+        typer.echo(__version__)
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main() -> None:
+    """The program `foretext`."""
+    run_app(app)
+
+
+if __name__ == "__main__":
+    main()

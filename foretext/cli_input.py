@@ -1,0 +1,188 @@
+"""What the verbs of the command line read: runs, rows, texts, standard input; and where they may write."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from foretext.cli_output import progress
+from foretext.errors import UserError
+
+if TYPE_CHECKING:
+    from foretext.api import LanguageModel, TaskModel
+    from foretext.tasks.rows import Row
+    from foretext.tasks.tables import Table
+
+BIG_FILE = 20_000_000  # bytes of a table that take a while to read: the user is told
+_FIELDS = {
+    "entailment": "--text PREMISE --text HYPOTHESIS",
+    "similarity": "--text TEXT1 --text TEXT2",
+    "choice": "--text CONTEXT --text CHOICE1 --text CHOICE2 …",
+}
+
+
+def parse_columns(text: str) -> dict[str, str] | None:
+    """`text=review,label=stars` as a dictionary."""
+    if not text:
+        return None
+    pairs = [part.split("=", 1) for part in text.split(",")]
+    if any(len(pair) != 2 or not pair[0].strip() or not pair[1].strip() for pair in pairs):
+        raise UserError(f"--columns {text}: write field=column, field=column; for example text=review,label=stars")
+    return {field.strip(): column.strip() for field, column in pairs}
+
+
+def check_output(path: Path, table: bool = False) -> None:
+    """A mistake in --out is found before the work is done, not after it."""
+    if table:
+        from foretext.tasks.tables import table_kind
+
+        table_kind(path)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; give the name of a file to write")
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: the folder {path.parent} does not exist; create it first")
+    if not os.access(path.parent, os.W_OK):
+        raise UserError(f"{path}: the folder {path.parent} is not writable; choose another --out")
+
+
+# -- runs ------------------------------------------------------------------------------------------------------------
+
+
+def load_run(run: Path) -> LanguageModel | TaskModel:
+    from foretext.api import load
+
+    return load(run)
+
+
+def language_model(run: Path) -> LanguageModel:
+    from foretext.api import load_language_model
+
+    return load_language_model(run)
+
+
+def task_model(run: Path) -> TaskModel:
+    from foretext.api import TaskModel
+
+    model = load_run(run)
+    if not isinstance(model, TaskModel):
+        raise UserError(f"{run} has no task: fine-tune it first (foretext finetune {run} rows.csv --task …)")
+    return model
+
+
+# -- rows and texts --------------------------------------------------------------------------------------------------
+
+
+def _check_errors(errors: str) -> None:
+    from foretext.tasks.files import ERRORS
+
+    if errors not in ERRORS:
+        raise UserError(f"--errors must be {' or '.join(ERRORS)}, not {errors!r}")
+
+
+def _announce(file: Path) -> None:
+    if file.is_file() and file.stat().st_size > BIG_FILE:
+        typer.echo(f"reading {file} ({file.stat().st_size / 1e6:,.0f} MB)", err=True)
+
+
+def labelled_rows(file: Path, task: str, columns: dict[str, str] | None, format: str | None, errors: str) -> list[Row]:
+    """Rows with labels."""
+    from foretext.tasks.rows import read_rows
+
+    _check_errors(errors)
+    _announce(file)
+    notes: list[str] = []
+    rows = read_rows(file, task, columns=columns, format=format, need_labels=True, errors=errors, notes=notes)
+    for note in notes:
+        typer.echo(note, err=True)
+    return rows
+
+
+def input_table(
+    file: Path | None,
+    texts: list[str] | None,
+    task: str,
+    columns: dict[str, str] | None,
+    format: str | None,
+    errors: str,
+) -> Table:
+    """Rows to predict, from a file, from --text, or from standard input (a text a line, or JSON lines)."""
+    from foretext.tasks.rows import read_task_table
+
+    _check_errors(errors)
+    if file is not None and texts:
+        raise UserError("give either a file of rows or --text, not both")
+    if file is not None:
+        _announce(file)
+        notes: list[str] = []
+        table = read_task_table(file, task, columns=columns, format=format, errors=errors, notes=notes)
+        for note in notes:
+            typer.echo(note, err=True)
+        return table
+    if texts:
+        return _table_of_texts(texts, task)
+    return _table_of_lines(standard_input(errors), task)
+
+
+def _table_of_texts(texts: list[str], task: str) -> Table:
+    from foretext.tasks.rows import table_from
+
+    if task in ("classification", "regression"):
+        return _named(table_from(list(texts), task), "--text")
+    wrong = len(texts) < 3 if task == "choice" else len(texts) != 2
+    if wrong:
+        raise UserError(f"{task} takes {_FIELDS[task]}, not {len(texts)} text{'' if len(texts) == 1 else 's'}")
+    row = (texts[0], texts[1:]) if task == "choice" else tuple(texts)
+    return _named(table_from([row], task), "--text")
+
+
+def _table_of_lines(data: str, task: str) -> Table:
+    from foretext.tasks.files import text_lines
+    from foretext.tasks.rows import table_from
+    from foretext.tasks.tables import parse_jsonl
+
+    if not data.strip():
+        raise UserError("nothing to predict: name a file, give --text, or write lines to standard input")
+    if data.lstrip().startswith("{"):
+        return parse_jsonl(data, "standard input")
+    if task not in ("classification", "regression"):
+        raise UserError(f"standard input: {task} has several texts a row: write JSON lines, or name a file")
+    return _named(table_from([line for line in text_lines(data) if line.strip()], task), "standard input")
+
+
+def _named(table: Table, name: str) -> Table:
+    """The table under a name that the user knows."""
+    return dataclasses.replace(table, name=name, where=[f"{name} {i}" for i in range(1, len(table.rows) + 1)])
+
+
+def standard_input(errors: str = "strict") -> str:
+    """All of standard input, decoded as files are."""
+    from foretext.tasks.files import decode
+
+    notes: list[str] = []
+    text = decode(sys.stdin.buffer.read(), "standard input", errors, notes)
+    for note in notes:
+        typer.echo(note, err=True)
+    return text
+
+
+def read_texts(files: list[str], column: str | None, documents: str, errors: str) -> list[str]:
+    """The documents of text files."""
+    from foretext.text.files import ReadReport, find_files
+    from foretext.text.readers import ReadOptions, read_documents
+
+    report = ReadReport()
+    show = progress("reading")
+    texts = []
+    for text in read_documents(find_files(files), ReadOptions(column, documents, errors), report):
+        texts.append(text)
+        if len(texts) % 256 == 0:
+            show(report.done_bytes, report.total_bytes)
+    show(1, 1)
+    if report.replaced:
+        typer.echo(f"{report.replaced:,} bytes that are not UTF-8 were replaced", err=True)
+    return texts

@@ -1,0 +1,128 @@
+"""What the command line shows, and how it ends: results, progress, one line for each error, documented exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from foretext.errors import EXIT_BUG, EXIT_MACHINE, EXIT_USER, Interrupted, UserError
+
+if TYPE_CHECKING:
+    from foretext.api import LanguageModel, TaskModel
+    from foretext.tasks.rows import Row
+
+EXIT_BROKEN_PIPE = 141
+TRACEBACK = "FORETEXT_TRACEBACK"
+
+
+# -- results ---------------------------------------------------------------------------------------------------------
+
+
+def show_perplexity(model: LanguageModel, texts: list[str], stride: int | None, as_json: bool) -> None:
+    measured = model.perplexity(texts, stride, progress("measuring"))
+    if as_json:
+        typer.echo(json.dumps(measured.to_dict()))
+        return
+    typer.echo(f"perplexity per token  {measured.per_token:,.3f}  ({measured.tokens:,} tokens)")
+    typer.echo(f"perplexity per word   {measured.per_word:,.3f}  ({measured.words:,} words between white space)")
+    typer.echo(f"bits per byte         {measured.bits_per_byte:.4f}  ({measured.bytes:,} bytes of UTF-8)")
+    typer.echo(f"context {measured.context} tokens, stride {measured.stride}, {measured.documents:,} documents")
+    if not measured.comparable:
+        typer.echo("the tokenizer does not keep the text whole: bits per byte do not compare with other models'")
+
+
+def show_validation(model: TaskModel, held_out: list[Row], run: Path, as_json: bool) -> None:
+    """The best epoch's figures on the validation rows, with a picture of the confusion in the run directory."""
+    from foretext.tasks.metrics import format_scores
+    from foretext.tasks.pictures import confusion_matrix_png
+
+    if not held_out:
+        if as_json:
+            typer.echo("null")
+        return
+    scores = model.evaluate(held_out, progress("validating"))
+    if as_json:
+        typer.echo(json.dumps(scores.to_dict(), ensure_ascii=False))
+    else:
+        typer.echo(f"the best epoch on the validation rows:\n{format_scores(scores)}")
+    if scores.confusion:
+        confusion_matrix_png(scores, run / "confusion.png")
+
+
+def progress(title: str) -> Callable[[int, int], None]:
+    """Shows work that takes more than two seconds."""
+    from foretext.terminal import Terminal
+
+    terminal = Terminal()
+
+    def show(done: int, total: int) -> None:
+        terminal.work(title, done, total)
+        if done == total:
+            terminal.close()
+
+    return show
+
+
+# -- the end ---------------------------------------------------------------------------------------------------------
+
+
+def run_app(app: typer.Typer) -> None:
+    """Runs the command line. Whatever goes wrong is one line on standard error and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character is no reason to stop
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = app(prog_name="foretext", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output wants no more; what is still buffered must not fail at the interpreter's end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_BROKEN_PIPE)
+    except Exception as error:
+        message, code = explained(error)
+        if os.environ.get(TRACEBACK) and code == EXIT_BUG:
+            raise
+        typer.echo(f"foretext: {message}", err=True)
+        sys.exit(code)
+    except KeyboardInterrupt:
+        typer.echo("foretext: interrupted", err=True)
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def explained(error: Exception) -> tuple[str, int]:
+    """The line for a user, and the exit code."""
+    if isinstance(error, UserError):
+        return str(error), error.code
+    if isinstance(error, Interrupted):
+        return f"{error}; go on with --resume", error.code
+    if isinstance(error, typer.Abort):  # Ctrl-C, as typer hands it on
+        return "interrupted", 130
+    # Typer's usage errors are click's, or those of its own copy of click, by version: told by their shape.
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):
+        return _usage(error), EXIT_USER
+    from foretext.train.machine import is_out_of_memory
+
+    if is_out_of_memory(error):
+        return "out of memory: close other programs, or use a smaller model or less text at a time", EXIT_MACHINE
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}", EXIT_MACHINE
+    said = " ".join(str(error).split())
+    return (
+        f"internal error ({type(error).__name__}: {said}), which is a fault of foretext, not yours; "
+        f"{TRACEBACK}=1 shows where",
+        EXIT_BUG,
+    )
+
+
+def _usage(error: Exception) -> str:
+    message = " ".join(error.format_message().split()).removesuffix(".")  # type: ignore[attr-defined]
+    context = getattr(error, "ctx", None)
+    return f"{message}; see {context.command_path if context else 'foretext'} --help"

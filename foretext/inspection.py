@@ -1,0 +1,139 @@
+"""Looking into a run directory without loading its weights: `info` and `tokens`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from foretext.config import difference, to_plain
+from foretext.errors import UserError
+from foretext.systems import size_named, system_named
+from foretext.tasks.labels import LabelSet
+from foretext.train.machine import clock, size_text
+from foretext.train.rundir import RunDirectory
+from foretext.train.saved import load_tokenizer, read_config
+
+Pieces = list[tuple[int, str]]
+
+
+def pieces_of(run: RunDirectory, text: str) -> Pieces:
+    """Ids and pieces of a text."""
+    tokenizer = load_tokenizer(run, read_config(run)["run"])
+    return [(number, tokenizer.piece(number)) for number in tokenizer.encode(text)]
+
+
+def sequences_of(run: RunDirectory, texts: Sequence[str]) -> list[Pieces]:
+    """The transformed sequences that a fine-tuned run makes of `texts`; none for a pre-trained run."""
+    sections = read_config(run)
+    info = sections["run"]
+    if info.kind != "finetune":
+        return []
+    kind = sections["task"].kind
+    wanted = {"classification": "one text", "entailment": "two texts", "similarity": "two texts"}
+    fits = {"classification": (1, 1), "entailment": (2, 2), "similarity": (2, 2), "regression": (1, 2)}
+    least, most = fits.get(kind, (3, len(texts)))
+    if not least <= len(texts) <= max(least, most):
+        raise UserError(f"{kind} takes {wanted.get(kind, 'a context and its choices')}, not {len(texts)}")
+    tokenizer = load_tokenizer(run, info)
+    layout = system_named(info.system).build_layout(dict(tokenizer.specials), sections["model"].context, info.direction)
+    made = layout.sequences(kind, [tokenizer.encode(text) for text in texts])
+    return [[(number, tokenizer.piece(number)) for number in sequence.ids] for sequence in made]
+
+
+def describe_run(run: RunDirectory) -> dict[str, dict[str, Any]]:
+    """Configuration, progress and files of a run."""
+    sections = read_config(run)
+    described = {name: to_plain(section) for name, section in sections.items()}
+    if run.has("training/position.json"):
+        described["position"] = json.loads(run.read("training/position.json"))
+    validations = [record["validation"] for record in run.metrics() if "validation" in record]
+    if validations:
+        described["last validation"] = {name: value for name, value in validations[-1].items() if name != "main"}
+    described["files"] = run.sizes()
+    return described
+
+
+def summary_of(run: RunDirectory) -> str:
+    """The same for people: what the run is, how far it has come, and which settings are not the size's own."""
+    sections = read_config(run)
+    info, model = sections["run"], sections["model"]
+    tokenizer = load_tokenizer(run, info)
+    what = "a pre-trained model" if info.kind == "pretrain" else f"a model for {sections['task'].kind}"
+    lines = [
+        ("is", f"{what}: {info.system} {info.size}, {_DIRECTIONS[info.direction]}"),
+        ("shape", f"{model.layers} blocks, width {model.width}, {model.heads} heads, context {model.context}"),
+        ("vocabulary", f"{tokenizer.size:,} pieces of {tokenizer.kind}, special tokens included"),
+        *(_task_lines(sections) if info.kind == "finetune" else [("text", ", ".join(sections["data"].inputs))]),
+        ("trained", _progress_of(run, sections)),
+    ]
+    validations = [record["validation"] for record in run.metrics() if "validation" in record]
+    shown = {name: value for name, value in (validations[-1] if validations else {}).items() if name != "main"}
+    if shown:
+        lines.append(("validation", "  ".join(f"{name} {value:.4g}" for name, value in shown.items()) + "  (the last)"))
+    lines.append(("settings", _own_settings(sections) or f"those of {info.system} {info.size}"))
+    lines.append(("files", ", ".join(f"{name} {size_text(size)}" for name, size in run.sizes().items())))
+    return "\n".join([str(run.path), *(f"  {name:10}  {value}" for name, value in lines)])
+
+
+_DIRECTIONS = {"forward": "left to right", "backward": "right to left"}
+
+
+def _task_lines(sections: dict[str, Any]) -> list[tuple[str, str]]:
+    task, transfer = sections["task"], sections["transfer"]
+    began = "new weights" if task.from_scratch else f"the weights of {task.base or 'a model in memory'}"
+    if not task.from_scratch and transfer.layers >= 0:
+        began += f", its first {transfer.layers} blocks only"
+    lines = [("began with", began), ("loss", f"label + {transfer.lm_weight:g} · language model")]
+    if task.labels:
+        lines.append(("labels", LabelSet(tuple(task.labels)).listing()))
+    if task.columns:
+        lines.append(("columns", ", ".join(f"{field}={column}" for field, column in task.columns.items())))
+    return lines
+
+
+def _progress_of(run: RunDirectory, sections: dict[str, Any]) -> str:
+    if not run.has("training/position.json"):
+        return f"not yet to the first checkpoint (budget: {sections['budget']})"
+    position = json.loads(run.read("training/position.json"))
+    done = f"{position['step']:,} steps, {position['tokens']:,} tokens, {clock(position['seconds'])}"
+    best = f"; the weights are those of step {position['best_step']:,}" if position["best_step"] else ""
+    return f"{done} of {sections['budget']}: {'finished' if position['finished'] else 'go on with --resume'}{best}"
+
+
+def _own_settings(sections: dict[str, Any]) -> str:
+    """Model, tokenizer and training settings that are not the size's defaults."""
+    info = sections["run"]
+    size = size_named(system_named(info.system), info.size)
+    training = size.pretraining if info.kind == "pretrain" else size.finetuning
+    usual = {"model": size.model, "tokenizer": size.tokenizer, "training": training}
+    kept = {name: sections[name] for name in usual if name in sections}
+    changes = difference({name: usual[name] for name in kept}, kept)
+    derived = ("model.vocabulary", "model.dropout")
+    return ", ".join(f"{change.key}={change.new}" for change in changes if change.key not in derived)
+
+
+def aligned_pieces(sequence: Pieces, width: int = 100) -> str:
+    """Pieces over their ids in lines of at most `width` cells. Spaces show as ␣, other white space and bytes that are
+    part of a character as escapes."""
+    from rich.cells import cell_len
+
+    lines: list[str] = []
+    above = below = ""
+    used = 0
+    for number, piece in sequence:
+        shown = visible(piece)
+        cells = max(cell_len(shown), len(str(number)))
+        if used and used + cells > width:
+            lines += [above.rstrip(), below.rstrip()]
+            above = below = ""
+            used = 0
+        above += shown + " " * (cells - cell_len(shown) + 1)
+        below += str(number).ljust(cells + 1)
+        used += cells + 1
+    return "\n".join([*lines, above.rstrip(), below.rstrip()])
+
+
+def visible(piece: str) -> str:
+    """A piece in which nothing is invisible."""
+    return "".join("␣" if c == " " else c if c.isprintable() else c.encode("unicode_escape").decode() for c in piece)

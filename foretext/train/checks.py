@@ -1,0 +1,38 @@
+"""Settings that no run can work with, refused before any work is done."""
+
+from __future__ import annotations
+
+import math
+
+from foretext.errors import UserError
+from foretext.nn.transformer import TransformerConfig
+from foretext.systems.base import TrainingConfig
+
+
+def check_seed(seed: int) -> None:
+    if not 0 <= seed < 1 << 63:
+        raise UserError(f"--seed must be at least 0 and below 2**63, not {seed}")
+
+
+def check_model(model: TransformerConfig) -> None:
+    for name in ("layers", "width", "heads", "context"):
+        if getattr(model, name) < 1:
+            raise UserError(f"model.{name} must be at least 1, not {getattr(model, name)}")
+    if model.width % model.heads:
+        raise UserError(f"model.width={model.width} must be a multiple of model.heads={model.heads}")
+    if not 0.0 <= model.dropout < 1.0:
+        raise UserError(f"training.dropout must be at least 0 and below 1, not {model.dropout}")
+
+
+def check_training(training: TrainingConfig) -> None:
+    for name, least in (("batch_size", 1), ("micro_batch", 0), ("warmup_steps", 0), ("evaluations", 0)):
+        if getattr(training, name) < least:
+            raise UserError(f"training.{name} must be at least {least}, not {getattr(training, name)}")
+    for name in ("rate", "final_rate", "weight_decay", "clip", "save_seconds"):
+        if not 0.0 <= getattr(training, name) < math.inf:
+            raise UserError(f"training.{name} must be 0 or more, not {getattr(training, name)}")
+    for name in ("beta1", "beta2", "warmup", "dropout"):
+        if not 0.0 <= getattr(training, name) < 1.0:
+            raise UserError(f"training.{name} must be at least 0 and below 1, not {getattr(training, name)}")
+    if not 0.0 < training.epsilon < math.inf:
+        raise UserError(f"training.epsilon must be above 0, not {training.epsilon}")

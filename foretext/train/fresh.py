@@ -1,0 +1,35 @@
+"""A model without pre-training, for fine-tuning from nothing: new weights, and a vocabulary trained on the rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from foretext.config import apply_sets
+from foretext.systems import size_named, system_named
+from foretext.systems.base import TokenizerConfig
+from foretext.tasks.rows import Row
+from foretext.text.train_vocab import train_tokenizer
+from foretext.train.checks import check_model, check_seed
+from foretext.train.saved import RunConfig, SavedModel
+
+
+def fresh_model(system: str, size: str, rows: Sequence[Row], seed: int = 0, sets: Sequence[str] = ()) -> SavedModel:
+    """`system` at `size` with `sets` (model.…, tokenizer.…), not trained at all."""
+    check_seed(seed)
+    found = system_named(system)
+    chosen = size_named(found, size)
+    sections = apply_sets({"model": chosen.model, "tokenizer": chosen.tokenizer}, sets)
+    check_model(sections["model"])
+    config: TokenizerConfig = sections["tokenizer"]
+    tokenizer = train_tokenizer(
+        (text for row in rows for text in row.texts),
+        config.kind,
+        config.size,
+        seed=seed,
+        sample_chars=config.sample_megabytes * 1_000_000,
+        splitter=None if config.splitter == "auto" else config.splitter,
+    )
+    sections["model"] = dataclasses.replace(sections["model"], vocabulary=tokenizer.size)
+    sections["run"] = RunConfig("pretrain", system, size, "forward", seed, tokenizer.fingerprint())
+    return SavedModel(None, sections, found, tokenizer, found.build_trunk(sections["model"]))

@@ -1,0 +1,113 @@
+"""The pure parts of the experiments: order of cells, resumption from results.jsonl, settings, tables, draws."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments.results import Cell, Results, paired, plan_cells, result_table, sets_for, spread
+from foretext.tasks.rows import Row
+
+TASKS = {"sst2": (100, 500), "trec": (100,)}
+
+
+def test_cells_come_with_what_matters_first_and_draw_by_draw() -> None:
+    cells = plan_cells(TASKS, {"sst2": 3, "trec": 2})
+    assert len(cells) == len(set(cells)) == 3 * (2 * 3 + 2)
+    methods = [cell.method for cell in cells]
+    assert "scratch" not in methods[: methods.index("scratch")]
+    assert set(methods[methods.index("scratch") :]) == {"scratch"}
+    first = [cell.draw for cell in cells if cell.method == "pretrained"]
+    assert first == sorted(first)
+    assert Cell("trec", 100, 2, "tfidf") not in cells and Cell("sst2", 500, 2, "tfidf") in cells
+
+
+def test_results_survive_a_line_cut_off_by_a_kill(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    done, lost = Cell("sst2", 100, 0, "pretrained"), Cell("sst2", 100, 1, "pretrained")
+    results = Results(file)
+    results.add_part("pre-training", 60.0, "c1")
+    results.add_cell(done, 0.75, 4.0, "c1")
+    results.add_cell(lost, 0.5, 5.0, "c1")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-10])
+
+    again = Results(file)
+    assert again.accuracies() == {done: 0.75}
+    assert again.seconds() == 64.0
+    again.add_cell(lost, 0.625, 6.0, "c2")
+    last = Results(file)
+    assert last.accuracies() == {done: 0.75, lost: 0.625}
+    assert last.commits() == ["c1", "c2"]
+    assert json.loads(file.read_bytes().splitlines()[-1])["accuracy"] == 0.625
+
+
+@pytest.mark.parametrize("broken", [b"[1]\n", b"\xff\xfe\n", b'{"accuracy": 1}\n', b"\n"])
+def test_lines_that_are_no_results_are_passed_over(tmp_path: Path, broken: bytes) -> None:
+    file = tmp_path / "results.jsonl"
+    file.write_bytes(broken)
+    assert Results(file).records == []
+
+
+def test_expected_time_is_that_of_cells_of_the_same_kind(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.jsonl")
+    results.add_part("pre-training", 900.0, "c")
+    results.add_cell(Cell("sst2", 100, 0, "pretrained"), 0.5, 30.0, "c")
+    results.add_cell(Cell("sst2", 100, 0, "tfidf"), 0.5, 1.0, "c")
+    assert results.expected_seconds(Cell("sst2", 100, 0, "scratch")) == 30.0
+    assert results.expected_seconds(Cell("sst2", 100, 1, "tfidf")) == 1.0
+    assert results.expected_seconds(Cell("sst2", 500, 0, "scratch")) == 0.0
+    assert results.seconds_by_part() == {"pre-training": 900.0, "sst2, pre-trained": 30.0, "sst2, TF-IDF": 1.0}
+
+
+def test_differences_are_paired_over_common_draws() -> None:
+    assert paired({0: 0.5, 1: 0.75, 2: 1.0}, {0: 0.25, 2: 0.5, 3: 0.9}) == [0.25, 0.5]
+    assert spread([0.5, 0.7]) == "60.0 ± 14.1"
+    assert spread([0.02], sign=True) == "+2.0"
+    assert spread([]) == "–"
+
+
+def test_table_has_a_row_for_each_number_of_labels() -> None:
+    found = {
+        Cell("sst2", 500, 0, "pretrained"): 0.8,
+        Cell("sst2", 100, 0, "pretrained"): 0.7,
+        Cell("sst2", 100, 1, "pretrained"): 0.72,
+        Cell("sst2", 100, 0, "tfidf"): 0.6,
+        Cell("sst2", 100, 1, "tfidf"): 0.58,
+    }
+    lines = result_table(found, {"trec": "TREC", "sst2": "SST-2"}).splitlines()
+    assert len({line.count("|") for line in lines}) == 1
+    assert lines[2] == "| SST-2, 100 | 2 | 71.0 ± 1.4 | – | 59.0 ± 1.4 | – | +12.0 ± 2.8 |"
+    assert lines[3] == "| SST-2, 500 | 1 | 80.0 | – | – | – | – |"
+
+
+def test_more_particular_settings_come_last() -> None:
+    given = ["sst2@100:task.epochs=9", "training.rate=1", "trec:training.rate=2", "sst2:task.epochs=3", "a.b=c:d"]
+    assert sets_for(given, "sst2", 100) == ("training.rate=1", "a.b=c:d", "task.epochs=3", "task.epochs=9")
+    assert sets_for(given, "trec", 100) == ("training.rate=1", "a.b=c:d", "training.rate=2")
+
+
+def test_draws_are_repeatable_random_and_alike_for_all_methods() -> None:
+    from experiments.common import drawn_rows
+
+    rows = [Row((f"text {i}",), "ab"[i % 2], f"row {i}") for i in range(400)]
+    first = drawn_rows(rows, 50, 0)
+    assert first == drawn_rows(list(rows), 50, 0)
+    assert len({row.where for row in first}) == 50
+    assert first != drawn_rows(rows, 50, 1)
+    shares = {sum(row.label == "a" for row in drawn_rows(rows, 50, number)) for number in range(8)}
+    assert len(shares) > 1, "random draws, not evened out by class"
+
+
+def test_settings_of_an_output_folder_cannot_change(tmp_path: Path) -> None:
+    from experiments.common import check_settings, parse
+    from experiments.imdb_transfer import EXPERIMENT
+    from foretext.errors import UserError
+
+    words = ["--data", str(tmp_path), "--out", str(tmp_path)]
+    check_settings(parse(EXPERIMENT, words), tmp_path)
+    check_settings(parse(EXPERIMENT, [*words, "--only", "trec", "--draws", "1", "--limit", "60"]), tmp_path)
+    with pytest.raises(UserError, match="minutes"):
+        check_settings(parse(EXPERIMENT, [*words, "--minutes", "3"]), tmp_path)

@@ -1,0 +1,215 @@
+"""The documents say what is so: links, file tree, options, configuration keys, excerpts of code, two languages alike."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from foretext.cli import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+VERBS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+README, README_ZH = ROOT / "README.md", ROOT / "README.zh-CN.md"
+WALK, WALK_ZH = ROOT / "docs" / "gpt-walk.md", ROOT / "docs" / "gpt-walk.zh-CN.md"
+_FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_MEASURED = re.compile(r"<!--.*?-->", re.DOTALL)
+
+
+def page_name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of a page that are in `language` ("" for none)."""
+    return [code for name, code in _FENCE.findall(page.read_text(encoding="utf-8")) if name == language]
+
+
+def prose(page: Path) -> str:
+    return _FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def headings(page: Path) -> list[str]:
+    return re.findall(r"^#{1,6} .+$", prose(page), re.MULTILINE)
+
+
+def anchor(heading: str) -> str:
+    """The name that a heading has in a link."""
+    text = re.sub(r"[^\w\- ]", "", heading.lstrip("# ").lower())
+    return text.strip().replace(" ", "-")
+
+
+def commands(page: Path) -> list[str]:
+    """What is to be typed: the lines of unnamed blocks that call foretext, make, python or pip, without comments."""
+    found = []
+    for block in blocks(page, ""):
+        for line in block.replace("\\\n", " ").splitlines():
+            line = re.sub(r"\s+#.*", "", line).removeprefix("$ ").strip()
+            if re.match(r"(\S+=\S+ )*(foretext|make|python\S*|pip)\b|.*\| foretext\b", line):
+                found.append(line)
+    return found
+
+
+def foretext_calls(page: Path) -> list[tuple[str, list[str]]]:
+    """Verb and words of every call of foretext that is to be typed, in blocks and in the text."""
+    inline = re.findall(r"`(foretext [^`]+)`", prose(page))
+    calls = []
+    for line in [*commands(page), *inline]:
+        _, found, rest = line.partition("foretext ")
+        words = shlex.split(rest) if found else []
+        if words and not words[0].startswith("-") and words[0] != "VERB":
+            calls.append((words[0], words[1:]))
+    return calls
+
+
+def options_of(verb: str) -> set[str]:
+    return {name for parameter in VERBS[verb].params for name in parameter.opts if name.startswith("--")} - {"--help"}
+
+
+# ── links and files ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in _LINK.findall(prose(page)):
+        if re.match(r"https?://", link):
+            continue
+        path, _, place = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists() and target.is_relative_to(ROOT), f"{page_name(page)}: {link} does not exist"
+        if place:
+            assert place in {anchor(heading) for heading in headings(target)}, f"{page_name(page)}: no heading {link}"
+
+
+def tree_paths(page: Path) -> list[str]:
+    """The paths of the file tree: two spaces a level, names first, then what they are."""
+    tree = next(block for block in blocks(page, "") if block.startswith("foretext/\n"))
+    folders: list[str] = []
+    paths = []
+    for line in tree.splitlines():
+        level = (len(line) - len(line.lstrip())) // 2
+        names = re.match(r"\s*((?:[\w./-]+(?:/|\.\w+)(?:  |$))+)", line + "  ")
+        assert names, f"{line!r} begins with no file or folder"
+        del folders[level:]
+        for name in names[1].split():
+            paths.append("".join(folders) + name)
+        if names[1].split()[-1].endswith("/"):
+            folders.append(names[1].split()[-1])
+    return paths
+
+
+@pytest.mark.parametrize("page", [README, README_ZH], ids=page_name)
+def test_the_tree_is_that_of_the_repository(page: Path) -> None:
+    paths = tree_paths(page)
+    assert len(paths) > 30
+    missing = [path for path in paths if not (ROOT / path).exists()]
+    assert not missing
+    rooms = {folder.name for folder in (ROOT / "foretext").iterdir() if (folder / "__init__.py").exists()}
+    assert rooms <= {path.split("/")[1] for path in paths if path.startswith("foretext/")}
+
+
+# ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_verbs_and_options_exist(page: Path) -> None:
+    for verb, words in foretext_calls(page):
+        assert verb in VERBS, f"{page_name(page)}: foretext {verb}"
+        given = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert given <= options_of(verb), f"{page_name(page)}: foretext {verb} {' '.join(words)}"
+
+
+def test_the_page_on_the_command_line_is_complete() -> None:
+    text = prose(ROOT / "docs" / "cli.md")
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    assert VERBS.keys() <= sections.keys()
+    for verb in VERBS:
+        options = [line for line in sections[verb].splitlines() if re.match(r"\| `--|.*Options: ", line)]
+        named = {name for line in options for name in re.findall(r"`(--[\w-]+)`", line.split("Options: ")[-1])}
+        assert named == options_of(verb), verb
+
+
+def test_make_targets_exist() -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for page in PAGES:
+        named = {words[0] for line in commands(page) if (words := line.partition("make ")[2].split())}
+        assert named <= targets, page_name(page)
+
+
+# ── two languages ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("english", "chinese"), [(README, README_ZH), (WALK, WALK_ZH)], ids=["README", "walk"])
+def test_both_languages_say_the_same(english: Path, chinese: Path) -> None:
+    levels = [[len(heading.split()[0]) for heading in headings(page)] for page in (english, chinese)]
+    assert levels[0] == levels[1]
+    assert commands(english) == commands(chinese) and commands(english)
+    bare = [[re.sub(r"\s+#[^\n]*", "", code) for code in blocks(page, "python")] for page in (english, chinese)]
+    assert bare[0] == bare[1]
+    measured = [_MEASURED.findall(page.read_text(encoding="utf-8")) for page in (english, chinese)]
+    assert measured[0] == measured[1]
+    rows = [len(re.findall(r"^\|", prose(page), re.MULTILINE)) for page in (english, chinese)]
+    assert rows[0] == rows[1]
+
+
+# ── excerpts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("page", [WALK, WALK_ZH], ids=page_name)
+def test_excerpts_stand_in_the_code(page: Path) -> None:
+    excerpts = blocks(page, "python")
+    assert len(excerpts) > 15
+    for excerpt in excerpts:
+        head, _, code = excerpt.partition("\n")
+        named = re.fullmatch(r"# (foretext/\S+\.py), (?:(\w+)\.)?(\w+)", head)
+        assert named, head
+        source = (ROOT / named[1]).read_text(encoding="utf-8")
+        start = source.index(f"class {named[2]}") if named[2] else 0
+        start = source.index(f"def {named[3]}(", start)
+        end = re.compile(r"^(    )?(@|def |class )", re.MULTILINE).search(source, source.index("\n", start))
+        assert code in source[start : end.start() if end else None], f"not in {head[2:]}:\n{code}"
+
+
+# ── configuration ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def documented_keys() -> dict[str, dict[str, str]]:
+    """Section → key → default, from the tables of the page on formats."""
+    text = prose(ROOT / "docs" / "formats.md")
+    sections = re.findall(r"^### \[(\w+)\]\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL)
+    return {
+        name: dict(re.findall(r"^\| `(\w+)` \| ([^|]*?) ?\|", body, re.MULTILINE)) for name, body in sections if body
+    }
+
+
+def shown_default(field: dataclasses.Field[Any]) -> str:
+    value = field.default if field.default is not dataclasses.MISSING else None
+    if field.default_factory is not dataclasses.MISSING:
+        value = field.default_factory()
+    if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING or value == "":
+        return ""
+    if isinstance(value, str):
+        return f"`{value}`"
+    return {None: "none", True: "true", False: "false"}.get(value) if isinstance(value, bool | None) else repr(value)
+
+
+def test_every_key_of_the_configuration_is_documented() -> None:
+    from foretext.train.saved import SECTIONS
+
+    documented = documented_keys()
+    assert documented.keys() == SECTIONS.keys()
+    for section, cls in SECTIONS.items():
+        for field in dataclasses.fields(cls):
+            where = f"{section}.{field.name}"
+            assert field.name in documented[section], f"{where} is not in docs/formats.md"
+            if where == "run.foretext":  # the version
+                continue
+            expected = shown_default(field).replace("()", "[]")
+            assert documented[section][field.name] == expected, f"{where}: docs/formats.md has another default"
