@@ -88,7 +88,7 @@ class SupervisedTask(Objective):
         losses: dict[str, LossSum] = {}
         if batch.labels is not None:
             losses["label"] = LossSum(self._label_loss(scores, batch.labels), float(len(batch.labels)))
-            if "lm" in self.weights:
+            if "lm" in self.weights and torch.is_grad_enabled():  # scoring has no use for it
                 losses["lm"] = LossSum(self._lm_loss(trunk, hidden.top, batch), float(len(batch.ids_BT)))
         return Outcome(losses, None, scores)
 

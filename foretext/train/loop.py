@@ -34,6 +34,7 @@ from foretext.train.schedule import rate_at
 from foretext.train.signals import StopRequest
 
 REPORT_SECONDS = 1.0
+EVALUATION_SHARE = 0.05
 POSITION = "training/position.json"
 OPTIMIZER = "training/optimizer.safetensors"
 CURRENT = "training/current.safetensors"  # the weights to go on with, where model.safetensors has the best ones
@@ -97,7 +98,8 @@ class Loop:
         self._started = time.perf_counter()
         self._last_saved = self._last_reported = self._started
         self._evaluations = 0
-        self._evaluation_seconds = 0.0
+        self._evaluation_seconds = 0.0  # of the last one
+        self._evaluating = 0.0  # of all
         self._step_seconds = 0.0
         self._running: dict[str, list[float]] = {}
 
@@ -189,7 +191,7 @@ class Loop:
             self._step_seconds = time.perf_counter() - begun
             self._clock()
             self._report(losses, position.tokens - tokens)
-            if self._due_evaluations() > self._evaluations and not job.budget.spent(position, self._evaluation_seconds):
+            if self._due_evaluations() > self._evaluations and self._affordable():
                 self._evaluations = self._due_evaluations()
                 self._evaluate()
             if self.stopping.requested is not None:
@@ -207,6 +209,14 @@ class Loop:
         if self.job.evaluate_every is not None:
             return self.position.step // self.job.evaluate_every
         return int(self.job.budget.progress(self.position) * self.job.config.evaluations)
+
+    def _affordable(self) -> bool:
+        """Epochs are always validated; otherwise validation may take `EVALUATION_SHARE` of the time and no more."""
+        if self.job.budget.spent(self.position, self._evaluation_seconds):
+            return False  # the closing evaluation is next
+        if self.job.evaluate_every is not None or not self._evaluation_seconds:
+            return True
+        return self._evaluating + self._evaluation_seconds <= EVALUATION_SHARE * self.position.seconds
 
     def _finish(self) -> None:
         self._evaluate()
@@ -250,6 +260,7 @@ class Loop:
             self.position.best, self.position.best_step = values[name], self.position.step
             self.best = {key: tensor.clone() for key, tensor in self.model.state_dict().items()}
         self._evaluation_seconds = time.perf_counter() - begun
+        self._evaluating += self._evaluation_seconds
         self._clock()
 
     # -- checkpoints -----------------------------------------------------------------------------------------------
