@@ -68,7 +68,8 @@ def summary_of(run: RunDirectory) -> str:
         ("trained", _progress_of(run, sections)),
     ]
     validations = [record["validation"] for record in run.metrics() if "validation" in record]
-    shown = {name: value for name, value in (validations[-1] if validations else {}).items() if name != "main"}
+    last = validations[-1] if validations else {}
+    shown = {name: value for name, value in last.items() if name != "main" and value is not None}
     if shown:
         lines.append(("validation", "  ".join(f"{name} {value:.4g}" for name, value in shown.items()) + "  (the last)"))
     lines.append(("settings", _own_settings(sections) or f"those of {info.system} {info.size}"))
