@@ -69,8 +69,16 @@ def _readable(losses: dict[str, float]) -> dict[str, str]:
     return {name: str(loss) for name, loss in losses.items()}  # JSON has no NaN
 
 
+def read_position(run: RunDirectory) -> Position:
+    """How far a run has come, from its checkpoint."""
+    try:
+        return Position(**json.loads(run.read("training/position.json")))
+    except (ValueError, TypeError, RecursionError):
+        raise UserError(f"{run.path}/training/position.json: not a position; restore it from a copy") from None
+
+
 def is_finished(run: RunDirectory) -> bool:
-    return run.has("training/position.json") and bool(json.loads(run.read("training/position.json"))["finished"])
+    return run.has("training/position.json") and bool(read_position(run).finished)
 
 
 class Loop:
@@ -264,7 +272,7 @@ class Loop:
         """Goes back to the checkpoint in the run directory, and the log with it."""
         assert self.writer is not None
         run = self.writer.run
-        self.position = Position(**json.loads(run.read("training/position.json")))
+        self.position = read_position(run)
         saved = run.load_tensors("model.safetensors")
         if run.has("training/current.safetensors"):
             self.best = saved
