@@ -78,31 +78,38 @@ def run_app(app: typer.Typer) -> None:
         if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character is no reason to stop
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = app(prog_name="foretext", standalone_mode=False)
+        code = _invoke(app)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read the output wants no more; what is still buffered must not fail at the interpreter's end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_BROKEN_PIPE)
-    except Exception as error:
+        code = EXIT_BROKEN_PIPE
+    except (Exception, KeyboardInterrupt) as error:
         message, code = explained(error)
         if os.environ.get(TRACEBACK) and code == EXIT_BUG:
             raise
         typer.echo(f"foretext: {message}", err=True)
-        sys.exit(code)
-    except KeyboardInterrupt:
-        typer.echo("foretext: interrupted", err=True)
-        sys.exit(130)
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(code)
 
 
-def explained(error: Exception) -> tuple[str, int]:
+def _invoke(app: typer.Typer) -> int:
+    """The verb itself. Typer's own `main` is left out, since it answers closed pipes and Ctrl-C in its own way."""
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("foretext", sys.argv[1:]) as context:
+            command.invoke(context)
+    except typer.Exit as ended:  # --help
+        return int(ended.exit_code)
+    return 0
+
+
+def explained(error: BaseException) -> tuple[str, int]:
     """The line for a user, and the exit code."""
     if isinstance(error, UserError):
         return str(error), error.code
     if isinstance(error, Interrupted):
         return f"{error}; go on with --resume", error.code
-    if isinstance(error, typer.Abort):  # Ctrl-C, as typer hands it on
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
         return "interrupted", 130
     # Typer's usage errors are click's, or those of its own copy of click, by version: told by their shape.
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
@@ -122,7 +129,7 @@ def explained(error: Exception) -> tuple[str, int]:
     )
 
 
-def _usage(error: Exception) -> str:
+def _usage(error: BaseException) -> str:
     message = " ".join(error.format_message().split()).removesuffix(".")  # type: ignore[attr-defined]
     context = getattr(error, "ctx", None)
     return f"{message}; see {context.command_path if context else 'foretext'} --help"

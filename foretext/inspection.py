@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from foretext.config import difference, to_plain
 from foretext.errors import UserError
 from foretext.systems import size_named, system_named
 from foretext.tasks.labels import LabelSet
+from foretext.train.loop import read_position
 from foretext.train.machine import clock, size_text
 from foretext.train.rundir import RunDirectory
 from foretext.train.saved import load_tokenizer, read_config
@@ -46,7 +47,7 @@ def describe_run(run: RunDirectory) -> dict[str, dict[str, Any]]:
     sections = read_config(run)
     described = {name: to_plain(section) for name, section in sections.items()}
     if run.has("training/position.json"):
-        described["position"] = json.loads(run.read("training/position.json"))
+        described["position"] = asdict(read_position(run))
     validations = [record["validation"] for record in run.metrics() if "validation" in record]
     if validations:
         described["last validation"] = {name: value for name, value in validations[-1].items() if name != "main"}
@@ -68,7 +69,8 @@ def summary_of(run: RunDirectory) -> str:
         ("trained", _progress_of(run, sections)),
     ]
     validations = [record["validation"] for record in run.metrics() if "validation" in record]
-    shown = {name: value for name, value in (validations[-1] if validations else {}).items() if name != "main"}
+    last = validations[-1] if validations else {}
+    shown = {name: value for name, value in last.items() if name != "main" and value is not None}
     if shown:
         lines.append(("validation", "  ".join(f"{name} {value:.4g}" for name, value in shown.items()) + "  (the last)"))
     lines.append(("settings", _own_settings(sections) or f"those of {info.system} {info.size}"))
@@ -95,10 +97,10 @@ def _task_lines(sections: dict[str, Any]) -> list[tuple[str, str]]:
 def _progress_of(run: RunDirectory, sections: dict[str, Any]) -> str:
     if not run.has("training/position.json"):
         return f"not yet to the first checkpoint (budget: {sections['budget']})"
-    position = json.loads(run.read("training/position.json"))
-    done = f"{position['step']:,} steps, {position['tokens']:,} tokens, {clock(position['seconds'])}"
-    best = f"; the weights are those of step {position['best_step']:,}" if position["best_step"] else ""
-    return f"{done} of {sections['budget']}: {'finished' if position['finished'] else 'go on with --resume'}{best}"
+    position = read_position(run)
+    done = f"{position.step:,} steps, {position.tokens:,} tokens, {clock(position.seconds)}"
+    best = f"; the weights are those of step {position.best_step:,}" if position.best_step else ""
+    return f"{done} of {sections['budget']}: {'finished' if position.finished else 'go on with --resume'}{best}"
 
 
 def _own_settings(sections: dict[str, Any]) -> str:

@@ -87,10 +87,17 @@ def config_text(sections: dict[str, Any]) -> str:
     return to_toml(sections)
 
 
+def _text(run: RunDirectory, name: str) -> str:
+    try:
+        return run.read(name).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{run.path / name}: not text (byte {error.start}); restore it from a copy") from None
+
+
 def read_config(run: RunDirectory) -> dict[str, Any]:
     """The sections of a run's config.toml, checked."""
     where = str(run.path / "config.toml")
-    raw = from_toml(run.read("config.toml").decode("utf-8"), where)
+    raw = from_toml(_text(run, "config.toml"), where)
     if raw.get("run", {}).get("format", FORMAT) != FORMAT:
         raise UserError(f"{where}: written by a newer Foretext (format {raw['run']['format']}); update foretext")
     names = TASK_SECTIONS if raw.get("run", {}).get("kind") == "finetune" else BASE_SECTIONS
@@ -135,7 +142,7 @@ def open_run(path: str | Path) -> RunDirectory:
 
 def load_tokenizer(run: RunDirectory, info: RunConfig) -> Tokenizer:
     where = str(run.path / "tokenizer.json")
-    tokenizer = tokenizer_from_json(run.read("tokenizer.json").decode("utf-8"), where)
+    tokenizer = tokenizer_from_json(_text(run, "tokenizer.json"), where)
     if tokenizer.fingerprint() != info.tokenizer:
         raise UserError(f"{where}: not the tokenizer that this model was trained with; put the right file back")
     return tokenizer

@@ -65,6 +65,15 @@ def test_a_pickle_inside_a_run(name: str, evil: bytes, base: Path, here: Path) -
     assert not Path("ran").exists()
 
 
+def test_a_pickle_as_position(evil: bytes, base: Path, here: Path) -> None:
+    shutil.copytree(base, "run")
+    Path("run/training/position.json").write_bytes(evil)
+    repair_manifest(here / "run", "training/position.json")
+    for command in (["info", "run"], ["info", "run", "--json"], ["pretrain", "--out", "run", "--resume"]):
+        assert "position.json: not a position" in fails(*command)
+    assert not Path("ran").exists()
+
+
 def test_another_models_tokenizer(base: Path, files: Path, here: Path) -> None:
     """Of the same size, with the manifest repaired: refused by what it is."""
     run = here / "run"
