@@ -1,4 +1,4 @@
-"""The documents say what is so: links, file tree, options, configuration keys, excerpts of code, two languages alike."""
+"""The documents say what is so: links, file tree, options, configuration keys, excerpts of code, both languages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def headings(page: Path) -> list[str]:
 
 def anchor(heading: str) -> str:
     """The name that a heading has in a link."""
-    text = re.sub(r"[^\w\- ]", "", heading.lstrip("# ").lower())
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lstrip("# ").lower()
+    text = re.sub(r"[^\w\- ]", "", text)
     return text.strip().replace(" ", "-")
 
 
@@ -171,8 +172,8 @@ def test_excerpts_stand_in_the_code(page: Path) -> None:
         named = re.fullmatch(r"# (foretext/\S+\.py), (?:(\w+)\.)?(\w+)", head)
         assert named, head
         source = (ROOT / named[1]).read_text(encoding="utf-8")
-        start = source.index(f"class {named[2]}") if named[2] else 0
-        start = source.index(f"def {named[3]}(", start)
+        owner = re.search(rf"^class {named[2]}\b", source, re.MULTILINE) if named[2] else None
+        start = source.index(f"def {named[3]}(", owner.start() if owner else 0)
         end = re.compile(r"^(    )?(@|def |class )", re.MULTILINE).search(source, source.index("\n", start))
         assert code in source[start : end.start() if end else None], f"not in {head[2:]}:\n{code}"
 
@@ -190,14 +191,16 @@ def documented_keys() -> dict[str, dict[str, str]]:
 
 
 def shown_default(field: dataclasses.Field[Any]) -> str:
-    value = field.default if field.default is not dataclasses.MISSING else None
+    """A field's default as the tables have it; nothing for none or an empty text."""
     if field.default_factory is not dataclasses.MISSING:
-        value = field.default_factory()
-    if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING or value == "":
+        return repr(field.default_factory())
+    value = field.default
+    if value is dataclasses.MISSING or value == "":
         return ""
     if isinstance(value, str):
         return f"`{value}`"
-    return {None: "none", True: "true", False: "false"}.get(value) if isinstance(value, bool | None) else repr(value)
+    words = {"None": "none", "True": "true", "False": "false", "()": "[]"}
+    return words.get(repr(value), repr(value))
 
 
 def test_every_key_of_the_configuration_is_documented() -> None:
@@ -206,10 +209,11 @@ def test_every_key_of_the_configuration_is_documented() -> None:
     documented = documented_keys()
     assert documented.keys() == SECTIONS.keys()
     for section, cls in SECTIONS.items():
+        assert documented[section].keys() == {field.name for field in dataclasses.fields(cls)}, f"[{section}]"
         for field in dataclasses.fields(cls):
             where = f"{section}.{field.name}"
-            assert field.name in documented[section], f"{where} is not in docs/formats.md"
             if where == "run.foretext":  # the version
                 continue
-            expected = shown_default(field).replace("()", "[]")
-            assert documented[section][field.name] == expected, f"{where}: docs/formats.md has another default"
+            assert documented[section][field.name] == shown_default(field), (
+                f"{where}: docs/formats.md has another default"
+            )

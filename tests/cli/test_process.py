@@ -1,0 +1,148 @@
+"""What only a process of its own shows: signals, exit codes, closed pipes, full disks, two writers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli_harness import MINUTE, ROOT, works
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+COMMAND = [sys.executable, "-m", "foretext.cli"]
+LONG = ["--steps", "1000000", *MINUTE]
+
+
+@contextlib.contextmanager
+def started(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        env=ENVIRONMENT,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def wait_for(path: Path, process: subprocess.Popen[str], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < end, f"{path} did not come"
+        time.sleep(0.02)
+
+
+def one_complaint(err: str) -> str:
+    lines = err.splitlines()
+    assert "Traceback" not in err and sum(line.startswith("foretext: ") for line in lines) == 1, err
+    assert lines[-1].startswith("foretext: ") and not set(err) & {"\x1b", "\r"}, err
+    return lines[-1]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_step_and_saves(number: int, code: int, files: Path, here: Path) -> None:
+    with started("pretrain", files / "text.txt", "--out", "run", *LONG) as process:
+        wait_for(here / "run/metrics.jsonl", process)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == code and not out
+    assert "everything so far is in run; go on with --resume" in one_complaint(err)
+    assert "stopping: the step ends" in err
+    assert not (here / "run/lock.json").exists()
+    said = works("pretrain", "--out", "run", "--resume", "--tokens", 1)
+    assert "going on at step" in said.err
+    works("generate", "run", "--max-tokens", 2)
+
+
+def test_two_writers(files: Path, here: Path) -> None:
+    with started("pretrain", files / "text.txt", "--out", "run", *LONG) as process:
+        wait_for(here / "run/metrics.jsonl", process)
+        second = subprocess.run(
+            [*COMMAND, "pretrain", "--out", "run", "--resume"], env=ENVIRONMENT, text=True, capture_output=True
+        )
+        assert second.returncode == 2 and str(process.pid) in one_complaint(second.stderr)
+        assert process.poll() is None, "the first goes on"
+        process.terminate()
+        process.communicate(timeout=120)
+    assert process.returncode == 143
+    works("info", "run")
+
+
+def test_output_closed_early(files: Path, clf: Path, here: Path) -> None:
+    Path("rows.csv").write_text("text\n" + "some film\n" * 2)
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as closed:
+        done = subprocess.run(
+            [*COMMAND, "predict", str(clf), "rows.csv"],
+            env=ENVIRONMENT,
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 141 and not done.stderr, done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="a tiny disk is mounted, which needs root")
+def test_a_full_disk(files: Path, here: Path) -> None:
+    disk = here / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "none", disk], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        done = subprocess.run(
+            [*COMMAND, "pretrain", str(files / "text.txt"), "--out", "disk/run", "--steps", "2", *MINUTE],
+            env=ENVIRONMENT,
+            text=True,
+            capture_output=True,
+        )
+        assert done.returncode == 4, done.stderr
+        complaint = one_complaint(done.stderr)
+        assert "disk" in complaint and "available" in complaint
+        left = [path.name for path in disk.rglob("*")]
+        assert not [name for name in left if "staging" in name or name.endswith((".part", ".partial"))], left
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the address space is limited")
+def test_out_of_memory(files: Path, here: Path) -> None:
+    """The plan's own check is passed (it asks what the machine has free), then the limit of the process is met."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (3_000_000_000, 3_000_000_000))
+
+    done = subprocess.run(
+        [
+            *(*COMMAND, "pretrain", str(files / "text.txt"), "--out", "run", "--steps", "1", *MINUTE),
+            *("--set", "model.width=12000", "--set", "model.layers=1"),
+        ],
+        env=ENVIRONMENT,
+        text=True,
+        capture_output=True,
+        preexec_fn=limit,
+    )
+    assert done.returncode == 4, done.stderr
+    assert "memory" in one_complaint(done.stderr)
+
+
+def test_help_is_quick_and_needs_no_torch() -> None:
+    code = "import sys; sys.argv = ['foretext', '--help']\nfrom foretext import cli\ntry: cli.main()\nfinally: "
+    code += "print('torch' in sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, text=True, capture_output=True)
+    assert done.returncode == 0 and done.stderr == "False\n" and "finetune" in done.stdout

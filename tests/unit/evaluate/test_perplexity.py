@@ -1,0 +1,141 @@
+"""Perplexity against a literal computation, token by token; and sentence vectors."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from foretext.batch import Batch
+from foretext.errors import UserError
+from foretext.evaluate.features import text_vectors
+from foretext.evaluate.perplexity import _windows, perplexity
+from foretext.tasks.rows import Row
+from foretext.text.tokenizer import END
+from foretext.train.fresh import fresh_model
+from foretext.train.saved import SavedModel
+
+CONTEXT = 12
+TEXTS = ["the film was good", "x", "a long text, much longer than the context of twelve tokens: 中文也有 " * 3]
+
+
+@pytest.fixture(scope="module")
+def model() -> SavedModel:
+    rows = [Row((text,), None, "row") for text in TEXTS]
+    sets = ["model.layers=2", "model.width=16", "model.heads=2", f"model.context={CONTEXT}", "tokenizer.size=290"]
+    made = fresh_model("gpt", "tiny", rows, sets=sets)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in made.trunk.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return made
+
+
+def backward(model: SavedModel) -> SavedModel:
+    sections = model.sections | {"run": dataclasses.replace(model.info, direction="backward")}
+    return dataclasses.replace(model, sections=sections)
+
+
+def literal_nats(model: SavedModel, text: str, stride: int) -> list[float]:
+    """−log p of every token, one forward pass each, with the past that the sliding window gives it."""
+    ids = model.tokenizer.encode(text)
+    if model.info.direction == "backward":
+        ids = ids[::-1]
+    stream = [model.tokenizer.specials[END], *ids]
+    nats = []
+    for target in range(1, len(stream)):
+        if target <= CONTEXT:
+            first = 0
+        else:  # windows end at CONTEXT, CONTEXT + stride, …; the first that reaches the target scores it
+            end = min(len(stream) - 1, CONTEXT + stride * -(-(target - CONTEXT) // stride))
+            first = end - CONTEXT
+        with torch.no_grad():
+            top = model.trunk.eval()(Batch(torch.tensor([stream[first:target]]))).top[0, -1]
+            logits = (top @ model.trunk.output_table().t()).double()  # type: ignore[operator]
+        nats.append(-float(torch.log_softmax(logits, -1)[stream[target]]))
+    return nats
+
+
+@pytest.mark.parametrize("stride", [1, 3, 6, CONTEXT])
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_equals_the_literal_computation(model: SavedModel, stride: int, direction: str) -> None:
+    tested = model if direction == "forward" else backward(model)
+    nats = [value for text in TEXTS for value in literal_nats(tested, text, stride)]
+    measured = perplexity(tested, TEXTS, stride)
+    words = sum(len(text.split()) for text in TEXTS)
+    octets = sum(len(text.encode()) for text in TEXTS)
+    assert (measured.tokens, measured.words, measured.bytes) == (len(nats), words, octets)
+    assert measured.per_token == pytest.approx(math.exp(sum(nats) / len(nats)), rel=1e-5)
+    assert measured.per_word == pytest.approx(math.exp(sum(nats) / words), rel=1e-5)
+    assert measured.bits_per_byte == pytest.approx(sum(nats) / math.log(2) / octets, rel=1e-5)
+    assert (measured.context, measured.stride, measured.documents) == (CONTEXT, stride, 3)
+    assert measured.comparable
+
+
+@pytest.mark.parametrize("stride", [1, 2, 5, 11, CONTEXT])
+@pytest.mark.parametrize("length", [1, 2, CONTEXT - 1, CONTEXT, CONTEXT + 1, 2 * CONTEXT, 40])
+def test_each_token_is_scored_exactly_once(model: SavedModel, stride: int, length: int) -> None:
+    ids = list(range(length))
+    scored: list[int] = []
+    for window in _windows(model, ids, CONTEXT, stride):
+        assert len(window.ids) <= CONTEXT + 1 and 1 <= window.scored < len(window.ids)
+        if scored:
+            assert len(window.ids) - 1 == CONTEXT, "from the second window on the context is full"
+            assert window.scored <= stride
+        scored += window.ids[len(window.ids) - window.scored :]
+    assert scored == ids
+
+
+def test_a_smaller_stride_never_gives_a_token_less_context(model: SavedModel) -> None:
+    def least(stride: int) -> int:
+        windows = list(_windows(model, list(range(100)), CONTEXT, stride))[1:]
+        return min(len(window.ids) - window.scored for window in windows)
+
+    assert [least(stride) for stride in (1, 4, CONTEXT)] == [CONTEXT, CONTEXT - 3, 1]
+
+
+def test_documents_do_not_see_each_other(model: SavedModel) -> None:
+    both = perplexity(model, TEXTS[:2])
+    one, two = perplexity(model, TEXTS[:1]), perplexity(model, TEXTS[1:2])
+    nats = one.tokens * math.log(one.per_token) + two.tokens * math.log(two.per_token)
+    assert both.per_token == pytest.approx(math.exp(nats / both.tokens), rel=1e-5)
+
+
+def test_a_text_that_spells_end_of_text_is_text(model: SavedModel) -> None:
+    assert perplexity(model, ["a" + END]).tokens == len(model.tokenizer.encode("a" + END)) > 2
+
+
+@pytest.mark.parametrize("stride", [0, -1, CONTEXT + 1])
+def test_a_stride_outside_the_context_is_refused(model: SavedModel, stride: int) -> None:
+    with pytest.raises(UserError, match=r"--stride must be between 1 and the context of 12"):
+        perplexity(model, TEXTS, stride)
+
+
+@pytest.mark.parametrize("texts", [[], [""]])
+def test_no_text_is_refused(model: SavedModel, texts: list[str]) -> None:
+    with pytest.raises(UserError, match="no text to measure"):
+        perplexity(model, texts)
+
+
+def test_progress_ends_at_the_end(model: SavedModel) -> None:
+    told: list[tuple[int, int]] = []
+    perplexity(model, TEXTS, 3, lambda done, total: told.append((done, total)))
+    assert told and told[-1][0] == told[-1][1]
+
+
+def test_vectors_do_not_depend_on_the_company(model: SavedModel) -> None:
+    together = text_vectors(model, TEXTS)
+    alone = np.concatenate([text_vectors(model, [text]) for text in TEXTS])
+    assert together.shape == (3, 16) and together.dtype == np.float32
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+    assert np.abs(together[0] - together[1]).max() > 1e-3
+
+
+def test_a_vector_is_the_mean_of_the_top_states(model: SavedModel) -> None:
+    ids = [model.tokenizer.specials[END], *model.tokenizer.encode(TEXTS[0])]
+    with torch.no_grad():
+        mean = model.trunk.eval()(Batch(torch.tensor([ids[:CONTEXT]]))).top[0].mean(0)
+    np.testing.assert_allclose(text_vectors(model, TEXTS[:1])[0], mean.numpy(), atol=1e-5)

@@ -1,0 +1,132 @@
+"""The Python interface by the names that the design gives it."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import foretext as ft
+from foretext.errors import UserError
+
+SETS = ["model.layers=1", "model.width=32", "model.heads=2", "model.context=16", "tokenizer.size=300"]
+TEXTS = [f"the {'good' if i % 2 else 'bad'} film number {i % 9}" for i in range(120)]
+PAIRS = [(text, "pos" if i % 2 else "neg") for i, text in enumerate(TEXTS[:24])]
+
+
+@pytest.fixture(scope="module")
+def lm(tmp_path_factory: pytest.TempPathFactory) -> ft.LanguageModel:
+    return ft.pretrain(documents=TEXTS, steps=4, out=tmp_path_factory.mktemp("api") / "base", sets=SETS)
+
+
+@pytest.fixture(scope="module")
+def clf(lm: ft.LanguageModel, tmp_path_factory: pytest.TempPathFactory) -> ft.TaskModel:
+    return lm.finetune(PAIRS, task="classification", epochs=1, out=tmp_path_factory.mktemp("api") / "clf")
+
+
+def test_pretrain_reads_files_and_load_gives_the_same_model(lm: ft.LanguageModel, tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("\n".join(TEXTS), encoding="utf-8")
+    made = ft.pretrain(file, steps=2, out=tmp_path / "run", sets=SETS)
+    loaded = ft.load(tmp_path / "run")
+    assert isinstance(loaded, ft.LanguageModel)
+    ids = loaded.model.tokenizer.encode("the film")
+    np.testing.assert_array_equal(made.logits(ids), loaded.logits(ids))
+
+
+def test_pretrain_without_out_and_with_nothing(tmp_path: Path) -> None:
+    made = ft.pretrain(documents=TEXTS, steps=1, sets=SETS)
+    assert made.generate("the", max_tokens=2, seed=0) is not None
+    with pytest.raises(UserError, match="name the text"):
+        ft.pretrain(steps=1)
+    with pytest.raises(UserError, match="how long"):
+        ft.pretrain(documents=TEXTS)
+    with pytest.raises(UserError, match="not both"):
+        ft.pretrain("a.txt", documents=TEXTS, steps=1)
+    with pytest.raises(UserError, match="exactly one"):
+        ft.pretrain(documents=TEXTS, steps=1, minutes=1.0)
+
+
+def test_logits(lm: ft.LanguageModel) -> None:
+    ids = lm.model.tokenizer.encode("the film")
+    logits = lm.logits(ids)
+    assert logits.shape == (len(ids), lm.model.tokenizer.size) and logits.dtype == np.float32
+    changed = lm.logits([*ids[:-1], (ids[-1] + 1) % 256])
+    np.testing.assert_allclose(changed[:-1], logits[:-1], atol=1e-6, err_msg="a later token changed an earlier one")
+    assert np.abs(changed[-1] - logits[-1]).max() > 1e-6
+    for wrong in ([], [0] * 17, [-1], [lm.model.tokenizer.size]):
+        with pytest.raises(UserError):
+            lm.logits(wrong)
+
+
+def test_perplexity_has_named_fields(lm: ft.LanguageModel) -> None:
+    one = lm.perplexity("the film")
+    assert one == lm.perplexity(["the film"])
+    assert one.per_token > 1 and one.per_word >= one.per_token and one.bits_per_byte > 0
+    assert set(one.to_dict()) >= {"per_token", "per_word", "bits_per_byte", "stride", "context", "tokens"}
+
+
+def test_generate_and_stream(lm: ft.LanguageModel) -> None:
+    text = lm.generate("the", max_tokens=8, seed=5)
+    assert text == "".join(lm.stream("the", max_tokens=8, seed=5))
+    assert lm.generate("the", 8, temperature=0) == lm.generate("the", 8, temperature=0)
+    with pytest.raises(UserError, match="max-tokens"):
+        lm.generate("the", max_tokens=0)
+
+
+def test_features(lm: ft.LanguageModel) -> None:
+    assert lm.features(["a", "b c"]).shape == (2, 32)
+    assert lm.features("one text").shape == (1, 32)
+
+
+def test_finetune_predict_evaluate(lm: ft.LanguageModel, clf: ft.TaskModel, tmp_path: Path) -> None:
+    assert clf.labels == ("neg", "pos") and clf.task == "classification"
+    predicted = clf.predict(TEXTS[:3])
+    assert len(predicted) == 3 and set(predicted) <= {"neg", "pos"}
+    assert clf.predict_proba(TEXTS[:3]).shape == (3, 2)
+    file = tmp_path / "test.csv"
+    with file.open("w", newline="", encoding="utf-8") as out:
+        csv.writer(out).writerows([("text", "label"), *PAIRS])
+    assert clf.evaluate(file).values == clf.evaluate(PAIRS).values
+    loaded = ft.load(clf.path or "")
+    assert isinstance(loaded, ft.TaskModel)
+    np.testing.assert_array_equal(loaded.predict_proba(TEXTS[:5]), clf.predict_proba(TEXTS[:5]))
+
+
+def test_finetune_in_memory_leaves_the_base_as_it_was(lm: ft.LanguageModel) -> None:
+    ids = lm.model.tokenizer.encode("the film")
+    before = lm.logits(ids)
+    model = lm.finetune((TEXTS[:24], [i % 2 for i in range(24)]), task="classification", epochs=1)
+    assert model.path is None and model.labels == ("0", "1")
+    np.testing.assert_array_equal(lm.logits(ids), before)
+
+
+def test_every_kind_of_task(lm: ft.LanguageModel) -> None:
+    half = [("a b", "c d", "yes" if i % 2 else "no") for i in range(12)]
+    for task in ("entailment", "similarity"):
+        assert set(lm.finetune(half, task=task, epochs=1).predict([("a", "b")])) <= {"yes", "no"}
+    choices = [("a", ["b", "c", "d"][: 2 + i % 2], 1 + i % 2) for i in range(12)]
+    chooser = lm.finetune(choices, task="choice", epochs=1)
+    assert chooser.predict([("a", ["b", "c"])])[0] in (1, 2)
+    assert chooser.predict([("a", ["b", "c", "d", "e"])])[0] in (1, 2, 3, 4), "more choices than in training"
+    regressor = lm.finetune([("a b", float(i)) for i in range(12)], task="regression", epochs=1)
+    assert isinstance(regressor.predict(["a b"])[0], float)
+    with pytest.raises(UserError, match="no probabilities"):
+        regressor.predict_proba(["a b"])
+
+
+def test_mistakes_are_user_errors(lm: ft.LanguageModel, clf: ft.TaskModel) -> None:
+    with pytest.raises(UserError, match="no such run directory"):
+        ft.load("nowhere")
+    with pytest.raises(UserError, match="did you mean 'classification'"):
+        lm.finetune(PAIRS, task="classificatoin")
+    with pytest.raises(UserError, match="at least one"):
+        lm.finetune([], task="classification")
+    with pytest.raises(UserError, match="'meh' is not one that was trained on"):
+        clf.evaluate([("x", "meh")])
+    with pytest.raises(UserError, match="layers must be between 0 and 1"):
+        lm.finetune(PAIRS, task="classification", layers=5)
+    with pytest.raises(UserError, match="epochs must be at least 1"):
+        lm.finetune(PAIRS, task="classification", epochs=0)
