@@ -248,5 +248,5 @@ def test_out_of_memory_is_one_line_and_leaves_the_checkpoint(tmp_path: Path) -> 
     before = {name: run.read(name) for name in run.names()}
     said = tmp_path / "said"
     assert code_of(in_child(lambda: starved(lambda: pretrain(request), 60_000_000), said)) == EXIT_MACHINE
-    assert said.read_text() == "out of memory: try --batch-size 64 (it was 128)"
+    assert said.read_text() == "out of memory: try --set training.batch_size=64 (it was 128)"
     assert {name: run.read(name) for name in run.names()} == before
