@@ -3,10 +3,12 @@ line in `TINY`."""
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -20,8 +22,10 @@ from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.text.byte_bpe import ByteBPE
 from foretext.text.tokenizer import END
 from foretext.train.budget import Budget
+from foretext.train.loop import Loop
 from foretext.train.pretrain import PretrainRequest
 from foretext.train.saved import RunConfig, SavedModel
+from foretext.train.signals import StopRequest
 
 SHAPE = TransformerConfig(vocabulary=61, layers=2, width=32, heads=4, context=24, dropout=0.0)
 TINY: dict[str, TransformerConfig] = {
@@ -111,6 +115,26 @@ def pretrain_request(
 ) -> PretrainRequest:
     request = PretrainRequest((str(text),), out, system, "tiny", Budget(steps=steps), sets=SMALL + sets)
     return replace(request, **changes)
+
+
+@contextlib.contextmanager
+def stopping_after(steps: int, code: int = 130) -> Iterator[StopRequest]:
+    """A request to stop that comes during the given step, as a signal's would."""
+    real, done = Loop._step, 0
+    stop = SimpleNamespace(requested=None)
+
+    def counted(loop: Loop) -> dict[str, float]:
+        nonlocal done
+        done += 1
+        if done >= steps:
+            stop.requested = code
+        return real(loop)
+
+    Loop._step = counted  # type: ignore[method-assign]
+    try:
+        yield stop
+    finally:
+        Loop._step = real  # type: ignore[method-assign]
 
 
 def byte_tokenizer() -> ByteBPE:

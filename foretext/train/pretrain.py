@@ -165,6 +165,8 @@ def _resumed_sections(request: PretrainRequest, old: dict[str, Any], where: Path
     data: DataConfig = old["data"]
     if request.inputs:
         data = dataclasses.replace(data, inputs=tuple(request.inputs))
+    if request.column is not None:
+        data = dataclasses.replace(data, column=request.column)
     if request.start is not None:
         data = dataclasses.replace(data, starts_from=str(request.start))
     new = old | {"run": run, "data": data, "budget": request.budget or old["budget"]}

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import torch
-from systems_under_test import base_model, pretrain_request, write_text
+from systems_under_test import base_model, pretrain_request, stopping_after, write_text
 
 from foretext.errors import EXIT_MACHINE, Interrupted, UserError
 from foretext.tasks.rows import Row
@@ -223,18 +223,10 @@ def test_shards_of_another_tokenizer_are_refused(tmp_path: Path) -> None:
         pretrain(request)
 
 
-class AfterThree:
-    asked = 0
-
-    @property
-    def requested(self) -> int | None:
-        self.asked += 1
-        return 130 if self.asked == 3 else None
-
-
 def stopped_early(folder: Path, *sets: str) -> PretrainRequest:
     request = pretrain_request("gpt", write_text(folder), folder / "run", 8, *sets)
-    assert code_of(in_child(lambda: pretrain(request, stopping=AfterThree()))) == 130
+    with stopping_after(3) as stop:
+        assert code_of(in_child(lambda: pretrain(request, stopping=stop))) == 130
     return replace(request, resume=True)
 
 
@@ -256,5 +248,5 @@ def test_out_of_memory_is_one_line_and_leaves_the_checkpoint(tmp_path: Path) -> 
     before = {name: run.read(name) for name in run.names()}
     said = tmp_path / "said"
     assert code_of(in_child(lambda: starved(lambda: pretrain(request), 60_000_000), said)) == EXIT_MACHINE
-    assert said.read_text() == "out of memory: try --batch-size 64 (it was 128)"
+    assert said.read_text() == "out of memory: try --set training.batch_size=64 (it was 128)"
     assert {name: run.read(name) for name in run.names()} == before

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from systems_under_test import KINDS, TINY, base_model
+from systems_under_test import KINDS, TINY, base_model, stopping_after
 
 from foretext.errors import Interrupted, UserError
 from foretext.systems import SYSTEMS
@@ -223,20 +223,10 @@ def test_a_row_without_a_label_is_named() -> None:
         finetune(request_of("classification", valid=rows[-1:]))
 
 
-class StopAfter:
-    def __init__(self, steps: int) -> None:
-        self.left = steps
-
-    @property
-    def requested(self) -> int | None:
-        self.left -= 1
-        return 143 if self.left <= 0 else None
-
-
 def stopped(out: Path, **changes: Any) -> FinetuneRequest:
     request = request_of("classification", out=out, **changes)
-    with pytest.raises(Interrupted):
-        finetune(request, stopping=StopAfter(5))
+    with stopping_after(5, 143) as stop, pytest.raises(Interrupted):
+        finetune(request, stopping=stop)
     return replace(request, resume=True)
 
 

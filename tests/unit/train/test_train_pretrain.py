@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from systems_under_test import TINY, pretrain_request, write_text
+from systems_under_test import TINY, pretrain_request, stopping_after, write_text
 
 from foretext.errors import Interrupted, UserError
 from foretext.train import pretrain as module
@@ -33,16 +33,6 @@ class Notes(Silent):
         self.plans.append(dict(lines))
 
 
-class StopAfter:
-    def __init__(self, steps: int) -> None:
-        self.left = steps
-
-    @property
-    def requested(self) -> int | None:
-        self.left -= 1
-        return 130 if self.left <= 0 else None
-
-
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
     return write_text(tmp_path)
@@ -53,8 +43,8 @@ def weights(path: Path) -> bytes:
 
 
 def stopped(request: PretrainRequest, steps: int = 5) -> PretrainRequest:
-    with pytest.raises(Interrupted):
-        pretrain(request, stopping=StopAfter(steps))
+    with stopping_after(steps) as stop, pytest.raises(Interrupted):
+        pretrain(request, stopping=stop)
     return replace(request, resume=True)
 
 
