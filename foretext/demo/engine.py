@@ -102,7 +102,7 @@ def read_curve(path: Path) -> list[LossPoint]:
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     for text in lines:
         line = json.loads(text)
-        train, valid = line.get("train_loss", line.get("loss")), line.get("valid_loss")
+        train, valid = line.get("losses", {}).get("lm"), line.get("validation", {}).get("loss")
         if train is not None or valid is not None:
             points.append(
                 LossPoint(

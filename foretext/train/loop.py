@@ -75,25 +75,20 @@ def _readable(losses: dict[str, float]) -> dict[str, str]:
     return {name: str(loss) for name, loss in losses.items()}  # JSON has no NaN
 
 
-<<<<<<< HEAD
 def _is_better(value: float, best: float | None) -> bool:
     return math.isfinite(value) and (best is None or value > best)
 
 
-def is_finished(run: RunDirectory) -> bool:
-    return run.has(POSITION) and bool(json.loads(run.read(POSITION))["finished"])
-=======
 def read_position(run: RunDirectory) -> Position:
     """How far a run has come, from its checkpoint."""
     try:
-        return Position(**json.loads(run.read("training/position.json")))
+        return Position(**json.loads(run.read(POSITION)))
     except (ValueError, TypeError, RecursionError):
-        raise UserError(f"{run.path}/training/position.json: not a position; restore it from a copy") from None
+        raise UserError(f"{run.path / POSITION}: not a position; restore it from a copy") from None
 
 
 def is_finished(run: RunDirectory) -> bool:
-    return run.has("training/position.json") and bool(read_position(run).finished)
->>>>>>> clitests
+    return run.has(POSITION) and read_position(run).finished
 
 
 class Loop:
@@ -305,14 +300,10 @@ class Loop:
         none yet."""
         assert self.writer is not None
         run = self.writer.run
-<<<<<<< HEAD
         if not run.has(POSITION):
             self.writer.truncate_metrics(0)
             return False
-        self.position = Position(**json.loads(run.read(POSITION)))
-=======
         self.position = read_position(run)
->>>>>>> clitests
         saved = run.load_tensors("model.safetensors")
         if run.has(CURRENT):
             self.best = saved
