@@ -1,5 +1,6 @@
 import io
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -159,10 +160,12 @@ def test_the_book_survives_a_line_cut_short(tmp_path: Path) -> None:
 def test_the_curve_is_read_from_metrics(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     lines = [
-        {"step": 1, "tokens": 8, "loss": 9.0},
-        {"note": "x"},
-        {"step": 2, "tokens": 16, "loss": 8.0, "valid_loss": 8.5},
+        {"step": 1, "tokens": 8, "losses": {"lm": 9.0}, "rate": 0.1},
+        {"step": 1, "tokens": 8, "samples": [1, 2]},
+        {"step": 2, "tokens": 16, "validation": {"loss": 8.5, "perplexity": 4914.8}},
     ]
     path.write_text("\n".join(map(json.dumps, lines)))
-    assert read_curve(path) == [LossPoint(1, 8, 9.0, None), LossPoint(2, 16, 8.0, 8.5)]
+    first, second = read_curve(path)
+    assert first == LossPoint(1, 8, 9.0, None)
+    assert (second.step, second.tokens, second.valid_loss) == (2, 16, 8.5) and math.isnan(second.train_loss)
     assert read_curve(tmp_path / "none") == []
