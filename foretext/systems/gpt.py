@@ -66,13 +66,13 @@ class GPTLayout:
 
 
 _SHORT_PRETRAINING = TrainingConfig(
-    optimizer="muon", rate=4e-3, warmup=0.03, weight_decay=0.01, beta2=0.95, batch_size=16, dropout=0.0
+    optimizer="muon", rate=5e-3, warmup=0.03, weight_decay=0.01, beta2=0.95, batch_size=16, dropout=0.0
 )
 _SHORT_FINETUNING = TrainingConfig(rate=5e-4, schedule="linear", warmup=0.1, batch_size=16, dropout=0.1)
 
 SIZES = {
     "tiny": Size(
-        TransformerConfig(vocabulary=0, layers=4, width=256, heads=4, context=256),
+        TransformerConfig(vocabulary=0, layers=4, width=192, heads=3, context=256),
         TokenizerConfig("byte-bpe", 8000),
         _SHORT_PRETRAINING,
         _SHORT_FINETUNING,
