@@ -14,7 +14,8 @@ PACKAGE = Path(__file__).parents[2] / "foretext"
 ORDER = [
     {"errors", "config", "batch", "plan"},
     {"text", "nn"},
-    {"objectives", "tasks"},
+    {"objectives"},
+    {"tasks"},  # a task is an objective over labelled rows
     {"systems"},
     {"train"},
     {"generate"},

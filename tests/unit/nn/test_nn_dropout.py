@@ -26,19 +26,19 @@ def projections(shape: tuple[int, ...]) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("elements", [1 << 18, 1 << 12], ids=["large blocks", "small blocks"])
-def test_dropped_attention_is_the_plain_formula(shape, elements, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("strip", [128, 16, 7])
+def test_dropped_attention_is_the_plain_formula(shape, strip: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, heads, length, _ = shape
     whole = keep_mask((rows, heads, length, length), 0.3)
-    monkeypatch.setattr(attention, "BLOCK_ELEMENTS", elements)
-    places = list(attention._blocks(rows, heads, length))
+    monkeypatch.setattr(attention, "STRIP", strip)
+    places = list(attention._blocks(rows, length))
     asked: list[tuple[int, ...]] = []
 
     def recorded(size: torch.Size, p: float) -> Tensor:
-        batch, strip = places[len(asked)]
+        row, queries = places[len(asked)]
         asked.append(tuple(size))
         assert p == 0.3
-        return whole[batch, :, strip, : strip.stop].clone()
+        return whole[row, :, queries, : queries.stop].clone()
 
     monkeypatch.setattr(attention, "keep_mask", recorded)
     ours, theirs = projections(shape), projections(shape)

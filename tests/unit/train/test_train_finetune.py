@@ -39,8 +39,7 @@ def rows_of(kind: str, count: int, seed: int = 0) -> list[Row]:
         if kind in ("entailment", "similarity"):
             texts = (texts[0], "good")
         elif kind == "choice":
-            more = ("what",) * draw.randint(0, 2)
-            texts = ("pick good", other, word, *more) if good else ("pick good", word, other, *more)
+            texts = ("pick good", other, word, *("what",) * draw.randint(0, 2))
             label = int(good)
         elif kind == "regression":
             label = 3.0 + 2.0 * good
@@ -255,7 +254,6 @@ def test_going_on_equals_never_stopping(tmp_path: Path) -> None:
         ({"from_scratch": True}, "task.from_scratch"),
         ({"seed": 1}, "run.seed"),
         ({"sets": ("training.batch_size=8",)}, "training.batch_size"),
-        ({"rows": rows_of("classification", 16, seed=9)}, "task.rows"),
     ],
     ids=str,
 )
@@ -265,6 +263,13 @@ def test_going_on_with_something_changed_is_refused_by_name(tmp_path: Path, chan
     with pytest.raises(UserError, match=f"{key} was .* cannot become"):
         finetune(replace(request, **changes))
     assert RunDirectory(tmp_path / "run").read("config.toml") == before
+
+
+def test_going_on_with_other_rows_is_refused(tmp_path: Path) -> None:
+    request = stopped(tmp_path / "run", valid=rows_of("classification", 4))
+    for changes in ({"rows": rows_of("classification", 16, seed=9)}, {"valid": rows_of("classification", 4, seed=9)}):
+        with pytest.raises(UserError, match="the rows are not those it was begun with"):
+            finetune(replace(request, **changes))
 
 
 def test_going_on_needs_no_setting_said_again(tmp_path: Path) -> None:

@@ -222,7 +222,7 @@ def test_going_on_with_new_text_starts_from_the_runs_weights(text: Path, tmp_pat
     [
         ({"budget": None}, "say how long"),
         ({"inputs": ()}, "name the text"),
-        ({"seed": -1}, "seed must be 0 or more"),
+        ({"seed": -1}, "seed must be at least 0"),
         ({"sets": ("model.heads=0",)}, "model.heads must be at least 1"),
         ({"sets": ("model.width=30", "model.heads=4")}, "multiple of model.heads"),
         ({"sets": ("training.dropout=1.0",)}, "training.dropout must be"),
