@@ -14,7 +14,8 @@ PACKAGE = Path(__file__).parents[2] / "foretext"
 ORDER = [
     {"errors", "config", "batch", "plan"},
     {"text", "nn"},
-    {"objectives", "tasks"},
+    {"objectives"},
+    {"tasks"},
     {"systems"},
     {"train"},
     {"generate"},
