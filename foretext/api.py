@@ -10,6 +10,7 @@ ft.load("runs/clf").evaluate("test.csv").values
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -159,11 +160,17 @@ class TaskModel:
 
     def rows(self, data: Any, need_labels: bool = False) -> list[Row]:
         config = self.model.task_config
-        return as_rows(data, self.task, dict(config.columns) or None, config.format, need_labels)
+        return as_rows(data, self.task, self.columns(need_labels), config.format, need_labels)
+
+    def columns(self, need_labels: bool) -> dict[str, str] | None:
+        """The columns' names of the training file; what is to be predicted may come without the labels' one."""
+        names = dict(self.model.task_config.columns)
+        kept = {field: name for field, name in names.items() if need_labels or field not in ("label", "score")}
+        return kept or None
 
     def predictions(self, rows: Sequence[Row], progress: Progress | None = None) -> Predictions:
-        """Values and probabilities for `rows`."""
-        scores = self._scores(rows, progress)
+        """Values and probabilities for `rows`; labels that they may have play no part."""
+        scores = self._scores(_unlabelled(rows), progress)
         config = self.model.task_config
         if self.task == "regression":
             return Predictions(self.task, (scores * config.deviation + config.mean).tolist(), None, None)
@@ -183,7 +190,7 @@ class TaskModel:
         """Probabilities [rows, classes], in the order of `labels`; choices in their own order."""
         if self.task == "regression":
             raise UserError("a regression has no probabilities; use predict")
-        return probabilities_of(self._scores(self.rows(data), None))
+        return probabilities_of(self._scores(_unlabelled(self.rows(data)), None))
 
     def evaluate(self, data: Any, progress: Progress | None = None) -> Scores:
         """The task's metrics on labelled rows."""
@@ -197,6 +204,10 @@ class TaskModel:
         device = next(self.model.trunk.parameters()).device
         examples = encode_rows(rows, self.model)
         return task_scores(self.model.trunk, self.model.task, examples, device, progress)
+
+
+def _unlabelled(rows: Sequence[Row]) -> list[Row]:
+    return [dataclasses.replace(row, label=None) for row in rows]
 
 
 def as_rows(

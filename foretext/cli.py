@@ -203,7 +203,7 @@ def predict(
         check_output(out, table=True)
     model = task_model(run)
     config = model.model.task_config
-    names = parse_columns(columns) or (dict(config.columns) if file else None) or None
+    names = parse_columns(columns) or (model.columns(need_labels=False) if file else None)
     table = input_table(file, text, model.task, names, format or (config.format if file else None), errors)
     rows = rows_of(table, model.task, columns=names, need_labels=False)
     predictions = model.predictions(rows, progress("predicting"))
@@ -248,7 +248,7 @@ def evaluate(
     config = model.model.task_config
     if confusion is not None and not model.labels:
         raise UserError(f"--confusion is for classes, and {run} has none (its task is {model.task}); leave it out")
-    names = parse_columns(columns) or dict(config.columns) or None
+    names = parse_columns(columns) or model.columns(need_labels=True)
     rows = [
         row for file in files for row in labelled_rows(Path(file), model.task, names, format or config.format, errors)
     ]

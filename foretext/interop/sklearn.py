@@ -100,6 +100,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Sequence[str]) -> np.ndarray:
         """The most probable class of each text."""
+        check_is_fitted(self, "model_")
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
 
