@@ -48,13 +48,6 @@ class TrainingConfig:
     bad_steps: int = 3  # steps with a non-finite loss or gradient that are skipped before stopping
     log_samples: bool = False  # write the ids of each step's samples to metrics.jsonl
 
-    def __post_init__(self) -> None:
-        for name, least in (("batch_size", 1), ("micro_batch", 0), ("warmup_steps", 0), ("clip", 0), ("bad_steps", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
-        if not (self.rate > 0 and 0 <= self.warmup <= 1 and 0 <= self.final_rate <= 1):
-            raise ValueError("rate must be more than 0, warmup and final_rate between 0 and 1")
-
 
 @dataclass(frozen=True)
 class Size:

@@ -8,6 +8,8 @@ from foretext.errors import UserError
 from foretext.nn.transformer import TransformerConfig
 from foretext.systems.base import TrainingConfig
 
+LEAST = {"batch_size": 1, "micro_batch": 0, "warmup_steps": 0, "evaluations": 0, "bad_steps": 0}
+
 
 def check_seed(seed: int) -> None:
     if not 0 <= seed < 1 << 63:
@@ -25,7 +27,7 @@ def check_model(model: TransformerConfig) -> None:
 
 
 def check_training(training: TrainingConfig) -> None:
-    for name, least in (("batch_size", 1), ("micro_batch", 0), ("warmup_steps", 0), ("evaluations", 0)):
+    for name, least in LEAST.items():
         if getattr(training, name) < least:
             raise UserError(f"training.{name} must be at least {least}, not {getattr(training, name)}")
     for name in ("rate", "final_rate", "weight_decay", "clip", "save_seconds"):
