@@ -30,11 +30,14 @@ def check_training(training: TrainingConfig) -> None:
     for name, least in LEAST.items():
         if getattr(training, name) < least:
             raise UserError(f"training.{name} must be at least {least}, not {getattr(training, name)}")
-    for name in ("rate", "final_rate", "weight_decay", "clip", "save_seconds"):
+    for name in ("weight_decay", "clip", "save_seconds"):
         if not 0.0 <= getattr(training, name) < math.inf:
             raise UserError(f"training.{name} must be 0 or more, not {getattr(training, name)}")
     for name in ("beta1", "beta2", "warmup", "dropout"):
         if not 0.0 <= getattr(training, name) < 1.0:
             raise UserError(f"training.{name} must be at least 0 and below 1, not {getattr(training, name)}")
-    if not 0.0 < training.epsilon < math.inf:
-        raise UserError(f"training.epsilon must be above 0, not {training.epsilon}")
+    for name in ("rate", "epsilon"):
+        if not 0.0 < getattr(training, name) < math.inf:
+            raise UserError(f"training.{name} must be above 0, not {getattr(training, name)}")
+    if not 0.0 <= training.final_rate <= 1.0:
+        raise UserError(f"training.final_rate must be between 0 and 1, not {training.final_rate}")
