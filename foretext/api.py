@@ -159,8 +159,11 @@ class TaskModel:
         return tuple(self.model.task_config.labels)
 
     def rows(self, data: Any, need_labels: bool = False) -> list[Row]:
+        """Rows of a file laid out like the training file, or of Python data."""
         config = self.model.task_config
-        return as_rows(data, self.task, self.columns(need_labels), config.format, need_labels)
+        columns = self.columns(need_labels)
+        unnamed = isinstance(data, list | tuple) and not any(isinstance(item, dict) for item in data)
+        return as_rows(data, self.task, None if unnamed else columns, config.format, need_labels)
 
     def columns(self, need_labels: bool) -> dict[str, str] | None:
         """The columns' names of the training file; what is to be predicted may come without the labels' one."""
@@ -220,8 +223,6 @@ def as_rows(
     """A file's rows, or rows given in Python."""
     if isinstance(data, str | Path):
         return read_rows(data, kind, columns=columns, format=format, need_labels=need_labels)
-    if isinstance(data, list) and data and isinstance(data[0], Row):
-        return data
     return rows_from(data, kind, columns=columns, need_labels=need_labels)
 
 

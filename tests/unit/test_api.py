@@ -130,3 +130,12 @@ def test_mistakes_are_user_errors(lm: ft.LanguageModel, clf: ft.TaskModel) -> No
         lm.finetune(PAIRS, task="classification", layers=5)
     with pytest.raises(UserError, match="epochs must be at least 1"):
         lm.finetune(PAIRS, task="classification", epochs=0)
+
+
+def test_remembered_columns_are_for_tables_not_for_lists(lm: ft.LanguageModel, tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("review,stars\n" + "".join(f"{text},{label}\n" for text, label in PAIRS), encoding="utf-8")
+    columns = {"text": "review", "label": "stars"}
+    model = lm.finetune(file, task="classification", epochs=1, columns=columns)
+    assert model.predict(["the good film"]) == model.predict([{"review": "the good film"}])
+    assert model.evaluate(PAIRS).values == model.evaluate(file).values
