@@ -219,10 +219,10 @@ class Loop:
         return int(self.job.budget.progress(self.position) * self.job.config.evaluations)
 
     def _affordable(self) -> bool:
-        """Epochs are always validated; otherwise validation may take `EVALUATION_SHARE` of the time and no more."""
+        """Of a budget in minutes, validation may take `EVALUATION_SHARE` and no more."""
         if self.job.budget.spent(self.position, self._evaluation_seconds):
             return False  # the closing evaluation is next
-        if self.job.evaluate_every is not None or not self._evaluation_seconds:
+        if self.job.budget.minutes is None or not self._evaluation_seconds:
             return True
         return self._evaluating + self._evaluation_seconds <= EVALUATION_SHARE * self.position.seconds
 

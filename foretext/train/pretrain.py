@@ -304,7 +304,7 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
     torch.manual_seed(step_seed(info.seed, 0, 1 << 20))
     trunk = system.build_trunk(model).to(device)
     source = sections["data"].starts_from
-    if source and not run.has("training/position.json"):
+    if source and not run.has(POSITION):
         started = work.started_model or load_model(source)
         put_weights(trunk, started.trunk.state_dict(), source)
     objective = system.build_objective(info.direction)
@@ -320,7 +320,7 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
         seed=info.seed,
         micro_batch=micro,
         device=device,
-        evaluate=_validator(run, trunk, objective, model, device, windows),
+        evaluate=_validator(run, trunk, objective, model, device),
     )
     loop = Loop(job, writer, work.reporter, stopping)
     check_memory(trunk, training, model, micro)
@@ -341,12 +341,7 @@ def make_optimizer(config: TrainingConfig, trunk: nn.Module, objective: nn.Modul
 
 
 def _validator(
-    run: RunDirectory,
-    trunk: nn.Module,
-    objective: Any,
-    model: TransformerConfig,
-    device: torch.device,
-    train: Windows,
+    run: RunDirectory, trunk: nn.Module, objective: Any, model: TransformerConfig, device: torch.device
 ) -> Any:
     """Validation loss and perplexity on the same windows each time."""
     shards = TokenShards.open(run.path / TOKENS, "valid", verify=True)
