@@ -80,13 +80,13 @@ def parse(experiment: Experiment, words: Sequence[str] | None) -> argparse.Names
         if name not in experiment.tasks:
             parser.error(f"--only {name}: no such task; there are {', '.join(experiment.tasks)}")
     given.tasks = {name: experiment.tasks[name] for name in names}
-    if given.draws:
-        given.tasks = {n: replace(t, draws=min(t.draws, given.draws)) for n, t in given.tasks.items()}
     if given.quick:
         given.minutes = 0.05
         given.pretrain_set = [*QUICK_PRETRAINING, *given.pretrain_set]
         given.finetune_set = [*QUICK_FINETUNING, *given.finetune_set]
         given.tasks = {n: replace(t, labels=(40,), draws=2, test_rows=60) for n, t in given.tasks.items()}
+    if given.draws:
+        given.tasks = {n: replace(t, draws=min(t.draws, given.draws)) for n, t in given.tasks.items()}
     return given
 
 
@@ -208,7 +208,7 @@ def pretrained(experiment: Experiment, given: argparse.Namespace, results: Resul
     out = given.out / "base"
     try:
         with Stopper(log.note) as stopping:
-            return ft.pretrain(
+            model = ft.pretrain(
                 experiment.texts(given.data, given.out),
                 size=given.size,
                 minutes=given.minutes,
@@ -218,6 +218,9 @@ def pretrained(experiment: Experiment, given: argparse.Namespace, results: Resul
                 reporter=log,
                 stopping=stopping,
             )
+        if stopping.requested is not None:  # a signal after the last step, which the loop no longer looked at
+            raise Interrupted(stopping.requested, str(given.out))
+        return model
     finally:
         results.add_part("pre-training", time.perf_counter() - begun, commit())
 

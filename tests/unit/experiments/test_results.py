@@ -111,3 +111,16 @@ def test_settings_of_an_output_folder_cannot_change(tmp_path: Path) -> None:
     check_settings(parse(EXPERIMENT, [*words, "--only", "trec", "--draws", "1", "--limit", "60"]), tmp_path)
     with pytest.raises(UserError, match="minutes"):
         check_settings(parse(EXPERIMENT, [*words, "--minutes", "3"]), tmp_path)
+
+
+def test_options_narrow_the_tasks(tmp_path: Path) -> None:
+    from experiments.common import parse
+    from experiments.imdb_transfer import EXPERIMENT
+
+    words = ["--data", str(tmp_path), "--only", "trec,imdb", "--draws", "1"]
+    full, quick = parse(EXPERIMENT, words), parse(EXPERIMENT, [*words, "--quick"])
+    assert list(full.tasks) == list(quick.tasks) == ["trec", "imdb"]
+    assert {task.draws for given in (full, quick) for task in given.tasks.values()} == {1}
+    assert full.tasks["imdb"].labels == (100, 500) and full.tasks["imdb"].test_rows == 2000
+    with pytest.raises(SystemExit):
+        parse(EXPERIMENT, [*words, "--only", "sst3"])
