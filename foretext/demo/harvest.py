@@ -35,10 +35,6 @@ class Docstring:
     blocks: tuple[prose.Block, ...]
 
     @property
-    def is_function(self) -> bool:
-        return self.signature.startswith("def ")
-
-    @property
     def heading(self) -> str:
         """The place and the signature: "email.message: def as_string(unixfrom=False)"; a module's own has its name."""
         if not self.name:

@@ -31,8 +31,8 @@ from foretext.errors import Interrupted, UserError
 
 QUESTIONS = {
     "classification": "Which area of programming is this docstring from?",
-    "entailment": "Does the description fit the place and signature?",
-    "similarity": "Are the two passages from one docstring?",
+    "entailment": "Does it follow that the docstring is about that area?",
+    "similarity": "Is the second text a shortened copy of the first?",
     "choice": "Which of four endings is the sentence's own?",
 }
 PROMPTS = (

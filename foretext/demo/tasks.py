@@ -2,14 +2,15 @@
 
 - classification: which area of programming a docstring's opening belongs to. Openings that name their own package
   are left out, since they would give the area away.
-- entailment: whether a description fits a function's place and signature.
-- similarity: whether two passages are from one docstring: its opening, cut near the middle.
+- entailment: whether "This is about AREA." follows from a docstring's opening.
+- similarity: whether the second text is a shortened copy of the first: half of its words, drawn at random, in order.
 - choice: which of four endings is a sentence's own.
 
 Two rules keep the figures honest. Modules, not rows, are split: no text of a validation or test module is in the
 pre-training corpus or in a training row, and a sentence that stands in more than one module is in no row at all. And
-the wrong answers are the right answers of other rows: each description, second passage and ending stands as
-often in a right pair as in a wrong one, so that neither it nor its length says anything about the label by itself.
+the wrong answers are the right answers of other rows: each ending stands three times as a wrong choice and once as the
+right one, and the pairs are exchanged or left alone by turns, so that neither half of a pair, nor its length, says
+anything about the label by itself.
 """
 
 import csv
@@ -35,18 +36,14 @@ COLUMNS = {
     "choice": ("context", "choice1", "choice2", "choice3", "choice4", "label"),
 }
 CHOICES = 4
+LEAST_KEPT = 4  # words of a shortened text
 
 
 @dataclass(frozen=True)
 class TaskLimits:
-    """Rows a task in each split, and the corpus's size in bytes. Shares are of modules.
+    """Rows a task in each split, and the corpus's size in bytes. Shares are of modules."""
 
-    `twice`: each text of a pair stands in one right row and in one wrong row, so that by itself it says exactly
-    nothing. Otherwise it stands in one row, right or wrong by a coin's toss: twice as many different texts, and half a
-    pair says nothing on average only.
-    """
-
-    train: int = 600
+    train: int = 1500
     valid: int = 200
     test: int = 600
     corpus: int = 12_000_000
@@ -54,7 +51,7 @@ class TaskLimits:
     test_share: float = 0.22
     most_words: int = 20
     excerpt_words: int = 40
-    twice: bool = True
+    shortened_from: int = 16  # words of a text that is shortened
     harvest: HarvestLimits = field(default_factory=HarvestLimits)
 
     def rows(self, split: str) -> int:
@@ -67,10 +64,7 @@ class Passage:
 
     package: str
     area: str | None
-    heading: str  # a function's place and signature, if it has arguments and is the only one of its kind
-    opening: str  # the first sentence, if usable
     excerpt: str  # the sentences from the first on that are usable, within a number of words
-    portions: tuple[str, str] | None  # the excerpt, cut near its middle, within a sentence or between two
     halves: tuple[str, str] | None  # one sentence, cut near its middle
 
 
@@ -147,11 +141,10 @@ def _sentence_keys(docstring: Docstring) -> set[str]:
 
 
 def _shared_keys(docstrings: Iterable[Docstring]) -> set[str]:
-    """Sentences and signatures that stand in more than one docstring: no row may use them."""
+    """Sentences that stand in more than one docstring: no row may use them."""
     counts: Counter[str] = Counter()
     for docstring in docstrings:
         counts.update(_sentence_keys(docstring))
-        counts[docstring.signature] += 1
     return {one for one, count in counts.items() if count > 1}
 
 
@@ -191,16 +184,11 @@ def _passage(docstring: Docstring, shared: set[str], limits: TaskLimits) -> Pass
             break
         running += prose.sentences(block.text)
     usable = [prose.is_usable(one, most_words=limits.most_words) and prose.key(one) not in shared for one in running]
-    is_own = docstring.is_function and docstring.signature not in shared and "()" not in docstring.signature
     whole = [sentence for sentence, is_usable in zip(running, usable) if is_usable]
-    excerpt = _excerpt(running, usable, limits.excerpt_words)
     return Passage(
         package=docstring.package,
         area=area_of(docstring.package),
-        heading=docstring.heading if is_own and len(docstring.heading) <= 110 else "",
-        opening=running[0] if running and usable[0] else "",
-        excerpt=excerpt,
-        portions=_halves(excerpt),
+        excerpt=_excerpt(running, usable, limits.excerpt_words),
         halves=next((cut for cut in map(_halves, whole) if cut), None),
     )
 
@@ -228,8 +216,8 @@ def _all_rows(passages: dict[str, list[Passage]], limits: TaskLimits, seed: int)
     areas = _areas(passages, limits)
     makers: dict[str, Maker] = {
         "classification": lambda found, count, generator: _classification(found, count, generator, areas),
-        "entailment": lambda found, count, generator: _entailment(found, count, generator, limits.twice),
-        "similarity": lambda found, count, generator: _similarity(found, count, generator, limits.twice),
+        "entailment": lambda found, count, generator: _entailment(found, count, generator, areas),
+        "similarity": lambda found, count, generator: _similarity(found, count, generator, limits.shortened_from),
         "choice": _choice,
     }
     rows: dict[tuple[str, str], list[Row]] = {}
@@ -264,42 +252,67 @@ def _areas(passages: dict[str, list[Passage]], limits: TaskLimits) -> list[str]:
     ]
 
 
-def _classification(found: list[Passage], count: int, generator: random.Random, areas: list[str]) -> list[Row]:
-    """As many openings of each area, as far as they go."""
-    rows: list[Row] = []
-    by_area = {area: [one for one in found if one.area == area and _gives_nothing_away(one)] for area in areas}
+def _even(found: list[Passage], count: int, areas: list[str]) -> list[tuple[str, str]]:
+    """Openings and their areas: as many of each area, as far as they go."""
+    pairs: list[tuple[str, str]] = []
     if len(areas) < 2:
         return []
-    for area, members in by_area.items():
-        rows += [(one.excerpt, area) for one in members[: count // len(areas)]]
-    return rows
+    for area in areas:
+        members = [one for one in found if one.area == area and _gives_nothing_away(one)]
+        pairs += [(one.excerpt, area) for one in members[: count // len(areas)]]
+    return pairs
 
 
-def _entailment(found: list[Passage], count: int, generator: random.Random, twice: bool) -> list[Row]:
-    """Two functions of different areas a time: each heading with its own description and with the other's."""
-    members = [(one, one.heading, one.opening) for one in found if one.heading and one.opening]
-    return _exchanged(members, count, generator, ("fits", "does not fit"), twice)
+def _classification(found: list[Passage], count: int, generator: random.Random, areas: list[str]) -> list[Row]:
+    return list(_even(found, count, areas))
 
 
-def _similarity(found: list[Passage], count: int, generator: random.Random, twice: bool) -> list[Row]:
-    """Two docstrings of different areas a time: their own pairs of passages, and the second passages exchanged."""
-    members = [(one, *one.portions) for one in found if one.portions]
-    return _exchanged(members, count, generator, ("one docstring", "two docstrings"), twice)
+def _entailment(found: list[Passage], count: int, generator: random.Random, areas: list[str]) -> list[Row]:
+    """Two openings of different areas a time, each with its own area or with the other's."""
+    pairs = _even(found, count, areas)
+    generator.shuffle(pairs)
+    waiting: list[tuple[str, str]] = []
+    couples: list[tuple[Pair, Pair]] = []
+    for text, area in pairs:
+        other = next((one for one in waiting if one[1] != area), None)
+        if other is None:
+            waiting.append((text, area))
+            continue
+        waiting.remove(other)
+        couples.append(((text, _about(area)), (other[0], _about(other[1]))))
+    return _exchanged(couples, ("yes", "no"))
 
 
+def _about(area: str) -> str:
+    return f"This is about {area}."
+
+
+def _similarity(found: list[Passage], count: int, generator: random.Random, words: int) -> list[Row]:
+    """Two openings of different areas and nearly one length a time, each with its own shortened copy or the other's."""
+    cut = [(one, " ".join(one.excerpt.split()[:words])) for one in found if len(one.excerpt.split()) >= 2 * LEAST_KEPT]
+    members = [(one, text, _shortened(text, generator)) for one, text in cut]
+    groups = _alike(members, 2, count // 2, generator)
+    return _exchanged([(first[1:], second[1:]) for first, second in groups], ("a copy", "another text"))
+
+
+def _shortened(text: str, generator: random.Random) -> str:
+    """Half of the words, drawn at random, in their order."""
+    words = text.split()
+    kept = sorted(generator.sample(range(len(words)), len(words) // 2))
+    return " ".join(words[index] for index in kept)
+
+
+Pair = tuple[str, str]
 Member = tuple[Passage, str, str]  # a passage, and the two texts of it that belong together
 
 
-def _exchanged(
-    members: list[Member], count: int, generator: random.Random, labels: tuple[str, str], twice: bool
-) -> list[Row]:
-    """Pairs as they are and pairs with their second texts exchanged: both for each two members, or either in turn."""
+def _exchanged(couples: list[tuple[Pair, Pair]], labels: tuple[str, str]) -> list[Row]:
+    """Couples of pairs by turns as they are, and with their second texts exchanged. Each text stands in one row."""
     rows: list[Row] = []
-    for number, (first, second) in enumerate(_alike(members, 2, count // 4 if twice else count // 4 * 2, generator)):
-        if twice or number % 2 == 0:
-            rows += [(first[1], first[2], labels[0]), (second[1], second[2], labels[0])]
-        if twice or number % 2 == 1:
-            rows += [(first[1], second[2], labels[1]), (second[1], first[2], labels[1])]
+    for number, ((a, of_a), (b, of_b)) in enumerate(couples[: len(couples) // 2 * 2]):
+        rows += (
+            [(a, of_a, labels[0]), (b, of_b, labels[0])] if number % 2 else [(a, of_b, labels[1]), (b, of_a, labels[1])]
+        )
     return rows
 
 
