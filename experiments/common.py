@@ -30,7 +30,8 @@ DRAW_SEED = 1000  # seed of a draw's rows is this and its number: others than th
 TEST_SEED = 1
 LOG_SECONDS = 60.0
 QUICK_PRETRAINING = ("model.layers=1", "model.width=32", "model.heads=2", "model.context=32", "tokenizer.size=400")
-QUICK_FINETUNING = ("task.epochs=1",)
+EPOCHS = "task.epochs="  # an option of its own in fine-tuning; here it is written like a setting
+QUICK_FINETUNING = (f"{EPOCHS}1",)
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Experiment:
     doc: str
     tasks: dict[str, Task]
     texts: Callable[[Path, Path], Path]  # (data folder, output folder) → file to pre-train on
+    finetune_sets: tuple[str, ...] = ()  # as of --finetune-set, which comes after them
 
 
 # -- options ---------------------------------------------------------------------------------------------------------
@@ -75,6 +77,7 @@ def parse(experiment: Experiment, words: Sequence[str] | None) -> argparse.Names
     )
     given = parser.parse_args(words)
     given.data = need_data(given.data)
+    given.finetune_set = [*experiment.finetune_sets, *given.finetune_set]
     names = given.only.split(",") if given.only else list(experiment.tasks)
     for name in names:
         if name not in experiment.tasks:
@@ -188,8 +191,14 @@ def measure(cell: Cell, task: Task, data: Data, base: ft.LanguageModel, sets: Se
     train = drawn_rows(data.train, cell.labels, cell.draw)
     if cell.method == "tfidf":
         return accuracy(tfidf(train, data.test, task.analyzer), data.test)
+    epochs = [text.removeprefix(EPOCHS) for text in sets if text.startswith(EPOCHS)]
     model = base.finetune(
-        train, task="classification", seed=cell.draw, from_scratch=cell.method == "scratch", sets=sets
+        train,
+        task="classification",
+        seed=cell.draw,
+        epochs=int(epochs[-1]) if epochs else None,
+        from_scratch=cell.method == "scratch",
+        sets=[text for text in sets if not text.startswith(EPOCHS)],
     )
     return accuracy(model.predict(texts_of(data.test)), data.test)
 

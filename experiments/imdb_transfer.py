@@ -4,6 +4,9 @@
 
 Accuracy on SST-2's 872 dev rows, on a fixed random 2,000 of IMDb's test reviews and on TREC's 500 test questions; with
 pre-training, without it (the same settings), and TF-IDF (1–2 grams) with logistic regression.
+
+To fit 45 minutes, the reviews (ten times as long as the sentences) are fine-tuned without the language-model loss, and
+2,000 sentences for four epochs instead of six; both with and without pre-training.
 """
 
 from __future__ import annotations
@@ -18,12 +21,14 @@ TASKS = {
     "trec": Task("TREC-6", "trec", "trec/train_5500.label", "trec/TREC_10.label", (100, 500), 5),
 }
 
+FINETUNE_SETS = ("imdb:transfer.lm_weight=0", "sst2@2000:task.epochs=4")
+
 
 def texts(data: Path, out: Path) -> Path:
     return data / "imdb" / "unsup.txt.gz"
 
 
-EXPERIMENT = Experiment("imdb_transfer", __doc__ or "", TASKS, texts)
+EXPERIMENT = Experiment("imdb_transfer", __doc__ or "", TASKS, texts, FINETUNE_SETS)
 
 if __name__ == "__main__":
     raise SystemExit(main(EXPERIMENT))

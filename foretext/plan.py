@@ -21,6 +21,7 @@ class TransferPlan:
     thaw: Literal["all", "gradual"] = "all"  # gradual: the head first, then one group more each epoch
     lm_weight: float = 0.5  # λ in L3 = L2 + λ·L1
     pooling: Literal["extract", "mean"] = "extract"  # mean: the mean of all states is added to the extract token's
+    head: Literal["random", "probe"] = "random"  # W_y at the start; probe: fitted to the states before anything learns
 
     def rate_factor(self, group: int, groups: int) -> float:
         """Factor on the learning rate of layer group `group` of `groups` (the head is the last one)."""

@@ -1,9 +1,9 @@
 """Cross-entropy through a tied output layer, without ever holding all the logits.
 
-P(u) = softmax(h W_eᵀ). For a batch of 16,384 tokens and a vocabulary of 40,000 the logits alone are 2.6 GB, and autograd
-would keep them twice. Here they are computed in place, 64 MiB at a time (smaller chunks fit a cache better but make the
-products of few rows slower, by more), and the gradients with respect to h and W_e are taken at once. The backward pass
-then only multiplies by the incoming gradient.
+P(u) = softmax(h W_eᵀ). For a batch of 16,384 tokens and a vocabulary of 40,000 the logits alone are 2.6 GB, and
+autograd would keep them twice. Here they are computed in place, 64 MiB at a time (smaller chunks fit a cache better
+but make the products of few rows slower, by more), and the gradients with respect to h and W_e are taken at once. The
+backward pass then only multiplies by the incoming gradient.
 """
 
 from __future__ import annotations

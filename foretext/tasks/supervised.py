@@ -84,35 +84,40 @@ class SupervisedTask(Objective):
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         hidden = trunk(batch)
-        scores = self._scores(hidden.top, batch)
+        scores = self.arrange(self.head(dropout(self.pool(hidden.top, batch), self.p, self.training)), batch)
         losses: dict[str, LossSum] = {}
         if batch.labels is not None:
-            losses["label"] = LossSum(self._label_loss(scores, batch.labels), float(len(batch.labels)))
+            losses["label"] = LossSum(self.label_loss(scores, batch.labels), float(len(batch.labels)))
             if "lm" in self.weights and torch.is_grad_enabled():  # scoring has no use for it
                 losses["lm"] = LossSum(self._lm_loss(trunk, hidden.top, batch), float(len(batch.ids_BT)))
         return Outcome(losses, None, scores)
 
-    def _scores(self, top_BTD: Tensor, batch: Batch) -> Tensor:
-        """[examples, classes], [examples, choices] or [examples]."""
+    def pool(self, top_BTD: Tensor, batch: Batch) -> Tensor:
+        """The state that W_y reads: one for each example, or for each alternative of a choice."""
         assert batch.extract_B is not None and batch.group_B is not None
         rows = torch.arange(len(batch.extract_B), device=top_BTD.device)
         states_BD = top_BTD[rows, batch.extract_B]
         if self.pooling == "mean":
             assert batch.mask_BT is not None
             states_BD = states_BD + (top_BTD * batch.mask_BT[..., None]).sum(1) / batch.mask_BT.sum(1, keepdim=True)
-        examples = int(batch.group_B[-1]) + 1
         if self.kind == "similarity":
-            states_BD = states_BD.view(examples, -1, states_BD.shape[-1]).sum(1)
-        scores: Tensor = self.head(dropout(states_BD, self.p, self.training))
-        if self.kind == "regression":
-            return scores.squeeze(1)
-        if self.kind != "choice":
-            return scores
-        place_B = rows - torch.searchsorted(batch.group_B, batch.group_B)
-        table = scores.new_full((examples, int(place_B.max()) + 1), NO_CHOICE)
-        return table.index_put((batch.group_B, place_B), scores.squeeze(1))
+            return states_BD.view(int(batch.group_B[-1]) + 1, -1, states_BD.shape[-1]).sum(1)
+        return states_BD
 
-    def _label_loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+    def arrange(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """W_y's outputs for pooled states as [examples, classes], [examples, choices] or [examples]."""
+        assert batch.group_B is not None
+        if self.kind == "regression":
+            return outputs.squeeze(1)
+        if self.kind != "choice":
+            return outputs
+        rows = torch.arange(len(batch.group_B), device=outputs.device)
+        place_B = rows - torch.searchsorted(batch.group_B, batch.group_B)
+        table = outputs.new_full((int(batch.group_B[-1]) + 1, int(place_B.max()) + 1), NO_CHOICE)
+        return table.index_put((batch.group_B, place_B), outputs.squeeze(1))
+
+    def label_loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """L2, summed over the examples."""
         if self.kind == "regression":
             return F.mse_loss(scores, labels, reduction="sum")
         return F.cross_entropy(scores, labels, reduction="sum")

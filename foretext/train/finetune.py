@@ -34,6 +34,7 @@ from foretext.train.loop import Job, Loop, is_finished, step_seed
 from foretext.train.machine import out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
 from foretext.train.pretrain import MICRO_TOKENS, choose_device, write_curve
+from foretext.train.probe import fit_head
 from foretext.train.report import Reporter, Silent
 from foretext.train.resume import agreed_sections
 from foretext.train.rundir import RunWriter
@@ -107,9 +108,14 @@ def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporte
     order = Order(len(examples), training.batch_size, request.seed)
     epochs = sections["task"].epochs
     longest = max(sum(len(s.ids) for s in example.sequences) for example in examples)
+    model.trunk.to(device)
+    model.task.to(device)
+    if sections["transfer"].head == "probe":
+        assert isinstance(model.task, SupervisedTask)
+        fit_head(model.trunk, model.task, examples, device, request.seed)
     job = Job(
-        trunk=model.trunk.to(device),
-        objective=model.task.to(device),
+        trunk=model.trunk,
+        objective=model.task,
         example=lambda epoch, index: examples[index],
         order=order,
         optimizer=_optimizer(training, sections["transfer"], model),
