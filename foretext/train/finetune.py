@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from foretext.config import apply_sets
-from foretext.errors import UserError
+from foretext.errors import Interrupted, UserError
 from foretext.plan import TransferPlan
 from foretext.systems import size_named
 from foretext.systems.base import Size, TrainingConfig
@@ -112,7 +112,14 @@ def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporte
     model.task.to(device)
     if sections["transfer"].head == "probe":
         assert isinstance(model.task, SupervisedTask)
-        fit_head(model.trunk, model.task, examples, device, request.seed)
+
+        def progress(done: int, total: int) -> None:
+            """Before training a signal ends the work at once: there is nothing to save yet."""
+            reporter.work("fitting the head", done, total)
+            if stopping.requested is not None:
+                raise Interrupted(stopping.requested, str(request.out or ""))
+
+        fit_head(model.trunk, model.task, examples, device, request.seed, progress)
     job = Job(
         trunk=model.trunk,
         objective=model.task,

@@ -9,7 +9,7 @@ task's own loss, so that it serves every kind of task. The minimum is unique: th
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -24,14 +24,19 @@ ITERATIONS = 100
 
 
 def fit_head(
-    trunk: nn.Module, task: SupervisedTask, examples: Sequence[Example], device: torch.device, seed: int
+    trunk: nn.Module,
+    task: SupervisedTask,
+    examples: Sequence[Example],
+    device: torch.device,
+    seed: int,
+    progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Sets `task.head` from the states of (at most 2,000 of) the examples; both modules are left in training mode."""
     if len(examples) > MOST_EXAMPLES:
         examples = random.Random(seed).sample(list(examples), MOST_EXAMPLES)
     lengths = [sum(len(sequence.ids) for sequence in example.sequences) for example in examples]
     groups = [[examples[index] for index in indices] for indices in length_batches(lengths)]
-    states = pooled_states(trunk, task, groups, device)
+    states = pooled_states(trunk, task, groups, device, progress)
     whole = task.make([example for group in groups for example in group]).to(device)
     mean, deviation = states.mean(0), states.std(0, correction=0).clamp(min=LEAST_DEVIATION)
     standard = (states - mean) / deviation
@@ -55,15 +60,21 @@ def fit_head(
 
 @torch.no_grad()
 def pooled_states(
-    trunk: nn.Module, task: SupervisedTask, groups: Sequence[Sequence[Example]], device: torch.device
+    trunk: nn.Module,
+    task: SupervisedTask,
+    groups: Sequence[Sequence[Example]],
+    device: torch.device,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
     """What W_y would read for the examples, group after group, without dropout."""
     trunk.eval()
     task.eval()
     states = []
-    for group in groups:
+    for number, group in enumerate(groups, 1):
         batch = task.make(group).to(device)
         states.append(task.pool(trunk(batch).top, batch))
+        if progress is not None:
+            progress(number, len(groups))
     trunk.train()
     task.train()
     return torch.cat(states)
