@@ -28,6 +28,7 @@ import torch
 from bench.common import Turns, alternate, arguments_for, medians, print_head, ratio_cell, repeat, table
 from bench.models import PlainLoop, Shape, build_ours
 from foretext.systems.base import TrainingConfig
+from foretext.systems.gpt import SIZES
 from foretext.train.budget import Budget
 from foretext.train.machine import tune_allocator
 
@@ -175,9 +176,9 @@ def main() -> None:
     parser = arguments_for(__doc__)
     for name, value in Shape().__dict__.items():
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--batch", type=int, default=SIZES["tiny"].pretraining.batch_size)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=5, help="steps a turn")
+    parser.add_argument("--steps", type=int, default=3, help="steps a turn")
     parser.add_argument("--attention", default="sdpa", choices=["sdpa", "eager"], help="of the plain GPT-2")
     parser.add_argument("--one-shape", action="store_true", help=f"leave out the second shape, {SECOND}")
     given = parser.parse_args()

@@ -175,13 +175,18 @@ def texts_of(rows: Sequence[Row]) -> list[str]:
 
 
 def tfidf(train: Sequence[Row], test: Sequence[Row], analyzer: str) -> list[str]:
-    """1–2 grams of words or of characters, sublinear counts; logistic regression with its defaults."""
+    """1–2 grams of words or of characters, sublinear counts; logistic regression with C = 10.
+
+    scikit-learn's own C = 1 is five points worse at these numbers of labels (SST-2: 52.3 and 60.5 at 100 and 500, 55.6
+    and 64.8 with 10): a baseline that nobody would keep.
+    """
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
 
     model = make_pipeline(
-        TfidfVectorizer(analyzer=analyzer, ngram_range=(1, 2), sublinear_tf=True), LogisticRegression(max_iter=1000)
+        TfidfVectorizer(analyzer=analyzer, ngram_range=(1, 2), sublinear_tf=True),
+        LogisticRegression(C=10, max_iter=1000),
     )
     model.fit(texts_of(train), [str(row.label) for row in train])
     return [str(label) for label in model.predict(texts_of(test))]
