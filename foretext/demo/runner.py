@@ -41,7 +41,7 @@ PROMPTS = (
     "Return the",
 )
 ROW_LADDER = (1.0, 0.75, 0.5, 0.35, 0.25)
-MEASURED_ROWS = 64
+MEASURED_ROWS = 200
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class DemoSettings:
 
     folder: Path
     minutes: float = 15.0
-    pretrain_share: float = 0.4
+    pretrain_share: float = 0.35
     seeds: tuple[int, ...] = (0, 1, 2)
     epochs: int = 3
     seed: int = 0
