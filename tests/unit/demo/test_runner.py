@@ -69,7 +69,7 @@ def test_it_promises_the_time_trains_both_sides_and_writes_everything(tmp_path: 
     for one in results:
         assert one.with_pretraining == pytest.approx([0.7, 0.71, 0.72])
         assert one.without == pytest.approx([0.5, 0.51, 0.52])
-    assert len(engine.jobs) == 1 + 24  # the measured one
+    assert len(engine.jobs) == 2 + 24  # one to warm up, one that is measured
     assert engine.pretrained == [pytest.approx(5.25)]
     assert "+20.0 ✓" in text
     assert "[bold]a sample[/bold] <b>" in text
@@ -81,16 +81,16 @@ def test_it_promises_the_time_trains_both_sides_and_writes_everything(tmp_path: 
 def test_both_sides_see_the_same_rows_and_test_rows_choose_nothing(tmp_path: Path, site: Path) -> None:
     engine = FakeEngine()
     demo(tmp_path, site, engine)[0].run()
-    for job in engine.jobs[1:]:
+    for job in engine.jobs[2:]:
         assert job.valid.name == f"{job.task}-valid.csv"
         assert job.test.name == f"{job.task}-test.csv"
     for task in TASKS:
-        assert len({(job.train, job.epochs) for job in engine.jobs[1:] if job.task == task}) == 1
+        assert len({(job.train, job.epochs) for job in engine.jobs[2:] if job.task == task}) == 1
     assert [job.out.name for job in engine.jobs if job.out] == list(TASKS)
 
 
 def test_after_ctrl_c_what_is_done_is_used_again(tmp_path: Path, site: Path) -> None:
-    first = FakeEngine(stop_at=10)
+    first = FakeEngine(stop_at=11)
     runner, stream = demo(tmp_path, site, first)
     with pytest.raises(Interrupted) as stopped:
         runner.run()
@@ -117,7 +117,7 @@ def test_results_of_another_plan_are_not_used(tmp_path: Path, site: Path) -> Non
     engine = FakeEngine()
     settings = DemoSettings(tmp_path, epochs=2, limits=LIMITS)
     demo(tmp_path, site, engine, settings)[0].run()
-    assert len(engine.jobs) == 25
+    assert len(engine.jobs) == 26
     assert engine.pretrained == [pytest.approx(5.25)]
 
 
@@ -129,7 +129,7 @@ def test_a_slower_machine_gets_fewer_rows_and_stays_within_the_time(tmp_path: Pa
     assert engine.now <= 15 * 60
     share = json.loads((runner.folder / "plan.json").read_text())["share"]
     assert share in ROW_LADDER[1:]
-    for job in engine.jobs[1:]:
+    for job in engine.jobs[2:]:
         whole = count_rows(runner.folder / "data" / f"{job.task}-train.csv")
         assert count_rows(job.train) == int(whole * share)
     assert "slower than the plan" in stream.getvalue()
