@@ -119,7 +119,8 @@ def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporte
             if stopping.requested is not None:
                 raise Interrupted(stopping.requested, str(request.out or ""))
 
-        fit_head(model.trunk, model.task, examples, device, request.seed, progress)
+        with out_of_memory_as_user_error(training.batch_size):
+            fit_head(model.trunk, model.task, examples, device, request.seed, progress)
     job = Job(
         trunk=model.trunk,
         objective=model.task,

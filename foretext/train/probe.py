@@ -3,7 +3,8 @@
 With a hundred labels a random W_y spends its first epochs finding a direction, and bends the trunk meanwhile. Fitting
 W_y to the states as they are before anything learns ("linear probing, then fine-tuning", Kumar et al. 2022) costs one
 forward pass: a ridge-penalised logistic regression (regression: least squares) on standardised states, with the
-task's own loss, so that it serves every kind of task. The minimum is unique: the seed has no part in it.
+task's own loss, so that it serves every kind of task. The minimum is unique: the
+seed has no part in it, unless there are so many rows that some are drawn.
 """
 
 from __future__ import annotations
