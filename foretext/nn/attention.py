@@ -1,9 +1,12 @@
-"""Causal scaled dot-product attention, with and without dropout on its weights.
+"""Causal scaled dot-product attention over groups of sequences, with and without dropout on its weights.
 
-Without dropout it is PyTorch's fused kernel. With dropout that kernel is not available on a CPU and PyTorch falls
-back to a chain of full [B, H, T, T] tensors. `_DroppedAttention` computes the same function in blocks that stay in
-the cache: a few rows of the batch at a time, query rows in strips, and for each strip only the keys that it may see,
-so that the masked triangle is (mostly) never computed.
+It takes the projection qkv as one tensor, [slots, 3, H, K], and gives its gradient as one tensor of the same layout:
+queries, keys and values are views of it, and nothing is stacked or copied on the way back.
+
+On a CPU without dropout the work is done by PyTorch's fused kernel. With dropout that kernel is not available and
+PyTorch falls back to a chain of full [B, H, T, T] tensors. `_DroppedAttention` computes the same function in blocks
+that stay in the cache: a few rows of a group at a time, query rows in strips, and for each strip only the keys that it
+may see, so that the masked triangle is (mostly) never computed.
 
     S = Q Kᵀ / √K,   P = softmax(S + mask),   O = (P ∘ M) V        M: dropout mask, already scaled
     dV = (P ∘ M)ᵀ dO,   dP = (dO Vᵀ) ∘ M,   dS = P ∘ (dP − rowsum(dP ∘ P))
@@ -22,25 +25,90 @@ from torch import Tensor
 from foretext.nn.dropout import keep_mask
 
 STRIP = 128  # query positions a block
+BLOCK = 1 << 17  # attention weights a block: half a megabyte
+
+Groups = tuple[tuple[int, int, int], ...]  # (first slot, sequences, length), end to end over all slots
 
 
-def causal_attention(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTK: Tensor, p: float) -> Tensor:
-    """Attention of each position over itself and its left; `p` is the dropout probability of the weights."""
-    if p == 0.0:
-        return F.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True)
-    if q_BHTK.device.type == "cpu" and q_BHTK.dtype == torch.float32:
-        return _DroppedAttention.apply(q_BHTK, k_BHTK, v_BHTK, p)
-    return F.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True, dropout_p=p)
+def causal_attention(qkv_S3HK: Tensor, groups: Groups, p: float) -> Tensor:
+    """Attention of each position over itself and its left, [slots, H, K]; `p`: dropout probability of the weights."""
+    if qkv_S3HK.device.type == "cpu" and qkv_S3HK.dtype == torch.float32:
+        chosen = _DroppedAttention if p else _FusedAttention
+        return chosen.apply(qkv_S3HK, groups, p)
+    parts = []
+    for group in groups:
+        q, k, v = _sequences(qkv_S3HK, group)
+        parts.append(_slots(F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=p)))
+    return _joined(parts, qkv_S3HK)
 
 
-def _blocks(rows: int, length: int) -> Iterator[tuple[int, slice]]:
-    """A row of the batch and a strip of its query positions at a time.
+def _sequences(x: Tensor, group: tuple[int, int, int]) -> Tensor:
+    """A group's slots [rows · T, …, H, K] as sequences […, rows, H, T, K]: a view."""
+    first, rows, length = group
+    cut = x[first : first + rows * length].unflatten(0, (rows, length))
+    return cut.permute(2, 0, 3, 1, 4) if cut.dim() == 5 else cut.transpose(1, 2)
 
-    One row, because its heads are then a batch of matrices that the product takes as they lie, without a copy.
+
+def _slots(mixed_BHTK: Tensor) -> Tensor:
+    """Sequences back in a row, [rows · T, H, K]; a view where the kernel wrote them in that order."""
+    return mixed_BHTK.transpose(1, 2).flatten(0, 1)
+
+
+def _joined(parts: list[Tensor], qkv: Tensor) -> Tensor:
+    """One after the other, one alone without a copy; without any (nothing in the batch is real) as empty as qkv."""
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat(parts) if parts else qkv[:, 0].clone()
+
+
+class _FusedAttention(torch.autograd.Function):
+    """PyTorch's fused kernel for a CPU, group by group, with the gradients of q, k and v in one buffer."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, groups: Groups, p: float) -> Tensor:
+        parts, sums = [], []
+        for group in groups:
+            q, k, v = _sequences(qkv, group)
+            mixed, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, True)
+            parts.append(_slots(mixed))
+            sums.append(logsumexp)
+        out = _joined(parts, qkv)
+        ctx.save_for_backward(qkv, out, *sums)
+        ctx.groups = groups
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        qkv, out, *sums = ctx.saved_tensors
+        joint = torch.empty_like(qkv)
+        for group, logsumexp in zip(ctx.groups, sums):
+            of_group, mixed = _sequences(grad, group), _sequences(out, group)
+            found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                of_group, *_sequences(qkv, group), mixed, logsumexp, 0.0, True
+            )
+            for target, part in zip(_sequences(joint, group), found):
+                target.copy_(part)
+        return joint, None, None
+
+
+def _blocks(groups: Groups, heads: int) -> Iterator[tuple[tuple[int, int, int], slice, slice]]:
+    """Rows of a group, as a smaller group, with a strip of query positions and the keys that it may see.
+
+    As many short rows as make a block worth its calls; a long row alone, whose heads are then a batch of matrices
+    that the products take as they lie, without a copy.
     """
-    for row in range(rows):
-        for start in range(0, length, STRIP):
-            yield row, slice(start, min(start + STRIP, length))
+    for first, rows, length in groups:
+        together = max(1, BLOCK // (heads * min(length, STRIP) * length))
+        for row in range(0, rows, together):
+            for start in range(0, length, STRIP):
+                stop = min(start + STRIP, length)
+                chosen = (first + row * length, min(together, rows - row), length)
+                yield chosen, slice(start, stop), slice(0, stop)
+
+
+def _matrices(x: Tensor, chosen: tuple[int, int, int]) -> Tensor:
+    """Some rows as one batch of matrices [rows · H, T, K], or three of qkv: a view of one row, a copy of several."""
+    return _sequences(x, chosen).flatten(-4, -3)
 
 
 def _triangle(strip: slice) -> Tensor:
@@ -51,39 +119,48 @@ def _triangle(strip: slice) -> Tensor:
 
 class _DroppedAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, p: float) -> Tensor:
-        rows, heads, length, width = q.shape
-        scale = 1.0 / math.sqrt(width)
-        out = q.new_empty(rows, length, heads, width).transpose(1, 2)
-        triangles: dict[int, Tensor] = {}
+    def forward(ctx: Any, qkv: Tensor, groups: Groups, p: float) -> Tensor:
+        _, _, heads, width = qkv.shape
+        out = qkv.new_empty(qkv.shape[0], heads, width)
+        triangles: dict[tuple[int, int], Tensor] = {}
         saved: list[Tensor] = []
-        for row, strip in _blocks(rows, length):
-            mask = triangles.setdefault(strip.start, _triangle(strip))
-            keys = slice(0, strip.stop)
-            scores = torch.baddbmm(mask, q[row, :, strip], k[row, :, keys].transpose(1, 2), alpha=scale)
+        for chosen, strip, keys in _blocks(groups, heads):
+            place = (strip.start, strip.stop)
+            if place not in triangles:
+                triangles[place] = _triangle(strip)
+            q, k, v = _matrices(qkv, chosen)
+            scores = torch.baddbmm(triangles[place], q[:, strip], k[:, keys].transpose(1, 2), alpha=width**-0.5)
             weights = torch.softmax(scores, dim=-1)
             drop = keep_mask(weights.shape, p)
-            out[row, :, strip] = torch.bmm(torch.mul(weights, drop, out=scores), v[row, :, keys])
+            mixed = torch.bmm(torch.mul(weights, drop, out=scores), v[:, keys])
+            _sequences(out, chosen)[:, :, strip] = mixed.unflatten(0, (-1, heads))
             saved += [weights, drop]
-        ctx.save_for_backward(q, k, v, *saved)
+        ctx.save_for_backward(qkv, *saved)
+        ctx.groups = groups
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        q, k, v, *saved = ctx.saved_tensors
-        rows, heads, length, width = q.shape
-        scale = 1.0 / math.sqrt(width)
-        # One buffer in the layout of the projection that q, k and v came from: their gradients are views of it.
-        joint = q.new_zeros(rows, length, 3, heads, width)
-        dq, dk, dv = (joint[:, :, part].transpose(1, 2) for part in range(3))
-        for block, (row, strip) in enumerate(_blocks(rows, length)):
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        qkv, *saved = ctx.saved_tensors
+        _, _, heads, width = qkv.shape
+        joint = torch.empty_like(qkv)
+        blocks = list(_blocks(ctx.groups, heads))
+        # Backwards: a row's last strip sees all keys and writes their gradients, the others add to them.
+        for block in range(len(blocks) - 1, -1, -1):
+            chosen, strip, keys = blocks[block]
             weights, drop = saved[2 * block], saved[2 * block + 1]
-            keys = slice(0, strip.stop)
-            grad_out = grad[row, :, strip]
-            grad_weights = torch.bmm(grad_out, v[row, :, keys].transpose(1, 2)).mul_(drop)
-            dv[row, :, keys] += torch.bmm(drop.mul_(weights).transpose(1, 2), grad_out)
-            grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
-            dq[row, :, strip] = torch.bmm(grad_scores, k[row, :, keys])
-            dk[row, :, keys] += torch.bmm(grad_scores.transpose(1, 2), q[row, :, strip])
-        joint[:, :, :2].mul_(scale)
-        return dq, dk, dv, None
+            q, k, v = _matrices(qkv, chosen)
+            dq, dk, dv = _sequences(joint, chosen)
+            grad_out = _matrices(grad, chosen)[:, strip]
+            grad_weights = torch.bmm(grad_out, v[:, keys].transpose(1, 2)).mul_(drop)
+            values = torch.bmm(drop.mul_(weights).transpose(1, 2), grad_out)
+            grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype).mul_(width**-0.5)
+            dq[:, :, strip] = torch.bmm(grad_scores, k[:, keys]).unflatten(0, (-1, heads))
+            seen = torch.bmm(grad_scores.transpose(1, 2), q[:, strip])
+            for total, term in ((dk, seen), (dv, values)):
+                part = term.unflatten(0, (-1, heads))
+                if strip.stop == chosen[2]:
+                    total.copy_(part)
+                else:
+                    total[:, :, keys] += part
+        return joint, None, None

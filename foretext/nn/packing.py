@@ -34,7 +34,7 @@ class Packing:
     flat_N: Tensor | None  # index of each packed token in the flattened [B · T]; None if nothing is padded
     to_groups: Tensor | None  # packed index for each grouped slot
     from_groups: Tensor | None  # grouped slot of each packed token
-    groups: tuple[tuple[int, int, int], ...]  # (first slot, sequences, length)
+    groups: tuple[tuple[int, int, int], ...]  # (first slot, sequences, length), none of them empty
 
     def unpack(self, x_ND: Tensor) -> Tensor:
         """Back to [B, T, D], zeros at the padding."""
@@ -52,14 +52,13 @@ def pack(batch: Batch) -> Packing:
         positions = batch.positions_BT
         if positions is None:
             positions = torch.arange(length, device=device).expand(rows, length)
-        return Packing(
-            rows, length, batch.ids_BT.reshape(-1), positions.reshape(-1), None, None, None, ((0, rows, length),)
-        )
+        groups = ((0, rows, length),) if rows * length else ()
+        return Packing(rows, length, batch.ids_BT.reshape(-1), positions.reshape(-1), None, None, None, groups)
     mask = batch.mask_BT
     flat_N = mask.reshape(-1).nonzero().squeeze(1)
     positions = batch.positions_BT if batch.positions_BT is not None else mask.long().cumsum(1) - 1
     lengths = mask.sum(1)
-    groups, to_groups, from_groups = _group(lengths.tolist())
+    found, to_groups, from_groups = _group(lengths.tolist())
     return Packing(
         rows,
         length,
@@ -68,7 +67,7 @@ def pack(batch: Batch) -> Packing:
         flat_N,
         to_groups.to(device),
         from_groups.to(device),
-        groups,
+        found,
     )
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from foretext.batch import Batch, Hidden
 from foretext.nn.attention import causal_attention
 from foretext.nn.dropout import add_dropped, dropout
+from foretext.nn.feed_forward import feed_forward
 from foretext.nn.packing import MoveRows, MoveRowsBack, Packing, pack
 
 
@@ -51,23 +52,12 @@ class Attention(nn.Module):
 
     def forward(self, x_ND: Tensor, packing: Packing) -> Tensor:
         p = self.p if self.training else 0.0
-        qkv = self.qkv(x_ND)
+        qkv_N3HK = self.qkv(x_ND).unflatten(1, (3, self.heads, -1))
         if packing.to_groups is None or packing.from_groups is None:
-            mixed = self._attend(qkv, packing.rows, packing.length, p)
-            return self.out(mixed)
-        grouped: Tensor = MoveRows.apply(qkv, packing.to_groups, packing.from_groups)
-        parts = [
-            self._attend(grouped[first : first + rows * length], rows, length, p)
-            for first, rows, length in packing.groups
-        ]
-        mixed = torch.cat(parts) if parts else grouped[:, : x_ND.shape[1]]  # none if nothing in the batch is real
+            return self.out(causal_attention(qkv_N3HK, packing.groups, p).flatten(1))
+        grouped = MoveRows.apply(qkv_N3HK, packing.to_groups, packing.from_groups)
+        mixed = causal_attention(grouped, packing.groups, p).flatten(1)
         return self.out(MoveRowsBack.apply(mixed, packing.from_groups))
-
-    def _attend(self, qkv: Tensor, rows: int, length: int, p: float) -> Tensor:
-        width = qkv.shape[1] // 3
-        q, k, v = qkv.view(rows, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        mixed_BHTK = causal_attention(q, k, v, p)
-        return mixed_BHTK.transpose(1, 2).reshape(rows * length, width)
 
     def step(self, x_BTD: Tensor, past: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """New positions after cached ones."""
@@ -95,7 +85,7 @@ class Block(nn.Module):
         self.norm2 = nn.LayerNorm(config.width, eps=config.epsilon)
 
     def _feed_forward(self, x: Tensor) -> Tensor:
-        return self.down(F.gelu(self.up(x), approximate="tanh"))
+        return feed_forward(x, self.up.weight, self.up.bias, self.down.weight, self.down.bias)
 
     def forward(self, x: Tensor, packing: Packing) -> Tensor:
         if self.pre:

@@ -159,5 +159,6 @@ def tune_allocator() -> None:
     except (OSError, AttributeError):
         return
     trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of malloc.h
-    mallopt(mmap_threshold, 1 << 30)
+    if not mallopt(mmap_threshold, 1 << 30):
+        mallopt(mmap_threshold, 1 << 25)  # all that older versions take
     mallopt(trim_threshold, (1 << 31) - 4096)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from foretext.nn import attention, dropout
-from foretext.nn.attention import causal_attention
+from foretext.nn.attention import Groups, causal_attention
 from foretext.nn.dropout import add_dropped, keep_mask
 
 SHAPES = [(2, 3, 1, 8), (1, 1, 5, 4), (3, 2, 128, 8), (2, 4, 129, 8), (5, 2, 300, 16), (9, 4, 64, 8)]
@@ -21,53 +21,83 @@ def plain_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     return (torch.softmax(scores, -1) * mask) @ v
 
 
-def projections(shape: tuple[int, ...]) -> list[Tensor]:
-    return [torch.randn(shape, requires_grad=True) for _ in range(3)]
+def split(qkv: Tensor, group: tuple[int, int, int]) -> tuple[Tensor, ...]:
+    """q, k and v of a group, each [B, H, T, K]."""
+    first, rows, length = group
+    cut = qkv[first : first + rows * length].reshape(rows, length, 3, *qkv.shape[2:])
+    return tuple(cut[:, :, part].transpose(1, 2) for part in range(3))
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("strip", [128, 16, 7])
-def test_dropped_attention_is_the_plain_formula(shape, strip: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, heads, length, _ = shape
-    whole = keep_mask((rows, heads, length, length), 0.3)
+def ends(groups: Groups) -> int:
+    return sum(rows * length for _, rows, length in groups)
+
+
+def cases() -> list[tuple[Groups, int, int]]:
+    """Groups, heads and width: one group of each shape, and several groups end to end."""
+    alone = [(((0, rows, length),), heads, width) for rows, heads, length, width in SHAPES]
+    return [*alone, (((0, 2, 150), (300, 5, 9), (345, 3, 128), (729, 1, 1)), 2, 8)]
+
+
+@pytest.mark.parametrize("groups, heads, width", cases(), ids=str)
+@pytest.mark.parametrize("strip, block", [(128, 1 << 17), (16, 1 << 17), (7, 1 << 10)])
+def test_dropped_attention_is_the_plain_formula(
+    groups: Groups, heads: int, width: int, strip: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(attention, "STRIP", strip)
-    places = list(attention._blocks(rows, length))
-    asked: list[tuple[int, ...]] = []
+    monkeypatch.setattr(attention, "BLOCK", block)
+    whole = [keep_mask((rows, heads, length, length), 0.3) for _, rows, length in groups]
+    places = list(attention._blocks(groups, heads))
+    asked: list[torch.Size] = []
 
     def recorded(size: torch.Size, p: float) -> Tensor:
-        row, queries = places[len(asked)]
-        asked.append(tuple(size))
+        (first, rows, length), queries, keys = places[len(asked)]
+        asked.append(size)
         assert p == 0.3
-        return whole[row, :, queries, : queries.stop].clone()
+        number = max(i for i, group in enumerate(groups) if group[0] <= first)
+        row = (first - groups[number][0]) // length
+        return whole[number][row : row + rows, :, queries, keys].flatten(0, 1).clone()
 
     monkeypatch.setattr(attention, "keep_mask", recorded)
-    ours, theirs = projections(shape), projections(shape)
-    for a, b in zip(ours, theirs):
-        b.data.copy_(a.data)
-    weight = torch.randn(shape)
-    result = causal_attention(*ours, 0.3)
-    expected = plain_attention(*theirs, whole)
+    qkv = torch.randn(ends(groups), 3, heads, width, requires_grad=True)
+    weight = torch.randn(ends(groups), heads, width)
+    result = causal_attention(qkv, groups, 0.3)
     assert len(asked) == len(places)
+    parts = [plain_attention(*split(qkv, group), mask) for group, mask in zip(groups, whole)]
+    expected = torch.cat([part.transpose(1, 2).flatten(0, 1) for part in parts])
     torch.testing.assert_close(result, expected, atol=1e-5, rtol=1e-4)
-    (result * weight).sum().backward()
-    (expected * weight).sum().backward()
-    for name, a, b in zip("qkv", ours, theirs):
-        torch.testing.assert_close(a.grad, b.grad, atol=1e-5, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
+    (ours,) = torch.autograd.grad((result * weight).sum(), qkv)
+    (plain,) = torch.autograd.grad((expected * weight).sum(), qkv)
+    torch.testing.assert_close(ours, plain, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("shape", SHAPES[:4], ids=str)
-def test_without_dropout_it_is_the_plain_formula_too(shape) -> None:
-    q, k, v = projections(shape)
-    ones = torch.ones(*shape[:3], shape[2])
-    torch.testing.assert_close(causal_attention(q, k, v, 0.0), plain_attention(q, k, v, ones), atol=1e-5, rtol=1e-4)
-    fused = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    assert torch.equal(causal_attention(q, k, v, 0.0), fused)
+@pytest.mark.parametrize("groups, heads, width", cases(), ids=str)
+def test_without_dropout_it_is_the_fused_kernel(groups: Groups, heads: int, width: int) -> None:
+    qkv = torch.randn(ends(groups), 3, heads, width, requires_grad=True)
+    weight = torch.randn(ends(groups), heads, width)
+    parts = [F.scaled_dot_product_attention(*split(qkv, group), is_causal=True) for group in groups]
+    expected = torch.cat([part.transpose(1, 2).flatten(0, 1) for part in parts])
+    result = causal_attention(qkv, groups, 0.0)
+    assert torch.equal(result, expected)
+    (ours,) = torch.autograd.grad((result * weight).sum(), qkv)
+    (theirs,) = torch.autograd.grad((expected * weight).sum(), qkv)
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_other_kinds_of_number_go_to_pytorch() -> None:
+    groups = ((0, 2, 5), (10, 1, 3))
+    qkv = torch.randn(13, 3, 2, 8, dtype=torch.float64)
+    torch.testing.assert_close(causal_attention(qkv, groups, 0.0).float(), causal_attention(qkv.float(), groups, 0.0))
+
+
+def test_nothing_to_attend_to_is_an_empty_answer() -> None:
+    assert causal_attention(torch.empty(0, 3, 2, 8), (), 0.0).shape == (0, 2, 8)
+    assert causal_attention(torch.empty(0, 3, 2, 8), (), 0.1).shape == (0, 2, 8)
 
 
 def test_the_expectation_of_dropped_attention_is_attention() -> None:
-    q, k, v = (x.detach() for x in projections((1, 2, 16, 8)))
-    mean = torch.stack([causal_attention(q, k, v, 0.2) for _ in range(3000)]).mean(0)
-    torch.testing.assert_close(mean, causal_attention(q, k, v, 0.0), atol=0.06, rtol=0)
+    qkv, groups = torch.randn(16, 3, 2, 8), ((0, 1, 16),)
+    mean = torch.stack([causal_attention(qkv, groups, 0.2) for _ in range(3000)]).mean(0)
+    torch.testing.assert_close(mean, causal_attention(qkv, groups, 0.0), atol=0.06, rtol=0)
 
 
 @pytest.mark.parametrize("p", [0.05, 0.1, 0.5, 0.9])

@@ -1,0 +1,84 @@
+"""The feed-forward part of a block, gelu(x W₁ᵀ + b₁) W₂ᵀ + b₂, at a lower cost than its pieces on a CPU.
+
+PyTorch's GELU in the tanh form spends four times as long as its own tanh, forward and again backward, and every bias
+and its gradient is a pass over memory of its own. Here bias, GELU and the derivative of GELU are taken together, a
+few rows at a time so that they stay in the cache. With the logistic function σ:
+
+    gelu(x) = x / 2 · (1 + tanh u) = x σ(2u),   u = √(2/π) (x + c x³),   c = .044715
+    gelu'(x) = σ + σ (1 − σ) · 2u' x = σ + σ (1 − σ) · √(2/π) (6 (x + c x³) − 4 x)
+
+The derivative is kept instead of x, so that the backward pass only multiplies by it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+CUBE = 0.044715
+SCALE = math.sqrt(2.0 / math.pi)
+PIECE = 1 << 16  # elements that a thread works on at a time
+
+
+def feed_forward(x_ND: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor) -> Tensor:
+    """gelu(x upᵀ + up_bias) downᵀ + down_bias, with GELU in the tanh form."""
+    if x_ND.device.type == "cpu" and x_ND.dim() == 2 and x_ND.dtype == up.dtype == torch.float32:
+        return _FeedForward.apply(x_ND, up, up_bias, down, down_bias, torch.is_grad_enabled())
+    return F.linear(F.gelu(F.linear(x_ND, up, up_bias), approximate="tanh"), down, down_bias)
+
+
+def _pieces(*wide: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """A few rows of each at a time."""
+    rows = max(1, PIECE * torch.get_num_threads() // wide[0].shape[1])
+    return zip(*(tensor.split(rows) for tensor in wide))
+
+
+def _activate(x: Tensor, sigma: Tensor, cubic: Tensor) -> None:
+    """gelu(x) in place of x, and gelu'(x) in `sigma`; `cubic` is working space."""
+    torch.mul(x, x, out=sigma)
+    torch.addcmul(x, sigma, x, value=CUBE, out=cubic)
+    torch.mul(cubic, 2.0 * SCALE, out=sigma).sigmoid_()
+    cubic.add_(x, alpha=-2.0 / 3.0)
+    x.mul_(sigma)
+    cubic.addcmul_(cubic, sigma, value=-1.0)
+    sigma.addcmul_(sigma, cubic, value=6.0 * SCALE)
+
+
+class _FeedForward(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, learning: bool
+    ) -> Tensor:
+        inner = torch.mm(x, up.t())
+        if learning:
+            slope = torch.empty_like(inner)
+            working: Tensor | None = None
+            for part, derivative in _pieces(inner, slope):
+                working = torch.empty_like(part) if working is None else working[: part.shape[0]]
+                _activate(part.add_(up_bias), derivative, working)
+            ctx.save_for_backward(x, up, down, inner, slope)
+        else:
+            inner = F.gelu(inner.add_(up_bias), approximate="tanh")
+        return torch.mm(inner, down.t()).add_(down_bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, up, down, inner, slope = ctx.saved_tensors
+        to_x, to_up, to_up_bias, to_down, to_down_bias, _ = ctx.needs_input_grad
+        grad = grad.contiguous()
+        grad_down = torch.mm(grad.t(), inner) if to_down else None
+        grad_down_bias = grad.sum(0) if to_down_bias else None
+        if not (to_x or to_up or to_up_bias):
+            return None, None, None, grad_down, grad_down_bias, None
+        grad_inner = torch.mm(grad, down)
+        grad_up_bias = up.new_zeros(up.shape[0])
+        for part, derivative in _pieces(grad_inner, slope):
+            grad_up_bias += part.mul_(derivative).sum(0)
+        grad_up = torch.mm(grad_inner.t(), x) if to_up else None
+        grad_x = torch.mm(grad_inner, up) if to_x else None
+        return grad_x, grad_up, grad_up_bias if to_up_bias else None, grad_down, grad_down_bias, None
