@@ -108,7 +108,7 @@ def explained(error: BaseException) -> tuple[str, int]:
     if isinstance(error, UserError):
         return str(error), error.code
     if isinstance(error, Interrupted):
-        return f"{error}; go on with --resume", error.code
+        return str(error), error.code
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return "interrupted", 130
     # Typer's usage errors are click's, or those of its own copy of click, by version: told by their shape.

@@ -24,8 +24,12 @@ class UserError(Exception):
 
 
 class Interrupted(Exception):
-    """Training ended early on a signal, after its checkpoint was written; `code` is the exit code (130 or 143)."""
+    """Work ended early on a signal; `code` is the exit code (130 or 143).
 
-    def __init__(self, code: int, where: str) -> None:
-        super().__init__(f"stopped by a signal; everything so far is in {where}")
+    `where` holds everything so far; None if nothing was kept, because training had not begun or has no directory.
+    """
+
+    def __init__(self, code: int, where: str | None, then: str = "go on with --resume") -> None:
+        kept = f"everything so far is in {where}; {then}" if where else "nothing was kept; give the same command again"
+        super().__init__(f"stopped by a signal; {kept}")
         self.code = code

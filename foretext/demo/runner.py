@@ -137,8 +137,7 @@ class Demo:
         try:
             return self._run()
         except KeyboardInterrupt:
-            self.console.print("Stopped. What is done is kept: run the same command again to go on from here.")
-            raise Interrupted(130, str(self.folder)) from None
+            raise Interrupted(130, str(self.folder), "run the same command again to go on from here") from None
 
     def _run(self) -> list[TaskResult]:
         with self._stage("collecting docstrings and deriving tasks"):

@@ -30,7 +30,7 @@ from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.text.order import Order
 from foretext.train.budget import Budget
 from foretext.train.checks import check_seed, check_training
-from foretext.train.loop import Job, Loop, is_finished, step_seed
+from foretext.train.loop import Job, Loop, has_begun, is_finished, step_seed
 from foretext.train.machine import out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
 from foretext.train.pretrain import MICRO_TOKENS, choose_device, write_curve
@@ -110,14 +110,15 @@ def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporte
     longest = max(sum(len(s.ids) for s in example.sequences) for example in examples)
     model.trunk.to(device)
     model.task.to(device)
-    if sections["transfer"].head == "probe":
+    goes_on = writer is not None and has_begun(writer.run)
+    if sections["transfer"].head == "probe" and not goes_on:
         assert isinstance(model.task, SupervisedTask)
 
         def progress(done: int, total: int) -> None:
             """Before training a signal ends the work at once: there is nothing to save yet."""
             reporter.work("fitting the head", done, total)
             if stopping.requested is not None:
-                raise Interrupted(stopping.requested, str(request.out or ""))
+                raise Interrupted(stopping.requested, None)
 
         with out_of_memory_as_user_error(training.batch_size):
             fit_head(model.trunk, model.task, examples, device, request.seed, progress)

@@ -87,8 +87,13 @@ def read_position(run: RunDirectory) -> Position:
         raise UserError(f"{run.path / POSITION}: not a position; restore it from a copy") from None
 
 
+def has_begun(run: RunDirectory) -> bool:
+    """Whether there is a checkpoint to go on from."""
+    return run.has(POSITION)
+
+
 def is_finished(run: RunDirectory) -> bool:
-    return run.has(POSITION) and read_position(run).finished
+    return has_begun(run) and read_position(run).finished
 
 
 class Loop:
@@ -204,7 +209,7 @@ class Loop:
                 self._evaluate()
             if self.stopping.requested is not None:
                 self.save()
-                where = str(self.writer.run.path) if self.writer else "memory"
+                where = str(self.writer.run.path) if self.writer else None
                 raise Interrupted(self.stopping.requested, where)
             if time.perf_counter() - self._last_saved > job.config.save_seconds:
                 self.save()
@@ -300,7 +305,7 @@ class Loop:
         none yet."""
         assert self.writer is not None
         run = self.writer.run
-        if not run.has(POSITION):
+        if not has_begun(run):
             self.writer.truncate_metrics(0)
             return False
         self.position = read_position(run)

@@ -89,7 +89,8 @@ class _Work:
         """Before training a signal ends the work at once: there is nothing to save yet."""
         self.reporter.work(title, done, total)
         if self.stopping.requested is not None:
-            raise Interrupted(self.stopping.requested, str(self.request.out))
+            run = open_run(self.request.out)
+            raise Interrupted(self.stopping.requested, str(run.path) if run.exists() else None)
 
 
 def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stopping: StopRequest | None = None) -> Path:

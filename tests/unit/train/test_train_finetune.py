@@ -6,6 +6,7 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -243,6 +244,26 @@ def test_going_on_equals_never_stopping(tmp_path: Path) -> None:
 
     finetune(request, Notes())
     assert any("is finished; nothing to do" in line for line in said)
+
+
+def test_a_signal_while_the_head_is_fitted_leaves_nothing_and_says_so(tmp_path: Path) -> None:
+    request = request_of("classification", out=tmp_path / "run", sets=("transfer.head=probe",))
+    with pytest.raises(Interrupted, match=r"nothing was kept; give the same command again$"):
+        finetune(request, stopping=SimpleNamespace(requested=130))
+    finetune(request)
+
+
+def test_going_on_does_not_fit_the_head_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = stopped(tmp_path / "run", sets=("transfer.head=probe", "training.batch_size=4"))
+
+    def never(*_: object) -> None:
+        raise AssertionError("the head was fitted again")
+
+    finetune(replace(request, out=tmp_path / "whole", resume=False))
+    monkeypatch.setattr("foretext.train.finetune.fit_head", never)
+    finetune(request)
+    a, b = (RunDirectory(tmp_path / name) for name in ("run", "whole"))
+    assert a.read("model.safetensors") == b.read("model.safetensors")
 
 
 @pytest.mark.parametrize(
