@@ -31,7 +31,8 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Interrupting:
             patch.setattr(Stopper, "requested", property(lambda self: 143 if finished >= steps else None))
             said = foretext(*arguments)
         assert said.code == 143, said.err
-        assert said.complaint.endswith("go on with --resume")
+        end = "go on with --resume" if steps else "nothing was kept; give the same command again"
+        assert said.complaint.endswith(end)
         return said
 
     return run
