@@ -28,6 +28,10 @@ class FineTuning:
 
 
 class Engine(Protocol):
+    def settings(self) -> dict[str, object]:
+        """What its scores depend on; a result made with others is not used again."""
+        ...
+
     def pretrain(self, corpus: Path, minutes: float, out: Path, seed: int) -> None: ...
 
     def finetune(self, base: Path, job: FineTuning) -> tuple[str, float]:
@@ -53,6 +57,9 @@ class ForetextEngine:
     sets: Sequence[str] = NARROW
     finetune_sets: Sequence[str] = ()
     reporter: Any = None  # a foretext.train.report.Reporter
+
+    def settings(self) -> dict[str, object]:
+        return {"size": self.size, "sets": list(self.sets), "finetune_sets": list(self.finetune_sets)}
 
     def pretrain(self, corpus: Path, minutes: float, out: Path, seed: int) -> None:
         from foretext.api import pretrain

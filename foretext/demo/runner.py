@@ -31,7 +31,7 @@ from foretext.errors import Interrupted, UserError
 
 QUESTIONS = {
     "classification": "Which area of programming is this docstring from?",
-    "entailment": "Does it follow that the docstring is about that area?",
+    "entailment": "Is this the description of what the signature says?",
     "similarity": "Is the second text a shortened copy of the first?",
     "choice": "Which of four endings is the sentence's own?",
 }
@@ -40,7 +40,8 @@ PROMPTS = (
     "sklearn.linear_model: class Line(alpha=1.0)\n",
     "Return the",
 )
-ROW_LADDER = (1.0, 0.85, 0.7, 0.6, 0.5, 0.35, 0.25)
+ROW_LADDER = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35, 0.25)
+RESERVE = 0.1  # of the minutes, for samples, the report and surprises
 MEASURED_ROWS = (32, 400)  # of a fine-tuning to warm up, and of the one that is timed
 
 
@@ -60,7 +61,7 @@ class DemoSettings:
     def pretrain_minutes(self) -> float:
         return self.minutes * self.pretrain_share
 
-    def plan(self, data: DemoData) -> dict[str, object]:
+    def plan(self, data: DemoData, engine: Engine) -> dict[str, object]:
         """All that the scores depend on; a result made under another plan is not used again."""
         return {
             "version": __version__,
@@ -71,6 +72,7 @@ class DemoSettings:
             "limits": asdict(self.limits),
             "corpus": [data.corpus_documents, data.corpus_bytes],
             "rows": data.sizes,
+            "engine": engine.settings(),
         }
 
 
@@ -143,7 +145,7 @@ class Demo:
         with self._stage("collecting docstrings and deriving tasks"):
             data = prepare(self.folder / "data", seed=self.settings.seed, limits=self.settings.limits, roots=self.roots)
         self._describe(data)
-        plan = self.settings.plan(data)
+        plan = self.settings.plan(data, self.engine)
         book = ResultBook(self.folder / "results.jsonl", plan)
         base = self._pretrain(data, book)
         share = self._row_share(data, base, book)
@@ -202,7 +204,7 @@ class Demo:
                 return float(kept["share"])
         with self._stage("measuring the speed of fine-tuning"):
             seconds_per_word = self._measure(data, base)
-        available = self.clock.left() - 0.06 * 60 * self.settings.minutes  # for samples, the report and surprises
+        available = self.clock.left() - RESERVE * 60 * self.settings.minutes
         share = choose_share(data, self.settings, seconds_per_word, available)
         path.write_text(json.dumps({"plan": book.plan, "share": share, "seconds_per_word": seconds_per_word}), "utf-8")
         if share < 1:

@@ -2,7 +2,7 @@
 
 - classification: which area of programming a docstring's opening belongs to. Openings that name their own package
   are left out, since they would give the area away.
-- entailment: whether "This is about AREA." follows from a docstring's opening.
+- entailment: whether a docstring's opening describes what a signature says.
 - similarity: whether the second text is a shortened copy of the first: half of its words, drawn at random, in order.
 - choice: which of four endings is a sentence's own.
 
@@ -44,6 +44,7 @@ class TaskLimits:
     """Rows a task in each split, and the corpus's size in bytes. Shares are of modules."""
 
     train: int = 1100
+    train_entailment: int = 2400  # what it asks is the hardest to learn, and its rows are short
     valid: int = 200
     test: int = 600
     corpus: int = 12_000_000
@@ -52,9 +53,12 @@ class TaskLimits:
     most_words: int = 20
     excerpt_words: int = 40
     shortened_from: int = 16  # words of a text that is shortened
+    longest_heading: int = 100  # characters
     harvest: HarvestLimits = field(default_factory=HarvestLimits)
 
-    def rows(self, split: str) -> int:
+    def rows(self, split: str, task: str = "") -> int:
+        if (task, split) == ("entailment", "train"):
+            return self.train_entailment
         return {"train": self.train, "valid": self.valid, "test": self.test}[split]
 
 
@@ -64,6 +68,7 @@ class Passage:
 
     package: str
     area: str | None
+    heading: str  # place and signature, as the corpus has them; empty for a module's own docstring and for long ones
     excerpt: str  # the sentences from the first on that are usable, within a number of words
     halves: tuple[str, str] | None  # one sentence, cut near its middle
 
@@ -188,6 +193,7 @@ def _passage(docstring: Docstring, shared: set[str], limits: TaskLimits) -> Pass
     return Passage(
         package=docstring.package,
         area=area_of(docstring.package),
+        heading=docstring.heading if docstring.name and len(docstring.heading) <= limits.longest_heading else "",
         excerpt=_excerpt(running, usable, limits.excerpt_words),
         halves=next((cut for cut in map(_halves, whole) if cut), None),
     )
@@ -216,7 +222,7 @@ def _all_rows(passages: dict[str, list[Passage]], limits: TaskLimits, seed: int)
     areas = _areas(passages, limits)
     makers: dict[str, Maker] = {
         "classification": lambda found, count, generator: _classification(found, count, generator, areas),
-        "entailment": lambda found, count, generator: _entailment(found, count, generator, areas),
+        "entailment": _entailment,
         "similarity": lambda found, count, generator: _similarity(found, count, generator, limits.shortened_from),
         "choice": _choice,
     }
@@ -226,7 +232,7 @@ def _all_rows(passages: dict[str, list[Passage]], limits: TaskLimits, seed: int)
             generator = random.Random(f"{task} {split} {seed}")
             found = list(passages[split])
             generator.shuffle(found)
-            made = makers[task](found, limits.rows(split), generator)
+            made = makers[task](found, limits.rows(split, task), generator)
             if not made:
                 raise UserError(
                     f"too little documentation for the {task} task's {split} rows: "
@@ -267,24 +273,11 @@ def _classification(found: list[Passage], count: int, generator: random.Random, 
     return list(_even(found, count, areas))
 
 
-def _entailment(found: list[Passage], count: int, generator: random.Random, areas: list[str]) -> list[Row]:
-    """Two openings of different areas a time, each with its own area or with the other's."""
-    pairs = _even(found, count, areas)
-    generator.shuffle(pairs)
-    waiting: list[tuple[str, str]] = []
-    couples: list[tuple[Pair, Pair]] = []
-    for text, area in pairs:
-        other = next((one for one in waiting if one[1] != area), None)
-        if other is None:
-            waiting.append((text, area))
-            continue
-        waiting.remove(other)
-        couples.append(((text, _about(area)), (other[0], _about(other[1]))))
-    return _exchanged(couples, ("yes", "no"))
-
-
-def _about(area: str) -> str:
-    return f"This is about {area}."
+def _entailment(found: list[Passage], count: int, generator: random.Random) -> list[Row]:
+    """Two signatures of different areas a time, with descriptions of nearly one length: its own or the other's."""
+    members = {one.heading: (one, one.heading, one.excerpt) for one in found if one.heading and one.excerpt}
+    groups = _alike(list(members.values()), 2, count // 2, generator)
+    return _exchanged([(first[1:], second[1:]) for first, second in groups], ("yes", "no"))
 
 
 def _similarity(found: list[Passage], count: int, generator: random.Random, words: int) -> list[Row]:

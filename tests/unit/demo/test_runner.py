@@ -14,7 +14,7 @@ from foretext.demo.runner import ROW_LADDER, Demo, DemoSettings, count_rows
 from foretext.demo.tasks import TASKS, TaskLimits
 from foretext.errors import Interrupted
 
-LIMITS = TaskLimits(train=40, valid=20, test=20, valid_share=0.2, test_share=0.3)
+LIMITS = TaskLimits(train=40, train_entailment=40, valid=20, test=20, valid_share=0.2, test_share=0.3)
 
 
 class FakeEngine:
@@ -26,6 +26,10 @@ class FakeEngine:
         self.stop_at = stop_at
         self.jobs: list[FineTuning] = []
         self.pretrained: list[float] = []
+        self.width = 128
+
+    def settings(self) -> dict[str, object]:
+        return {"width": self.width}
 
     def pretrain(self, corpus: Path, minutes: float, out: Path, seed: int) -> None:
         assert corpus.is_file()
@@ -99,6 +103,14 @@ def test_after_ctrl_c_what_is_done_is_used_again(tmp_path: Path, site: Path) -> 
     assert second.pretrained == []
     assert len(second.jobs) == 24 - 9
     assert all(len(one.with_pretraining) == len(one.without) == 3 for one in results)
+
+
+def test_another_engine_starts_over(tmp_path: Path, site: Path) -> None:
+    demo(tmp_path, site, FakeEngine())[0].run()
+    wider = FakeEngine()
+    wider.width = 256
+    demo(tmp_path, site, wider)[0].run()
+    assert len(wider.pretrained) == 1 and len(wider.jobs) == 24 + 2  # two to measure the speed
 
 
 def test_pretraining_cut_short_starts_over(tmp_path: Path, site: Path) -> None:
