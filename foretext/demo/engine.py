@@ -72,6 +72,7 @@ class ForetextEngine:
             out=out,
             seed=seed,
             sets=self.sets,
+            resume=out.exists(),  # cut short: from its last checkpoint, the time spent counts
             reporter=self.reporter,
         )
 

@@ -41,6 +41,7 @@ PROMPTS = (
     "Return the",
 )
 ROW_LADDER = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35, 0.25)
+MARKER = "demonstration.txt"
 RESERVE = 0.1  # of the minutes, for samples, the report and surprises
 MEASURED_ROWS = (32, 400)  # of a fine-tuning to warm up, and of the one that is timed
 
@@ -130,6 +131,7 @@ class Demo:
 
     def run(self) -> list[TaskResult]:
         """Everything, from the corpus to report.html. After Ctrl-C what is done is kept, and the next run goes on."""
+        self._take_folder()
         self.clock = Clock(self.settings.minutes, self.now)
         minutes = f"{self.settings.minutes:g}"
         self.console.print(
@@ -140,6 +142,17 @@ class Demo:
             return self._run()
         except KeyboardInterrupt:
             raise Interrupted(130, str(self.folder), "run the same command again to go on from here") from None
+
+    def _take_folder(self) -> None:
+        """The demonstration clears away what an earlier one left, so it works only in a folder of its own."""
+        marker = self.folder / MARKER
+        if self.folder.exists() and not marker.is_file() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            raise UserError(
+                f"{self.folder} holds something else than a demonstration, whose files it would replace; "
+                "choose a new or empty folder with --out"
+            )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        marker.write_text("This folder belongs to `foretext demo`, which replaces what is in it.\n", encoding="utf-8")
 
     def _run(self) -> list[TaskResult]:
         with self._stage("collecting docstrings and deriving tasks"):
@@ -183,16 +196,17 @@ class Demo:
         )
 
     def _pretrain(self, data: DemoData, book: ResultBook) -> Path:
-        base, marker = self.folder / "base", self.folder / "pretrained.json"
-        if marker.is_file() and json.loads(marker.read_text(encoding="utf-8")).get("plan") == book.plan:
+        base, marker = self.folder / "base", self.folder / "pretraining.json"
+        kept = json.loads(marker.read_text(encoding="utf-8")) if marker.is_file() else {}
+        if kept.get("plan") == book.plan and kept["finished"]:
             self.console.print("Pre-training is done already; going on with it.")
             return base
-        if base.exists():
-            shutil.rmtree(base)  # cut short, or made under another plan
+        if base.exists() and kept.get("plan") != book.plan:
+            shutil.rmtree(base)  # made under another plan
+        marker.write_text(json.dumps({"plan": book.plan, "finished": False}), encoding="utf-8")
         with self._stage(f"pre-training for {self.settings.pretrain_minutes:.1f} minutes"):
-            began = self.now()
             self.engine.pretrain(data.corpus, self.settings.pretrain_minutes, base, self.settings.seed)
-        marker.write_text(json.dumps({"plan": book.plan, "seconds": self.now() - began}), encoding="utf-8")
+        marker.write_text(json.dumps({"plan": book.plan, "finished": True}), encoding="utf-8")
         return base
 
     def _row_share(self, data: DemoData, base: Path, book: ResultBook) -> float:

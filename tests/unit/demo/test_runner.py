@@ -12,7 +12,7 @@ from foretext.demo.report import LossPoint
 from foretext.demo.results import Finished, ResultBook
 from foretext.demo.runner import ROW_LADDER, Demo, DemoSettings, count_rows
 from foretext.demo.tasks import TASKS, TaskLimits
-from foretext.errors import Interrupted
+from foretext.errors import Interrupted, UserError
 
 LIMITS = TaskLimits(train=40, train_entailment=40, valid=20, test=20, valid_share=0.2, test_share=0.3)
 
@@ -33,7 +33,10 @@ class FakeEngine:
 
     def pretrain(self, corpus: Path, minutes: float, out: Path, seed: int) -> None:
         assert corpus.is_file()
-        out.mkdir(parents=True)
+        out.mkdir(parents=True, exist_ok=True)
+        if self.stop_at == -1:
+            (out / "half").write_text("")
+            raise KeyboardInterrupt
         self.now += 60 * minutes
         self.pretrained.append(minutes)
 
@@ -113,13 +116,27 @@ def test_another_engine_starts_over(tmp_path: Path, site: Path) -> None:
     assert len(wider.pretrained) == 1 and len(wider.jobs) == 24 + 2  # two to measure the speed
 
 
-def test_pretraining_cut_short_starts_over(tmp_path: Path, site: Path) -> None:
-    (tmp_path / "base").mkdir()
-    (tmp_path / "base" / "half").write_text("")
+def test_pretraining_cut_short_is_gone_on_with(tmp_path: Path, site: Path) -> None:
+    with pytest.raises(Interrupted):
+        demo(tmp_path, site, FakeEngine(stop_at=-1))[0].run()
+    assert (tmp_path / "base" / "half").exists()
     engine = FakeEngine()
     demo(tmp_path, site, engine)[0].run()
     assert engine.pretrained == [pytest.approx(5.25)]
-    assert not (tmp_path / "base" / "half").exists()
+    assert (tmp_path / "base" / "half").exists()
+
+
+def test_it_touches_no_folder_that_is_not_its_own(tmp_path: Path, site: Path) -> None:
+    mine = tmp_path / "runs" / "base" / "model.safetensors"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("three days of work")
+    with pytest.raises(UserError, match="choose a new or empty folder"):
+        demo(tmp_path / "runs", site, FakeEngine())[0].run()
+    assert [path for path in (tmp_path / "runs").rglob("*") if path.is_file()] == [mine]
+    (tmp_path / "empty").mkdir()
+    demo(tmp_path / "empty", site, FakeEngine())[0].run()
+    with pytest.raises(UserError, match="choose a new or empty folder"):
+        demo(mine, site, FakeEngine())[0].run()
 
 
 def test_results_of_another_plan_are_not_used(tmp_path: Path, site: Path) -> None:
