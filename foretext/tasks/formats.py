@@ -51,6 +51,7 @@ class Format:
     kind: str
     reader: Reader
     description: str
+    metric: str | None = None  # what the data set's authors score it by, where it is not the kind's own
 
 
 def read_format(
@@ -296,7 +297,9 @@ FORMATS: dict[str, Format] = {
         _headed({"sentence": "text", "label": "label"}),
         "SST-2 of GLUE: TSV, header `sentence label`",
     ),
-    "cola": Format("classification", _read_cola, "CoLA: TSV without header: source, label, star, sentence"),
+    "cola": Format(
+        "classification", _read_cola, "CoLA: TSV without header: source, label, star, sentence", metric="matthews"
+    ),
     "trec": Format("classification", _trec(fine=False), "TREC questions, 6 classes: `COARSE:fine question`, Latin-1"),
     "trec-fine": Format("classification", _trec(fine=True), "TREC questions, 50 classes: the same file"),
     "imdb": Format(
@@ -343,11 +346,13 @@ FORMATS: dict[str, Format] = {
         "similarity",
         _headed({"#1 String": "text1", "#2 String": "text2", "Quality": "label"}),
         "MRPC: msr_paraphrase_*.txt or GLUE's TSV, header `Quality #1 ID #2 ID #1 String #2 String`",
+        metric="f1",
     ),
     "qqp": Format(
         "similarity",
         _headed({"question1": "text1", "question2": "text2", "is_duplicate": "label"}, skip_broken=True),
         "QQP of GLUE: TSV, header `id qid1 qid2 question1 question2 is_duplicate`",
+        metric="f1",
     ),
     "stsb": Format("regression", _read_stsb, "STS-B, 0 to 5: sts-*.csv (tab-separated, no header) or GLUE's TSV"),
     "copa": Format("choice", _read_copa, "COPA: XML; the question (cause or effect) is put after the premise"),

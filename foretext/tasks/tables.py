@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from foretext.errors import UserError
-from foretext.tasks.files import REPLACEMENT, read_bytes, read_text, text_lines
+from foretext.tasks.files import REPLACEMENT, first_line, read_bytes, read_text, text_lines
 
 SUFFIXES = {
     ".csv": "csv",
@@ -102,6 +102,24 @@ def table_kind(path: Path) -> str:
             "rename the file, or give --format if it has a published layout"
         )
     return kind
+
+
+def table_header(path: Path) -> tuple[str, ...]:
+    """The names of a file's columns without reading it whole (of JSON lines the first row's keys); none if it is not a
+    table, or not one that can be read: faults are for `read_table` to report."""
+    try:
+        kind = table_kind(path)
+        if kind == "parquet":
+            import polars
+
+            return tuple(polars.read_parquet_schema(path))
+        line = first_line(path)
+        if kind == "jsonl":
+            return tuple(_json_object(line, str(path)))
+        cells = next(csv.reader([line], delimiter=_delimiter(line))) if kind == "csv" else _tsv_cells(line, True, None)
+    except Exception:  # polars raises several unrelated classes for a damaged file
+        return ()
+    return tuple(cell.strip() for cell in cells)
 
 
 def parse_csv(text: str, name: str) -> Table:
