@@ -26,9 +26,11 @@ from foretext.evaluate.features import text_vectors
 from foretext.evaluate.perplexity import Perplexity
 from foretext.evaluate.perplexity import perplexity as measure_perplexity
 from foretext.generate.decode import Sampling, generate_text
-from foretext.tasks.metrics import Scores
+from foretext.tasks.metrics import Scores, check_metric, metrics_of, with_main
 from foretext.tasks.predictions import Predictions
-from foretext.tasks.rows import Row, read_rows, rows_from
+from foretext.tasks.remembered import Naming, layout_name, names_in, read_as_trained
+from foretext.tasks.rows import Row, read_rows, rows_from, rows_of, table_from, text_fields
+from foretext.tasks.tables import Table
 from foretext.train.budget import Budget
 from foretext.train.finetune import FinetuneRequest, encode_rows, finetune, probabilities_of, score_rows
 from foretext.train.fresh import fresh_model
@@ -112,13 +114,16 @@ class LanguageModel:
         from_scratch: bool = False,
         columns: dict[str, str] | None = None,
         format: str | None = None,
+        metric: str | None = None,
         sets: Sequence[str] = (),
         resume: bool = False,
         device: str = "auto",
         reporter: Reporter | None = None,
         stopping: StopRequest | None = None,
     ) -> TaskModel:
-        """Teaches the model a task. `rows`: a file, or rows as `rows_from` takes them."""
+        """Teaches the model a task. `rows`: a file, or rows as `rows_from` takes them. `metric`: what the best epoch is
+        chosen by, if not the layout's or the task's own."""
+        format = layout_name(format)
         request = FinetuneRequest(
             base=self.model,
             rows=as_rows(rows, task, columns, format),
@@ -132,6 +137,7 @@ class LanguageModel:
             from_scratch=from_scratch,
             columns=columns,
             format=format,
+            metric=metric,
             sets=tuple(sets),
             resume=resume,
             device=device,
@@ -158,22 +164,57 @@ class TaskModel:
     def labels(self) -> tuple[str, ...]:
         return tuple(self.model.task_config.labels)
 
-    def rows(self, data: Any, need_labels: bool = False) -> list[Row]:
-        """Rows of a file laid out like the training file, or of Python data."""
-        config = self.model.task_config
-        columns = self.columns(need_labels)
+    def rows(
+        self,
+        data: Any,
+        need_labels: bool = False,
+        columns: dict[str, str] | None = None,
+        format: str | None = None,
+    ) -> list[Row]:
+        """Rows of a file laid out like the training file or under the task's own column names, or of Python data;
+        `columns` or `format` say that a file is laid out otherwise (`format="none"`: by the task's own names)."""
+        if isinstance(data, str | Path):
+            return self.read(data, need_labels, columns, format)[1]
         unnamed = isinstance(data, list | tuple) and not any(isinstance(item, dict) for item in data)
-        return as_rows(data, self.task, None if unnamed else columns, config.format, need_labels)
+        if unnamed or columns:
+            return rows_from(data, self.task, columns=columns, need_labels=need_labels)
+        table = table_from(data, self.task)
+        return rows_of(table, self.task, columns=self.columns(table, need_labels), need_labels=need_labels)
 
-    def columns(self, need_labels: bool) -> dict[str, str] | None:
-        """The columns' names of the training file; what is to be predicted may come without the labels' one."""
-        names = dict(self.model.task_config.columns)
-        kept = {field: name for field, name in names.items() if need_labels or field not in ("label", "score")}
-        return kept or None
+    def read(
+        self,
+        file: str | Path,
+        need_labels: bool = False,
+        columns: dict[str, str] | None = None,
+        format: str | None = None,
+        errors: str = "strict",
+        notes: list[str] | None = None,
+    ) -> tuple[Table, list[Row]]:
+        """A file's table and the rows in it, read as `foretext.tasks.remembered` says."""
+        config = self.model.task_config
+        table, names = read_as_trained(
+            file,
+            self.task,
+            Naming(config.columns, config.format),
+            Naming(columns, format),
+            texts=config.texts,
+            need_labels=need_labels,
+            errors=errors,
+            notes=notes,
+        )
+        return table, rows_of(table, self.task, columns=names, need_labels=need_labels)
 
-    def predictions(self, rows: Sequence[Row], progress: Progress | None = None) -> Predictions:
-        """Values and probabilities for `rows`; labels that they may have play no part."""
-        scores = self._scores(_unlabelled(rows), progress)
+    def columns(self, table: Table, need_labels: bool) -> dict[str, str] | None:
+        """The columns' names of the training file, or None where `table` has the task's own instead."""
+        config = self.model.task_config
+        return names_in(table.columns, text_fields(self.task, config.texts), config.columns, need_labels)
+
+    def predictions(
+        self, rows: Sequence[Row], progress: Progress | None = None, reporter: Reporter | None = None
+    ) -> Predictions:
+        """Values and probabilities for `rows`; labels that they may have play no part. `reporter` hears of rows that
+        had to be cut."""
+        scores = self._scores(_unlabelled(rows), progress, reporter)
         config = self.model.task_config
         if self.task == "regression":
             return Predictions(self.task, (scores * config.deviation + config.mean).tolist(), None, None)
@@ -184,28 +225,42 @@ class TaskModel:
             return Predictions(self.task, best, lists, None)
         return Predictions(self.task, [self.labels[i] for i in best], probabilities.tolist(), self.labels)
 
-    def predict(self, data: Any) -> list[Any]:
-        """Class names, numbers of choices (from 1), or scores."""
-        values = self.predictions(self.rows(data)).values
+    def predict(self, data: Any, columns: dict[str, str] | None = None, format: str | None = None) -> list[Any]:
+        """Class names, numbers of choices (from 1), or scores. `columns`, `format`: as in `rows`."""
+        values = self.predictions(self.rows(data, False, columns, format)).values
         return [value + 1 for value in values] if self.task == "choice" else list(values)
 
-    def predict_proba(self, data: Any) -> np.ndarray:
+    def predict_proba(self, data: Any, columns: dict[str, str] | None = None, format: str | None = None) -> np.ndarray:
         """Probabilities [rows, classes], in the order of `labels`; choices in their own order."""
         if self.task == "regression":
             raise UserError("a regression has no probabilities; use predict")
-        return probabilities_of(self._scores(_unlabelled(self.rows(data)), None))
+        return probabilities_of(self._scores(_unlabelled(self.rows(data, False, columns, format))))
 
-    def evaluate(self, data: Any, progress: Progress | None = None) -> Scores:
-        """The task's metrics on labelled rows."""
-        rows = self.rows(data, need_labels=True)
-        return score_rows(self.model, rows, self._scores(rows, progress))
+    def evaluate(
+        self,
+        data: Any,
+        progress: Progress | None = None,
+        *,
+        columns: dict[str, str] | None = None,
+        format: str | None = None,
+        metric: str | None = None,
+        reporter: Reporter | None = None,
+    ) -> Scores:
+        """The task's metrics on labelled rows; `metric`: the main one, if not that of the fine-tuning."""
+        rows = self.rows(data, True, columns, format)
+        if metric is not None:
+            check_metric(metric, metrics_of(self.task, len(self.labels)))
+        scores = score_rows(self.model, rows, self._scores(rows, progress, reporter))
+        return scores if metric is None else with_main(scores, metric)
 
-    def _scores(self, rows: Sequence[Row], progress: Progress | None) -> np.ndarray:
+    def _scores(
+        self, rows: Sequence[Row], progress: Progress | None = None, reporter: Reporter | None = None
+    ) -> np.ndarray:
         if not rows:
             raise UserError("there are no rows to predict")
         assert self.model.task is not None
         device = next(self.model.trunk.parameters()).device
-        examples = encode_rows(rows, self.model)
+        examples = encode_rows(rows, self.model, reporter=reporter)
         return task_scores(self.model.trunk, self.model.task, examples, device, progress)
 
 

@@ -14,12 +14,13 @@ import typer
 from foretext import __version__
 from foretext.cli_input import (
     check_output,
-    input_table,
     labelled_rows,
     language_model,
     load_run,
     parse_columns,
     read_texts,
+    rows_for,
+    rows_to_predict,
     standard_input,
     task_model,
 )
@@ -36,7 +37,8 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="section.key=value, any setting of config.toml.")]
 Columns = Annotated[str, typer.Option(help="Other column names: text=review,label=stars.")]
-Format = Annotated[str | None, typer.Option(help="A published layout: sst2, cola, trec, imdb, rte, …")]
+Format = Annotated[str | None, typer.Option(help="A published layout: sst2, cola, trec, imdb, …; none: by the header.")]
+Metric = Annotated[str | None, typer.Option(help="The main metric: accuracy, f1, f1_macro, matthews, pearson, …")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")]
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
@@ -126,6 +128,7 @@ def finetune(
     seed: Annotated[int, typer.Option()] = 0,
     columns: Columns = "",
     format: Format = None,
+    metric: Metric = None,
     errors: Errors = "strict",
     resume: Resume = False,
     device: Device = "auto",
@@ -133,9 +136,11 @@ def finetune(
     as_json: Json = False,
 ) -> None:
     """Teach a pre-trained model a task from labelled rows."""
+    from foretext.tasks.remembered import layout_name
     from foretext.tasks.splits import hold_out
     from foretext.terminal import Terminal
 
+    format = layout_name(format)
     if system is None and file is None:
         raise UserError(f"name a run and a file of rows (only {run} is given), or --system NAME and a file of rows")
     if system is not None and file is not None:
@@ -144,6 +149,7 @@ def finetune(
     rows = labelled_rows(file or run, task, names, format, errors)
     held_out = hold_out(rows, seed=seed).valid if valid is None else labelled_rows(valid, task, names, format, errors)
     from foretext.api import new_model
+    from foretext.train.finetune import check_rows
     from foretext.train.loop import is_finished
     from foretext.train.rundir import RunDirectory
     from foretext.train.signals import Stopper
@@ -171,6 +177,7 @@ def finetune(
                 from_scratch=from_scratch,
                 columns=names,
                 format=format,
+                metric=metric,
                 sets=sets,
                 resume=resume,
                 device=device,
@@ -181,6 +188,10 @@ def finetune(
         terminal.close()
     if not finished:
         show_validation(model, held_out, out, as_json)
+    elif as_json:
+        train = rows if valid is not None else hold_out(rows, seed=seed).train
+        check_rows(model.model, [*train, *held_out], out)
+        show_validation(model, held_out, None, as_json)
     terminal.note(f"the model is in {out}; next: foretext predict {out} new.csv --out predictions.csv")
 
 
@@ -188,7 +199,7 @@ def finetune(
 def predict(
     run: RunArgument,
     file: Annotated[Path | None, typer.Argument(help="Rows to predict; without it --text or standard input.")] = None,
-    text: Annotated[list[str] | None, typer.Option(help="A text to predict; twice for pairs.")] = None,
+    text: Annotated[list[str] | None, typer.Option(help="A text to predict; the parts of one pair or choice.")] = None,
     out: Annotated[Path | None, typer.Option(help="csv, tsv, jsonl or parquet; without it standard output.")] = None,
     columns: Columns = "",
     format: Format = None,
@@ -197,16 +208,13 @@ def predict(
 ) -> None:
     """Predict labels, choices or scores, with probabilities."""
     from foretext.tasks.predictions import prediction_table, table_text, write_table
-    from foretext.tasks.rows import rows_of
+    from foretext.terminal import Terminal
 
     if out is not None:
         check_output(out, table=True)
     model = task_model(run)
-    config = model.model.task_config
-    names = parse_columns(columns) or (model.columns(need_labels=False) if file else None)
-    table = input_table(file, text, model.task, names, format or (config.format if file else None), errors)
-    rows = rows_of(table, model.task, columns=names, need_labels=False)
-    predictions = model.predictions(rows, progress("predicting"))
+    table, rows = rows_to_predict(model, file, text, parse_columns(columns), format, errors)
+    predictions = model.predictions(rows, progress("predicting"), Terminal())
     notes: list[str] = []
     result = prediction_table(table, predictions, notes)
     for note in notes:
@@ -225,6 +233,7 @@ def evaluate(
     stride: Annotated[int | None, typer.Option(help="Tokens scored a window; default half the context.")] = None,
     columns: Columns = "",
     format: Format = None,
+    metric: Metric = None,
     text_column: TextColumn = None,
     documents: Documents = "auto",
     errors: Errors = "strict",
@@ -240,19 +249,19 @@ def evaluate(
     if isinstance(model, LanguageModel):
         if confusion is not None:
             raise UserError(f"--confusion is for classes, and {run} is a language model without a task; leave it out")
+        if metric is not None:
+            raise UserError(f"--metric is for a task, and {run} is a language model without one; leave it out")
         show_perplexity(model, read_texts(files, text_column, documents, errors), stride, as_json)
         return
     from foretext.tasks.metrics import format_scores
     from foretext.tasks.pictures import confusion_matrix_png
+    from foretext.terminal import Terminal
 
-    config = model.model.task_config
     if confusion is not None and not model.labels:
         raise UserError(f"--confusion is for classes, and {run} has none (its task is {model.task}); leave it out")
-    names = parse_columns(columns) or model.columns(need_labels=True)
-    rows = [
-        row for file in files for row in labelled_rows(Path(file), model.task, names, format or config.format, errors)
-    ]
-    scores = model.evaluate(rows, progress("predicting"))
+    names = parse_columns(columns)
+    rows = [row for file in files for row in rows_for(model, Path(file), names, format, errors, need_labels=True)[1]]
+    scores = model.evaluate(rows, progress("predicting"), metric=metric, reporter=Terminal())
     typer.echo(json.dumps(scores.to_dict(), ensure_ascii=False) if as_json else format_scores(scores))
     if confusion is not None:
         confusion_matrix_png(scores, confusion)

@@ -22,6 +22,7 @@ BIG_FILE = 20_000_000  # bytes of a table that take a while to read: the user is
 _FIELDS = {
     "entailment": "--text PREMISE --text HYPOTHESIS",
     "similarity": "--text TEXT1 --text TEXT2",
+    "regression": "--text TEXT --text TEXT2",  # of pairs
     "choice": "--text CONTEXT --text CHOICE1 --text CHOICE2 …",
 }
 
@@ -90,57 +91,78 @@ def _announce(file: Path) -> None:
 
 
 def labelled_rows(file: Path, task: str, columns: dict[str, str] | None, format: str | None, errors: str) -> list[Row]:
-    """Rows with labels."""
+    """Rows with labels, to train on."""
     from foretext.tasks.rows import read_rows
 
     _check_errors(errors)
     _announce(file)
     notes: list[str] = []
     rows = read_rows(file, task, columns=columns, format=format, need_labels=True, errors=errors, notes=notes)
-    for note in notes:
-        typer.echo(note, err=True)
+    _show(notes)
     return rows
 
 
-def input_table(
+def rows_for(
+    model: TaskModel, file: Path, columns: dict[str, str] | None, format: str | None, errors: str, need_labels: bool
+) -> tuple[Table, list[Row]]:
+    """A file's table and rows for a fine-tuned run: as it was trained, unless the user or the file says otherwise."""
+    _check_errors(errors)
+    _announce(file)
+    notes: list[str] = []
+    table, rows = model.read(file, need_labels, columns, format, errors, notes)
+    _show(notes)
+    return table, rows
+
+
+def rows_to_predict(
+    model: TaskModel,
     file: Path | None,
     texts: list[str] | None,
-    task: str,
     columns: dict[str, str] | None,
     format: str | None,
     errors: str,
-) -> Table:
+) -> tuple[Table, list[Row]]:
     """Rows to predict, from a file, from --text, or from standard input (a text a line, or JSON lines)."""
-    from foretext.tasks.rows import read_task_table
+    from foretext.tasks.remembered import layout_name
+    from foretext.tasks.rows import rows_of
 
     _check_errors(errors)
     if file is not None and texts:
         raise UserError("give either a file of rows or --text, not both")
     if file is not None:
-        _announce(file)
-        notes: list[str] = []
-        table = read_task_table(file, task, columns=columns, format=format, errors=errors, notes=notes)
-        for note in notes:
-            typer.echo(note, err=True)
-        return table
+        return rows_for(model, file, columns, format, errors, need_labels=False)
+    if layout_name(format) is not None or (texts and columns):
+        option = "--columns" if texts and columns else "--format"
+        raise UserError(f"{option} is for a file of rows; name one, or leave it out")
+    pairs = model.model.task_config.texts == 2
     if texts:
-        return _table_of_texts(texts, task)
-    return _table_of_lines(standard_input(errors), task)
+        table = _table_of_texts(texts, model.task, pairs)
+    else:
+        table = _table_of_lines(standard_input(errors), model.task, pairs)
+        if columns is None and format is None:
+            columns = model.columns(table, need_labels=False)
+    return table, rows_of(table, model.task, columns=columns, need_labels=False)
 
 
-def _table_of_texts(texts: list[str], task: str) -> Table:
+def _show(notes: list[str]) -> None:
+    for note in notes:
+        typer.echo(note, err=True)
+
+
+def _table_of_texts(texts: list[str], task: str, pairs: bool) -> Table:
     from foretext.tasks.rows import table_from
 
-    if task in ("classification", "regression"):
+    if _one_text(task, pairs):
         return _named(table_from(list(texts), task), "--text")
     wrong = len(texts) < 3 if task == "choice" else len(texts) != 2
     if wrong:
-        raise UserError(f"{task} takes {_FIELDS[task]}, not {len(texts)} text{'' if len(texts) == 1 else 's'}")
+        what = "a run that was trained on pairs" if pairs else task
+        raise UserError(f"{what} takes {_FIELDS[task]}, not {len(texts)} text{'' if len(texts) == 1 else 's'}")
     row = (texts[0], texts[1:]) if task == "choice" else tuple(texts)
     return _named(table_from([row], task), "--text")
 
 
-def _table_of_lines(data: str, task: str) -> Table:
+def _table_of_lines(data: str, task: str, pairs: bool) -> Table:
     from foretext.tasks.files import text_lines
     from foretext.tasks.rows import table_from
     from foretext.tasks.tables import parse_jsonl
@@ -149,9 +171,14 @@ def _table_of_lines(data: str, task: str) -> Table:
         raise UserError("nothing to predict: name a file, give --text, or write lines to standard input")
     if data.lstrip().startswith("{"):
         return parse_jsonl(data, "standard input")
-    if task not in ("classification", "regression"):
-        raise UserError(f"standard input: {task} has several texts a row: write JSON lines, or name a file")
+    if not _one_text(task, pairs):
+        what = "a run that was trained on pairs" if pairs else task
+        raise UserError(f"standard input: {what} has several texts a row: write JSON lines, or name a file")
     return _named(table_from([line for line in text_lines(data) if line.strip()], task), "standard input")
+
+
+def _one_text(task: str, pairs: bool) -> bool:
+    return task == "classification" or (task == "regression" and not pairs)
 
 
 def _named(table: Table, name: str) -> Table:

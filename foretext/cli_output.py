@@ -37,8 +37,9 @@ def show_perplexity(model: LanguageModel, texts: list[str], stride: int | None, 
         typer.echo("the tokenizer does not keep the text whole: bits per byte do not compare with other models'")
 
 
-def show_validation(model: TaskModel, held_out: list[Row], run: Path, as_json: bool) -> None:
-    """The best epoch's figures on the validation rows, with a picture of the confusion in the run directory."""
+def show_validation(model: TaskModel, held_out: list[Row], run: Path | None, as_json: bool) -> None:
+    """The best epoch's figures on the validation rows, with a picture of the confusion in the run directory if one is
+    given."""
     from foretext.tasks.metrics import format_scores
     from foretext.tasks.pictures import confusion_matrix_png
 
@@ -51,7 +52,7 @@ def show_validation(model: TaskModel, held_out: list[Row], run: Path, as_json: b
         typer.echo(json.dumps(scores.to_dict(), ensure_ascii=False))
     else:
         typer.echo(f"the best epoch on the validation rows:\n{format_scores(scores)}")
-    if scores.confusion:
+    if scores.confusion and run is not None:
         confusion_matrix_png(scores, run / "confusion.png")
 
 

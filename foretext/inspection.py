@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -10,6 +11,7 @@ from foretext.config import difference, to_plain
 from foretext.errors import UserError
 from foretext.systems import size_named, system_named
 from foretext.tasks.labels import LabelSet
+from foretext.tasks.rows import check_kind
 from foretext.train.loop import read_position
 from foretext.train.machine import clock, size_text
 from foretext.train.rundir import RunDirectory
@@ -31,15 +33,29 @@ def sequences_of(run: RunDirectory, texts: Sequence[str]) -> list[Pieces]:
     if info.kind != "finetune":
         return []
     kind = sections["task"].kind
-    wanted = {"classification": "one text", "entailment": "two texts", "similarity": "two texts"}
-    fits = {"classification": (1, 1), "entailment": (2, 2), "similarity": (2, 2), "regression": (1, 2)}
-    least, most = fits.get(kind, (3, len(texts)))
-    if not least <= len(texts) <= max(least, most):
-        raise UserError(f"{kind} takes {wanted.get(kind, 'a context and its choices')}, not {len(texts)}")
+    _check_number(kind, sections["task"].texts, len(texts))
     tokenizer = load_tokenizer(run, info)
     layout = system_named(info.system).build_layout(dict(tokenizer.specials), sections["model"].context, info.direction)
     made = layout.sequences(kind, [tokenizer.encode(text) for text in texts])
     return [[(number, tokenizer.piece(number)) for number in sequence.ids] for sequence in made]
+
+
+_NUMBERS = {
+    "classification": ("one text", 1, 1),
+    "entailment": ("two texts", 2, 2),
+    "similarity": ("two texts", 2, 2),
+    "choice": ("a context and its choices", 3, sys.maxsize),
+}
+_REGRESSION = (("one text or two", 1, 2), ("one text", 1, 1), ("two texts", 2, 2))  # not kept, single, pairs
+
+
+def _check_number(kind: str, texts: int, given: int) -> None:
+    """As many texts as an example of the task has; `texts`: of a regression's row, where the run has kept it."""
+    check_kind(kind)
+    known = texts if texts in (1, 2) else 0
+    wanted, least, most = _REGRESSION[known] if kind == "regression" else _NUMBERS[kind]
+    if not least <= given <= most:
+        raise UserError(f"{kind} takes {wanted}, not {given}")
 
 
 def describe_run(run: RunDirectory) -> dict[str, dict[str, Any]]:
@@ -89,6 +105,8 @@ def _task_lines(sections: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [("began with", began), ("loss", f"label + {transfer.lm_weight:g} · language model")]
     if task.labels:
         lines.append(("labels", LabelSet(tuple(task.labels)).listing()))
+    if task.metric:
+        lines.append(("chosen by", task.metric))
     if task.columns:
         lines.append(("columns", ", ".join(f"{field}={column}" for field, column in task.columns.items())))
     return lines

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from foretext.errors import UserError
+from foretext.systems import size_named, system_named
 from foretext.tasks.rows import Row
+from foretext.text.train_vocab import train_tokenizer
 from foretext.train.budget import Budget
 from foretext.train.finetune import FinetuneRequest, encode_rows, finetune, probabilities_of
 from foretext.train.saved import SavedModel, load_model
@@ -76,15 +79,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             file = Path(folder) / "texts.jsonl"
             lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
             file.write_text("".join(lines), encoding="utf-8", errors="replace")
-            # A short corpus must still give a window to train on and one to validate.
-            context = int(min(256, max(8, size // 64)))
+            context, vocabulary = _shape(texts, self.size)
             request = PretrainRequest(
                 inputs=(str(file),),
                 out=Path(folder) / "run",
                 size=self.size,
                 budget=Budget(minutes=minutes),
                 seed=self.seed,
-                sets=(f"model.context={context}", f"tokenizer.size={int(min(8000, max(300, size // 40)))}"),
+                sets=(f"model.context={context}", f"tokenizer.size={vocabulary}"),
             )
             return load_model(pretrain(request))
 
@@ -102,6 +104,23 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         """The most probable class of each text."""
         check_is_fitted(self, "model_")
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+
+def _shape(texts: list[str], size: str) -> tuple[int, int]:
+    """The context and the vocabulary to pre-train with on few texts.
+
+    The size's own context, so that ordinary texts are read whole; a shorter one where there is so little text that it
+    would not give two windows to train on, should the most frequent or longest text fall to validation. At least 600
+    pieces: with fewer a token is hardly more than a byte, and a paragraph does not fit."""
+    own = size_named(system_named("gpt"), size)
+    total = sum(len(text.encode("utf-8", "replace")) for text in texts)
+    vocabulary = min(8000, max(600, total // 40))
+    if total >= 64 * own.model.context:
+        return own.model.context, vocabulary
+    tokenizer = train_tokenizer(texts, own.tokenizer.kind, vocabulary)
+    counts = Counter(texts)
+    lengths = [len(ids) * counts[text] for text, ids in zip(counts, tokenizer.encode_many(list(counts)))]
+    return min(own.model.context, max(8, (sum(lengths) - max(lengths)) // 2)), vocabulary
 
 
 def _name(number: Any) -> str:

@@ -44,6 +44,17 @@ def read_text(path: Path, errors: str = "strict", notes: list[str] | None = None
     return text
 
 
+def first_line(path: Path, limit: int = 1_000_000) -> str:
+    """The first line that is not blank, to tell by it what a file holds; empty if there is none to read, for faults
+    are for the reader proper to report."""
+    try:
+        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+            lines = file.read(limit).decode("utf-8-sig", errors="replace")
+    except (OSError, EOFError, zlib.error):
+        return ""
+    return next((line for line in text_lines(lines) if line.strip()), "")
+
+
 def decode(data: bytes, name: str, errors: str, notes: list[str] | None, encoding: str = "utf-8") -> str:
     assert errors in ERRORS, errors
     if data.startswith((b"\xff\xfe", b"\xfe\xff")) and encoding == "utf-8":

@@ -1,7 +1,8 @@
 """Published layouts of data sets, read as they come: `--format sst2` and the like.
 
-Each reader turns a file (or folder) into a `Table` with the column names that `rows.py` defines for the format's kind;
-what is checked about labels and texts is checked there, once. `FORMATS` is the whole list. The tab-separated layouts
+Each reader turns a file (or folder) into a `Table` with the column names that `rows.py` defines for the format's kind,
+its other columns kept for the predictions; what is checked about labels and texts is checked in `rows.py`, once.
+`FORMATS` is the whole list. The tab-separated layouts
 know no quoting: a quote is an ordinary character. Test files that come without a label column can be predicted on.
 """
 
@@ -14,7 +15,7 @@ from xml.etree import ElementTree
 from xml.parsers import expat
 
 from foretext.errors import UserError
-from foretext.tasks.files import read_bytes, read_text, text_lines
+from foretext.tasks.files import first_line, read_bytes, read_text, text_lines
 from foretext.tasks.tables import Table, parse_csv, parse_jsonl, parse_tsv, table_of_records
 
 COPA_QUESTIONS = {"cause": "What was the cause?", "effect": "What happened as a result?"}
@@ -33,7 +34,13 @@ class Source:
 
     @property
     def is_jsonl(self) -> bool:
-        return any(suffix.lower() in (".jsonl", ".ndjson") for suffix in self.path.suffixes[-2:])
+        """By the ending, or by the first line: SciTail's snli_format/*.txt are JSON lines under another name."""
+        if any(suffix.lower() in (".jsonl", ".ndjson") for suffix in self.path.suffixes[-2:]):
+            return True
+        try:
+            return isinstance(json.loads(first_line(self.path)), dict)
+        except (ValueError, RecursionError):
+            return False
 
 
 Reader = Callable[[Source], Table]
@@ -44,6 +51,7 @@ class Format:
     kind: str
     reader: Reader
     description: str
+    metric: str | None = None  # what the data set's authors score it by, where it is not the kind's own
 
 
 def read_format(
@@ -84,7 +92,8 @@ def _headed(names: dict[str, str], *, unlabelled: str | None = None, skip_broken
             table = parse_tsv(text, str(source.path), quotes=False, skipped=broken if skip_broken else None)
         table = _named(table, names)
         if skip_broken:
-            table, blank = _filtered(table, lambda cells: all(cell is None or str(cell).strip() for cell in cells))
+            used = [table.columns.index(name) for name in names.values() if name in table.columns]
+            table, blank = _filtered(table, lambda row: all(row[i] is None or str(row[i]).strip() for i in used))
             broken += blank
         if broken:
             source.notes.append(f"{source.path}: {len(broken):,} broken rows skipped, the first is {broken[0]}")
@@ -175,7 +184,8 @@ def _read_imdb(source: Source) -> Table:
         if not files:
             raise UserError(f"{source.path}: no {label}/*.txt in it; give a folder such as aclImdb/train")
         for file in files:
-            records.append({"text": read_text(file, source.errors, source.notes), "label": label})
+            text = read_text(file, source.errors, source.notes)
+            records.append({"file": f"{label}/{file.name}", "text": text, "label": label})
             where.append(str(file))
     return table_of_records(records, str(source.path), where)
 
@@ -205,6 +215,7 @@ def _read_copa(source: Source) -> Table:
             raise UserError(f"{place}: asks-for is {item.get('asks-for')!r}, not 'cause' or 'effect'; correct it")
         records.append(
             {
+                "id": item.get("id"),
                 "context": f"{(item.findtext('p') or '').strip()} {question}",
                 "choice1": item.findtext("a1"),
                 "choice2": item.findtext("a2"),
@@ -232,17 +243,19 @@ def _safe_xml(data: bytes, path: Path) -> ElementTree.Element:
 
 
 def _read_storycloze(source: Source) -> Table:
-    """The context is the four sentences, joined by spaces."""
-    names = {f"InputSentence{i}": f"sentence{i}" for i in range(1, 5)}
+    """The context is the four sentences, joined by spaces; it is a column of its own behind the file's."""
+    sentences = [f"InputSentence{i}" for i in range(1, 5)]
+    names = {name: name for name in sentences}
     names |= {f"RandomFifthSentenceQuiz{i}": f"choice{i}" for i in (1, 2)} | {"AnswerRightEnding": "label"}
     table = _named(parse_csv(source.text(), str(source.path)), names)
-    rows = [(" ".join(cell.strip() for cell in row[:4]), *row[4:]) for row in table.rows]
-    return Table(table.name, ("context", *table.columns[4:]), rows, table.where)
+    at = [table.columns.index(name) for name in sentences]
+    rows = [(*row, " ".join(row[i].strip() for i in at)) for row in table.rows]
+    return Table(table.name, (*table.columns, "context"), rows, table.where)
 
 
 def _read_race(source: Source) -> Table:
     """A folder (searched to any depth) of JSON files, or one of them, each an article with questions; the context is
-    the article, a line break, the question."""
+    the article, a line break, the question. The columns `id` and `question` say which it is."""
     files = [source.path]
     if source.path.is_dir():
         files = sorted(file for suffix in ("txt", "json") for file in source.path.rglob(f"*.{suffix}"))
@@ -264,10 +277,10 @@ def _race_questions(passage: Any, file: Path) -> list[dict[str, Any]]:
         if not len(questions) == len(options) == len(answers):
             raise UserError(f"{file}: questions, options and answers are not equally many; correct the file")
         return [
-            {"context": f"{article}\n{question}"}
+            {"id": passage.get("id", file.name), "question": number, "context": f"{article}\n{question}"}
             | {f"choice{i}": choice for i, choice in enumerate(choices, 1)}
             | {"label": None if answer is None else str("ABCDEFGHIJ".index(answer) + 1)}
-            for question, choices, answer in zip(questions, options, answers)
+            for number, (question, choices, answer) in enumerate(zip(questions, options, answers), 1)
         ]
     except (KeyError, TypeError, AttributeError, ValueError):
         raise UserError(
@@ -284,7 +297,9 @@ FORMATS: dict[str, Format] = {
         _headed({"sentence": "text", "label": "label"}),
         "SST-2 of GLUE: TSV, header `sentence label`",
     ),
-    "cola": Format("classification", _read_cola, "CoLA: TSV without header: source, label, star, sentence"),
+    "cola": Format(
+        "classification", _read_cola, "CoLA: TSV without header: source, label, star, sentence", metric="matthews"
+    ),
     "trec": Format("classification", _trec(fine=False), "TREC questions, 6 classes: `COARSE:fine question`, Latin-1"),
     "trec-fine": Format("classification", _trec(fine=True), "TREC questions, 50 classes: the same file"),
     "imdb": Format(
@@ -302,13 +317,16 @@ FORMATS: dict[str, Format] = {
     ),
     "sick": Format(
         "entailment",
-        _headed(dict(zip(_SICK_PAIR, ("premise", "hypothesis"))) | {"entailment_judgment": "label"}),
-        "SICK, entailment: TSV with header",
+        _headed(
+            dict(zip(_SICK_PAIR, ("premise", "hypothesis")))
+            | {"entailment_judgment": "label", "entailment_label": "label"}
+        ),
+        "SICK, entailment: TSV with header: SemEval's files, or the authors' SICK.txt",
     ),
     "sick-r": Format(
         "regression",
         _headed(dict(zip(_SICK_PAIR, ("text", "text2"))) | {"relatedness_score": "score"}),
-        "SICK, relatedness 1 to 5: the same file",
+        "SICK, relatedness 1 to 5: the same files",
     ),
     "snli": Format(
         "entailment", _headed(_NLI, unlabelled="-", skip_broken=True), "SNLI: JSON lines or the tab-separated .txt"
@@ -328,11 +346,13 @@ FORMATS: dict[str, Format] = {
         "similarity",
         _headed({"#1 String": "text1", "#2 String": "text2", "Quality": "label"}),
         "MRPC: msr_paraphrase_*.txt or GLUE's TSV, header `Quality #1 ID #2 ID #1 String #2 String`",
+        metric="f1",
     ),
     "qqp": Format(
         "similarity",
         _headed({"question1": "text1", "question2": "text2", "is_duplicate": "label"}, skip_broken=True),
         "QQP of GLUE: TSV, header `id qid1 qid2 question1 question2 is_duplicate`",
+        metric="f1",
     ),
     "stsb": Format("regression", _read_stsb, "STS-B, 0 to 5: sts-*.csv (tab-separated, no header) or GLUE's TSV"),
     "copa": Format("choice", _read_copa, "COPA: XML; the question (cause or effect) is put after the premise"),

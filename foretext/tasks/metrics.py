@@ -11,7 +11,8 @@
 - `f1_macro` is the plain mean over the classes that occur in the gold labels or the predictions.
 - A figure that is not defined is 0 with a warning, never NaN: a correlation (Pearson, Spearman, Matthews) with a
   constant, an F1 of a class that neither occurs nor is predicted.
-- `main` may be set to another of the values: CoLA is scored by `matthews`, MRPC and QQP by `f1`.
+- `main` may be set to another of the values (`--metric`): CoLA is scored by `matthews`, MRPC and QQP by `f1`, as their
+  layouts in `formats.py` say.
 """
 
 import json
@@ -89,10 +90,22 @@ def score(
 
 def with_main(scores: Scores, main: str) -> Scores:
     """The same scores with another main metric; one where less is better cannot be it."""
-    allowed = [name for name in scores.values if name not in _HIGHER_IS_WORSE]
-    if main not in allowed:
-        raise UserError(f"--metric {main}: not measured here; choose one of {', '.join(allowed)}")
+    check_metric(main, [name for name in scores.values if name not in _HIGHER_IS_WORSE])
     return Scores(**{**vars(scores), "main": main})
+
+
+def metrics_of(kind: str, classes: int = 0) -> tuple[str, ...]:
+    """The values that may be the main one, the kind's own first."""
+    if kind == "regression":
+        return ("pearson", "spearman")
+    if kind == "choice":
+        return ("accuracy",)
+    return ("accuracy", "f1_macro", "matthews", *(("f1",) if classes == 2 else ()))
+
+
+def check_metric(metric: str, allowed: Sequence[str]) -> None:
+    if metric not in allowed:
+        raise UserError(f"--metric {metric}: not measured here; choose one of {', '.join(allowed)}")
 
 
 def positive_label(labels: LabelSet) -> str | None:

@@ -84,6 +84,22 @@ def read_task_table(
     return read_format(path, format, kind, errors=errors, notes=notes)
 
 
+def text_fields(kind: str, texts: int = 0) -> tuple[str, ...]:
+    """The text fields that rows of a kind have at least. `texts`: of a regression's row, 2 for pairs."""
+    more = {"choice": ("choice1", "choice2"), "regression": ("text2",) if texts == 2 else ()}
+    return (*TEXT_FIELDS[kind], *more.get(kind, ()))
+
+
+def check_texts(rows: Sequence[Row], texts: int) -> None:
+    """Single texts and pairs are two tasks: a model of the one says nothing about the other. `texts`: how many a row
+    has, 0 if that was not kept or differs by row."""
+    for row in rows:
+        if texts == 1 and len(row.texts) > 1:
+            raise UserError(f"{row.where}: two texts where the model was trained on one a row; leave out the second")
+        if texts == 2 and len(row.texts) < 2:
+            raise UserError(f"{row.where}: one text where the model was trained on pairs; give text and text2")
+
+
 def check_kind(kind: str) -> None:
     if kind not in KINDS:
         raise UserError(f"no task {kind!r}{_nearest(kind, KINDS)}; the tasks are {', '.join(KINDS)}")

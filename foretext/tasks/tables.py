@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from foretext.errors import UserError
-from foretext.tasks.files import REPLACEMENT, read_bytes, read_text, text_lines
+from foretext.tasks.files import REPLACEMENT, first_line, read_bytes, read_text, text_lines
 
 SUFFIXES = {
     ".csv": "csv",
@@ -53,11 +53,23 @@ class Table:
         return [row[at] for row in self.rows]
 
     def renamed(self, names: dict[str, str]) -> "Table":
-        """Only the columns that `names` gives a new name (old → new), in its order; absent ones are left out."""
-        kept = [old for old in names if old in self.columns]
-        at = [self.columns.index(old) for old in kept]
-        rows = [tuple(row[i] for i in at) for row in self.rows]
-        return Table(self.name, tuple(names[old] for old in kept), rows, self.where)
+        """Every column, in the file's order, those that `names` knows (old → new) under their new names. Of two that
+        would get one name the first in `names` has it. Another column that is called like a new name is not what the
+        name means, and is kept as `input_<name>`."""
+        chosen: dict[str, str] = {}
+        for old, new in names.items():
+            if old in self.columns and new not in chosen.values():
+                chosen[old] = new
+        taken = {*self.columns, *names.values()}
+        columns = []
+        for column in self.columns:
+            name = chosen.get(column, column)
+            if column not in chosen and column in names.values():
+                while name in taken:
+                    name = f"input_{name}"
+                taken.add(name)
+            columns.append(name)
+        return Table(self.name, tuple(columns), self.rows, self.where)
 
 
 def read_table(path: str | Path, *, errors: str = "strict", notes: list[str] | None = None) -> Table:
@@ -90,6 +102,24 @@ def table_kind(path: Path) -> str:
             "rename the file, or give --format if it has a published layout"
         )
     return kind
+
+
+def table_header(path: Path) -> tuple[str, ...]:
+    """The names of a file's columns without reading it whole (of JSON lines the first row's keys); none if it is not a
+    table, or not one that can be read: faults are for `read_table` to report."""
+    try:
+        kind = table_kind(path)
+        if kind == "parquet":
+            import polars
+
+            return tuple(polars.read_parquet_schema(path))
+        line = first_line(path)
+        if kind == "jsonl":
+            return tuple(_json_object(line, str(path)))
+        cells = next(csv.reader([line], delimiter=_delimiter(line))) if kind == "csv" else _tsv_cells(line, True, None)
+    except Exception:  # polars raises several unrelated classes for a damaged file
+        return ()
+    return tuple(cell.strip() for cell in cells)
 
 
 def parse_csv(text: str, name: str) -> Table:

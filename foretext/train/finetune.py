@@ -21,10 +21,11 @@ from foretext.errors import Interrupted, UserError
 from foretext.plan import TransferPlan
 from foretext.systems import size_named
 from foretext.systems.base import Size, TrainingConfig
+from foretext.tasks.formats import find_format
 from foretext.tasks.labels import LabelSet, label_warnings
 from foretext.tasks.layout import Layout
-from foretext.tasks.metrics import Scores, score
-from foretext.tasks.rows import Row
+from foretext.tasks.metrics import Scores, check_metric, metrics_of, score
+from foretext.tasks.rows import Row, check_texts
 from foretext.tasks.splits import hold_out
 from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.text.order import Order
@@ -69,6 +70,7 @@ class FinetuneRequest:
     from_scratch: bool = False
     columns: dict[str, str] | None = None
     format: str | None = None
+    metric: str | None = None  # what the best epoch is chosen by; None: the format's or the kind's own
     sets: tuple[str, ...] = ()
     resume: bool = False
     device: str = "auto"
@@ -187,6 +189,7 @@ def encode_rows(
     """Rows as transformed sequences with numeric labels; what had to be cut is counted and said."""
     layout = layout or _layout(model)
     config: TaskConfig = model.task_config
+    check_texts(rows, config.texts)
     texts = [text for row in rows for text in row.texts]
     encoded = iter(model.tokenizer.encode_many(texts))
     examples, cut, lost = [], 0, 0
@@ -253,7 +256,7 @@ def _build(
     old = read_config(writer.run) if writer is not None and writer.run.has("config.toml") else None
     training, transfer, epochs = _settings(request, size, old)
     task = dataclasses.replace(
-        _task_config(request, train),
+        _task_config(request, train, old),
         epochs=epochs or default_epochs(size.epochs, len(train), training),
         from_scratch=request.from_scratch or (old is not None and old["task"].from_scratch),
         rows=rows_fingerprint([*train, *valid]),
@@ -296,7 +299,16 @@ def _check_same_data(old: dict[str, Any], new: dict[str, Any], where: Path) -> N
     """Going on with other rows or another vocabulary would give a model of neither."""
     if old["run"].tokenizer != new["run"].tokenizer:
         raise UserError(f"{where}: begun with another tokenizer; name the same RUN and rows, or start a new run")
-    if old["task"].rows and old["task"].rows != new["task"].rows:
+    _check_fingerprint(old["task"].rows, new["task"].rows, where)
+
+
+def check_rows(model: SavedModel, rows: Sequence[Row], where: Path) -> None:
+    """Refuses rows that are not those, to train and to validate on, that a run was begun with."""
+    _check_fingerprint(model.task_config.rows, rows_fingerprint(rows), where)
+
+
+def _check_fingerprint(old: str, new: str, where: Path) -> None:
+    if old and old != new:
         raise UserError(f"{where}: the rows are not those it was begun with; give the same files, or start a new run")
 
 
@@ -306,7 +318,7 @@ def default_epochs(paper: int, rows: int, training: TrainingConfig) -> int:
     return max(paper, min(20, -(-100 // per_epoch)))
 
 
-def _task_config(request: FinetuneRequest, train: Sequence[Row]) -> TaskConfig:
+def _task_config(request: FinetuneRequest, train: Sequence[Row], old: dict[str, Any] | None) -> TaskConfig:
     config = TaskConfig(
         kind=request.kind,
         columns=dict(request.columns or {}),
@@ -315,10 +327,26 @@ def _task_config(request: FinetuneRequest, train: Sequence[Row]) -> TaskConfig:
     )
     if request.kind == "regression":
         values = [float(row.label) for row in train if row.label is not None]
-        return dataclasses.replace(config, mean=statistics.fmean(values), deviation=statistics.pstdev(values) or 1.0)
-    if request.kind == "choice":
-        return dataclasses.replace(config, choices=max(len(row.texts) - 1 for row in train))
-    return dataclasses.replace(config, labels=LabelSet.from_rows(train).names)
+        mean, deviation = statistics.fmean(values), statistics.pstdev(values) or 1.0
+        config = dataclasses.replace(config, texts=len(train[0].texts), mean=mean, deviation=deviation)
+    elif request.kind == "choice":
+        config = dataclasses.replace(config, choices=max(len(row.texts) - 1 for row in train))
+    else:
+        config = dataclasses.replace(config, labels=LabelSet.from_rows(train).names)
+    return dataclasses.replace(config, metric=_metric(request, len(config.labels), old))
+
+
+def _metric(request: FinetuneRequest, classes: int, old: dict[str, Any] | None) -> str | None:
+    """What the best epoch is chosen by: what is asked for, or what a run that goes on has, or the layout's."""
+    allowed = metrics_of(request.kind, classes)
+    if request.metric is not None:
+        check_metric(request.metric, allowed)
+        return request.metric
+    if old is not None:
+        metric: str | None = old["task"].metric
+        return metric
+    published = find_format(request.format).metric if request.format else None
+    return published if published in allowed else None
 
 
 def _transfer(source: nn.Module, target: nn.Module, layers: int) -> None:
@@ -362,13 +390,13 @@ def score_rows(model: SavedModel, rows: Sequence[Row], scores: np.ndarray) -> Sc
     gold = [row.label for row in rows]
     if config.kind == "regression":
         predicted: Any = scores * config.deviation + config.mean
-        return score(config.kind, gold, predicted.tolist(), None)
+        return score(config.kind, gold, predicted.tolist(), None, main=config.metric)
     best = scores.argmax(axis=1).tolist()
     if config.kind == "choice":
-        return score(config.kind, gold, best, None)
+        return score(config.kind, gold, best, None, main=config.metric)
     labels = model.labels
     assert labels is not None
-    return score(config.kind, gold, [labels.names[index] for index in best], labels)
+    return score(config.kind, gold, [labels.names[index] for index in best], labels, main=config.metric)
 
 
 def _validator(model: SavedModel, examples: Sequence[Example], rows: Sequence[Row], device: torch.device) -> Any:

@@ -20,6 +20,7 @@ CHANGEABLE = (
     "training.micro_batch",
     "budget.",
     "run.foretext",
+    "task.texts",  # follows from the rows, which are the same; runs of earlier versions do not have it
 )
 
 

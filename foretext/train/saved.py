@@ -59,10 +59,12 @@ class TaskConfig:
     kind: str = ""
     labels: tuple[str, ...] = ()
     choices: int = 0  # the largest number of alternatives seen
+    texts: int = 0  # regression: texts a row, 1 or 2 (pairs); 0: not kept, in runs of earlier versions
     mean: float = 0.0  # regression: scores are learned standardised
     deviation: float = 1.0
     columns: dict[str, str] = dataclasses.field(default_factory=dict)
     format: str | None = None
+    metric: str | None = None  # what the best epoch is chosen by; None: the kind's own
     base: str | None = None
     from_scratch: bool = False
     epochs: int = 0

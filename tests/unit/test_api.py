@@ -10,6 +10,7 @@ import pytest
 
 import foretext as ft
 from foretext.errors import UserError
+from foretext.train.report import Silent
 
 SETS = ["model.layers=1", "model.width=32", "model.heads=2", "model.context=16", "tokenizer.size=300"]
 TEXTS = [f"the {'good' if i % 2 else 'bad'} film number {i % 9}" for i in range(120)]
@@ -139,3 +140,34 @@ def test_remembered_columns_are_for_tables_not_for_lists(lm: ft.LanguageModel, t
     model = lm.finetune(file, task="classification", epochs=1, columns=columns)
     assert model.predict(["the good film"]) == model.predict([{"review": "the good film"}])
     assert model.evaluate(PAIRS).values == model.evaluate(file).values
+    own = tmp_path / "own.csv"
+    own.write_text("text\nthe good film\n", encoding="utf-8")
+    same = model.predict(["the good film"])
+    assert model.predict(own) == same == model.predict([{"text": "the good film"}])
+    assert model.predict(own, format="none") == same
+
+
+def test_a_remembered_layout_does_not_bind(lm: ft.LanguageModel, tmp_path: Path) -> None:
+    glue, own, other = tmp_path / "a.tsv", tmp_path / "own.csv", tmp_path / "other.csv"
+    for file, header, mark in ((glue, "sentence\tlabel", "\t"), (own, "text,label", ","), (other, "review,stars", ",")):
+        file.write_text(header + "\n" + "".join(f"{text}{mark}{label}\n" for text, label in PAIRS), encoding="utf-8")
+    model = lm.finetune(glue, task="classification", epochs=1, format="sst2")
+    wanted, columns = model.evaluate(PAIRS), {"text": "review", "label": "stars"}
+    assert model.evaluate(glue) == wanted == model.evaluate(own) == model.evaluate(other, columns=columns)
+    assert model.predict(other, columns={"text": "review"}) == model.predict(own)
+    np.testing.assert_array_equal(model.predict_proba(own), model.predict_proba(glue))
+    assert model.evaluate(own, metric="f1").main == "f1"
+    with pytest.raises(UserError, match="the layout of the fine-tuning"):
+        model.predict(other)
+
+
+def test_rows_that_are_cut_are_told_to_a_reporter(clf: ft.TaskModel) -> None:
+    said: list[str] = []
+
+    class Listening(Silent):
+        def note(self, text: str) -> None:
+            said.append(text)
+
+    clf.predictions(clf.rows(["good film " * 40, "bad"]), reporter=Listening())
+    clf.evaluate([("good film " * 40, "pos"), ("bad", "neg")], reporter=Listening())
+    assert len(said) == 2 and all(text.startswith("1 of 2 rows are longer than the context of 16") for text in said)

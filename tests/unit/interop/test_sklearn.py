@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from sklearn.preprocessing import FunctionTransformer
 
 import foretext as ft
 from foretext.errors import UserError
+from foretext.interop.sklearn import _shape
+from foretext.text.train_vocab import train_tokenizer
 
 GOOD, BAD = ["good great fine", "lovely warm happy"], ["bad awful poor", "ugly cold sad"]
 TEXTS = [f"{(GOOD if i % 2 else BAD)[i % 4 // 2]} film {i % 5}" for i in range(24)]
@@ -44,7 +47,9 @@ def test_predictions_have_the_labels_and_their_shape(run: str) -> None:
     assert probabilities.shape == (5, 2)
     np.testing.assert_allclose(probabilities.sum(1), 1.0)
     assert list(fitted.classes_[probabilities.argmax(1)]) == list(predicted)
-    assert 0.0 <= fitted.score(TEXTS, LABELS) <= 1.0
+    right = sum(a == b for a, b in zip(fitted.predict(TEXTS), LABELS))
+    assert fitted.score(TEXTS, LABELS) == right / len(TEXTS)
+    assert right >= 0.9 * len(TEXTS), "the words of the two classes differ: what it was fitted on is easy"
 
 
 @pytest.mark.parametrize("labels", [[10, 9], [True, False], [1.5, 0.5], ["好", "坏"]], ids=str)
@@ -112,6 +117,32 @@ def test_mistakes(run: str) -> None:
         minute("nowhere").fit(TEXTS, LABELS)
 
 
+@pytest.mark.parametrize("count", [3, 20, 400])
+@pytest.mark.parametrize("chinese", [False, True])
+def test_ordinary_texts_fit_the_context_without_a_run(count: int, chinese: bool) -> None:
+    """Paragraphs of 500 bytes, few or many: none is cut, and none is so much padded that training finds no window."""
+    draw = random.Random(0)
+    letters = "电影故事演员场景很好看太糟糕非常的是不" if chinese else "etaoinshrdlu"
+    words = ["".join(draw.choice(letters) for _ in range(draw.randint(1, 3 if chinese else 8))) for _ in range(150)]
+    texts = []
+    for _ in range(count):
+        text = ""
+        while len(text.encode()) < 500:
+            text += draw.choice(words) + ("" if chinese else " ")
+        texts.append(text)
+    context, vocabulary = _shape(texts, "tiny")
+    tokenizer = train_tokenizer(texts, "byte-bpe", vocabulary)
+    lengths = [len(ids) + 2 for ids in tokenizer.encode_many(texts)]  # with the start and extract tokens
+    assert sum(length <= context for length in lengths) >= 0.9 * count or count == 3
+    assert sum(lengths) - max(lengths) > context and context <= 256
+    assert sum(min(length, context) for length in lengths) >= 0.9 * sum(lengths), "less than a tenth is cut"
+
+
+def test_little_text_gives_a_short_context() -> None:
+    assert _shape(["a b c d e f"] * 50, "tiny")[0] == 8, "one text only: nothing is sure to be left to train on"
+    assert 8 <= _shape(["good film", "bad film", "a film"] * 10, "tiny")[0] <= 64
+
+
 @pytest.mark.parametrize("chinese", [False, True])
 def test_forty_short_texts_without_a_run(chinese: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("很好看", "太糟糕") if chinese else ("good", "bad")
@@ -120,6 +151,6 @@ def test_forty_short_texts_without_a_run(chinese: bool, tmp_path: Path, monkeypa
     monkeypatch.setattr("tempfile.tempdir", None)
     begun = time.monotonic()
     fitted = ft.TextClassifier(minutes=0.01, epochs=2).fit(texts, [i % 2 for i in range(40)])
-    assert fitted.predict(texts).shape == (40,)
+    assert fitted.score(texts, [i % 2 for i in range(40)]) >= 0.9, "one word tells the classes apart"
     assert time.monotonic() - begun < 60
     assert not list(tmp_path.iterdir()), "its temporary run is still there"

@@ -9,7 +9,7 @@ import pytest
 
 from foretext.errors import UserError
 from foretext.tasks.formats import FORMATS, find_format
-from foretext.tasks.rows import KINDS, Row, read_rows
+from foretext.tasks.rows import KINDS, Row, read_rows, read_task_table
 
 NLI_HEADER = "gold_label\tsentence1_parse\tsentence1\tsentence2\tpairID\n"
 XML = '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE copa-corpus SYSTEM "copa.dtd">\n'
@@ -65,6 +65,12 @@ LAYOUTS: dict[str, tuple[str, str, str | bytes, list[tuple[tuple[str, ...], obje
         "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n4\tA b\tC\t3.6\tNEUTRAL\n",
         [(("A b", "C"), "NEUTRAL")],
     ),
+    "sick of the authors": (
+        "sick",
+        "SICK.txt",
+        "pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score\n4\tA b\tC\tNEUTRAL\t3.6\n",
+        [(("A b", "C"), "NEUTRAL")],
+    ),
     "sick-r": (
         "sick-r",
         "a.txt",
@@ -94,6 +100,7 @@ LAYOUTS: dict[str, tuple[str, str, str | bytes, list[tuple[tuple[str, ...], obje
     "scitail": ("scitail", "a.tsv", "A b.\tC.\tneutral\n", [(("A b.", "C."), "neutral")]),
     "scitail with structure": ("scitail", "a.tsv", "A b.\tC.\tneutral\tC$x\n", [(("A b.", "C."), "neutral")]),
     "scitail json": ("scitail", "a.jsonl", snli_json("entailment"), [(("A b.", "C."), "entailment")]),
+    "scitail json called txt": ("scitail", "a.txt", "\n" + snli_json("entailment"), [(("A b.", "C."), "entailment")]),
     "mrpc": (
         "mrpc",
         "a.txt",
@@ -156,6 +163,47 @@ def test_layout(tmp_path: Path, case: str) -> None:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     need_labels = expected[0][1] is not None
     assert [(row.texts, row.label) for row in read(path, name, need_labels=need_labels)] == expected
+
+
+# what else a predictions file has to carry along, by case
+KEPT = {
+    "sst2 test": {"index": "0"},
+    "cola": {"source": "gj04", "star": ""},
+    "rte": {"index": "0"},
+    "imdb": {"id": "0_3", "rating": 3},
+    "sick": {"pair_ID": "4", "relatedness_score": "3.6"},
+    "snli": {"pairID": "1"},
+    "mrpc": {"#1 ID": "70", "#2 ID": "71"},
+    "stsb": {"genre": "main", "file": "MSR", "year": "2012", "id": "0000"},
+    "copa": {"id": "1"},
+    "storycloze": {"InputStoryid": "i", "InputSentence1": "A b."},
+    "race": {"id": "high1.txt", "question": 1},
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_the_other_columns_are_kept(tmp_path: Path, case: str) -> None:
+    name, file, content, _ = LAYOUTS[case]
+    path = tmp_path / file
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    table = read_task_table(path, FORMATS[name].kind, format=name)
+    first = dict(zip(table.columns, table.rows[0]))
+    assert KEPT[case].items() <= first.items()
+    assert len(table.columns) == len(set(table.columns))
+
+
+def test_a_column_that_is_called_like_a_field_is_not_taken_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("text\tsentence\tinput_text\n7\tgood\tx\n")
+    table = read_task_table(path, "classification", format="sst2")
+    assert table.columns == ("input_input_text", "text", "input_text") and table.rows == [("7", "good", "x")]
+
+
+def test_blank_cells_beside_the_texts_break_no_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("gold_label\tsentence1\tsentence2\tlabel2\nneutral\tA.\tB.\t\n")
+    notes: list[str] = []
+    assert len(read(path, "snli", notes)) == 1 and not notes
 
 
 def test_every_format_is_tested_and_of_a_known_kind() -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from systems_under_test import KINDS, TINY, base_model, stopping_after
 
+from foretext.config import build_sections
 from foretext.errors import Interrupted, UserError
 from foretext.systems import SYSTEMS
 from foretext.tasks.rows import Row
@@ -20,8 +22,9 @@ from foretext.train import finetune as module
 from foretext.train.finetune import FinetuneRequest, encode_rows, finetune
 from foretext.train.loop import Loop
 from foretext.train.report import Silent
+from foretext.train.resume import agreed_sections
 from foretext.train.rundir import RunDirectory
-from foretext.train.saved import SavedModel, load_model
+from foretext.train.saved import RunConfig, SavedModel, TaskConfig, load_model
 from foretext.train.scoring import task_scores
 
 NO_DROPOUT = ("training.dropout=0.0", "training.batch_size=4")
@@ -197,6 +200,61 @@ def test_the_best_epoch_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not torch.equal(heads[1], heads[3])
 
 
+@pytest.mark.parametrize(
+    ("changes", "best"),
+    [
+        ({}, 0),
+        ({"format": "sst2"}, 0),
+        ({"format": "cola"}, 1),
+        ({"metric": "matthews"}, 1),
+        ({"format": "cola", "metric": "accuracy"}, 0),
+    ],
+    ids=str,
+)
+def test_the_metric_chooses_the_epoch(monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], best: int) -> None:
+    """After one epoch accuracy is better, after the other Matthews correlation: CoLA's own measure."""
+    valid = [Row(("it is good",), "pos" if i < 8 else "neg", f"row {i}") for i in range(10)]
+    predicted = [[1] * 10, [1] * 5 + [0] * 5]  # 8 right and no correlation; 7 right with one
+    heads: list[Any] = []
+
+    def made_up(trunk: Any, task: Any, examples: Any, device: Any) -> np.ndarray:
+        heads.append(task.head.weight.detach().clone())
+        return np.eye(2)[predicted[len(heads) - 1]]
+
+    monkeypatch.setattr(module, "task_scores", made_up)
+    model = finetune(request_of("classification", valid=valid, **changes))
+    assert len(heads) == 2 and torch.equal(model.task.head.weight, heads[best])
+    assert model.task_config.metric == (changes.get("metric") or ("matthews" if best else None))
+
+
+def test_a_metric_that_is_not_measured_is_refused_before_training(untrained: None) -> None:
+    for kind, metric in (("classification", "pearson"), ("regression", "rmse"), ("choice", "f1")):
+        with pytest.raises(UserError, match=f"--metric {metric}: not measured here; choose one of"):
+            finetune(request_of(kind, metric=metric))
+    three = [replace(row, label=str(number % 3)) for number, row in enumerate(rows_of("similarity", 16))]
+    assert finetune(request_of("similarity", three, format="mrpc")).task_config.metric is None, "F1 is of two classes"
+
+
+def test_whether_rows_are_pairs_is_kept(untrained: None) -> None:
+    single = rows_of("regression", 16)
+    pairs = [replace(row, texts=(*row.texts, "good")) for row in single]
+    assert finetune(request_of("regression", single)).task_config.texts == 1
+    model = finetune(request_of("regression", pairs))
+    assert model.task_config.texts == 2
+    with pytest.raises(UserError, match="row 1: one text where the model was trained on pairs"):
+        encode_rows(single, model)
+    with pytest.raises(UserError, match="row 1: two texts where the model was trained on one"):
+        finetune(request_of("regression", single, valid=pairs))
+
+
+def test_runs_of_earlier_versions_kept_neither_pairs_nor_metric() -> None:
+    old = build_sections({"task": TaskConfig}, {"task": {"kind": "regression"}}, "config.toml")
+    assert (old["task"].texts, old["task"].metric) == (0, None)
+    others = {"run": RunConfig(), "model": base_model().model_config}
+    new = {"task": replace(old["task"], texts=2), **others}
+    assert agreed_sections({**old, **others}, new, Path("run"))["task"].texts == 2
+
+
 @pytest.mark.parametrize("rows", [rows_of("classification", 9), rows_of("classification", 16)], ids=len)
 def test_with_no_rows_to_validate_on_the_last_epoch_is_kept(monkeypatch: pytest.MonkeyPatch, rows: list[Row]) -> None:
     changes: dict[str, Any] = {"valid": []} if len(rows) > 9 else {}
@@ -274,6 +332,7 @@ def test_going_on_does_not_fit_the_head_again(tmp_path: Path, monkeypatch: pytes
         ({"layers": 1}, "transfer.layers"),
         ({"from_scratch": True}, "task.from_scratch"),
         ({"seed": 1}, "run.seed"),
+        ({"metric": "matthews"}, "task.metric"),
         ({"sets": ("training.batch_size=8",)}, "training.batch_size"),
     ],
     ids=str,
@@ -294,9 +353,10 @@ def test_going_on_with_other_rows_is_refused(tmp_path: Path) -> None:
 
 
 def test_going_on_needs_no_setting_said_again(tmp_path: Path) -> None:
-    request = stopped(tmp_path / "run", lm_weight=0.25)
-    finetune(replace(request, lm_weight=None, epochs=None, sets=()))
+    request = stopped(tmp_path / "run", lm_weight=0.25, metric="matthews")
+    finetune(replace(request, lm_weight=None, epochs=None, sets=(), metric=None))
     assert load_model(tmp_path / "run").sections["transfer"].lm_weight == 0.25
+    assert load_model(tmp_path / "run").task_config.metric == "matthews"
 
 
 def test_a_run_is_not_overwritten(tmp_path: Path) -> None:

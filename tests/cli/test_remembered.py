@@ -1,0 +1,126 @@
+"""What a fine-tuned run remembers of its rows (layout, columns, pairs, metric), and how a user overrides it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars
+import pytest
+from cli_harness import fails, foretext, works
+
+
+@pytest.fixture(scope="module")
+def sst2(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was fine-tuned on a file of a published layout."""
+    folder = tmp_path_factory.mktemp("sst2")
+    rows = "".join(f"some {'good' if i % 2 else 'bad'} film {i}\t{i % 2}\n" for i in range(24))
+    (folder / "train.tsv").write_text("sentence\tlabel\n" + rows)
+    task = ["--task", "classification", "--format", "sst2", "--metric", "matthews"]
+    said = works("finetune", base, folder / "train.tsv", *task, "--epochs", 1, "--out", folder / "run")
+    assert "matthews" in said.out.splitlines()[2] and "(main)" in said.out.splitlines()[2]
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def pairs(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was fine-tuned to score pairs."""
+    folder = tmp_path_factory.mktemp("pairs")
+    rows = "".join(f"some film {i},a film {i % 5},{i % 5}\n" for i in range(24))
+    (folder / "train.csv").write_text("text,text2,score\n" + rows)
+    works("finetune", base, folder / "train.csv", "--task", "regression", "--epochs", 1, "--out", folder / "run")
+    return folder / "run"
+
+
+def test_a_run_of_a_layout_reads_other_files(sst2: Path, here: Path) -> None:
+    Path("own.csv").write_text('text,label\n"good, film",1\nbad film,0\n')
+    Path("review.csv").write_text("review,stars\ngood film,1\nbad film,0\n")
+    Path("glue.tsv").write_text('index\tsentence\n7\t"good film\n')
+    assert works("predict", sst2, "own.csv").out.startswith("text,label,prediction")
+    assert works("predict", sst2, "glue.tsv").out.splitlines()[1].startswith('7,"""good film",')
+    columns = ["--columns", "text=review,label=stars"]
+    assert works("predict", sst2, "review.csv", "--columns", "text=review").out.startswith("review,stars,prediction")
+    assert json.loads(works("evaluate", sst2, "own.csv", "--json").out)["rows"] == 2
+    assert json.loads(works("evaluate", sst2, "review.csv", *columns, "--json").out)["rows"] == 2
+    works("predict", sst2, "own.csv", "--format", "none")
+    assert "(read as sst2, the layout of the fine-tuning" in fails("predict", sst2, "review.csv")
+    assert "no column 'text'" in fails("predict", sst2, "review.csv", "--format", "none")
+
+
+def test_the_metric_is_remembered_and_can_be_another(sst2: Path, base: Path, files: Path, here: Path) -> None:
+    Path("own.csv").write_text("text,label\ngood film,1\nbad film,0\n")
+    assert json.loads(works("evaluate", sst2, "own.csv", "--json").out)["main"] == "matthews"
+    assert json.loads(works("evaluate", sst2, "own.csv", "--metric", "f1", "--json").out)["main"] == "f1"
+    assert "chosen by   matthews" in works("info", sst2).out
+    assert "--metric rmse: not measured here; choose one of accuracy" in fails(
+        "evaluate", sst2, "own.csv", "--metric", "rmse"
+    )
+    assert "--metric is for" in fails("evaluate", base, files / "text.txt", "--metric", "f1")
+    command = ["finetune", base, files / "ent.csv", "--task", "entailment", "--metric", "f1", "--out", "run"]
+    assert "choose one of accuracy, f1_macro, matthews" in fails(*command), "f1 is of two classes, here are three"
+    assert not Path("run").exists()
+
+
+def test_a_run_of_pairs_takes_two_texts_for_one_row(pairs: Path, here: Path) -> None:
+    said = works("predict", pairs, "--text", "some film", "--text", "a film").out.splitlines()
+    assert said[0] == "text,text2,prediction" and len(said) == 2
+    assert "--text TEXT --text TEXT2, not 1 text" in fails("predict", pairs, "--text", "some film")
+    assert "not 3 texts" in fails("predict", pairs, *["--text", "x"] * 3)
+    assert "trained on pairs has several texts a row: write JSON lines" in fails("predict", pairs, stdin="a film\n")
+    assert works("predict", pairs, stdin='{"text": "a", "text2": "b"}\n').out.startswith("text,text2,prediction\n")
+    Path("single.csv").write_text("text,score\na film,1\nb film,2\n")
+    for verb in ("predict", "evaluate"):
+        assert "single.csv row 2: one text where the model was trained on pairs" in fails(verb, pairs, "single.csv")
+    assert "<|delimiter|>" in works("tokens", pairs, "some film", "a film").out
+    assert "regression takes two texts, not 3" in fails("tokens", pairs, "a", "b", "c")
+
+
+def test_a_run_of_single_texts_refuses_pairs(files: Path, base: Path, here: Path) -> None:
+    works("finetune", base, files / "reg.csv", "--task", "regression", "--epochs", 1, "--out", "run")
+    Path("pairs.csv").write_text("text,text2\na,b\n")
+    assert "pairs.csv row 2: two texts where the model was trained on one a row" in fails("predict", "run", "pairs.csv")
+    assert len(works("predict", "run", "--text", "a", "--text", "b").out.splitlines()) == 3
+    assert "regression takes one text, not 3" in fails("tokens", "run", "a", "b", "c")
+    command = ["finetune", base, files / "reg.csv", "--valid", "valid.csv", "--task", "regression", "--out", "other"]
+    Path("valid.csv").write_text("text,text2,score\na,b,1\nc,d,2\n")
+    assert "valid.csv row 2: two texts" in fails(*command)
+
+
+def test_standard_input_has_the_remembered_columns(base: Path, here: Path) -> None:
+    Path("rows.csv").write_text("review,stars\n" + "".join(f"some film {i},{i % 2}\n" for i in range(24)))
+    columns = ["--columns", "text=review,label=stars"]
+    works("finetune", base, "rows.csv", "--task", "classification", *columns, "--out", "run", "--epochs", 1)
+    assert works("predict", "run", stdin='{"review": "a film"}\n').out.startswith("review,prediction")
+    assert works("predict", "run", stdin='{"text": "a film"}\n').out.startswith("text,prediction")
+    assert works("predict", "run", "--columns", "text=words", stdin='{"words": "a"}\n').out.startswith("words,pred")
+    assert "no column 'review'" in fails("predict", "run", stdin='{"words": "a film"}\n')
+    assert "--format is for a file of rows" in fails("predict", "run", "--format", "sst2", stdin="a film\n")
+    Path("own.csv").write_text("text,label\na film,1\nb film,0\n")
+    works("evaluate", "run", "own.csv")
+    works("predict", "run", "rows.csv", "--columns", "text=review")
+
+
+def test_a_layouts_other_columns_reach_the_predictions(sst2: Path, here: Path) -> None:
+    Path("test.tsv").write_text("index\tsentence\n7\tgood film\n8\tbad film\n")
+    works("predict", sst2, "test.tsv", "--out", "out.csv")
+    table = polars.read_csv("out.csv")
+    assert table.columns[:3] == ["index", "text", "prediction"] and table["index"].to_list() == [7, 8]
+
+
+def test_rows_that_are_cut_are_counted(clf: Path, here: Path) -> None:
+    Path("long.csv").write_text(f"text,label\n{'good film ' * 60},pos\nbad film,neg\n")
+    line = "1 of 2 rows are longer than the context of 32 tokens"
+    for verb in ("predict", "evaluate"):
+        said = works(verb, clf, "long.csv")
+        assert said.err.count(line) == 1 and line not in said.out
+    assert "longer than" not in works("predict", clf, "--text", "good film").err
+
+
+def test_a_finished_run_still_gives_its_scores_as_json(clf: Path, base: Path, files: Path, here: Path) -> None:
+    again = ["finetune", base, files / "cls.csv", "--task", "classification", "--out", clf, "--epochs", 1, "--resume"]
+    scores = json.loads(works(*again, "--json").out)
+    assert scores["main"] == "accuracy" and scores["rows"] > 0
+    assert not works(*again).out
+    Path("other.csv").write_text("text,label\n" + "".join(f"film {i},{('neg', 'pos')[i % 2]}\n" for i in range(24)))
+    other = foretext(*again[:2], "other.csv", *again[3:], "--json")
+    assert other.code == 2 and "the rows are not those it was begun with" in other.err

@@ -1,0 +1,84 @@
+"""How a fine-tuned run reads further files: what the user says, what the header says, what was remembered."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import polars
+import pytest
+
+from foretext.errors import UserError
+from foretext.tasks.remembered import Naming, read_as_trained
+from foretext.tasks.rows import check_texts, rows_from, rows_of
+from foretext.tasks.tables import table_header
+
+SST2 = Naming(format="sst2")
+REVIEW = Naming(columns={"text": "review", "label": "stars"})
+GIVEN_NOTHING = Naming()
+
+
+def texts(path: Path, trained: Naming, given: Naming = GIVEN_NOTHING, kind: str = "classification") -> list[str]:
+    table, names = read_as_trained(path, kind, trained, given, need_labels=False)
+    return [row.texts[0] for row in rows_of(table, kind, columns=names, need_labels=False)]
+
+
+def file(folder: Path, name: str, content: str) -> Path:
+    path = folder / name
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def test_the_remembered_layout_and_columns_hold(tmp_path: Path) -> None:
+    assert texts(file(tmp_path, "a.tsv", 'sentence\tlabel\n"good\t1\n'), SST2) == ['"good']
+    assert texts(file(tmp_path, "a.csv", "text,review\nno,yes\n"), REVIEW) == ["yes"]
+
+
+@pytest.mark.parametrize("trained", [SST2, Naming(format="cola"), Naming(format="trec"), REVIEW], ids=str)
+def test_a_file_with_the_tasks_own_columns_is_read_by_its_header(tmp_path: Path, trained: Naming) -> None:
+    assert texts(file(tmp_path, "a.csv", 'label,text\n1,"good, film"\n'), trained) == ["good, film"]
+    assert texts(file(tmp_path, "a.tsv", "a\tlabel\tb\ttext\nx\t1\ty\tgood\n"), trained) == ["good"]
+    assert texts(file(tmp_path, "a.jsonl", '{"text": "good"}\n'), trained) == ["good"]
+
+
+def test_what_is_given_puts_aside_what_was_remembered(tmp_path: Path) -> None:
+    path = file(tmp_path, "a.csv", "review,text\ngood,7\n")
+    assert texts(path, SST2, Naming(columns={"text": "review"})) == ["good"]
+    assert texts(path, REVIEW, Naming(format="none")) == ["7"]
+    assert texts(path, SST2, Naming(columns={"text": "review"}, format="none")) == ["good"]
+    assert texts(file(tmp_path, "b.tsv", "sentence\tlabel\ngood\t1\n"), REVIEW, Naming(format="sst2")) == ["good"]
+    with pytest.raises(UserError, match="no column 'text'"):
+        texts(tmp_path / "b.tsv", SST2, Naming(format="none"))
+    with pytest.raises(UserError, match="leave out --columns or --format"):
+        texts(path, SST2, Naming({"text": "review"}, "sst2"))
+
+
+def test_a_layout_that_does_not_fit_says_where_it_comes_from(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no column 'sentence'.*\(read as sst2, the layout of the fine.*--columns"):
+        texts(file(tmp_path, "a.csv", "words\ngood\n"), SST2)
+    with pytest.raises(UserError, match=r"no such file; check the path$"):
+        texts(tmp_path / "nowhere.csv", SST2)
+
+
+def test_a_header_is_read_without_the_file(tmp_path: Path) -> None:
+    assert table_header(file(tmp_path, "a.csv", '\ufeff\n"a, b"; text \n1;2\n')) == ("a, b", "text")
+    assert table_header(file(tmp_path, "a.tsv", "a\ttext\n")) == ("a", "text")
+    assert table_header(file(tmp_path, "a.jsonl", '{"a": 1, "text": "x"}\n{broken')) == ("a", "text")
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a,text\n"))
+    assert table_header(tmp_path / "a.csv.gz") == ("a", "text")
+    polars.DataFrame({"a": [1], "text": ["x"]}).write_parquet(tmp_path / "a.parquet")
+    assert table_header(tmp_path / "a.parquet") == ("a", "text")
+    for name, content in (("b.parquet", "no"), ("b.jsonl", "[1]"), ("b.txt", "text"), ("b.csv", ""), ("b.csv.gz", "x")):
+        assert table_header(file(tmp_path, name, content)) == ()
+    assert table_header(tmp_path / "nowhere.csv") == () == table_header(tmp_path)
+
+
+def test_pairs_and_single_texts_are_not_mixed() -> None:
+    single, pairs = rows_from(["a"], "regression", need_labels=False), rows_from([("a", "b", 1)], "regression")
+    check_texts(single, 1)
+    check_texts(pairs, 2)
+    check_texts([*single, *pairs], 0)
+    with pytest.raises(UserError, match=r"data\[0\]: one text where the model was trained on pairs"):
+        check_texts(single, 2)
+    with pytest.raises(UserError, match=r"data\[0\]: two texts where the model was trained on one a row"):
+        check_texts(pairs, 1)
