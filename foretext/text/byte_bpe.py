@@ -59,7 +59,7 @@ class ByteBPE:
 
     kind = "byte-bpe"
     lossless = True
-    unknown = None
+    unknown: int | None = None
 
     def __init__(
         self,

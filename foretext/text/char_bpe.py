@@ -55,7 +55,7 @@ class CharBPE:
         self._split, self.splitter_version = make_splitter(splitter, version, where)
         ids = {piece: id for id, piece in enumerate(pieces)}
         self._newline = [ids[NEWLINE]]
-        self.unknown = ids[UNKNOWN]
+        self.unknown: int | None = ids[UNKNOWN]
         self._model = tokenizers.models.BPE(
             vocab=ids, merges=list(merges), unk_token=UNKNOWN, end_of_word_suffix=WORD_END, fuse_unk=False
         )
