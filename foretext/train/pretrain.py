@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +29,7 @@ from foretext.train.checks import check_model, check_seed, check_training
 from foretext.train.loop import POSITION, Job, Loop, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
-from foretext.train.planning import check_memory, describe_plan, probe_speed
+from foretext.train.planning import check_disk, check_memory, describe_plan, probe_speed
 from foretext.train.report import Reporter, Silent
 from foretext.train.resume import agreed_sections
 from foretext.train.rundir import RunDirectory, RunWriter
@@ -307,7 +307,6 @@ def _make_tokenizer(work: _Work) -> Tokenizer:
     files = find_files(data.inputs)
     report = ReadReport()
     documents = read_documents(files, ReadOptions(data.column, data.documents, data.errors), report)
-    work.reporter.work("vocabulary", 0, 1)
     tokenizer = train_tokenizer(
         _watched(documents, report, work),
         config.kind,
@@ -315,16 +314,20 @@ def _make_tokenizer(work: _Work) -> Tokenizer:
         seed=work.sections["run"].seed,
         sample_chars=config.sample_megabytes * 1_000_000,
         splitter=None if config.splitter == "auto" else config.splitter,
+        progress=work.progress,
     )
-    work.reporter.work("vocabulary", 1, 1)
     work.reporter.note(f"vocabulary: {tokenizer.size:,} pieces of {config.kind}")
     return tokenizer
 
 
-def _watched(documents: Any, report: ReadReport, work: _Work) -> Any:
+def _watched(documents: Iterable[str], report: ReadReport, work: _Work) -> Iterator[str]:
+    """The documents, with a look at progress and signals every 256 of them and every million characters."""
+    characters = 0
     for number, document in enumerate(documents):
-        if number % 256 == 0:
+        if number % 256 == 0 or characters > 1_000_000:
             work.progress("reading for the vocabulary", report.done_bytes, report.total_bytes)
+            characters = 0
+        characters += len(document)
         yield document
     work.progress("reading for the vocabulary", 1, 1)
 
@@ -376,12 +379,12 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
     )
     loop = Loop(job, writer, work.reporter, stopping)
     check_memory(trunk, training, model, micro)
+    check_disk(run, job)
     speed = probe_speed(loop)
     work.reporter.plan(
         f"pre-training {system.name} {info.size} into {run.path}",
         describe_plan(loop, speed, len(windows.shards), model),
     )
-    check_space(run.path, 4 * 4 * sum(p.numel() for p in trunk.parameters()))
     return loop
 
 

@@ -15,9 +15,11 @@ from systems_under_test import SMALL, TINY, pretrain_request, stopping_after, wr
 from foretext.errors import Interrupted, UserError
 from foretext.systems import SYSTEMS
 from foretext.text.byte_bpe import byte_bpe_from_merges
+from foretext.train import machine, planning
 from foretext.train import pretrain as module
 from foretext.train.budget import Budget
 from foretext.train.loop import Loop
+from foretext.train.machine import size_text
 from foretext.train.pretrain import PretrainRequest, pretrain
 from foretext.train.report import Silent
 from foretext.train.rundir import RunDirectory
@@ -214,6 +216,21 @@ def test_shards_that_no_configuration_speaks_for_are_made_again(text: Path, tmp_
     assert weights(tmp_path / "run") == weights(tmp_path / "expected")
 
 
+@pytest.mark.parametrize("kind", ["byte-bpe", "char-bpe"])
+def test_a_signal_while_the_vocabulary_is_learned_ends_it(kind: str, text: Path, tmp_path: Path) -> None:
+    class Impatient(Silent):
+        requested: int | None = None
+
+        def work(self, title: str, done: int, total: int) -> None:
+            if "learning" in title or "counting" in title:
+                self.requested = 130
+
+    user = Impatient()
+    with pytest.raises(Interrupted, match="nothing was kept"):
+        pretrain(pretrain_request("gpt", text, tmp_path / "run", 1, f"tokenizer.kind={kind}"), user, user)
+    assert not (tmp_path / "run").exists()
+
+
 # -- starting from a run ---------------------------------------------------------------------------------------------
 
 
@@ -312,6 +329,31 @@ def test_mistakes_are_one_line_before_training(
         pretrain(replace(pretrain_request("gpt", text, tmp_path / "run"), **changes))
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_the_disk_that_is_planned_for_is_what_two_checkpoints_take(
+    optimizer: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes, asked = Notes(), []
+    monkeypatch.setattr(planning, "check_space", lambda path, needed: asked.append(needed))
+    request = pretrain_request("gpt", text, tmp_path / "run", 12, f"training.optimizer={optimizer}", "model.width=64")
+    with stopping_after(1) as stop, pytest.raises(Interrupted):
+        pretrain(request, notes, stop)
+    sizes = RunDirectory(tmp_path / "run").sizes()
+    checkpoint = sizes["model.safetensors"] + sizes["training/optimizer.safetensors"]
+    assert 2 * checkpoint <= asked[0] < 2.2 * checkpoint
+    assert notes.plans[0]["disk"] == f"about {size_text(asked[0])} while saving"
+    pretrain(replace(request, resume=True))
+    assert checkpoint <= asked[1] < 1.2 * checkpoint, "the old one is there already"
+
+
+def test_too_little_disk_is_said_before_training(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "free_disk", lambda path: 200_000)
+    monkeypatch.setattr(module.Loop, "run", None)
+    with pytest.raises(UserError, match=r"not enough disk space .* 200.0 KB available") as refused:
+        pretrain(pretrain_request("gpt", text, tmp_path / "run"))
+    assert refused.value.code == 4
+
+
 @pytest.mark.parametrize("name", ["minutes", "steps", "tokens"])
 @pytest.mark.parametrize(
     "value",
@@ -324,8 +366,6 @@ def test_a_budget_is_more_than_nothing_and_finite(name: str, value: Any) -> None
 
 
 def test_too_little_memory_is_said_before_training(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import foretext.train.planning as planning
-
     monkeypatch.setattr(planning, "available_memory", lambda: 1000)
     monkeypatch.setattr(module.Loop, "run", None)
     with pytest.raises(UserError, match=r"needs about .* of memory") as refused:
