@@ -80,7 +80,7 @@ class LanguageModel:
         seed: int | None = None,
         stop: Sequence[str] = (),
     ) -> Iterator[str]:
-        """The continuation of `prompt`, piece by piece."""
+        """The continuation of `prompt`, piece by piece; it begins with the space that belongs between them, if any."""
         return generate_text(self.model, prompt, Sampling(max_tokens, temperature, top_k, top_p, seed, tuple(stop)))
 
     def generate(
@@ -93,7 +93,8 @@ class LanguageModel:
         seed: int | None = None,
         stop: Sequence[str] = (),
     ) -> str:
-        """The continuation of `prompt` (a right-to-left model: what stands before it)."""
+        """The continuation of `prompt` (a right-to-left model: what stands before it): the two put together read
+        right."""
         return "".join(self.stream(prompt, max_tokens, temperature, top_k, top_p, seed, stop))
 
     def features(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
@@ -320,6 +321,7 @@ def pretrain(
     """
     if documents is not None and texts:
         raise UserError("give either texts (files) or documents (strings), not both")
+    budget = None if minutes is steps is tokens is None else Budget(minutes, steps, tokens)
     folder = Path(tempfile.mkdtemp(prefix="foretext-")) if out is None else Path(out)
     inputs = [texts] if isinstance(texts, str | Path) else list(texts)
     with tempfile.TemporaryDirectory(prefix="foretext-text-") as scratch:
@@ -333,7 +335,7 @@ def pretrain(
             out=folder,
             system=system,
             size=size,
-            budget=None if minutes is steps is tokens is None else Budget(minutes, steps, tokens),
+            budget=budget,
             direction=direction,
             seed=seed,
             sets=tuple(sets),

@@ -68,8 +68,12 @@ def pretrain(
     start: Annotated[Path | None, typer.Option("--from", help="Go on from this run, with new text.")] = None,
     vocabulary: Annotated[Path | None, typer.Option(help="Folder with a published vocabulary.")] = None,
     text_column: TextColumn = None,
-    documents: Documents = "auto",
-    errors: Errors = "strict",
+    documents: Annotated[
+        str | None, typer.Option(help="What is a document in .txt: auto (the default), line, blank, file.")
+    ] = None,
+    errors: Annotated[
+        str | None, typer.Option(help="Bytes that are not UTF-8: strict (the default: an error), replace (counted).")
+    ] = None,
     resume: Resume = False,
     device: Device = "auto",
     sets: Sets = None,

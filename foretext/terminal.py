@@ -7,7 +7,7 @@ import sys
 import time
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from foretext.train.machine import clock
 from foretext.train.report import StepReport
@@ -65,15 +65,17 @@ class Terminal:
             if now - self._last_plain > PLAIN_SECONDS:
                 self._last_plain = now
                 left = (now - self._since) * (total - done) / max(1, done)
-                self.console.print(f"{title}: {done / max(1, total):.0%}, {clock(left)} left", markup=False)
+                so_far = f"{done / total:.0%}, {clock(left)} left" if total else f"{clock(now - self._since)} so far"
+                self.console.print(f"{title}: {so_far}", markup=False)
             return
         if self._bar is None:
-            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"))
-            self._bar = Progress(*columns, TimeRemainingColumn(), console=self.console, transient=True)
+            known = (TextColumn("{task.percentage:.0f} %"), TimeRemainingColumn()) if total else (TimeElapsedColumn(),)
+            columns = (TextColumn("{task.description}"), BarColumn(), *known)
+            self._bar = Progress(*columns, console=self.console, transient=True)
             self._bar.start()
-            self._bar_id = self._bar.add_task(title, total=total)
+            self._bar_id = self._bar.add_task(title, total=total or None)
         assert self._bar_id is not None
-        self._bar.update(self._bar_id, completed=done, total=total)
+        self._bar.update(self._bar_id, completed=done, total=total or None)
 
     def close(self) -> None:
         self._close()

@@ -1,8 +1,14 @@
 """Generating text: one token at a time from the model's own distribution, with a cache of keys and values.
 
 Sampling: the logits are divided by the temperature (0 takes the best token), then cut to the `top_k` best and to the
-smallest set whose probability reaches `top_p`. Special tokens are never emitted: all but end-of-text are forbidden,
-and end-of-text ends the text. When the context is full, the newest half of it is read again and generation goes on
+smallest set whose probability reaches `top_p`. Special tokens and `<unk>` are never emitted: all but end-of-text are
+forbidden, and end-of-text ends the text.
+
+Spacing: prompt and continuation, put together, read right. With byte-level BPE the pieces are the text, spaces
+included. In GPT's character BPE a piece that ends a word stands for the space after it too; that space is held back
+until another word follows, and the first of them, which belongs to the prompt's last word, begins the continuation.
+
+When the context is full, the newest half of it is read again and generation goes on
 from there.
 """
 
@@ -70,6 +76,8 @@ def generate_ids(model: SavedModel, prompt: Sequence[int], sampling: Sampling) -
     generator = torch.Generator().manual_seed(sampling.seed if sampling.seed is not None else torch.seed() >> 1)
     end = model.tokenizer.specials.get(END)
     forbidden = [number for number in model.tokenizer.specials.values() if number != end]
+    if model.tokenizer.unknown is not None:
+        forbidden.append(model.tokenizer.unknown)
     known = list(prompt) or ([end] if end is not None else [0])
     unread = known[-context:]
     state = trunk.new_state(1)  # type: ignore[operator]
@@ -93,16 +101,31 @@ def generate_text(model: SavedModel, prompt: str, sampling: Sampling) -> Iterato
     """The continuation of `prompt` in pieces, as they come; a right-to-left model's beginning comes in one piece."""
     ids = model.tokenizer.encode(prompt)
     if model.info.direction == "backward":
-        yield _cut_left(model.tokenizer.decode([*generate_ids(model, ids[::-1], sampling)][::-1]), sampling.stop)
+        written = [*generate_ids(model, ids[::-1], sampling)][::-1]
+        text = _cut_left("".join(text_pieces(model.tokenizer, iter(written))), sampling.stop)
+        yield text + " " if text and _spaced(model.tokenizer, written, prompt[:1]) else text
         return
-    yield from stop_at(text_pieces(model.tokenizer, generate_ids(model, ids, sampling)), sampling.stop)
+    begins = _spaced(model.tokenizer, ids, prompt[-1:])
+    yield from stop_at(text_pieces(model.tokenizer, generate_ids(model, ids, sampling), begins), sampling.stop)
 
 
-def text_pieces(tokenizer: Tokenizer, ids: Iterator[int]) -> Iterator[str]:
-    """Ids as text, holding back the bytes of a character until it is whole."""
+def _spaced(tokenizer: Tokenizer, before: Sequence[int], neighbour: str) -> bool:
+    """Whether a space belongs after `before`, of which the prompt's nearest character, `neighbour`, is not one."""
+    return bool(before) and tokenizer.ends_word(before[-1]) and bool(neighbour) and not neighbour.isspace()
+
+
+def text_pieces(tokenizer: Tokenizer, ids: Iterator[int], space: bool = False) -> Iterator[str]:
+    """Ids as text, holding back the bytes of a character until it is whole, and the space that a word's end stands for
+    until something follows on the same line. `space`: one is due already."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     for number in ids:
         text = decoder.decode(tokenizer.piece_bytes(number))
+        if space and not text.startswith("\n"):
+            text = " " + text
+        space = tokenizer.ends_word(number)
+        if space:
+            text = text[:-1]
+            space = not text.endswith("\n")
         if text:
             yield text
     rest = decoder.decode(b"", final=True)

@@ -59,6 +59,7 @@ class ByteBPE:
 
     kind = "byte-bpe"
     lossless = True
+    unknown: int | None = None
 
     def __init__(
         self,
@@ -112,6 +113,9 @@ class ByteBPE:
 
     def piece_bytes(self, id: int) -> bytes:
         return b"" if id in self._names else self._pieces[id]
+
+    def ends_word(self, id: int) -> bool:
+        return False  # spaces are part of the text, and of the pieces
 
     def with_specials(self, names: Sequence[str]) -> ByteBPE:
         specials = append_specials(self.specials, names, self.size)

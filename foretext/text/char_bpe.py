@@ -55,6 +55,7 @@ class CharBPE:
         self._split, self.splitter_version = make_splitter(splitter, version, where)
         ids = {piece: id for id, piece in enumerate(pieces)}
         self._newline = [ids[NEWLINE]]
+        self.unknown: int | None = ids[UNKNOWN]
         self._model = tokenizers.models.BPE(
             vocab=ids, merges=list(merges), unk_token=UNKNOWN, end_of_word_suffix=WORD_END, fuse_unk=False
         )
@@ -101,6 +102,9 @@ class CharBPE:
 
     def piece_bytes(self, id: int) -> bytes:
         return self._text(id).encode("utf-8")
+
+    def ends_word(self, id: int) -> bool:
+        return id not in self._names and self.pieces[id].endswith(WORD_END)
 
     def _text(self, id: int) -> str:
         if id in self._names:

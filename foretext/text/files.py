@@ -148,7 +148,7 @@ def _decoded(file: TextFile, stream: BinaryIO, errors: str, report: ReadReport) 
         if "\r" in text:
             if block and text.endswith("\r"):
                 text, carriage = text[:-1], "\r"
-            text = text.replace("\r\n", "\n")
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
         if text:
             yield text
         if not block:

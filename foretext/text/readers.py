@@ -1,8 +1,9 @@
 """Documents out of text files, streamed: .txt, .jsonl, .csv, .tsv, .parquet, and all but the last with .gz.
 
 A table gives a document a row, from its text column. Plain text gives one a line, one between blank lines, or one a
-file; `auto` decides, and the report says how. CSV has quotes as spreadsheets write them; TSV has none, as the
-published data sets have it. A document longer than `LONGEST` characters is cut at white space, and the cuts counted.
+file; `auto` decides, and the report says how. CSV has quotes as spreadsheets write them, and commas, semicolons or
+tabs between cells; TSV has no quotes, as the published data sets have it. A document longer than `LONGEST` characters
+is cut at white space, and the cuts counted.
 """
 
 from __future__ import annotations
@@ -182,7 +183,9 @@ def _clean(value: Any, file: TextFile, number: int, options: ReadOptions, report
             f"{file.path} row {number}: a NUL or half a surrogate pair in the text; correct it, or use --errors replace"
         )
     report.replaced += faults
-    return text.replace("\r\n", "\n").replace("\0", "\ufffd")
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return text.replace("\0", "\ufffd")
 
 
 def _choose_column(file: TextFile, wanted: str | None, names: Sequence[str], textual: Sequence[str]) -> str:
@@ -224,7 +227,7 @@ def _read_json_lines(file: TextFile, options: ReadOptions, report: ReadReport) -
 def _read_table(file: TextFile, options: ReadOptions, report: ReadReport) -> Iterator[tuple[int, Any]]:
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_LINE))
     lines = _whole_lines(file, options, report)
-    table = csv.reader(lines) if file.kind == "csv" else (line.rstrip("\n").split("\t") for line in lines)
+    table = _csv_rows(lines) if file.kind == "csv" else (line.rstrip("\n").split("\t") for line in lines)
     rows = _numbered_rows(file, table)
     header = next(rows, (0, []))[1]
     if not header:
@@ -242,6 +245,21 @@ def _read_table(file: TextFile, options: ReadOptions, report: ReadReport) -> Ite
         yield number, row[place]
 
 
+def _csv_rows(lines: Iterator[str]) -> Iterator[list[str]]:
+    """Rows by RFC 4180, with the delimiter that the header line shows; quotes that are not closed are an error."""
+    for blank, header in enumerate(lines):
+        if not header.isspace():
+            lines = itertools.chain(["\n"] * blank, [header], lines)  # blank lines count as rows, as in an editor
+            return csv.reader(lines, delimiter=csv_delimiter(header), strict=True)
+    return iter(())
+
+
+def csv_delimiter(header: str) -> str:
+    """A comma; if the header line has none outside quotes but has a semicolon, that, failing that a tab."""
+    bare = re.sub(r'"(?:[^"]|"")*"', "", header)
+    return next((mark for mark in ",;\t" if mark in bare), ",")
+
+
 def _numbered_rows(file: TextFile, table: Iterator[list[str]]) -> Iterator[tuple[int, list[str]]]:
     """Rows that are not empty, the header being row 1."""
     number = 0
@@ -250,7 +268,10 @@ def _numbered_rows(file: TextFile, table: Iterator[list[str]]) -> Iterator[tuple
         try:
             row = next(table, None)
         except csv.Error as error:
-            raise UserError(f"{file.path} row {number}: not readable as {file.kind} ({error}); correct it") from None
+            raise UserError(
+                f"{file.path} row {number}: a double quote is not closed or not doubled, or a cell is too long "
+                f'({error}); inside a quoted cell write " as ""'
+            ) from None
         if row is None:
             return
         if row and row != [""]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from foretext.errors import UserError
 
+MOST = 1e15  # of anything; far beyond what can be trained, and far below where clocks and counts overflow
+
 
 @dataclass
 class Position:
@@ -31,8 +33,8 @@ class Budget:
         given = [value for value in (self.minutes, self.steps, self.tokens) if value is not None]
         if len(given) != 1:
             raise UserError("give exactly one of --minutes, --steps and --tokens")
-        if not given[0] > 0:
-            raise UserError(f"a budget must be more than nothing; {given[0]} is not")
+        if not 0 < given[0] <= MOST:
+            raise UserError(f"a budget must be more than nothing and at most {MOST:.0e}; {given[0]} is not")
 
     def progress(self, position: Position) -> float:
         """The part of the budget that is spent, 0 … 1."""

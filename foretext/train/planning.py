@@ -10,8 +10,11 @@ from torch import nn
 from foretext.errors import EXIT_MACHINE, UserError
 from foretext.nn.transformer import TransformerConfig
 from foretext.systems.base import TrainingConfig
-from foretext.train.loop import Loop
-from foretext.train.machine import available_memory, clock, size_text
+from foretext.train.loop import Job, Loop
+from foretext.train.machine import available_memory, check_space, clock, size_text
+from foretext.train.rundir import RunDirectory
+
+_HEADER = 256  # bytes, at most, that a tensor takes beside its numbers: its name and shape, and AdamW's count of steps
 
 
 def parameters_of(module: nn.Module) -> int:
@@ -35,6 +38,26 @@ def check_memory(trunk: nn.Module, training: TrainingConfig, model: TransformerC
             f"use a smaller --size, or --set training.micro_batch={max(1, micro // 2)}",
             code=EXIT_MACHINE,
         )
+
+
+def disk_needed(job: Job) -> int:
+    """Bytes that checkpoints take at their most, which is while saving: the old one stands until the new one is whole.
+
+    A checkpoint has the weights, once more if the best ones are kept beside those to go on with, and the optimiser's
+    state: two tensors a parameter with AdamW, one where Muon learns it.
+    """
+    checkpoint = 0
+    for name, parameter in job.optimizer.parameters.items():
+        tensors = 1 + (job.keep_best is not None) + (1 if name in job.optimizer.muon else 2)
+        checkpoint += tensors * (parameter.numel() * parameter.element_size() + _HEADER)
+    return 2 * checkpoint
+
+
+def check_disk(run: RunDirectory, job: Job) -> None:
+    """UserError, before training, if the checkpoints would not fit. One that is there already is room well used."""
+    there = run.sizes() if run.exists() else {}
+    stored = sum(size for name, size in there.items() if name == "model.safetensors" or name.startswith("training/"))
+    check_space(run.path, max(0, disk_needed(job) - stored))
 
 
 def probe_speed(loop: Loop) -> float:
@@ -71,6 +94,6 @@ def describe_plan(loop: Loop, speed: float, corpus: int, model: TransformerConfi
         ("budget", f"{budget}: about {steps:,} steps of {step_tokens:,} tokens at {speed:,.0f} tokens/s"),
         ("time", f"about {clock(seconds)}"),
         ("memory", f"about {size_text(memory_needed(job.trunk, job.config, model, job.micro_batch))}"),
-        ("disk", f"about {size_text(2 * 16 * parameters)} while saving"),
+        ("disk", f"about {size_text(disk_needed(job))} while saving"),
         ("threads", f"{torch.get_num_threads()} on {job.device}"),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from foretext.config import apply_sets
+from foretext.config import apply_sets, difference
 from foretext.errors import Interrupted, UserError
 from foretext.nn.transformer import TransformerConfig
 from foretext.systems import size_named, system_named
@@ -29,7 +29,7 @@ from foretext.train.checks import check_model, check_seed, check_training
 from foretext.train.loop import POSITION, Job, Loop, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
-from foretext.train.planning import check_memory, describe_plan, probe_speed
+from foretext.train.planning import check_disk, check_memory, describe_plan, probe_speed
 from foretext.train.report import Reporter, Silent
 from foretext.train.resume import agreed_sections
 from foretext.train.rundir import RunDirectory, RunWriter
@@ -68,8 +68,8 @@ class PretrainRequest:
     start: Path | None = None  # run to go on from, with new text
     vocabulary: Path | None = None  # folder with a published vocabulary
     column: str | None = None
-    documents: str = "auto"
-    errors: str = "strict"
+    documents: str | None = None  # auto
+    errors: str | None = None  # strict
     device: str = "auto"
 
 
@@ -100,10 +100,13 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     run = open_run(request.out)
     if run.exists() and not request.resume:
         raise UserError(f"{run.path} holds a run already; go on with --resume, or choose another --out")
-    sections = _sections(request, run)
+    changes: list[str] = []
+    sections = _sections(request, run, changes.append)
     if is_finished(run):
         reporter.note(f"{run.path} is finished; nothing to do (with more text or time: --from {run.path})")
         return run.path
+    for change in changes:
+        reporter.note(change)
     choose_device(request.device)
     work = _Work(request, sections, reporter, stopping)
     tune_allocator()
@@ -119,40 +122,43 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
 # -- configuration ---------------------------------------------------------------------------------------------------
 
 
-def _sections(request: PretrainRequest, run: RunDirectory) -> dict[str, Any]:
-    """The resolved configuration; when resuming, the run's own, after comparing."""
+def _sections(request: PretrainRequest, run: RunDirectory, note: Callable[[str], None]) -> dict[str, Any]:
+    """The resolved configuration; when resuming, the run's own, after comparing: `note` gets each change."""
     if request.resume and run.has("config.toml"):
-        return _resumed_sections(request, read_config(run), run.path)
+        return _resumed_sections(request, read_config(run), run.path, note)
     if request.resume and not request.inputs:
         raise UserError(f"{run.path}: there is no run to go on with; name the text and a budget to start one")
     if not request.inputs:
         raise UserError("name the text to pre-train on: files, folders or globs")
     if request.budget is None:
         raise UserError("say how long: --minutes, --steps or --tokens")
+    started = None if request.start is None else _started(request, open_run(request.start))
+    kept: RunConfig = started["run"] if started else RunConfig()
     info = RunConfig(
-        "pretrain", request.system or "gpt", request.size or "tiny", request.direction or "forward", request.seed or 0
+        "pretrain",
+        request.system or kept.system,
+        request.size or kept.size,
+        request.direction or kept.direction,
+        request.seed or 0,
     )
     size = size_named(system_named(info.system), info.size)
     sections: dict[str, Any] = {
         "run": info,
-        "model": size.model,
-        "tokenizer": size.tokenizer,
+        "model": started["model"] if started else size.model,
+        "tokenizer": started["tokenizer"] if started else size.tokenizer,
         "training": size.pretraining,
         "budget": request.budget,
-        "data": DataConfig(
-            tuple(request.inputs),
-            request.column,
-            request.documents,
-            request.errors,
-            starts_from=str(request.start) if request.start else None,
-        ),
+        "data": _replaced(DataConfig(), _given_data(request)),
     }
-    if request.start is not None:
-        _start_from(sections, open_run(request.start))
-    return _with_sets(sections, request.sets)
+    resolved = _with_sets(sections, request.sets)
+    if started is not None:
+        _check_kept(sections, resolved, request.start)
+    return resolved
 
 
-def _resumed_sections(request: PretrainRequest, old: dict[str, Any], where: Path) -> dict[str, Any]:
+def _resumed_sections(
+    request: PretrainRequest, old: dict[str, Any], where: Path, note: Callable[[str], None]
+) -> dict[str, Any]:
     """The run's own configuration with what the user gives this time, if that may change."""
     if old["run"].kind != "pretrain":
         raise UserError(f"{where} is a fine-tuned run; go on with it by foretext finetune … --out {where} --resume")
@@ -162,16 +168,41 @@ def _resumed_sections(request: PretrainRequest, old: dict[str, Any], where: Path
         "direction": request.direction,
         "seed": request.seed,
     }
-    run = dataclasses.replace(old["run"], **{name: value for name, value in given.items() if value is not None})
-    data: DataConfig = old["data"]
-    if request.inputs:
-        data = dataclasses.replace(data, inputs=tuple(request.inputs))
-    if request.column is not None:
-        data = dataclasses.replace(data, column=request.column)
-    if request.start is not None:
-        data = dataclasses.replace(data, starts_from=str(request.start))
-    new = old | {"run": run, "data": data, "budget": request.budget or old["budget"]}
-    return agreed_sections(old, _with_sets(new, request.sets), where)
+    new = old | {
+        "run": _replaced(old["run"], given),
+        "data": _replaced(old["data"], _given_data(request)),
+        "budget": request.budget or old["budget"],
+    }
+    if request.vocabulary is not None:
+        _check_vocabulary(request.vocabulary, old["run"], where)
+    return agreed_sections(old, _with_sets(new, request.sets), where, note)
+
+
+def _given_data(request: PretrainRequest) -> dict[str, Any]:
+    return {
+        "inputs": tuple(request.inputs) or None,
+        "column": request.column,
+        "documents": request.documents,
+        "errors": request.errors,
+        "starts_from": str(request.start) if request.start else None,
+    }
+
+
+def _replaced(section: Any, given: dict[str, Any]) -> Any:
+    """`section` with what was given; None stands for 'not said'."""
+    return dataclasses.replace(section, **{name: value for name, value in given.items() if value is not None})
+
+
+def _check_vocabulary(folder: Path, kept: RunConfig, where: Path) -> None:
+    """A run's vocabulary never changes: naming the one it has is fine, another is refused."""
+    if _published(folder).fingerprint() != kept.tokenizer:
+        raise UserError(
+            f"{where} has another vocabulary than --vocabulary {folder}, and keeps it; leave the option out"
+        )
+
+
+def _published(folder: Path) -> Tokenizer:
+    return tokenizer_from_published(folder).with_specials([END])
 
 
 def _with_sets(sections: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
@@ -184,16 +215,36 @@ def _with_sets(sections: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
     return {"run": sections["run"]} | changed
 
 
-def _start_from(sections: dict[str, Any], start: RunDirectory) -> None:
-    """Going on with new text keeps the model's shape, the tokenizer and the direction."""
+def _started(request: PretrainRequest, start: RunDirectory) -> dict[str, Any]:
+    """The configuration of the run to go on from. Its system, size, direction and vocabulary are kept, so that options
+    which say something else are refused."""
     old = read_config(start)
-    if old["run"].kind != "pretrain":
+    kept: RunConfig = old["run"]
+    if kept.kind != "pretrain":
         raise UserError(f"{start.path} is fine-tuned; --from takes a pre-trained run")
     if not start.has("model.safetensors"):
         raise UserError(f"{start.path}: no weights yet (training has not reached its first checkpoint)")
-    kept: RunConfig = old["run"]
-    sections["run"] = dataclasses.replace(sections["run"], system=kept.system, size=kept.size, direction=kept.direction)
-    sections["model"], sections["tokenizer"] = old["model"], old["tokenizer"]
+    for name in ("system", "size", "direction"):
+        given = getattr(request, name)
+        if given is not None and given != getattr(kept, name):
+            raise UserError(
+                f"--from {start.path} keeps that run's {name}, {getattr(kept, name)}: --{name} {given} cannot be; "
+                f"leave it out, or leave --from out"
+            )
+    if request.vocabulary is not None:
+        _check_vocabulary(request.vocabulary, kept, start.path)
+    return old
+
+
+def _check_kept(before: dict[str, Any], after: dict[str, Any], start: Path | None) -> None:
+    """Weights that are carried over fit one shape and one vocabulary: --set may not change them."""
+    names = ("model", "tokenizer")
+    for change in difference({name: before[name] for name in names}, {name: after[name] for name in names}):
+        if change.key != "model.dropout":  # which follows training.dropout and has no weights
+            raise UserError(
+                f"--from {start} keeps that run's {change.key}, {change.old}: it cannot become {change.new}; "
+                "leave that --set out"
+            )
 
 
 # -- text ------------------------------------------------------------------------------------------------------------
@@ -251,12 +302,11 @@ def _make_tokenizer(work: _Work) -> Tokenizer:
         work.started_model = load_model(request.start)
         return work.started_model.tokenizer
     if request.vocabulary is not None:
-        return tokenizer_from_published(request.vocabulary).with_specials([END])
+        return _published(request.vocabulary)
     config: TokenizerConfig = work.sections["tokenizer"]
     files = find_files(data.inputs)
     report = ReadReport()
     documents = read_documents(files, ReadOptions(data.column, data.documents, data.errors), report)
-    work.reporter.work("vocabulary", 0, 1)
     tokenizer = train_tokenizer(
         _watched(documents, report, work),
         config.kind,
@@ -264,16 +314,20 @@ def _make_tokenizer(work: _Work) -> Tokenizer:
         seed=work.sections["run"].seed,
         sample_chars=config.sample_megabytes * 1_000_000,
         splitter=None if config.splitter == "auto" else config.splitter,
+        progress=work.progress,
     )
-    work.reporter.work("vocabulary", 1, 1)
     work.reporter.note(f"vocabulary: {tokenizer.size:,} pieces of {config.kind}")
     return tokenizer
 
 
-def _watched(documents: Any, report: ReadReport, work: _Work) -> Any:
+def _watched(documents: Iterable[str], report: ReadReport, work: _Work) -> Iterator[str]:
+    """The documents, with a look at progress and signals every 256 of them and every million characters."""
+    characters = 0
     for number, document in enumerate(documents):
-        if number % 256 == 0:
+        if number % 256 == 0 or characters > 1_000_000:
             work.progress("reading for the vocabulary", report.done_bytes, report.total_bytes)
+            characters = 0
+        characters += len(document)
         yield document
     work.progress("reading for the vocabulary", 1, 1)
 
@@ -325,12 +379,12 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
     )
     loop = Loop(job, writer, work.reporter, stopping)
     check_memory(trunk, training, model, micro)
+    check_disk(run, job)
     speed = probe_speed(loop)
     work.reporter.plan(
         f"pre-training {system.name} {info.size} into {run.path}",
         describe_plan(loop, speed, len(windows.shards), model),
     )
-    check_space(run.path, 4 * 4 * sum(p.numel() for p in trunk.parameters()))
     return loop
 
 

@@ -34,7 +34,7 @@ class Reporter(Protocol):
         """A validation result."""
 
     def work(self, title: str, done: int, total: int) -> None:
-        """Progress of something other than training (reading, encoding, predicting)."""
+        """Progress of something other than training (reading, encoding, predicting); total 0: it is not known."""
 
 
 class Silent:

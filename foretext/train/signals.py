@@ -77,7 +77,7 @@ class Stopper:
         self._requested = 128 + number
         if self._notice is not None:
             with contextlib.suppress(RuntimeError):  # the signal came in the middle of another write to the terminal
-                self._notice("stopping: the step ends and a checkpoint is written; a second signal aborts at once")
+                self._notice("stopping; a second signal aborts at once")
 
 
 def _die_by(number: int) -> None:

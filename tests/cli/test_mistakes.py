@@ -78,6 +78,7 @@ OPTIONS: list[tuple[list[str], str]] = [
     (["--steps", "-3"], "more than nothing"),
     (["--minutes", "0"], "more than nothing"),
     (["--minutes", "nan"], "more than nothing"),
+    (["--minutes", "inf"], "more than nothing and at most 1e+15; inf is not"),
     (["--steps", "x"], "--steps"),
     (["--direction", "up", *BUDGET], "--direction"),
     (["--nonsense", *BUDGET], "--nonsense"),

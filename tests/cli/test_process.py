@@ -61,7 +61,7 @@ def test_a_signal_ends_the_step_and_saves(number: int, code: int, files: Path, h
         out, err = process.communicate(timeout=120)
     assert process.returncode == code and not out
     assert "everything so far is in run; go on with --resume" in one_complaint(err)
-    assert "stopping: the step ends" in err
+    assert "stopping; a second signal aborts at once" in err
     assert not (here / "run/lock.json").exists()
     said = works("pretrain", "--out", "run", "--resume", "--tokens", 1)
     assert "going on at step" in said.err

@@ -17,8 +17,9 @@ from foretext.generate.decode import Sampling, choose, generate_ids, generate_te
 from foretext.nn.transformer import TransformerConfig
 from foretext.systems import SYSTEMS
 from foretext.tasks.rows import Row
-from foretext.text.byte_bpe import ByteBPE, byte_bpe_from_merges
-from foretext.text.tokenizer import END
+from foretext.text.byte_bpe import byte_bpe_from_merges
+from foretext.text.char_bpe import WORD_END, char_bpe_from_merges
+from foretext.text.tokenizer import END, Tokenizer
 from foretext.train.fresh import fresh_model
 from foretext.train.saved import RunConfig, SavedModel
 
@@ -55,7 +56,10 @@ class Scripted(nn.Module):
 
 
 def scripted(
-    logits_after: Callable[[int], Tensor], context: int = 64, tokenizer: ByteBPE = TOKENIZER, direction: Any = "forward"
+    logits_after: Callable[[int], Tensor],
+    context: int = 64,
+    tokenizer: Tokenizer = TOKENIZER,
+    direction: Any = "forward",
 ) -> SavedModel:
     config = TransformerConfig(vocabulary=tokenizer.size, layers=1, width=8, heads=1, context=context)
     sections = {"run": RunConfig(direction=direction), "model": config}
@@ -234,6 +238,70 @@ def test_right_to_left_gives_what_stands_before() -> None:
     model = scripted(spelling(b"fedcba"), direction="backward")
     assert "".join(generate_text(model, ">", Sampling(20, temperature=0))) == "abcdef"
     assert "".join(generate_text(model, ">", Sampling(20, temperature=0, stop=("cd",)))) == "ef"
+
+
+WORDS = char_bpe_from_merges(
+    [*"abdegotu", *(letter + WORD_END for letter in "adeoty.")],
+    [("g", "o"), ("go", "o"), ("goo", "d" + WORD_END), ("b", "a"), ("ba", "t" + WORD_END), ("t", "o" + WORD_END)],
+    "rules",
+).with_specials(["<|extract|>"])
+
+
+def word_ids(*pieces: str) -> list[int]:
+    return [WORDS.pieces.index(piece) for piece in pieces]
+
+
+def writing(order: list[int], direction: str = "forward") -> SavedModel:
+    """A model over `WORDS` that writes these ids (`<unk>` and a special being its first wish each time), then ends."""
+    left = [*order, WORDS.specials[END]]
+
+    def logits_after(last: int) -> Tensor:
+        logits = torch.full((TOKENIZER.size,), -100.0)
+        logits[left.pop(0)] = 50.0
+        logits[[WORDS.unknown, WORDS.specials["<|extract|>"]]] = 100.0
+        return logits
+
+    return scripted(logits_after, tokenizer=WORDS, direction=direction)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "pieces", "whole"),
+    [
+        ("bat", ["good</w>", "to</w>"], "bat good to"),
+        ("bat ", ["good</w>"], "bat good"),
+        ("Bat\n", ["good</w>"], "Bat\ngood"),
+        ("", ["good</w>", "to</w>"], "good to"),
+        ("a", ["goo", "d</w>", ".</w>"], "a good ."),
+        ("a", ["good</w>", "\n</w>", "to</w>"], "a good\nto"),
+        ("a", ["good</w>", "go"], "a good go"),
+    ],
+    ids=str,
+)
+def test_prompt_and_continuation_read_right_with_word_ends(prompt: str, pieces: list[str], whole: str) -> None:
+    streamed = list(generate_text(writing(word_ids(*pieces)), prompt, Sampling(20, temperature=0)))
+    assert prompt + "".join(streamed) == whole and len(streamed) >= len(pieces) - 1
+    # Sampling gives the same: neither `<unk>` nor a special has any probability.
+    assert prompt + "".join(generate_text(writing(word_ids(*pieces)), prompt, Sampling(20, 0.01, seed=1))) == whole
+
+
+@pytest.mark.parametrize(
+    ("pieces", "prompt", "whole"),
+    [
+        (["good</w>", "to</w>"], "bat", "good to bat"),
+        (["good</w>", "to</w>"], " bat", "good to bat"),
+        (["good</w>", "go"], "bat", "good gobat"),
+        (["good</w>"], "", "good"),
+    ],
+    ids=str,
+)
+def test_right_to_left_reads_right_with_word_ends(pieces: list[str], prompt: str, whole: str) -> None:
+    model = writing(word_ids(*pieces)[::-1], "backward")
+    assert "".join(generate_text(model, prompt, Sampling(20, temperature=0))) + prompt == whole
+
+
+def test_a_stop_string_with_word_ends() -> None:
+    pieces = word_ids("good</w>", "to</w>", "bat</w>", "a</w>")
+    assert "".join(generate_text(writing(pieces), "a", Sampling(20, temperature=0, stop=("to bat",)))) == " good "
 
 
 def test_a_prompt_that_spells_a_special_is_read_as_text() -> None:

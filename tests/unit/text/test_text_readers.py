@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -99,9 +101,9 @@ def test_many_small_files_are_a_document_each(tmp_path: Path) -> None:
     assert read(tmp_path)[1].rule == "blank lines separate documents"
 
 
-def test_only_line_feeds_end_a_line(tmp_path: Path) -> None:
-    path = put(tmp_path / "a.txt", "one\u2028still\x0bone\x85yes\ntwo\rtwo")
-    assert read(path)[0] == ["one\u2028still\x0bone\x85yes", "two\rtwo"]
+def test_nothing_else_ends_a_line(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.txt", "one\u2028still\x0bone\x85yes\ntwo\x1ctwo")
+    assert read(path)[0] == ["one\u2028still\x0bone\x85yes", "two\x1ctwo"]
 
 
 def test_mark_and_carriage_returns(tmp_path: Path) -> None:
@@ -116,8 +118,21 @@ def test_block_borders_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     whole = read(path, errors="replace", documents="line")
     monkeypatch.setattr(files_module, "_BLOCK", block)
     assert read(path, errors="replace", documents="line") == whole
-    assert whole[0] == ["é中\U0001f600", "second\r", "third \ufffd\r\ufffd\ufffd", "last \ufffd\ufffd"]
+    assert whole[0] == ["é中\U0001f600", "second", "third \ufffd", "\ufffd\ufffd", "last \ufffd\ufffd"]
     assert whole[1].replaced == 4
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 1 << 20])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_any_line_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, block: int) -> None:
+    monkeypatch.setattr(files_module, "_BLOCK", block)
+    lines = ["one", "two", "", "three"]
+    plain = put(tmp_path / "a.txt", end.join(lines) + end)
+    assert read(plain, documents="line")[0] == ["one", "two", "three"]
+    assert read(plain, documents="blank")[0] == ["one\ntwo", "three"]
+    assert read(plain, documents="file")[0] == ["one\ntwo\n\nthree"]
+    assert read(put(tmp_path / "a.csv", end.join(["text,n", '"a', 'b",1', "c,2"])))[0] == ["a\nb", "c"]
+    assert read(put(tmp_path / "a.jsonl", end.join(['"a\\rb"', '"c"'])))[0] == ["a\nb", "c"]
 
 
 @pytest.mark.parametrize("block", [4, 1 << 20])
@@ -196,10 +211,43 @@ def write(frame: pl.DataFrame, path: Path) -> None:
 
 
 def test_quotes(tmp_path: Path) -> None:
-    csv = put(tmp_path / "a.csv", 'text,n\r\n"a ""b"", c\r\nd",1\r\n')
+    table = put(tmp_path / "a.csv", 'text,n\r\n"a ""b"", c\r\nd",1\r\n')
     tsv = put(tmp_path / "a.tsv", 'text\tn\n"a" said b\t1\n"open\t2\n')
-    assert read(csv)[0] == ['a "b", c\nd']
+    assert read(table)[0] == ['a "b", c\nd']
     assert read(tsv)[0] == ['"a" said b', '"open']
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "text;label\na, b;pos\nc;neg\n",
+        '\n"text";"label, or none"\n"a, b";pos\nc;neg\n',
+        "text\tlabel\na, b\tpos\nc\tneg\n",
+        'text,"label;n"\n"a, b",pos\nc,neg\n',
+    ],
+)
+def test_the_header_line_shows_the_delimiter_of_csv(tmp_path: Path, data: str) -> None:
+    documents, report = read(put(tmp_path / "a.csv", data))
+    assert documents == ["a, b", "c"] and report.rule == "one document a row (column text)"
+
+
+def test_an_open_quote_is_found_without_holding_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "_LONGEST_LINE", 200_000)
+    csv.field_size_limit(131_072)
+    drawn = 0
+    real = readers._whole_lines
+
+    def counted(*arguments: object) -> Iterator[str]:
+        nonlocal drawn
+        for line in real(*arguments):  # type: ignore[arg-type]
+            drawn += 1
+            yield line
+
+    monkeypatch.setattr(readers, "_whole_lines", counted)
+    path = put(tmp_path / "a.csv", 'text,n\n"open,1\n' + "some words,2\n" * 100_000)
+    with pytest.raises(UserError, match=r"a.csv row 2: a double quote is not closed"):
+        read(path)
+    assert drawn < 20_000
 
 
 def test_parquet_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,6 +286,8 @@ def test_gzip(tmp_path: Path, name: str) -> None:
         ("a.jsonl", b'{"text": "x"}\n{"text": "\\u0000"}', "row 2: a NUL"),
         ("a.jsonl", b'{"text": "\\ud800"}', "row 1: a NUL or half a surrogate"),
         ("a.csv", b'text,n\na,1\n"b\nc",2,3\n', "row 3: 3 fields where the header has 2"),
+        ("a.csv", b'text,n\na,1\n"open,2\nc,3\n', "row 3: a double quote is not closed"),
+        ("a.csv", b'text,n\n"a" said b,1\n', "row 2: a double quote is not closed or not doubled"),
         ("a.tsv", b"text\tn\na\n", "row 2: 1 fields where the header has 2"),
         ("a.txt", b" \n\n \n", "blank, there is no text"),
         ("a.csv", b"text\n", "blank, there is no text"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from foretext.errors import UserError
+from foretext.text import train_vocab
 from foretext.text.train_vocab import sample_stretches, train_tokenizer
 
 CHINESE = ["酒店的服务很好，早餐也不错。", "房间很干净，酒店的位置很方便。", "服务员很热情，下次还住这个酒店。"] * 20
@@ -69,6 +70,32 @@ def test_chinese_gets_pieces_of_several_characters(kind: str) -> None:
     ids = tokenizer.encode("酒店的服务很好")
     assert tokenizer.decode(ids) == "酒店的服务很好"
     assert len(ids) < 7, [tokenizer.piece(id) for id in ids]
+
+
+@pytest.mark.parametrize(("kind", "size"), [("byte-bpe", 300), ("char-bpe", 150)])
+def test_progress_is_told_and_changes_nothing(kind: str, size: int) -> None:
+    told: list[tuple[str, int, int]] = []
+    texts = list(corpus(300))
+    seen = train_tokenizer(texts, kind, size, splitter="rules", progress=lambda *step: told.append(step))
+    assert seen.fingerprint() == train_tokenizer(texts, kind, size, splitter="rules").fingerprint()
+    titles = {title for title, _, _ in told}
+    assert titles <= {"splitting words", "counting words", f"learning {size} pieces"} and "counting words" in titles
+    assert all(0 <= done < total or (done, total) == (0, 0) for _, done, total in told)
+
+
+@pytest.mark.parametrize("title", ["counting", "learning"])
+def test_whoever_waits_can_stop_it(title: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Learning is one call into a library that nothing interrupts; the caller need not wait for its end."""
+    monkeypatch.setattr(train_vocab, "_WAIT", 0.001)
+    draw = random.Random(0)
+    texts = [" ".join("".join(draw.choices("abcdefghij", k=9)) for _ in range(10)) for _ in range(500)]
+
+    def stop(doing: str, done: int, total: int) -> None:
+        if doing.startswith(title):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_tokenizer(texts, "byte-bpe", 2_000, progress=stop)
 
 
 @pytest.mark.parametrize(("kind", "size"), [("byte-bpe", 300), ("char-bpe", 150)])

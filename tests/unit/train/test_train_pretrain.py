@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from systems_under_test import TINY, pretrain_request, stopping_after, write_text
+from systems_under_test import SMALL, TINY, pretrain_request, stopping_after, write_text
 
 from foretext.errors import Interrupted, UserError
+from foretext.systems import SYSTEMS
+from foretext.text.byte_bpe import byte_bpe_from_merges
+from foretext.train import machine, planning
 from foretext.train import pretrain as module
 from foretext.train.budget import Budget
 from foretext.train.loop import Loop
+from foretext.train.machine import size_text
 from foretext.train.pretrain import PretrainRequest, pretrain
 from foretext.train.report import Silent
 from foretext.train.rundir import RunDirectory
 from foretext.train.saved import load_model, read_config
+
+BRIEF = ("training.batch_size=4", "training.warmup_steps=0")
 
 
 class Notes(Silent):
@@ -141,6 +148,8 @@ def test_resume_with_nothing_there_starts(text: Path, tmp_path: Path) -> None:
         ({"sets": ("training.dropout=0.3",)}, "model.dropout|training.dropout"),
         ({"inputs": ("elsewhere.txt",)}, "data.inputs"),
         ({"column": "body"}, "data.column"),
+        ({"documents": "file"}, "data.documents"),
+        ({"errors": "replace"}, "data.errors"),
     ],
     ids=str,
 )
@@ -166,6 +175,36 @@ def test_going_on_needs_nothing_said_again_and_some_things_may_change(text: Path
     assert json.loads(RunDirectory(tmp_path / "run").read("training/position.json"))["step"] == 14
 
 
+def test_going_on_says_what_is_changed(text: Path, tmp_path: Path) -> None:
+    request = stopped(pretrain_request("gpt", text, tmp_path / "run"))
+    notes = Notes()
+    changed = replace(request, budget=Budget(steps=13), sets=(*request.sets, "training.rate=0.002"))
+    pretrain(replace(changed, documents="auto", errors="strict"), notes)
+    assert [line for line in notes.said if "changed" in line] == [
+        "going on with a changed setting: training.rate: 0.003 → 0.002",
+        "going on with a changed setting: budget.steps: 12 → 13",
+    ]
+    again = Notes()
+    pretrain(replace(changed, budget=Budget(steps=99)), again)
+    assert len(again.said) == 1 and "is finished" in again.said[0], "a finished run goes on with nothing"
+
+
+def test_going_on_with_another_vocabulary_is_refused(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = {"own": byte_bpe_from_merges([]), "other": byte_bpe_from_merges([("t", "h")])}
+    monkeypatch.setattr(module, "tokenizer_from_published", lambda folder: published[folder.name])
+    request = stopped(pretrain_request("gpt", text, tmp_path / "run", vocabulary=Path("own")))
+    with pytest.raises(UserError, match=r"run has another vocabulary than --vocabulary other"):
+        pretrain(replace(request, vocabulary=Path("other")))
+    pretrain(request)
+    start = replace(request, resume=False, sets=(), out=tmp_path / "next", start=tmp_path / "run")
+    with pytest.raises(UserError, match=r"run has another vocabulary than --vocabulary other"):
+        pretrain(replace(start, vocabulary=Path("other")))
+    assert not (tmp_path / "next").exists()
+    pretrain(replace(start, budget=Budget(steps=1)))
+
+
 def test_shards_that_no_configuration_speaks_for_are_made_again(text: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     other = write_text(tmp_path / "elsewhere", seed=5)
@@ -175,6 +214,21 @@ def test_shards_that_no_configuration_speaks_for_are_made_again(text: Path, tmp_
     pretrain(pretrain_request("gpt", text, tmp_path / "run", 3))
     pretrain(pretrain_request("gpt", text, tmp_path / "expected", 3))
     assert weights(tmp_path / "run") == weights(tmp_path / "expected")
+
+
+@pytest.mark.parametrize("kind", ["byte-bpe", "char-bpe"])
+def test_a_signal_while_the_vocabulary_is_learned_ends_it(kind: str, text: Path, tmp_path: Path) -> None:
+    class Impatient(Silent):
+        requested: int | None = None
+
+        def work(self, title: str, done: int, total: int) -> None:
+            if "learning" in title or "counting" in title:
+                self.requested = 130
+
+    user = Impatient()
+    with pytest.raises(Interrupted, match="nothing was kept"):
+        pretrain(pretrain_request("gpt", text, tmp_path / "run", 1, f"tokenizer.kind={kind}"), user, user)
+    assert not (tmp_path / "run").exists()
 
 
 # -- starting from a run ---------------------------------------------------------------------------------------------
@@ -214,6 +268,40 @@ def test_going_on_with_new_text_starts_from_the_runs_weights(text: Path, tmp_pat
     )
 
 
+def test_going_on_with_new_text_trains_by_the_runs_own_size(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = tuple(setting for setting in SMALL if not setting.startswith("training"))
+    pretrain(pretrain_request("gpt", text, tmp_path / "first", 1, size="paper", sets=(*small, *BRIEF)))
+    request = pretrain_request("gpt", text, tmp_path / "second", 1, size=None, start=tmp_path / "first", sets=BRIEF)
+    pretrain(replace(request, sets=(*BRIEF, "training.rate=0.01")))
+    training = read_config(RunDirectory(tmp_path / "second"))["training"]
+    own = SYSTEMS["gpt"].sizes["paper"].pretraining
+    assert training == replace(own, rate=0.01, batch_size=4, warmup_steps=0) and own.optimizer == "adamw"
+    assert read_config(RunDirectory(tmp_path / "second"))["run"].size == "paper"
+    pretrain(replace(request, out=tmp_path / "third", size="paper", direction="forward"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"size": "small"}, "keeps that run's size, tiny: --size small"),
+        ({"direction": "backward"}, "keeps that run's direction, forward: --direction backward"),
+        ({"sets": ("model.width=64",)}, "keeps that run's model.width, 32"),
+        ({"sets": ("tokenizer.size=400",)}, "keeps that run's tokenizer.size, 300"),
+    ],
+    ids=str,
+)
+def test_what_contradicts_the_run_to_go_on_from_is_refused(
+    changes: dict, words: str, text: Path, tmp_path: Path
+) -> None:
+    pretrain(pretrain_request("gpt", text, tmp_path / "first", 1))
+    request = pretrain_request("gpt", text, tmp_path / "second", 1, size=None, start=tmp_path / "first", sets=())
+    with pytest.raises(UserError, match=words):
+        pretrain(replace(request, **changes))
+    assert not (tmp_path / "second").exists()
+
+
 # -- mistakes --------------------------------------------------------------------------------------------------------
 
 
@@ -241,9 +329,43 @@ def test_mistakes_are_one_line_before_training(
         pretrain(replace(pretrain_request("gpt", text, tmp_path / "run"), **changes))
 
 
-def test_too_little_memory_is_said_before_training(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import foretext.train.planning as planning
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_the_disk_that_is_planned_for_is_what_two_checkpoints_take(
+    optimizer: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes, asked = Notes(), []
+    monkeypatch.setattr(planning, "check_space", lambda path, needed: asked.append(needed))
+    request = pretrain_request("gpt", text, tmp_path / "run", 12, f"training.optimizer={optimizer}", "model.width=64")
+    with stopping_after(1) as stop, pytest.raises(Interrupted):
+        pretrain(request, notes, stop)
+    sizes = RunDirectory(tmp_path / "run").sizes()
+    checkpoint = sizes["model.safetensors"] + sizes["training/optimizer.safetensors"]
+    assert 2 * checkpoint <= asked[0] < 2.2 * checkpoint
+    assert notes.plans[0]["disk"] == f"about {size_text(asked[0])} while saving"
+    pretrain(replace(request, resume=True))
+    assert checkpoint <= asked[1] < 1.2 * checkpoint, "the old one is there already"
 
+
+def test_too_little_disk_is_said_before_training(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "free_disk", lambda path: 200_000)
+    monkeypatch.setattr(module.Loop, "run", None)
+    with pytest.raises(UserError, match=r"not enough disk space .* 200.0 KB available") as refused:
+        pretrain(pretrain_request("gpt", text, tmp_path / "run"))
+    assert refused.value.code == 4
+
+
+@pytest.mark.parametrize("name", ["minutes", "steps", "tokens"])
+@pytest.mark.parametrize(
+    "value",
+    [0, -1, math.inf, math.nan, 1e300, 10**400],
+    ids=lambda value: f"{value:.3}" if isinstance(value, float) else "whole",
+)
+def test_a_budget_is_more_than_nothing_and_finite(name: str, value: Any) -> None:
+    with pytest.raises(UserError, match="a budget must be more than nothing and at most 1e"):
+        Budget(**{name: value})
+
+
+def test_too_little_memory_is_said_before_training(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "available_memory", lambda: 1000)
     monkeypatch.setattr(module.Loop, "run", None)
     with pytest.raises(UserError, match=r"needs about .* of memory") as refused:
