@@ -32,8 +32,9 @@ from foretext.text.order import Order
 from foretext.train.budget import Budget
 from foretext.train.checks import check_seed, check_training
 from foretext.train.loop import Job, Loop, has_begun, is_finished, step_seed
-from foretext.train.machine import out_of_memory_as_user_error, tune_allocator
+from foretext.train.machine import out_of_memory_as_user_error, size_text, tune_allocator
 from foretext.train.optim import Group, Optimizer
+from foretext.train.planning import check_disk, disk_needed
 from foretext.train.pretrain import MICRO_TOKENS, choose_device, write_curve
 from foretext.train.probe import fit_head
 from foretext.train.report import Reporter, Silent
@@ -140,10 +141,14 @@ def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporte
         keep_best="main" if held_out else None,
     )
     loop = Loop(job, writer, reporter, stopping)
+    lines = _plan_lines(request, sections, len(train), len(valid))
+    if writer is not None:
+        check_disk(writer.run, job)
+        lines.append(("disk", f"about {size_text(disk_needed(job))} while saving"))
     with out_of_memory_as_user_error(training.batch_size):
         if writer is not None:
             _open_run(writer, sections, model, loop)
-        reporter.plan(f"fine-tuning for {request.kind}", _plan_lines(request, sections, len(train), len(valid)))
+        reporter.plan(f"fine-tuning for {request.kind}", lines)
         loop.run()
     model.trunk.eval()
     model.task.eval()

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from foretext.errors import EXIT_MACHINE, UserError
+from foretext.nn.loss import CHUNK_ELEMENTS, LEAST_ROWS
 from foretext.nn.transformer import TransformerConfig
 from foretext.systems.base import TrainingConfig
 from foretext.train.loop import Job, Loop
@@ -26,7 +27,7 @@ def memory_needed(trunk: nn.Module, training: TrainingConfig, model: Transformer
     tokens = micro * model.context
     states = 16 * parameters_of(trunk)
     per_token = model.layers * (34 * model.width + 2 * model.heads * model.context * (2 if training.dropout else 0))
-    logits = 3 * max(128 * model.vocabulary, 1 << 21)
+    logits = model.vocabulary * min(tokens, max(LEAST_ROWS, CHUNK_ELEMENTS // model.vocabulary))
     return states + 4 * (tokens * per_token + logits)
 
 

@@ -311,6 +311,14 @@ def test_a_signal_while_the_head_is_fitted_leaves_nothing_and_says_so(tmp_path: 
     finetune(request)
 
 
+def test_too_little_disk_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretext.train.machine.free_disk", lambda path: 20_000)
+    monkeypatch.setattr("foretext.train.finetune.Loop.run", None)
+    with pytest.raises(UserError, match=r"not enough disk space .* 20.0 KB available") as refused:
+        finetune(request_of("classification", out=tmp_path / "run"))
+    assert refused.value.code == 4 and not (tmp_path / "run").exists()
+
+
 def test_going_on_does_not_fit_the_head_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = stopped(tmp_path / "run", sets=("transfer.head=probe", "training.batch_size=4"))
 
