@@ -26,6 +26,7 @@ from typing import Any
 
 from foretext.errors import UserError
 from foretext.tasks.files import REPLACEMENT, first_line, read_bytes, read_text, text_lines
+from foretext.text.readers import csv_delimiter
 
 SUFFIXES = {
     ".csv": "csv",
@@ -155,9 +156,7 @@ def parse_csv(text: str, name: str) -> Table:
 
 
 def _delimiter(text: str) -> str:
-    line = next(line for line in io.StringIO(text) if line.strip())
-    bare = re.sub(r'"(?:[^"]|"")*"', "", line)
-    return next((mark for mark in ",;\t" if mark in bare), ",")
+    return csv_delimiter(next(line for line in io.StringIO(text) if line.strip()))
 
 
 def parse_tsv(

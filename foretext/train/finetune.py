@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,7 @@ def finetune(
 
 def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporter, stopping: StopRequest) -> SavedModel:
     train, valid = _split(request, reporter)
-    sections, model = _build(request, train, valid, writer)
+    sections, model = _build(request, train, valid, writer, reporter.note)
     training: TrainingConfig = sections["training"]
     assert model.task is not None
     device = choose_device(request.device)
@@ -252,9 +252,14 @@ def _settings(
 
 
 def _build(
-    request: FinetuneRequest, train: Sequence[Row], valid: Sequence[Row], writer: RunWriter | None
+    request: FinetuneRequest,
+    train: Sequence[Row],
+    valid: Sequence[Row],
+    writer: RunWriter | None,
+    note: Callable[[str], None],
 ) -> tuple[dict[str, Any], SavedModel]:
-    """The model to train: base weights (all, some layers, or none), new special tokens, a new head."""
+    """The model to train: base weights (all, some layers, or none), new special tokens, a new head. When going on
+    `note` gets each setting that has changed."""
     base = request.base
     system = base.system
     size = size_named(system, base.info.size)
@@ -283,7 +288,7 @@ def _build(
     if old is not None:
         assert writer is not None
         _check_same_data(old, sections, writer.run.path)
-        sections = agreed_sections(old, sections, writer.run.path)
+        sections = agreed_sections(old, sections, writer.run.path, note)
     torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
     trunk = system.build_trunk(model)
     if not task.from_scratch:

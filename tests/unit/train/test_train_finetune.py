@@ -319,6 +319,18 @@ def test_too_little_disk_is_said_before_training(tmp_path: Path, monkeypatch: py
     assert refused.value.code == 4 and not (tmp_path / "run").exists()
 
 
+def test_going_on_says_what_is_changed(tmp_path: Path) -> None:
+    request = stopped(tmp_path / "run", sets=("training.batch_size=4",))
+    said: list[str] = []
+
+    class Notes(Silent):
+        def note(self, text: str) -> None:
+            said.append(text)
+
+    finetune(replace(request, sets=(*request.sets, "training.rate=0.0007")), Notes())
+    assert any("training.rate" in line and "0.0007" in line for line in said), said
+
+
 def test_going_on_does_not_fit_the_head_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = stopped(tmp_path / "run", sets=("transfer.head=probe", "training.batch_size=4"))
 
