@@ -30,7 +30,7 @@ DRAW_SEED = 1000  # seed of a draw's rows is this and its number: others than th
 TEST_SEED = 1
 LOG_SECONDS = 60.0
 QUICK_PRETRAINING = ("model.layers=1", "model.width=32", "model.heads=2", "model.context=32", "tokenizer.size=400")
-EPOCHS = "task.epochs="  # an option of its own in fine-tuning; here it is written like a setting
+EPOCHS, HOLD_OUT = "task.epochs=", "task.hold_out="  # options of their own in fine-tuning, written like settings here
 QUICK_FINETUNING = (f"{EPOCHS}1",)
 
 
@@ -196,14 +196,18 @@ def measure(cell: Cell, task: Task, data: Data, base: ft.LanguageModel, sets: Se
     train = drawn_rows(data.train, cell.labels, cell.draw)
     if cell.method == "tfidf":
         return accuracy(tfidf(train, data.test, task.analyzer), data.test)
-    epochs = [text.removeprefix(EPOCHS) for text in sets if text.startswith(EPOCHS)]
+    epochs, part = (
+        next((text.removeprefix(option) for text in reversed(sets) if text.startswith(option)), None)
+        for option in (EPOCHS, HOLD_OUT)
+    )
     model = base.finetune(
         train,
         task="classification",
         seed=cell.draw,
-        epochs=int(epochs[-1]) if epochs else None,
+        epochs=None if epochs is None else int(epochs),
+        hold_out=None if part is None else float(part),
         from_scratch=cell.method == "scratch",
-        sets=[text for text in sets if not text.startswith(EPOCHS)],
+        sets=[text for text in sets if not text.startswith((EPOCHS, HOLD_OUT))],
     )
     return accuracy(model.predict(texts_of(data.test)), data.test)
 

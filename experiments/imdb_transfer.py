@@ -21,7 +21,11 @@ TASKS = {
     "trec": Task("TREC-6", "trec", "trec/train_5500.label", "trec/TREC_10.label", (100, 500), 5),
 }
 
-FINETUNE_SETS = ("imdb:transfer.lm_weight=0", "sst2@2000:task.epochs=4")
+FINETUNE_SETS = (
+    *(f"{task}@100:task.hold_out=0" for task in ("sst2", "imdb", "trec")),
+    "imdb:transfer.lm_weight=0",
+    "sst2@2000:task.epochs=4",
+)
 
 
 def texts(data: Path, out: Path) -> Path:

@@ -116,6 +116,7 @@ class LanguageModel:
         columns: dict[str, str] | None = None,
         format: str | None = None,
         metric: str | None = None,
+        hold_out: float | None = None,
         sets: Sequence[str] = (),
         resume: bool = False,
         device: str = "auto",
@@ -123,7 +124,8 @@ class LanguageModel:
         stopping: StopRequest | None = None,
     ) -> TaskModel:
         """Teaches the model a task. `rows`: a file, or rows as `rows_from` takes them. `metric`: what the best epoch is
-        chosen by, if not the layout's or the task's own."""
+        chosen by, if not the layout's or the task's own. `hold_out`: the part of the rows to validate on where `valid`
+        is None, if not .15; 0 trains on all and keeps the last epoch."""
         format = layout_name(format)
         request = FinetuneRequest(
             base=self.model,
@@ -139,6 +141,7 @@ class LanguageModel:
             columns=columns,
             format=format,
             metric=metric,
+            hold_out=hold_out,
             sets=tuple(sets),
             resume=resume,
             device=device,

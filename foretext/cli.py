@@ -121,6 +121,9 @@ def finetune(
     ] = None,
     out: Annotated[Path, typer.Option(help="The run directory to make.")] = Path("runs/task"),
     valid: Annotated[Path | None, typer.Option(help="Validation rows; without it 15 % are held out.")] = None,
+    part: Annotated[
+        float | None, typer.Option("--hold-out", help="Another part than .15; 0: none, the last epoch is kept.")
+    ] = None,
     lm_weight: Annotated[float | None, typer.Option(help="λ in L3 = L2 + λ·L1.")] = None,
     layers: Annotated[int | None, typer.Option(help="Transfer the embeddings and the first n blocks only.")] = None,
     from_scratch: Annotated[
@@ -141,7 +144,7 @@ def finetune(
 ) -> None:
     """Teach a pre-trained model a task from labelled rows."""
     from foretext.tasks.remembered import layout_name
-    from foretext.tasks.splits import hold_out
+    from foretext.tasks.splits import DEFAULT_FRACTION, hold_out
     from foretext.terminal import Terminal
 
     format = layout_name(format)
@@ -151,7 +154,10 @@ def finetune(
         raise UserError("--system starts from nothing: give the file of rows without a run, or leave out --system")
     names = parse_columns(columns)
     rows = labelled_rows(file or run, task, names, format, errors)
-    held_out = hold_out(rows, seed=seed).valid if valid is None else labelled_rows(valid, task, names, format, errors)
+    if valid is not None and part is not None:
+        raise UserError("--hold-out is for rows without --valid; leave out one of them")
+    split = hold_out(rows, fraction=DEFAULT_FRACTION if part is None else part, seed=seed)
+    held_out = split.valid if valid is None else labelled_rows(valid, task, names, format, errors)
     from foretext.api import new_model
     from foretext.train.finetune import check_rows
     from foretext.train.loop import is_finished
@@ -182,6 +188,7 @@ def finetune(
                 columns=names,
                 format=format,
                 metric=metric,
+                hold_out=part,
                 sets=sets,
                 resume=resume,
                 device=device,
@@ -193,7 +200,7 @@ def finetune(
     if not finished:
         show_validation(model, held_out, out, as_json)
     elif as_json:
-        train = rows if valid is not None else hold_out(rows, seed=seed).train
+        train = rows if valid is not None else split.train
         check_rows(model.model, [*train, *held_out], out)
         show_validation(model, held_out, None, as_json)
     terminal.note(f"the model is in {out}; next: foretext predict {out} new.csv --out predictions.csv")

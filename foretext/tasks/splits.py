@@ -46,7 +46,7 @@ def hold_out(rows: Sequence[Row], *, fraction: float = DEFAULT_FRACTION, seed: i
         return Split(train, valid, "every class has a single row, so none can be held out: nothing is validated")
     note = f"{len(valid):,} of {len(rows):,} rows held out for validation"
     if len(valid) < FEW_TO_VALIDATE:
-        note += f" (one row more or less right is {1 / len(valid):.1%}: differences of a few rows mean little)"
+        note += f" (one row more or less right is {1 / len(valid):.1%}: --hold-out 0 trains on these too)"
     return Split(train, valid, note)
 
 

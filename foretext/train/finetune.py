@@ -26,7 +26,7 @@ from foretext.tasks.labels import LabelSet, label_warnings
 from foretext.tasks.layout import Layout
 from foretext.tasks.metrics import Scores, check_metric, metrics_of, score
 from foretext.tasks.rows import Row, check_texts
-from foretext.tasks.splits import hold_out
+from foretext.tasks.splits import DEFAULT_FRACTION, hold_out
 from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.text.order import Order
 from foretext.train.budget import Budget
@@ -72,6 +72,7 @@ class FinetuneRequest:
     columns: dict[str, str] | None = None
     format: str | None = None
     metric: str | None = None  # what the best epoch is chosen by; None: the format's or the kind's own
+    hold_out: float | None = None  # the part of the rows to validate on where `valid` is None; None: .15
     sets: tuple[str, ...] = ()
     resume: bool = False
     device: str = "auto"
@@ -178,7 +179,8 @@ def _split(request: FinetuneRequest, reporter: Reporter) -> tuple[Sequence[Row],
             reporter.note(warning)
     if request.valid is not None:
         return request.rows, request.valid
-    split = hold_out(request.rows, seed=request.seed)
+    part = DEFAULT_FRACTION if request.hold_out is None else request.hold_out
+    split = hold_out(request.rows, fraction=part, seed=request.seed)
     if split.note:
         reporter.note(split.note)
     return split.train, split.valid

@@ -319,6 +319,19 @@ def test_too_little_disk_is_said_before_training(tmp_path: Path, monkeypatch: py
     assert refused.value.code == 4 and not (tmp_path / "run").exists()
 
 
+def test_nothing_is_held_out_if_so_asked(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    class Notes(Silent):
+        def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
+            said.append(dict(lines)["rows"])
+
+    rows = rows_of("classification", 40)
+    for part in (0.0, 0.5, None):
+        finetune(request_of("classification", rows, hold_out=part), Notes())
+    assert said == ["40 to train on, 0 to validate", "20 to train on, 20 to validate", "34 to train on, 6 to validate"]
+
+
 def test_going_on_says_what_is_changed(tmp_path: Path) -> None:
     request = stopped(tmp_path / "run", sets=("training.batch_size=4",))
     said: list[str] = []
