@@ -18,6 +18,9 @@ from foretext.train.rundir import RunDirectory
 _HEADER = 256  # bytes, at most, that a tensor takes beside its numbers: its name and shape, and AdamW's count of steps
 
 
+MANY_TIMES = 4
+
+
 def parameters_of(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
@@ -91,10 +94,18 @@ def describe_plan(loop: Loop, speed: float, corpus: int, model: TransformerConfi
     parameters = parameters_of(job.trunk)
     return [
         ("model", f"{parameters:,} parameters: {model.layers} blocks, width {model.width}, context {model.context}"),
-        ("text", f"{corpus:,} tokens; the run sees {steps * step_tokens / max(1, corpus):.2g} times as many"),
+        ("text", f"{corpus:,} tokens; {_passes(steps * step_tokens / max(1, corpus), job.config.dropout)}"),
         ("budget", f"{budget}: about {steps:,} steps of {step_tokens:,} tokens at {speed:,.0f} tokens/s"),
         ("time", f"about {clock(seconds)}"),
         ("memory", f"about {size_text(memory_needed(job.trunk, job.config, model, job.micro_batch))}"),
         ("disk", f"about {size_text(disk_needed(job))} while saving"),
         ("threads", f"{torch.get_num_threads()} on {job.device}"),
     ]
+
+
+def _passes(times: float, dropout: float) -> str:
+    """How often the text is read; a small model without dropout begins to learn it by heart after a few times."""
+    text = f"the run sees {times:.2g} times as many"
+    if times > MANY_TIMES and dropout == 0.0:
+        text += ", so often that it may learn them by heart: less time, or --set training.dropout=0.1, or both"
+    return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from dataclasses import replace
@@ -344,6 +345,16 @@ def test_the_disk_that_is_planned_for_is_what_two_checkpoints_take(
     assert notes.plans[0]["disk"] == f"about {size_text(asked[0])} while saving"
     pretrain(replace(request, resume=True))
     assert checkpoint <= asked[1] < 1.2 * checkpoint, "the old one is there already"
+
+
+@pytest.mark.parametrize("dropout, said", [(0.0, True), (0.1, False)])
+def test_text_that_is_seen_too_often_is_pointed_out(text: Path, tmp_path: Path, dropout: float, said: bool) -> None:
+    for name, steps, often in (("short", 1, False), ("long", 100_000, True)):
+        notes = Notes()
+        request = pretrain_request("gpt", text, tmp_path / name, steps, f"training.dropout={dropout}")
+        with stopping_after(1) as stop, contextlib.suppress(Interrupted):
+            pretrain(request, notes, stop)
+        assert ("by heart" in notes.plans[0]["text"]) == (said and often)
 
 
 def test_too_little_disk_is_said_before_training(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
