@@ -168,8 +168,8 @@ def finetune(
     if system is None:
         base = language_model(run)
     else:
-        shape = [part for part in sets if part.startswith(("model.", "tokenizer."))]
-        sets = [part for part in sets if part not in shape]
+        shape = [one for one in sets if one.startswith(("model.", "tokenizer."))]
+        sets = [one for one in sets if one not in shape]
         base, from_scratch = new_model(rows, system, size, seed, shape), True
     terminal = Terminal()
     finished = resume and is_finished(RunDirectory(out))

@@ -221,7 +221,7 @@ Maker = Callable[[list[Passage], int, random.Random], list[Row]]
 def _all_rows(passages: dict[str, list[Passage]], limits: TaskLimits, seed: int) -> dict[tuple[str, str], list[Row]]:
     areas = _areas(passages, limits)
     makers: dict[str, Maker] = {
-        "classification": lambda found, count, generator: _classification(found, count, generator, areas),
+        "classification": lambda found, count, _: _classification(found, count, areas),
         "entailment": _entailment,
         "similarity": lambda found, count, generator: _similarity(found, count, generator, limits.shortened_from),
         "choice": _choice,
@@ -258,19 +258,15 @@ def _areas(passages: dict[str, list[Passage]], limits: TaskLimits) -> list[str]:
     ]
 
 
-def _even(found: list[Passage], count: int, areas: list[str]) -> list[tuple[str, str]]:
+def _classification(found: list[Passage], count: int, areas: list[str]) -> list[Row]:
     """Openings and their areas: as many of each area, as far as they go."""
-    pairs: list[tuple[str, str]] = []
+    rows: list[Row] = []
     if len(areas) < 2:
-        return []
+        return rows
     for area in areas:
         members = [one for one in found if one.area == area and _gives_nothing_away(one)]
-        pairs += [(one.excerpt, area) for one in members[: count // len(areas)]]
-    return pairs
-
-
-def _classification(found: list[Passage], count: int, generator: random.Random, areas: list[str]) -> list[Row]:
-    return list(_even(found, count, areas))
+        rows += [(one.excerpt, area) for one in members[: count // len(areas)]]
+    return rows
 
 
 def _entailment(found: list[Passage], count: int, generator: random.Random) -> list[Row]:
