@@ -60,11 +60,16 @@ def write_text(path: Path, megabytes: int, vocabulary: list[str]) -> None:
 
 
 def tree(process: int) -> list[int]:
+    """The process and all below it. A worker that is being started shares its parent's memory until its own programme
+    begins (workers are spawned, not forked): until its command line differs it is left out, or the same pages would
+    count twice."""
     found = [process]
     for parent in found:
         try:
+            own = Path(f"/proc/{parent}/cmdline").read_bytes()
             for task in Path(f"/proc/{parent}/task").iterdir():
-                found += [int(child) for child in (task / "children").read_text().split()]
+                children = [int(child) for child in (task / "children").read_text().split()]
+                found += [child for child in children if Path(f"/proc/{child}/cmdline").read_bytes() != own]
         except OSError:
             continue
     return found
