@@ -4,6 +4,8 @@
 
 Accuracy on its 1,200 test rows; with pre-training, without it (the same settings), and TF-IDF on 1–2 grams of
 characters (Chinese has no spaces to find words by) with logistic regression.
+
+In 20 minutes so small a text is read some fifteen times, so pre-training has dropout here, which `tiny` leaves out.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ TASK = Task(
     analyzer="char",
 )
 
+PRETRAIN_SETS = ("training.dropout=0.1",)
+
 
 def texts(data: Path, out: Path) -> Path:
     """The texts alone, as JSON lines: read by the layout's own rules, in which a quote is an ordinary character."""
@@ -37,7 +41,7 @@ def texts(data: Path, out: Path) -> Path:
     return file
 
 
-EXPERIMENT = Experiment("chnsenticorp", __doc__ or "", {"chnsenticorp": TASK}, texts)
+EXPERIMENT = Experiment("chnsenticorp", __doc__ or "", {"chnsenticorp": TASK}, texts, PRETRAIN_SETS)
 
 if __name__ == "__main__":
     raise SystemExit(main(EXPERIMENT))

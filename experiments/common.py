@@ -52,7 +52,8 @@ class Experiment:
     doc: str
     tasks: dict[str, Task]
     texts: Callable[[Path, Path], Path]  # (data folder, output folder) → file to pre-train on
-    finetune_sets: tuple[str, ...] = ()  # as of --finetune-set, which comes after them
+    pretrain_sets: tuple[str, ...] = ()  # as of --pretrain-set, which comes after them
+    finetune_sets: tuple[str, ...] = ()  # as of --finetune-set, likewise
 
 
 # -- options ---------------------------------------------------------------------------------------------------------
@@ -77,6 +78,7 @@ def parse(experiment: Experiment, words: Sequence[str] | None) -> argparse.Names
     )
     given = parser.parse_args(words)
     given.data = need_data(given.data)
+    given.pretrain_set = [*experiment.pretrain_sets, *given.pretrain_set]
     given.finetune_set = [*experiment.finetune_sets, *given.finetune_set]
     names = given.only.split(",") if given.only else list(experiment.tasks)
     for name in names:

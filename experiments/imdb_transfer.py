@@ -32,7 +32,7 @@ def texts(data: Path, out: Path) -> Path:
     return data / "imdb" / "unsup.txt.gz"
 
 
-EXPERIMENT = Experiment("imdb_transfer", __doc__ or "", TASKS, texts, FINETUNE_SETS)
+EXPERIMENT = Experiment("imdb_transfer", __doc__ or "", TASKS, texts, finetune_sets=FINETUNE_SETS)
 
 if __name__ == "__main__":
     raise SystemExit(main(EXPERIMENT))
