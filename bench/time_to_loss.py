@@ -92,8 +92,8 @@ def ours(run: Run, turns: Turns) -> None:
     turns.begin()
     windows, valid = run.windows(), run.validation()
     training = dataclasses.replace(SIZES["tiny"].pretraining, dropout=run.dropout)
-    loop = build_ours(run.shape, training, windows.window, len(windows), Budget(minutes=run.seconds / 60))
-    batches = [loop.job.objective.make(list(ids.numpy()), 0, ()) for ids in valid]
+    loop = build_ours(run.shape, training, windows.example, len(windows), Budget(minutes=run.seconds / 60))
+    batches = [loop.job.objective.make(list(ids.numpy())) for ids in valid]
     loop.gradients(0, batches[:1])
     loop.job.optimizer.zero_grad()
 
@@ -128,7 +128,7 @@ def plain(run: Run, turns: Turns) -> None:
         for group in loop.optimizer.param_groups:
             group["lr"] = run.rate * min(falling, max(progress, 1e-3) / WARMUP)
         epoch, indices = order.batch(count)
-        ids = torch.stack([torch.from_numpy(windows.window(epoch, index)) for index in indices])
+        ids = torch.stack([torch.from_numpy(windows.example(epoch, index)) for index in indices])
         loop.step(ids[:, :-1])
         count += 1
         return len(indices) * run.shape.context

@@ -1,7 +1,8 @@
 """The transfer plan: how pre-trained weights become a fine-tuned model.
 
-GPT trains everything at one rate at once; ULMFiT lowers the rate by depth and thaws one group of layers an epoch.
-Both are settings of one plan, so either way of transfer works on any trunk. A trunk names its layer groups from the
+GPT trains everything at one rate at once; ULMFiT lowers the rate by depth and thaws one group of layers an epoch; ELMo
+and CoVe keep the trunk as it is. All are settings of one plan, so each way of transfer works on any trunk. How the rate
+moves over time is a setting of training, which a fine-tuning has for itself. A trunk names its layer groups from the
 bottom (embeddings) to the top; the task's head is one group more.
 """
 
@@ -9,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+
+NEVER = 1 << 62  # an epoch that does not come
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,7 @@ class TransferPlan:
 
     layers: int = -1  # blocks taken from the pre-trained model, counted from the bottom; −1 takes all
     rate_decay: float = 1.0  # each group learns at 1/rate_decay of the rate of the group above (ULMFiT: 2.6)
-    thaw: Literal["all", "gradual"] = "all"  # gradual: the head first, then one group more each epoch
+    thaw: Literal["all", "gradual", "never"] = "all"  # gradual: the head, then a group more each epoch; never: the head
     lm_weight: float = 0.5  # λ in L3 = L2 + λ·L1
     pooling: Literal["extract", "mean"] = "extract"  # mean: the mean of all states is added to the extract token's
     head: Literal["random", "probe"] = "random"  # W_y at the start; probe: fitted to the states before anything learns
@@ -29,4 +32,6 @@ class TransferPlan:
 
     def thaws_at(self, group: int, groups: int) -> int:
         """Epoch from which `group` learns."""
-        return 0 if self.thaw == "all" else groups - 1 - group
+        if self.thaw == "never" and group < groups - 1:
+            return NEVER
+        return groups - 1 - group if self.thaw == "gradual" else 0

@@ -82,7 +82,8 @@ def generate_ids(model: SavedModel, prompt: Sequence[int], sampling: Sampling) -
     unread = known[-context:]
     state = trunk.new_state(1)  # type: ignore[operator]
     for _ in range(sampling.max_tokens):
-        if state.length + len(unread) > context:
+        room = trunk.room(state)  # type: ignore[operator]
+        if room is not None and len(unread) > room:
             unread = known[-max(1, context // 2) :]
             state = trunk.new_state(1)  # type: ignore[operator]
         hidden = trunk(Batch(torch.tensor([unread], device=device)), state)

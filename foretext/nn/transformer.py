@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
+from foretext.errors import UserError
 from foretext.nn.attention import causal_attention
 from foretext.nn.dropout import add_dropped, dropout
 from foretext.nn.feed_forward import feed_forward
@@ -32,6 +33,22 @@ class TransformerConfig:
     norm: Literal["post", "pre"] = "post"
     epsilon: float = 1e-5
     init_std: float = 0.02
+
+    def check(self) -> None:
+        for name in ("layers", "width", "heads", "context"):
+            if getattr(self, name) < 1:
+                raise UserError(f"model.{name} must be at least 1, not {getattr(self, name)}")
+        if self.width % self.heads:
+            raise UserError(f"model.width={self.width} must be a multiple of model.heads={self.heads}")
+        if not 0.0 <= self.dropout < 1.0:
+            raise UserError(f"training.dropout must be at least 0 and below 1, not {self.dropout}")
+
+    def describe(self) -> str:
+        return f"{self.layers} blocks, width {self.width}, context {self.context}"
+
+    def activations(self, tokens: int) -> int:
+        weights = 4 * self.heads * self.context if self.dropout else 0  # of attention: fused, none is kept
+        return tokens * self.layers * (34 * self.width + weights)
 
 
 @dataclass(frozen=True)
@@ -125,9 +142,13 @@ class Transformer(nn.Module):
         """An empty decoding cache; pass it as `state` to have it filled."""
         return DecodingCache((), 0)
 
+    def room(self, state: DecodingCache) -> int:
+        """Tokens that can still be read after `state`."""
+        return self.config.context - state.length
+
     def forward(self, batch: Batch, state: DecodingCache | None = None, keep_layers: bool = False) -> Hidden:
         if state is not None:
-            return self._continue(batch, state)
+            return self._continue(batch, state, keep_layers)
         packing = pack(batch)
         x = self.tokens(packing.ids_N) + self.positions(packing.positions_N)
         x = dropout(x, self.config.dropout, self.training)
@@ -138,18 +159,23 @@ class Transformer(nn.Module):
                 layers.append(packing.unpack(x))
         return Hidden(packing.unpack(self.final_norm(x)), tuple(layers))
 
-    def _continue(self, batch: Batch, state: DecodingCache) -> Hidden:
-        """Reads new tokens after those in the cache; rows are unpadded and equally long."""
+    def _continue(self, batch: Batch, state: DecodingCache, keep_layers: bool) -> Hidden:
+        """Reads new tokens after those in the cache; rows are unpadded and equally long. Nothing is dropped out."""
         assert batch.mask_BT is None, "a decoding cache takes rows of equal length"
         length = batch.ids_BT.shape[1]
-        positions = torch.arange(state.length, state.length + length, device=batch.ids_BT.device)
+        positions = batch.positions_BT
+        if positions is None:
+            positions = torch.arange(state.length, state.length + length, device=batch.ids_BT.device)
         x = self.tokens(batch.ids_BT) + self.positions(positions)
+        layers = [x] if keep_layers else []
         pairs = []
         for index, block in enumerate(self.blocks):
             assert isinstance(block, Block)
             x, pair = block.step(x, state.pairs[index] if state.pairs else None)
             pairs.append(pair)
-        return Hidden(self.final_norm(x), (), DecodingCache(tuple(pairs), state.length + length))
+            if keep_layers:
+                layers.append(x)
+        return Hidden(self.final_norm(x), tuple(layers), DecodingCache(tuple(pairs), state.length + length))
 
     def output_table(self) -> Tensor:
         """W_e, which is also the output layer."""

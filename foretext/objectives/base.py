@@ -1,40 +1,91 @@
 """The protocol that pre-training objectives and labelled tasks share.
 
-An objective makes examples into a `Batch` (all corruption and input transformation happens there, drawn from a
-generator made of seed, epoch and index), owns its head, calls the trunk, and returns named *(sum, count)* losses. The
-loop knows nothing else.
+An objective says which examples it learns from and in which order, makes them into a `Batch` (all corruption and input
+transformation happens there, drawn from generators made of seed, epoch and index), owns its head, calls the trunk, and
+returns named *(sum, count)* losses. The loop knows nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
+import numpy as np
 from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden, Outcome
+from foretext.text.order import Order, SampleOrder, StreamOrder, Windows
+from foretext.text.token_shards import TokenShards
+
+Direction = Literal["forward", "backward"]
 
 
 class Trunk(Protocol):
-    """What an objective may ask of a trunk."""
+    """What the other rooms may ask of a trunk, which is an `nn.Module`."""
 
     def __call__(self, batch: Batch, state: Any = None, keep_layers: bool = False) -> Hidden: ...
 
-    def output_table(self) -> Tensor: ...
+    def output_table(self) -> Tensor:
+        """The rows that a state is compared with to predict a token."""
+
+    def new_state(self, rows: int) -> Any:
+        """The state before anything is read, never None: with it, the trunk returns one to go on from."""
+
+    def room(self, state: Any) -> int | None:
+        """How many tokens can still be read after `state`; None: any number."""
+
+    def layer_groups(self) -> list[list[str]]:
+        """Names of parameters, from the bottom to the top."""
+
+    def grow_vocabulary(self, size: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Where the random numbers of a batch come from: one generator for each example, whatever batch it is in."""
+
+    seed: int
+    epoch: int
+    indices: tuple[int, ...]
+
+    def generator(self, number: int) -> np.random.Generator:
+        """For the example at place `number` of the batch."""
+        return np.random.default_rng([self.seed, self.epoch, self.indices[number]])
+
+
+class Examples(Protocol):
+    """What an objective is trained on: `example` is a pure function."""
+
+    def __len__(self) -> int: ...
+
+    def example(self, epoch: int, index: int) -> Any: ...
 
 
 class Objective(nn.Module):
     """Base of all objectives and tasks; see the module docstring.
 
     One that `carries_state` gets back, as `state`, what it returned in `Outcome.state` for the micro-batch of the same
-    number in the step before (None at first), detached and kept in checkpoints: a tensor, or tuples and dictionaries
-    of them.
+    number in the step before (None at the start of an epoch), detached and kept in checkpoints: a tensor, or tuples and
+    dictionaries of them. Its examples come in streams: row i of a step goes on where row i of the step before ended.
     """
 
     weights: dict[str, float]
     carries_state: bool = False
+    direction: Direction = "forward"
+    perplexity: str | None = None  # the loss, in nats a token, whose exponential is a perplexity
 
-    def make(self, examples: Sequence[Any], epoch: int, indices: Sequence[int]) -> Batch:
+    def examples(self, shards: TokenShards, context: int, seed: int) -> Examples:
+        """Examples of unlabelled text: windows, unless an objective needs something else."""
+        return Windows(shards, context, seed)
+
+    def order(self, size: int, batch_size: int, seed: int) -> SampleOrder:
+        if self.carries_state:
+            return StreamOrder(size, batch_size, backward=self.direction == "backward")
+        return Order(size, batch_size, seed)
+
+    def make(self, examples: Sequence[Any], draw: Draw | None = None) -> Batch:
+        """`draw` None: nothing is to be drawn, as where only scores are wanted."""
         raise NotImplementedError
 
     def counts(self, batch: Batch) -> dict[str, float]:

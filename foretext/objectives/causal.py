@@ -8,26 +8,26 @@ which it reads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
 from foretext.nn.loss import tied_softmax_loss
-from foretext.objectives.base import Objective, Trunk
-
-Direction = Literal["forward", "backward"]
+from foretext.objectives.base import Direction, Draw, Objective, Trunk
 
 
 class CausalObjective(Objective):
     """L1 over windows of text, left to right or right to left."""
+
+    perplexity = "lm"
 
     def __init__(self, direction: Direction = "forward") -> None:
         super().__init__()
         self.direction = direction
         self.weights = {"lm": 1.0}
 
-    def make(self, examples: Sequence[np.ndarray], epoch: int = 0, indices: Sequence[int] = ()) -> Batch:
+    def make(self, examples: Sequence[np.ndarray], draw: Draw | None = None) -> Batch:
         """Windows (shorter ones are padded) into inputs and shifted targets."""
         windows = [window if self.direction == "forward" else window[::-1] for window in examples]
         ids, real = padded(windows)

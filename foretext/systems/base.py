@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from torch import nn
 
-from foretext.nn.transformer import TransformerConfig
-from foretext.objectives.base import Objective
+from foretext.nn.model_config import ModelConfig
+from foretext.objectives.base import Direction, Objective
 from foretext.plan import TransferPlan
 from foretext.tasks.layout import Layout
 
@@ -54,7 +54,7 @@ class Size:
     """A named size: the model's shape and the defaults that go with it. `vocabulary` is filled in from the
     tokenizer."""
 
-    model: TransformerConfig
+    model: ModelConfig
     tokenizer: TokenizerConfig
     pretraining: TrainingConfig
     finetuning: TrainingConfig
@@ -73,6 +73,7 @@ class System:
     transfer: str
     specials: tuple[str, ...]  # tokens that fine-tuning adds
     sizes: dict[str, Size]
-    build_trunk: Callable[[TransformerConfig], nn.Module]
-    build_objective: Callable[[Literal["forward", "backward"]], Objective]
-    build_layout: Callable[[dict[str, int], int, Literal["forward", "backward"]], Layout]
+    config: type[ModelConfig]  # the dataclass of [model]
+    build_trunk: Callable[[Any], nn.Module]  # from a `config`
+    build_objective: Callable[[Any, Direction], Objective]  # from a `config`, since a head has the trunk's width
+    build_layout: Callable[[dict[str, int], int, Direction], Layout]

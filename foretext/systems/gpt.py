@@ -110,7 +110,8 @@ GPT = System(
     transfer="fine-tune everything: L3 = L2 + λ·L1, input transformations",
     specials=GPTLayout.specials,
     sizes=SIZES,
+    config=TransformerConfig,
     build_trunk=Transformer,
-    build_objective=CausalObjective,
+    build_objective=lambda config, direction: CausalObjective(direction),
     build_layout=GPTLayout,
 )

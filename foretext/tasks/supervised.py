@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
 from foretext.nn.dropout import dropout
 from foretext.nn.loss import tied_softmax_loss
-from foretext.objectives.base import Objective, Trunk
+from foretext.objectives.base import Draw, Objective, Trunk
 from foretext.tasks.layout import TokenSequence
 
 Pooling = Literal["extract", "mean"]  # the state at the extract token; or that and the mean of all states, added
@@ -58,7 +58,7 @@ class SupervisedTask(Objective):
         nn.init.zeros_(self.head.bias)
         self.weights = {"label": 1.0, "lm": lm_weight} if lm_weight else {"label": 1.0}
 
-    def make(self, examples: Sequence[Example], epoch: int = 0, indices: Sequence[int] = ()) -> Batch:
+    def make(self, examples: Sequence[Example], draw: Draw | None = None) -> Batch:
         sequences = [sequence for example in examples for sequence in example.sequences]
         ids, real = padded([sequence.ids for sequence in sequences])
         targets = torch.full_like(ids, IGNORE)

@@ -7,6 +7,7 @@ power of four, and indices outside the range are sent through it again until the
 from __future__ import annotations
 
 import hashlib
+from typing import Protocol
 
 import numpy as np
 
@@ -54,6 +55,31 @@ def _feistel(values: np.ndarray, half: int, keys: np.ndarray) -> np.ndarray:
     return (left << bits) | right
 
 
+class SampleOrder(Protocol):
+    """Which examples a step sees."""
+
+    steps_per_epoch: int
+
+    def batch(self, step: int) -> tuple[int, list[int]]:
+        """The epoch of a step, and its examples' indices."""
+
+
+class StreamOrder:
+    """Contiguous streams: `batch_size` stretches of the text side by side, each read from its beginning (right to left:
+    from its end), one example a step. The few examples that are left over at the end of the text are not seen."""
+
+    def __init__(self, size: int, batch_size: int, backward: bool = False) -> None:
+        assert size > 0 and batch_size > 0
+        self.rows = min(size, batch_size)
+        self.steps_per_epoch = size // self.rows
+        self.backward = backward
+
+    def batch(self, step: int) -> tuple[int, list[int]]:
+        epoch, within = divmod(step, self.steps_per_epoch)
+        place = self.steps_per_epoch - 1 - within if self.backward else within
+        return epoch, [row * self.steps_per_epoch + place for row in range(self.rows)]
+
+
 class Order:
     """Batches of indices: step → (epoch, indices). Every epoch sees each index once; its last batch may be short."""
 
@@ -95,6 +121,6 @@ class Windows:
         digest = hashlib.blake2b(f"offset {self.seed} {epoch}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "little") % self._offsets
 
-    def window(self, epoch: int, index: int) -> np.ndarray:
+    def example(self, epoch: int, index: int) -> np.ndarray:
         assert 0 <= index < self._count
         return self.shards.window(self.offset(epoch) + index * self.context, self.context + 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from foretext.errors import UserError
-from foretext.nn.transformer import TransformerConfig
 from foretext.systems.base import TrainingConfig
 
 LEAST = {"batch_size": 1, "micro_batch": 0, "warmup_steps": 0, "evaluations": 0, "bad_steps": 0}
@@ -14,16 +13,6 @@ LEAST = {"batch_size": 1, "micro_batch": 0, "warmup_steps": 0, "evaluations": 0,
 def check_seed(seed: int) -> None:
     if not 0 <= seed < 1 << 63:
         raise UserError(f"--seed must be at least 0 and below 2**63, not {seed}")
-
-
-def check_model(model: TransformerConfig) -> None:
-    for name in ("layers", "width", "heads", "context"):
-        if getattr(model, name) < 1:
-            raise UserError(f"model.{name} must be at least 1, not {getattr(model, name)}")
-    if model.width % model.heads:
-        raise UserError(f"model.width={model.width} must be a multiple of model.heads={model.heads}")
-    if not 0.0 <= model.dropout < 1.0:
-        raise UserError(f"training.dropout must be at least 0 and below 1, not {model.dropout}")
 
 
 def check_training(training: TrainingConfig) -> None:

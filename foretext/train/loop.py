@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,8 +23,9 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch
 from foretext.errors import EXIT_NOT_FINITE, Interrupted, UserError
-from foretext.objectives.base import Objective
+from foretext.objectives.base import Draw, Objective
 from foretext.systems.base import TrainingConfig
+from foretext.text.order import SampleOrder
 from foretext.train.budget import Budget, Position
 from foretext.train.carried import detached, from_tensors, to_tensors
 from foretext.train.optim import Optimizer, clip_gradients
@@ -39,12 +40,6 @@ POSITION = "training/position.json"
 OPTIMIZER = "training/optimizer.safetensors"
 CURRENT = "training/current.safetensors"  # the weights to go on with, where model.safetensors has the best ones
 CARRIED = "training/state.safetensors"
-
-
-class SampleOrder(Protocol):
-    steps_per_epoch: int
-
-    def batch(self, step: int) -> tuple[int, list[int]]: ...
 
 
 @dataclass(frozen=True)
@@ -126,7 +121,7 @@ class Loop:
         for start in range(0, len(indices), job.micro_batch):
             part = indices[start : start + job.micro_batch]
             examples = [job.example(epoch, index) for index in part]
-            parts.append(job.objective.make(examples, epoch, part).to(job.device))
+            parts.append(job.objective.make(examples, Draw(job.seed, epoch, tuple(part))).to(job.device))
         return epoch, parts, indices
 
     def gradients(self, step: int, parts: Sequence[Batch]) -> dict[str, float]:
@@ -159,6 +154,8 @@ class Loop:
             self._log({"epoch": epoch, "samples": indices})
         rate = rate_at(job.config, job.budget.progress(position), position.step)
         job.optimizer.thaw(epoch)
+        if position.step % job.order.steps_per_epoch == 0:
+            self.carried = {}  # the streams begin again
         carried = dict(self.carried)
         losses = self.gradients(position.step, parts)
         norm = clip_gradients(job.optimizer.parameters, job.config.clip)
@@ -233,10 +230,22 @@ class Loop:
 
     def _finish(self) -> None:
         self._evaluate()
-        self.position.finished = True
         if self.best is not None:
             self.model.load_state_dict(self.best)
+        self._check_weights()  # also where nothing is written
+        self.position.finished = True
         self.save()
+
+    def _check_weights(self) -> None:
+        """A model of numbers that are none is worth nothing: no checkpoint is made of it."""
+        for name, parameter in self.model.named_parameters():
+            if not bool(torch.isfinite(parameter).all()):
+                raise UserError(
+                    f"step {self.position.step}: {name} holds numbers that are not finite, so nothing more is saved; "
+                    "lower the rate (--set training.rate=…) and start again, or go on from the last checkpoint with "
+                    "--resume",
+                    code=EXIT_NOT_FINITE,
+                )
 
     def _report(self, losses: dict[str, float], tokens: int) -> None:
         for name, loss in losses.items():
@@ -283,6 +292,7 @@ class Loop:
         self._last_saved = time.perf_counter()
         if self.writer is None:
             return
+        self._check_weights()
         self._clock()
         self.position.metrics_bytes = self.writer.metrics_bytes()
         current = {key: tensor.detach().contiguous().cpu() for key, tensor in self.model.state_dict().items()}

@@ -9,8 +9,7 @@ from torch import nn
 
 from foretext.errors import EXIT_MACHINE, UserError
 from foretext.nn.loss import CHUNK_ELEMENTS, LEAST_ROWS
-from foretext.nn.transformer import TransformerConfig
-from foretext.systems.base import TrainingConfig
+from foretext.nn.model_config import ModelConfig
 from foretext.train.loop import Job, Loop
 from foretext.train.machine import available_memory, check_space, clock, size_text
 from foretext.train.rundir import RunDirectory
@@ -25,17 +24,16 @@ def parameters_of(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-def memory_needed(trunk: nn.Module, training: TrainingConfig, model: TransformerConfig, micro: int) -> int:
+def memory_needed(trunk: nn.Module, model: ModelConfig, micro: int) -> int:
     """Bytes: weights, gradients and optimiser, and the activations of one micro-batch (an estimate)."""
     tokens = micro * model.context
     states = 16 * parameters_of(trunk)
-    per_token = model.layers * (34 * model.width + 2 * model.heads * model.context * (2 if training.dropout else 0))
     logits = model.vocabulary * min(tokens, max(LEAST_ROWS, CHUNK_ELEMENTS // model.vocabulary))
-    return states + 4 * (tokens * per_token + logits)
+    return states + 4 * (model.activations(tokens) + logits)
 
 
-def check_memory(trunk: nn.Module, training: TrainingConfig, model: TransformerConfig, micro: int) -> None:
-    needed, there = memory_needed(trunk, training, model, micro), available_memory()
+def check_memory(trunk: nn.Module, model: ModelConfig, micro: int) -> None:
+    needed, there = memory_needed(trunk, model, micro), available_memory()
     if there is not None and needed > there and next(trunk.parameters()).device.type == "cpu":
         raise UserError(
             f"training needs about {size_text(needed)} of memory and {size_text(there)} are free; "
@@ -80,7 +78,7 @@ def probe_speed(loop: Loop) -> float:
     return tokens / best
 
 
-def describe_plan(loop: Loop, speed: float, corpus: int, model: TransformerConfig) -> list[tuple[str, str]]:
+def describe_plan(loop: Loop, speed: float, corpus: int, model: ModelConfig) -> list[tuple[str, str]]:
     job = loop.job
     budget = job.budget
     _, parts, _ = loop.batches(0)
@@ -93,11 +91,11 @@ def describe_plan(loop: Loop, speed: float, corpus: int, model: TransformerConfi
         seconds = steps * step_tokens / speed
     parameters = parameters_of(job.trunk)
     return [
-        ("model", f"{parameters:,} parameters: {model.layers} blocks, width {model.width}, context {model.context}"),
+        ("model", f"{parameters:,} parameters: {model.describe()}"),
         ("text", f"{corpus:,} tokens; {_passes(steps * step_tokens / max(1, corpus), job.config.dropout)}"),
         ("budget", f"{budget}: about {steps:,} steps of {step_tokens:,} tokens at {speed:,.0f} tokens/s"),
         ("time", f"about {clock(seconds)}"),
-        ("memory", f"about {size_text(memory_needed(job.trunk, job.config, model, job.micro_batch))}"),
+        ("memory", f"about {size_text(memory_needed(job.trunk, model, job.micro_batch))}"),
         ("disk", f"about {size_text(disk_needed(job))} while saving"),
         ("threads", f"{torch.get_num_threads()} on {job.device}"),
     ]

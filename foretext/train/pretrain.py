@@ -15,17 +15,17 @@ from torch import nn
 
 from foretext.config import apply_sets, difference
 from foretext.errors import Interrupted, UserError
-from foretext.nn.transformer import TransformerConfig
+from foretext.nn.model_config import ModelConfig
+from foretext.objectives.base import Draw, Objective
 from foretext.systems import size_named, system_named
 from foretext.systems.base import TokenizerConfig, TrainingConfig
-from foretext.text.order import Order, Windows
 from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
 from foretext.text.shards import write_shards
 from foretext.text.token_shards import TokenShards, read_manifest
 from foretext.text.tokenizer import END, Tokenizer, tokenizer_from_published
 from foretext.text.train_vocab import train_tokenizer
 from foretext.train.budget import Budget
-from foretext.train.checks import check_model, check_seed, check_training
+from foretext.train.checks import check_seed, check_training
 from foretext.train.loop import POSITION, Job, Loop, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
@@ -49,6 +49,7 @@ from foretext.train.undo import writing
 
 MICRO_TOKENS = 4096
 VALID_TOKENS = 32768
+VALID_ROWS = 16
 TOKENS = "tokens"  # folder of the token shards inside a run
 
 
@@ -211,7 +212,7 @@ def _with_sets(sections: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
     changed = apply_sets({name: section for name, section in sections.items() if name != "run"}, sets)
     check_training(changed["training"])
     changed["model"] = dataclasses.replace(changed["model"], dropout=changed["training"].dropout)
-    check_model(changed["model"])
+    changed["model"].check()
     return {"run": sections["run"]} | changed
 
 
@@ -352,38 +353,41 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
     sections = work.sections
     info: RunConfig = sections["run"]
     training: TrainingConfig = sections["training"]
-    model: TransformerConfig = sections["model"]
+    model: ModelConfig = sections["model"]
     system = system_named(info.system)
     device = choose_device(work.request.device)
-    windows = Windows(TokenShards.open(run.path / TOKENS, "train", verify=True), model.context, info.seed)
+    shards = TokenShards.open(run.path / TOKENS, "train", verify=True)
     torch.manual_seed(step_seed(info.seed, 0, 1 << 20))
     trunk = system.build_trunk(model).to(device)
+    objective = system.build_objective(model, info.direction).to(device)
     source = sections["data"].starts_from
     if source and not run.has(POSITION):
         started = work.started_model or load_model(source)
         put_weights(trunk, started.trunk.state_dict(), source)
-    objective = system.build_objective(info.direction)
+        if started.objective is not None:
+            put_weights(objective, started.objective.state_dict(), source)
+    examples = objective.examples(shards, model.context, info.seed)
     micro = training.micro_batch or max(1, min(training.batch_size, MICRO_TOKENS // model.context))
     job = Job(
         trunk=trunk,
         objective=objective,
-        example=windows.window,
-        order=Order(len(windows), training.batch_size, info.seed),
+        example=examples.example,
+        order=objective.order(len(examples), training.batch_size, info.seed),
         optimizer=make_optimizer(training, trunk, objective),
         config=training,
         budget=sections["budget"],
         seed=info.seed,
         micro_batch=micro,
         device=device,
-        evaluate=_validator(run, trunk, objective, model, device),
+        evaluate=_validator(run, trunk, objective, model, info.seed, device),
     )
     loop = Loop(job, writer, work.reporter, stopping)
-    check_memory(trunk, training, model, micro)
+    check_memory(trunk, model, micro)
     check_disk(run, job)
     speed = probe_speed(loop)
     work.reporter.plan(
         f"pre-training {system.name} {info.size} into {run.path}",
-        describe_plan(loop, speed, len(windows.shards), model),
+        describe_plan(loop, speed, len(shards), model),
     )
     return loop
 
@@ -396,24 +400,34 @@ def make_optimizer(config: TrainingConfig, trunk: nn.Module, objective: nn.Modul
 
 
 def _validator(
-    run: RunDirectory, trunk: nn.Module, objective: Any, model: TransformerConfig, device: torch.device
-) -> Any:
-    """Validation loss and perplexity on the same windows each time."""
+    run: RunDirectory,
+    trunk: nn.Module,
+    objective: Objective,
+    model: ModelConfig,
+    seed: int,
+    device: torch.device,
+) -> Callable[[], dict[str, float]]:
+    """Validation loss, and what it is made of, on the same examples each time, drawn in the same way."""
     shards = TokenShards.open(run.path / TOKENS, "valid", verify=True)
-    length = min(model.context + 1, len(shards))
-    if length < 2:
+    context = min(model.context, len(shards) - 1)
+    if context < 1:
         raise UserError(f"{run.path}: the validation text has {len(shards)} tokens; give more text")
-    starts = range(0, len(shards) - length + 1, max(1, length - 1))
-    keep = max(1, VALID_TOKENS // length)
-    chosen = [starts[(i * len(starts)) // keep] for i in range(keep)] if len(starts) > keep else list(starts)
-    batches = [
-        objective.make([shards.window(start, length) for start in chosen[first : first + 16]]).to(device)
-        for first in range(0, len(chosen), 16)
-    ]
+    examples = objective.examples(shards, context, seed)
+    order = objective.order(len(examples), VALID_ROWS, seed)
+    batches = []
+    for step in range(min(order.steps_per_epoch, max(1, VALID_TOKENS // (VALID_ROWS * context)))):
+        epoch, indices = order.batch(step)
+        found = [examples.example(epoch, index) for index in indices]
+        batches.append(objective.make(found, Draw(seed, epoch, tuple(indices))).to(device))
 
     def evaluate() -> dict[str, float]:
         losses = mean_losses(trunk, objective, batches)
-        return {"loss": losses["lm"], "perplexity": math.exp(min(losses["lm"], 700.0))}
+        values = {"loss": sum(objective.weights[name] * loss for name, loss in losses.items())}
+        if len(losses) > 1:
+            values |= losses
+        if objective.perplexity is not None:
+            values["perplexity"] = math.exp(min(losses[objective.perplexity], 700.0))
+        return values
 
     return evaluate
 

@@ -13,11 +13,13 @@ from torch import Tensor, nn
 import foretext
 from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import UserError
-from foretext.nn.transformer import TransformerConfig
+from foretext.nn.model_config import ModelConfig
+from foretext.objectives.base import Objective
 from foretext.plan import TransferPlan
 from foretext.systems import system_named
 from foretext.systems.base import System, TokenizerConfig, TrainingConfig
 from foretext.tasks.labels import LabelSet
+from foretext.tasks.rows import check_kind
 from foretext.tasks.supervised import SupervisedTask
 from foretext.text.tokenizer import Tokenizer, tokenizer_from_json
 from foretext.train.budget import Budget
@@ -73,7 +75,6 @@ class TaskConfig:
 
 SECTIONS: dict[str, type] = {
     "run": RunConfig,
-    "model": TransformerConfig,
     "tokenizer": TokenizerConfig,
     "training": TrainingConfig,
     "budget": Budget,
@@ -103,7 +104,24 @@ def read_config(run: RunDirectory) -> dict[str, Any]:
     if raw.get("run", {}).get("format", FORMAT) != FORMAT:
         raise UserError(f"{where}: written by a newer Foretext (format {raw['run']['format']}); update foretext")
     names = TASK_SECTIONS if raw.get("run", {}).get("kind") == "finetune" else BASE_SECTIONS
-    return build_sections({name: SECTIONS[name] for name in names}, raw, where)
+    kinds = SECTIONS | {"model": _model_section(raw, where)}
+    sections = build_sections({name: kinds[name] for name in names}, raw, where)
+    try:
+        sections["model"].check()
+        if "task" in sections:
+            check_kind(sections["task"].kind)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+    return sections
+
+
+def _model_section(raw: dict[str, Any], where: str) -> type:
+    """The dataclass of [model], which the system names."""
+    section = raw.get("run", {})
+    name = section.get("system", RunConfig.system) if isinstance(section, dict) else None
+    if not isinstance(name, str):
+        raise UserError(f"{where}: [run] must name the system; restore it from a copy")
+    return system_named(name).config
 
 
 @dataclass
@@ -116,13 +134,14 @@ class SavedModel:
     tokenizer: Tokenizer
     trunk: nn.Module
     task: SupervisedTask | None = None
+    objective: Objective | None = None  # what a pre-trained run was trained by, with its head if it has one
 
     @property
     def info(self) -> RunConfig:
         return self.sections["run"]
 
     @property
-    def model_config(self) -> TransformerConfig:
+    def model_config(self) -> ModelConfig:
         return self.sections["model"]
 
     @property
@@ -150,7 +169,7 @@ def load_tokenizer(run: RunDirectory, info: RunConfig) -> Tokenizer:
     return tokenizer
 
 
-def build_task(task: TaskConfig, model: TransformerConfig, plan: TransferPlan, dropout: float) -> SupervisedTask:
+def build_task(task: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> SupervisedTask:
     return SupervisedTask(
         task.kind, len(task.labels), model.width, plan.lm_weight, dropout, model.init_std, plan.pooling
     )
@@ -165,18 +184,34 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedMod
     tokenizer = load_tokenizer(run, info)
     if not run.has("model.safetensors"):
         raise UserError(f"{run.path}: there are no weights before the first checkpoint; train on with --resume")
-    trunk = system.build_trunk(sections["model"])
-    task = None
-    if info.kind == "finetune":
-        task = build_task(sections["task"], sections["model"], sections["transfer"], 0.0)
-    whole = nn.ModuleDict({"trunk": trunk} | ({"task": task} if task else {}))
-    put_weights(whole, run.load_tensors("model.safetensors"), str(run.path / "model.safetensors"))
+    where, tensors = str(run.path / "model.safetensors"), run.load_tensors("model.safetensors")
+    if sections["model"].layers > len(tensors):  # before building them
+        raise UserError(f"{where}: has weights for fewer than {sections['model'].layers:,} layers, which [model] names")
+    with torch.device("meta"):
+        check_weights(nn.ModuleDict(_modules(system, sections)), tensors, where)
+    modules = _modules(system, sections)
+    whole = nn.ModuleDict(modules)
+    put_weights(whole, tensors, where)
     whole.to(device).eval()
-    return SavedModel(run, sections, system, tokenizer, trunk, task)
+    trunk, task = modules["trunk"], modules["task"]
+    if isinstance(task, SupervisedTask):
+        return SavedModel(run, sections, system, tokenizer, trunk, task=task)
+    assert isinstance(task, Objective)
+    return SavedModel(run, sections, system, tokenizer, trunk, objective=task)
 
 
-def put_weights(module: nn.Module, tensors: dict[str, Tensor], where: str) -> None:
-    """Loads weights; a name or shape that does not fit is named."""
+def _modules(system: System, sections: dict[str, Any]) -> dict[str, nn.Module]:
+    """The two parts of a model, as the loop names them in its checkpoints."""
+    info, model = sections["run"], sections["model"]
+    if info.kind == "finetune":
+        task: nn.Module = build_task(sections["task"], model, sections["transfer"], 0.0)
+    else:
+        task = system.build_objective(model, info.direction)
+    return {"trunk": system.build_trunk(model), "task": task}
+
+
+def check_weights(module: nn.Module, tensors: dict[str, Tensor], where: str) -> None:
+    """A name or shape that does not fit is named, and numbers that are none are refused."""
     own = module.state_dict()
     for name in own:
         if name not in tensors:
@@ -184,9 +219,16 @@ def put_weights(module: nn.Module, tensors: dict[str, Tensor], where: str) -> No
         if own[name].shape != tensors[name].shape:
             shapes = f"{list(tensors[name].shape)} instead of {list(own[name].shape)}"
             raise UserError(f"{where}: {name} has shape {shapes}; the file belongs to another model")
+        if not bool(torch.isfinite(tensors[name]).all()):
+            raise UserError(f"{where}: {name} holds numbers that are not finite; train again with a lower rate")
     extra = sorted(set(tensors) - set(own))
     if extra:
         raise UserError(
             f"{where}: has a weight that this model does not: {extra[0]}; the file belongs to another model"
         )
+
+
+def put_weights(module: nn.Module, tensors: dict[str, Tensor], where: str) -> None:
+    """Loads weights that fit."""
+    check_weights(module, tensors, where)
     module.load_state_dict(tensors)

@@ -65,12 +65,15 @@ def task_scores(
 
 @torch.no_grad()
 def mean_losses(trunk: nn.Module, objective: Objective, batches: Sequence[Batch]) -> dict[str, float]:
-    """Each named loss over all batches: total sum over total count."""
+    """Each named loss over all batches: total sum over total count. State is carried from one batch to the next."""
     trunk.eval()
     objective.eval()
     totals: dict[str, tuple[float, float]] = {}
+    state = None
     for batch in batches:
-        for name, loss in objective(trunk, batch).losses.items():
+        outcome = objective(trunk, batch, state)
+        state = outcome.state if objective.carries_state else None
+        for name, loss in outcome.losses.items():
             total, count = totals.get(name, (0.0, 0.0))
             totals[name] = total + float(loss.total), count + loss.count
     return {name: total / count for name, (total, count) in totals.items() if count}

@@ -41,7 +41,10 @@ def losses_of(name: str) -> dict[str, list[float]]:
     trunk = SYSTEMS[system].build_trunk(TINY[system])
     objective: Objective
     if what == "pretraining":
-        objective, data = SYSTEMS[system].build_objective("forward"), windows([20, 11, 24, 3, 17, 24, 8, 15])
+        objective, data = (
+            SYSTEMS[system].build_objective(TINY[system], "forward"),
+            windows([20, 11, 24, 3, 17, 24, 8, 15]),
+        )
     else:
         objective, data = task_of(what), examples(what, 8)
     parameters = {f"trunk.{n}": p for n, p in trunk.named_parameters()}

@@ -44,6 +44,9 @@ class Scripted(nn.Module):
     def new_state(self, rows: int) -> Seen:
         return Seen(0)
 
+    def room(self, state: Seen) -> int:
+        return self.context - state.length
+
     def output_table(self) -> Tensor:
         return torch.eye(TOKENIZER.size)
 

@@ -156,6 +156,18 @@ def test_reading_in_pieces_is_reading_at_once(trunk, pieces: list[int]) -> None:
             torch.testing.assert_close(hidden.top, whole[:, start : start + length], atol=1e-5, rtol=1e-4)
             state, start = hidden.state, start + length
         assert state.length == 20
+        assert trunk.room(state) == TINY["gpt"].context - 20
+
+
+def test_a_state_takes_positions_and_gives_layers_as_without_one(trunk) -> None:
+    trunk.eval()
+    batch = Batch(torch.from_numpy(np.stack(windows((7, 7)))), positions_BT=torch.arange(7).flip(0).repeat(2, 1))
+    with torch.no_grad():
+        without = trunk(batch, keep_layers=True)
+        given = trunk(batch, trunk.new_state(2), keep_layers=True)
+    assert len(given.layers) == len(without.layers) > 1
+    for ours, theirs in zip((given.top, *given.layers), (without.top, *without.layers)):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
 
 
 # -- shape and vocabulary --------------------------------------------------------------------------------------------

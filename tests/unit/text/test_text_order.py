@@ -76,7 +76,7 @@ def test_windows_lie_end_to_end_and_shift(tmp_path: Path) -> None:
     for epoch in range(40):
         offset = windows.offset(epoch)
         offsets.add(offset)
-        rows = [windows.window(epoch, index) for index in range(len(windows))]
+        rows = [windows.example(epoch, index) for index in range(len(windows))]
         assert all(len(row) == 65 for row in rows)
         joined = np.concatenate([row[:-1] for row in rows])
         assert (joined == whole[offset : offset + 64 * 14]).all()
@@ -89,7 +89,7 @@ def test_small_corpora(tmp_path: Path, tokens: int) -> None:
     windows = Windows(stream(tmp_path, tokens), 8, seed=0)
     assert len(windows) == max(1, (tokens - 8) // 8)
     for epoch in range(20):
-        assert len(windows.window(epoch, len(windows) - 1)) == 9
+        assert len(windows.example(epoch, len(windows) - 1)) == 9
 
 
 def test_shorter_than_a_context(tmp_path: Path) -> None:

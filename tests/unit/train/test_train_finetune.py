@@ -159,6 +159,16 @@ def test_thawing_in_a_whole_run_goes_from_the_head_down() -> None:
     assert moved and all(name.startswith("blocks.1.") for name in moved)
 
 
+def test_a_trunk_that_never_thaws_stays_as_it_was() -> None:
+    base = base_model()
+    sets = (*NO_DROPOUT, "transfer.thaw=never", "transfer.head=random")
+    before = finetune(request_of("classification", base=base, sets=sets, epochs=1, valid=[]))
+    model = finetune(request_of("classification", base=base, sets=sets, epochs=3, valid=[]))
+    old, new = base.trunk.state_dict(), model.trunk.state_dict()
+    assert all(torch.equal(old[name], new[name][: len(old[name])]) for name in old)
+    assert not torch.equal(before.task.head.weight, model.task.head.weight)
+
+
 def test_lm_weight_is_a_loss_or_none() -> None:
     seen: dict[float, set[str]] = {}
 

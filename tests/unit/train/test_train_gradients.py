@@ -60,7 +60,7 @@ def step_gradients(loop: Loop) -> tuple[dict[str, torch.Tensor], dict[str, float
 @pytest.mark.parametrize("micro", [1, 3, 4, 11])
 def test_accumulation_in_pretraining(system: str, micro: int) -> None:
     trunk = trunk_of(system)
-    objective = SYSTEMS[system].build_objective("forward")
+    objective = SYSTEMS[system].build_objective(TINY[system], "forward")
     data = windows((24, 3, 11, 2, 24, 8, 17, 5, 5, 21, 2, 9))
     expected, losses = step_gradients(loop_over(trunk, objective, data, 12, 12))
     split, split_losses = step_gradients(loop_over(trunk, objective, data, 12, micro))

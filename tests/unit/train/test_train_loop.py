@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import foretext.train.loop as module
 from foretext.batch import Batch, LossSum, Outcome
 from foretext.errors import EXIT_NOT_FINITE, Interrupted, UserError
-from foretext.objectives.base import Objective
+from foretext.objectives.base import Draw, Objective
 from foretext.plan import TransferPlan
 from foretext.text.order import Order
 from foretext.train.budget import Budget
@@ -53,8 +53,8 @@ class Toy(Objective):
         self.carries_state = carries
         self.bad = set(bad)
 
-    def make(self, examples: Sequence[Tensor], epoch: int = 0, indices: Sequence[int] = ()) -> Batch:
-        wrong = torch.tensor([math.nan if index in self.bad else 0.0 for index in indices])
+    def make(self, examples: Sequence[Tensor], draw: Draw) -> Batch:
+        wrong = torch.tensor([math.nan if index in self.bad else 0.0 for index in draw.indices])
         return Batch(torch.stack(list(examples)), labels=wrong)
 
     def counts(self, batch: Batch) -> dict[str, float]:
@@ -255,6 +255,16 @@ def test_bad_steps_are_bounded(tmp_path: Path, allowed: int) -> None:
     assert stopped.value.code == EXIT_NOT_FINITE == 3
     assert str(run.path / "metrics.jsonl") in str(stopped.value) and "--resume" in str(stopped.value)
     assert len([row for row in run.metrics() if "bad_step" in row]) == allowed + 1
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path, on_disk: bool) -> None:
+    run = RunDirectory(tmp_path / "run")
+    with run.writer() as writer:
+        loop = toy_loop(writer if on_disk else None, rate=math.inf, steps=1)
+        with pytest.raises(UserError, match="not finite") as stopped:
+            loop.run()
+    assert stopped.value.code == EXIT_NOT_FINITE and not run.exists() and not loop.position.finished
 
 
 def test_a_gradient_that_is_not_finite_is_no_update_either() -> None:
