@@ -2,9 +2,13 @@
 
 Rows with class names are split class by class, so that each keeps its share; the rest (choices, scores) at random.
 Both parts keep the order of the file. The same rows and seed give the same split on every machine.
+
+Rows with the same texts are never parted when some are held out: a model that has seen a row in training would be
+right about its copy, and validation would tell nothing.
 """
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,7 +30,9 @@ class Split:
 
 
 def hold_out(rows: Sequence[Row], *, fraction: float = DEFAULT_FRACTION, seed: int = 0) -> Split:
-    """Hold out `fraction` of the rows, at least one; every class keeps at least one row in training."""
+    """Hold out `fraction` of the rows, at least one if any can be; every class keeps at least one row in training, and
+    copies of a row stay on its side. A text with so many copies that holding them out would miss `fraction` by more
+    than leaving them is trained on."""
     if not 0 <= fraction < 1:
         raise UserError(f"the fraction held out is {fraction}; it must be at least 0 and below 1")
     rows = list(rows)
@@ -36,14 +42,15 @@ def hold_out(rows: Sequence[Row], *, fraction: float = DEFAULT_FRACTION, seed: i
         return Split(
             rows, [], f"{len(rows)} rows are too few to hold any out: nothing is validated, the last epoch is kept"
         )
-    groups = _groups(rows)
+    groups = _copies(rows)
     wanted = max(1, round(len(rows) * fraction))
-    shares = _allocate([len(group) for group in groups], wanted, [0] * len(groups), [len(g) - 1 for g in groups])
-    chosen = _pick(groups, shares, seed)
+    sizes = [sum(map(len, group)) for group in groups]
+    shares = _allocate(sizes, wanted, [0] * len(groups), [size - 1 for size in sizes])
+    chosen = _pick_copies(rows, groups, shares, seed)
     train = [row for i, row in enumerate(rows) if i not in chosen]
     valid = [row for i, row in enumerate(rows) if i in chosen]
     if not valid:
-        return Split(train, valid, "every class has a single row, so none can be held out: nothing is validated")
+        return Split(train, valid, "too few different texts in each class to hold any out: nothing is validated")
     note = f"{len(valid):,} of {len(rows):,} rows held out for validation"
     if len(valid) < FEW_TO_VALIDATE:
         note += f" (one row more or less right is {1 / len(valid):.1%}: --hold-out 0 trains on these too)"
@@ -68,7 +75,22 @@ def _groups(rows: Sequence[Row]) -> list[list[int]]:
     """Row numbers by class, classes in order of name; one group if labels are no class names."""
     groups: dict[str, list[int]] = {}
     for i, row in enumerate(rows):
-        groups.setdefault(row.label if isinstance(row.label, str) else "", []).append(i)
+        groups.setdefault(_class(row), []).append(i)
+    return [groups[name] for name in sorted(groups)]
+
+
+def _class(row: Row) -> str:
+    return row.label if isinstance(row.label, str) else ""
+
+
+def _copies(rows: Sequence[Row]) -> list[list[list[int]]]:
+    """`_groups` with rows of the same texts together, in the class of the first of them."""
+    copies: dict[tuple[str, ...], list[int]] = {}
+    for i, row in enumerate(rows):
+        copies.setdefault(tuple(text.strip() for text in row.texts), []).append(i)
+    groups: dict[str, list[list[int]]] = {}
+    for numbers in copies.values():
+        groups.setdefault(_class(rows[numbers[0]]), []).append(numbers)
     return [groups[name] for name in sorted(groups)]
 
 
@@ -90,3 +112,23 @@ def _allocate(sizes: list[int], total: int, least: list[int], most: list[int]) -
 def _pick(groups: list[list[int]], shares: list[int], seed: int) -> set[int]:
     generator = random.Random(f"foretext-split-{seed}")
     return {i for group, share in zip(groups, shares) for i in generator.sample(group, share)}
+
+
+def _pick_copies(rows: Sequence[Row], groups: list[list[list[int]]], shares: list[int], seed: int) -> set[int]:
+    """About a share of each group's rows, copies together, and of no class all; without copies what `_pick` takes."""
+    generator = random.Random(f"foretext-split-{seed}")
+    left = Counter(map(_class, rows))
+    chosen: set[int] = set()
+    for group, share in zip(groups, shares):
+        places = generator.sample(range(len(group)), min(share, len(group)))
+        if sum(len(group[place]) for place in places) > share:  # so some may not fit, and others have to step in
+            others = sorted(set(range(len(group))) - set(places))
+            places += generator.sample(others, len(others))
+        for place in places:
+            numbers = group[place]
+            taken = Counter(_class(rows[i]) for i in numbers)
+            if len(numbers) <= 2 * share and all(left[name] > count for name, count in taken.items()):
+                chosen.update(numbers)
+                left -= taken
+                share -= len(numbers)
+    return chosen

@@ -221,8 +221,9 @@ def test_few_and_identical_and_long_rows(base: Path, here: Path) -> None:
     said = works("finetune", base, "few.csv", "--task", "classification", "--out", "a", "--epochs", 1, "--json")
     assert "6 rows are too few to hold any out" in said.err and json.loads(said.out) is None
     Path("same.csv").write_text(header + "a film,x\n" * 10 + "a film,y\n" * 10)
-    works("finetune", base, "same.csv", "--task", "classification", "--out", "b", "--epochs", 1)
-    Path("long.csv").write_text(header + "".join(f"{'good film ' * 60},{'xy'[i % 2]}\n" for i in range(20)))
+    said = works("finetune", base, "same.csv", "--task", "classification", "--out", "b", "--epochs", 1)
+    assert "too few different texts in each class to hold any out" in said.err
+    Path("long.csv").write_text(header + "".join(f"{i} {'good film ' * 60},{'xy'[i % 2]}\n" for i in range(20)))
     said = works("finetune", base, "long.csv", "--task", "classification", "--out", "c", "--epochs", 1)
     assert "17 of 17 rows are longer than the context of 32 tokens" in said.err
     works("evaluate", "c", "long.csv")

@@ -87,6 +87,40 @@ def test_hold_out_of_few_rows_and_of_scores() -> None:
         hold_out(rows, fraction=1)
 
 
+def test_hold_out_of_rows_without_copies_is_what_it_was() -> None:
+    """Which rows validate must not change from version to version: a run that goes on would be refused."""
+    for names, seed, numbers in (
+        ("abbc" * 10, 0, [3, 25, 29, 32, 33, 36]),
+        ("abbc" * 10, 3, [3, 4, 10, 13, 22, 24]),
+        (range(40), 0, [0, 25, 28, 32, 33, 34]),
+    ):
+        rows = rows_with(*names)
+        assert hold_out(rows, seed=seed).valid == [rows[number] for number in numbers]
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from("abc")), min_size=10, max_size=120), st.integers(0, 3))
+def test_copies_of_a_row_are_held_out_together(drawn: list[tuple[int, str]], seed: int) -> None:
+    rows = [Row((f"text {text}" + " " * (i % 2), "b"), name, f"row {i}") for i, (text, name) in enumerate(drawn)]
+    split = hold_out(rows, seed=seed)
+    assert split == hold_out(rows, seed=seed)
+    assert sorted([*split.train, *split.valid], key=rows.index) == rows
+    assert not {row.texts[0].strip() for row in split.train} & {row.texts[0].strip() for row in split.valid}
+    assert {row.label for row in split.train} == {name for _, name in drawn}
+
+
+def test_hold_out_of_rows_that_are_mostly_copies() -> None:
+    doubled = [row for row in rows_with(*"ab" * 100) for _ in range(2)]
+    valid = hold_out(doubled).valid
+    assert len(valid) == 60 and sum(row.label == "a" for row in valid) == 30
+    one = [Row(("the same",), "ab"[i % 2], f"row {i}") for i in range(20)]
+    assert hold_out(one).train == one and "too few different texts" in hold_out(one).note
+    # Half of the rows are one text, which would be far too much to hold out: the others step in.
+    heavy = [*rows_with(*"ab" * 50), *(Row(("ok",), "a", f"row {i}") for i in range(100))]
+    for seed in range(20):
+        valid = hold_out(heavy, seed=seed).valid
+        assert len(valid) == 30 and not any(row.texts == ("ok",) for row in valid)
+
+
 @given(st.integers(1, 60), st.integers(0, 5))
 def test_draws_have_the_size_asked_for_and_all_classes_if_they_fit(n: int, seed: int) -> None:
     rows = rows_with(*["a"] * 50, *["b"] * 8, *["c"] * 2)
