@@ -1,8 +1,8 @@
 """Generating text: one token at a time from the model's own distribution, with a cache of keys and values.
 
-Sampling: the logits are divided by the temperature (0 takes the best token), then cut to the `top_k` best and to the
-smallest set whose probability reaches `top_p`. Special tokens and `<unk>` are never emitted: all but end-of-text are
-forbidden, and end-of-text ends the text.
+Sampling: the logits are divided by the temperature (0 takes the best token), then cut to the `top_k` best (of equal
+ones those with the lower ids) and to the smallest set whose probability reaches `top_p`. Special tokens and `<unk>`
+are never emitted: all but end-of-text are forbidden, and end-of-text ends the text.
 
 Spacing: prompt and continuation, put together, read right. With byte-level BPE the pieces are the text, spaces
 included. In GPT's character BPE a piece that ends a word stands for the space after it too; that space is held back
@@ -54,10 +54,15 @@ def choose(logits_V: Tensor, sampling: Sampling, generator: torch.Generator) -> 
     """One token id drawn from `logits_V`."""
     if sampling.temperature == 0:
         return int(logits_V.argmax())
-    scaled = logits_V / sampling.temperature
+    # The best stands at 0 and the rest below it, so that however small a temperature can make no infinity of the best.
+    exact = logits_V.double()
+    scaled = (exact - exact.max()) / sampling.temperature
     if sampling.top_k and sampling.top_k < len(scaled):
         least = torch.topk(scaled, sampling.top_k).values[-1]
+        equal = (scaled == least).nonzero().squeeze(1)
+        too_many = equal[sampling.top_k - int((scaled > least).sum()) :]
         scaled = scaled.masked_fill(scaled < least, -torch.inf)
+        scaled[too_many] = -torch.inf
     probabilities = torch.softmax(scaled, dim=-1)
     if sampling.top_p < 1:
         ordered, order = probabilities.sort(descending=True)

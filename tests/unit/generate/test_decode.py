@@ -98,6 +98,24 @@ def test_top_k_takes_only_the_k_best() -> None:
     assert set(drawn(logits, Sampling(top_k=0))) == set(drawn(logits, Sampling(top_k=99))) == {0, 1, 2, 3, 4}
 
 
+def test_top_k_of_equal_tokens_takes_the_lower_ids() -> None:
+    assert set(drawn(torch.tensor([0.0, 1.0, 0.5, 0.5, 0.5]), Sampling(top_k=3))) == {1, 2, 3}
+    assert set(drawn(torch.zeros(50), Sampling(top_k=4), 1000)) == {0, 1, 2, 3}
+    assert set(drawn(torch.tensor([-math.inf, 2.0, -math.inf, 1.0]), Sampling(top_k=3))) == {1, 3}
+
+
+@pytest.mark.parametrize("temperature", [1e-6, 1e-40, 5e-324])
+def test_however_small_a_temperature_takes_the_best(temperature: float) -> None:
+    logits = torch.tensor([-math.inf, 30.0, 30.5, -4.0, 29.0])
+    for sampling in ({}, {"top_k": 2}, {"top_p": 0.5}):
+        assert set(drawn(logits, Sampling(temperature=temperature, **sampling), 50)) == {2}
+    assert set(drawn(torch.tensor([1.0, 2.0, 2.0]), Sampling(temperature=temperature))) == {1, 2}
+
+
+def test_a_temperature_however_great_makes_all_alike() -> None:
+    assert set(drawn(torch.tensor([-math.inf, 30.0, -30.0]), Sampling(temperature=1e308))) == {1, 2}
+
+
 def test_top_p_takes_the_smallest_set_that_reaches_it() -> None:
     logits = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
     assert set(drawn(logits, Sampling(top_p=0.4))) == {0}
