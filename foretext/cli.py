@@ -197,12 +197,13 @@ def finetune(
             )
     finally:
         terminal.close()
+    undrawn = bool(held_out and model.labels) and not (out / "confusion.png").exists()
     if not finished:
         show_validation(model, held_out, out, as_json)
-    elif as_json:
+    elif as_json or undrawn:
         train = rows if valid is not None else split.train
         check_rows(model.model, [*train, *held_out], out)
-        show_validation(model, held_out, None, as_json)
+        show_validation(model, held_out, out if undrawn else None, as_json)
     terminal.note(f"the model is in {out}; next: foretext predict {out} new.csv --out predictions.csv")
 
 

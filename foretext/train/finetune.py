@@ -35,7 +35,7 @@ from foretext.train.loop import Job, Loop, has_begun, is_finished, step_seed
 from foretext.train.machine import out_of_memory_as_user_error, size_text, tune_allocator
 from foretext.train.optim import Group, Optimizer
 from foretext.train.planning import check_disk, disk_needed
-from foretext.train.pretrain import MICRO_TOKENS, choose_device, write_curve
+from foretext.train.pretrain import MICRO_TOKENS, choose_device, draw_missing_curve, write_curve
 from foretext.train.probe import fit_head
 from foretext.train.report import Reporter, Silent
 from foretext.train.resume import agreed_sections
@@ -93,6 +93,7 @@ def finetune(
         raise UserError(f"{run.path} holds a run already; go on with --resume, or choose another --out")
     if request.resume and is_finished(run):
         reporter.note(f"{run.path} is finished; nothing to do")
+        draw_missing_curve(run, reporter.note)
         return load_model(run.path)
     with writing(run, reporter.note) as writer:
         model = _train(request, writer, reporter, stopping)

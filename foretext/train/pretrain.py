@@ -105,6 +105,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     sections = _sections(request, run, changes.append)
     if is_finished(run):
         reporter.note(f"{run.path} is finished; nothing to do (with more text or time: --from {run.path})")
+        draw_missing_curve(run, reporter.note)
         return run.path
     for change in changes:
         reporter.note(change)
@@ -437,3 +438,10 @@ def write_curve(run: RunDirectory) -> None:
     from foretext.train.curve import loss_curve_png
 
     loss_curve_png(run.metrics(), run.path / "loss.png")
+
+
+def draw_missing_curve(run: RunDirectory, note: Callable[[str], None]) -> None:
+    """For a finished run that was killed between its last checkpoint and its picture."""
+    if not (run.path / "loss.png").exists() and run.metrics():
+        write_curve(run)
+        note(f"{run.path / 'loss.png'} was missing and is drawn from the log")

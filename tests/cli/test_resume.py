@@ -73,6 +73,30 @@ def test_finished_it_says_so(base: Path, clf: Path, files: Path) -> None:
     assert "is finished; nothing to do" in works(*again).err
 
 
+def test_finished_but_killed_before_its_pictures_it_draws_them(base: Path, clf: Path, files: Path, here: Path) -> None:
+    for run in (base, clf):
+        shutil.copytree(run, run.name)
+        kept = weights(run.name)
+        for picture in ("loss.png", "confusion.png"):
+            Path(run.name, picture).unlink(missing_ok=True)
+        rows = [files / "cls.csv", "--task", "classification"]
+        command = ["pretrain"] if run is base else ["finetune", base, *rows]
+        said = works(*command, "--out", run.name, "--resume")
+        assert "is finished; nothing to do" in said.err and "loss.png was missing" in said.err
+        assert Path(run.name, "loss.png").read_bytes() == (run / "loss.png").read_bytes()
+        assert weights(run.name) == kept
+        assert "loss.png" not in works(*command, "--out", run.name, "--resume").err
+    assert "accuracy" in said.out, "killed at that point it had not shown its scores either"
+    assert Path("clf/confusion.png").read_bytes() == (clf / "confusion.png").read_bytes()
+    assert works(*command, "--out", "clf", "--resume").out == ""
+    Path("clf/confusion.png").unlink()
+    with Path("other.csv").open("w") as file:
+        file.write((files / "cls.csv").read_text() + "one more,pos\n")
+    other = ["finetune", base, "other.csv", "--task", "classification", "--out", "clf", "--resume"]
+    assert "the rows are not those it was begun with" in fails(*other)
+    assert not Path("clf/confusion.png").exists()
+
+
 def test_without_a_run_to_go_on_with(files: Path, here: Path) -> None:
     assert "no run to go on with" in fails("pretrain", "--out", "run", "--resume")
     assert not Path("run").exists()
