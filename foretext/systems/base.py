@@ -59,6 +59,7 @@ class Size:
     pretraining: TrainingConfig
     finetuning: TrainingConfig
     epochs: int = 3
+    least_updates: int = 0  # fine-tuning goes on for more epochs (at most 20) where the rows are too few for so many
     transfer: TransferPlan = field(default_factory=TransferPlan)
 
 

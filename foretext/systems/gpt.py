@@ -17,10 +17,10 @@ Deviations
     W_y has a bias, as in the released code. The softmax covers W_e only, not the rows of W_p that the released code
     keeps in the same matrix. `tiny` and `small` are not the paper's: byte-level BPE (no unknown symbol in any
     language), Muon on the blocks' matrices, no dropout while pre-training (a short run sees no text twice), higher
-    rates and more epochs when fine-tuning; W_y reads the mean of all states beside the extract token's, which is new
-    to a model and takes many labels to learn, and starts from a logistic regression on those states
-    (`transfer.pooling=extract transfer.head=random` is the paper's way). Regression (a standardised score, squared
-    error, both orders not used) is not in the paper.
+    rates and more epochs when fine-tuning (up to 20 where there are few rows); W_y reads the mean of all states beside
+    the extract token's, which is new to a model and takes many labels to learn, and starts from a logistic regression
+    on those states (`transfer.pooling=extract transfer.head=random` is the paper's way). Regression (a standardised
+    score, squared error, both orders not used) is not in the paper.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ _SHORT_PRETRAINING = TrainingConfig(
     optimizer="muon", rate=5e-3, warmup=0.03, weight_decay=0.01, beta2=0.95, batch_size=16, dropout=0.0
 )
 _SHORT_FINETUNING = TrainingConfig(rate=5e-4, schedule="linear", warmup=0.1, batch_size=16, dropout=0.1)
+_SHORT_UPDATES = 100  # six epochs of a hundred rows would be 42
 _SHORT_TRANSFER = TransferPlan(lm_weight=0.5, pooling="mean", head="probe")
 
 SIZES = {
@@ -80,6 +81,7 @@ SIZES = {
         _SHORT_PRETRAINING,
         _SHORT_FINETUNING,
         epochs=6,
+        least_updates=_SHORT_UPDATES,
         transfer=_SHORT_TRANSFER,
     ),
     "small": Size(
@@ -88,6 +90,7 @@ SIZES = {
         _SHORT_PRETRAINING,
         _SHORT_FINETUNING,
         epochs=6,
+        least_updates=_SHORT_UPDATES,
         transfer=_SHORT_TRANSFER,
     ),
     "paper": Size(

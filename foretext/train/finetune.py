@@ -54,6 +54,8 @@ from foretext.train.scoring import task_scores
 from foretext.train.signals import NeverStop, StopRequest
 from foretext.train.undo import writing
 
+MOST_EPOCHS = 20  # that few rows can lead to
+
 
 @dataclass(frozen=True)
 class FinetuneRequest:
@@ -270,7 +272,7 @@ def _build(
     training, transfer, epochs = _settings(request, size, old)
     task = dataclasses.replace(
         _task_config(request, train, old),
-        epochs=epochs or default_epochs(size.epochs, len(train), training),
+        epochs=epochs or default_epochs(size, len(train), training),
         from_scratch=request.from_scratch or (old is not None and old["task"].from_scratch),
         rows=rows_fingerprint([*train, *valid]),
     )
@@ -325,10 +327,10 @@ def _check_fingerprint(old: str, new: str, where: Path) -> None:
         raise UserError(f"{where}: the rows are not those it was begun with; give the same files, or start a new run")
 
 
-def default_epochs(paper: int, rows: int, training: TrainingConfig) -> int:
-    """The size's epochs; more where there are so few rows that they would give fewer than 100 updates."""
+def default_epochs(size: Size, rows: int, training: TrainingConfig) -> int:
+    """The size's epochs; more where the rows are so few that these would give fewer than the size's least updates."""
     per_epoch = -(-rows // training.batch_size)
-    return max(paper, min(20, -(-100 // per_epoch)))
+    return max(size.epochs, min(MOST_EPOCHS, -(-size.least_updates // per_epoch)))
 
 
 def _task_config(request: FinetuneRequest, train: Sequence[Row], old: dict[str, Any] | None) -> TaskConfig:

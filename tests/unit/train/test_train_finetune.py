@@ -63,6 +63,21 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Loop, "run", lambda self: self.position)
 
 
+@pytest.mark.parametrize(
+    ("size", "rows", "epochs"),
+    [("paper", 24, 3), ("paper", 2000, 3), ("tiny", 24, 20), ("tiny", 160, 10), ("tiny", 2000, 6), ("small", 160, 10)],
+)
+@pytest.mark.usefixtures("untrained")
+def test_few_rows_are_read_more_often_but_not_by_the_papers_size(size: str, rows: int, epochs: int) -> None:
+    base = base_model()
+    base.sections["run"] = replace(base.info, size=size)
+    sets = ("transfer.head=random",)
+    request = request_of("classification", rows_of("classification", rows), base=base, valid=[], epochs=None, sets=sets)
+    model = finetune(request)
+    assert model.task_config.epochs == epochs
+    assert model.sections["budget"].steps == epochs * -(-rows // model.sections["training"].batch_size)
+
+
 @pytest.mark.parametrize("system", TINY)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_learns_and_comes_back_from_disk(system: str, kind: str, tmp_path: Path) -> None:
