@@ -9,6 +9,8 @@ Followed
     extract tokens drawn from N(0, .02); W_y after dropout .1 on the state at the extract token; similarity in both
     orders, states added before W_y; 3 epochs, batch 32, 6.25e-5, linear decay, .2 % warm-up.
 
+    The cosine starts where the warm-up ends, as the paper has it; in the released code it falls from the first update.
+
 From the released code, where the paper is silent or differs
     L1 is the mean over each sequence's tokens, then over sequences; gradients are clipped at norm 1.
 

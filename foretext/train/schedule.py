@@ -1,5 +1,8 @@
-"""Learning rate as a function of how much of the budget is spent, so that a budget in minutes ends like one in
-steps."""
+"""Learning rate as a function of how much of the budget is spent, so that a budget in minutes ends like one in steps.
+
+Linear warm-up to the peak, then from the peak down to the end of the budget. Nothing is remembered from step to step:
+the rate depends on the position alone, so that a run that goes on has the rates of one that was never stopped.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,25 @@ def rate_at(config: TrainingConfig, progress: float, step: int) -> float:
     progress = min(max(progress, 0.0), 1.0)
     if config.warmup_steps:
         warm = min(1.0, (step + 1) / config.warmup_steps)
-    elif config.warmup:
-        # The first step of a budget in minutes stands at progress 0; a rate of exactly 0 would waste it.
-        warm = min(1.0, max(progress, 1e-3) / config.warmup)
+        rest = _rest_after_steps(progress, step, config.warmup_steps - 1)
     else:
-        warm = 1.0
-    return config.rate * min(warm, _shape(config, progress))
+        # The first step of a budget in minutes stands at progress 0; a rate of exactly 0 would waste it.
+        warm = min(1.0, max(progress, 1e-3) / config.warmup) if config.warmup else 1.0
+        rest = max(0.0, (progress - config.warmup) / (1.0 - config.warmup)) if config.warmup < 1.0 else 0.0
+    return config.rate * min(warm, _shape(config, rest))
 
 
-def _shape(config: TrainingConfig, progress: float) -> float:
-    start = 0.0 if config.warmup_steps else config.warmup
-    rest = max(0.0, (progress - start) / (1.0 - start)) if start < 1.0 else 0.0
+def _rest_after_steps(progress: float, step: int, peak: int) -> float:
+    """The part (0 … 1) of the way from the step `peak` to the end of the budget.
+
+    Where that step stood in the budget is reckoned from the steps so far, at progress · peak / step: exactly for a
+    budget in steps; for tokens and minutes as if steps had been equally long. It is 0 at the peak, 1 when the budget
+    is spent, and never falls, however long the steps are.
+    """
+    return progress * (step - peak) / (step - progress * peak) if step > peak else 0.0
+
+
+def _shape(config: TrainingConfig, rest: float) -> float:
     if config.schedule == "constant":
         falling = 1.0
     elif config.schedule == "linear":

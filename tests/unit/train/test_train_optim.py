@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from torch import nn
 from foretext.config import apply_sets
 from foretext.errors import UserError
 from foretext.plan import TransferPlan
+from foretext.systems import SYSTEMS
 from foretext.systems.base import TrainingConfig
 from foretext.train.budget import Budget, Position
 from foretext.train.checks import check_training
@@ -219,12 +221,53 @@ def test_linear_constant_and_a_rate_that_remains() -> None:
     assert kept[100] == pytest.approx(0.1) and kept[50] == pytest.approx(0.55)
 
 
-def test_warm_up_in_steps() -> None:
-    """The paper's: a number of updates, whatever the budget."""
-    config = TrainingConfig(rate=1.0, warmup_steps=20, warmup=0.5)
+@pytest.mark.parametrize(("schedule", "half"), [("cosine", 0.5), ("linear", 0.5), ("constant", 1.0)])
+def test_warm_up_in_steps(schedule: Any, half: float) -> None:
+    """The paper's: linear over a number of updates, whatever the budget, and from the peak down over all the rest."""
+    config = TrainingConfig(rate=2.0, warmup_steps=201, warmup=0.5, schedule=schedule)
     values = rates(config, 1000)
-    assert values[:10] == pytest.approx([(step + 1) / 20 for step in range(10)])
-    assert values[500] == pytest.approx(0.5) and values[1000] == pytest.approx(0.0, abs=1e-12)
+    assert values[:201] == pytest.approx([2.0 * (step + 1) / 201 for step in range(201)])
+    assert values[200] == 2.0 == max(values) and values[200:] == sorted(values[200:], reverse=True)
+    assert values[600] == pytest.approx(2.0 * half)
+    assert values[1000] == pytest.approx(0.0 if schedule != "constant" else 2.0, abs=1e-12)
+    kept = rates(TrainingConfig(rate=1.0, warmup_steps=201, final_rate=0.1), 1000)
+    assert kept[200] == 1.0 and kept[600] == pytest.approx(0.55) and kept[1000] == pytest.approx(0.1)
+
+
+def test_the_papers_schedule() -> None:
+    """Peak at the 2,000th update, then half a cosine: as computed by hand from the position alone."""
+    config = SYSTEMS["gpt"].sizes["paper"].pretraining
+    values = rates(config, 100_000)
+    assert values[0] == pytest.approx(2.5e-4 / 2000) and values[999] == pytest.approx(1.25e-4)
+    assert values[1999] == 2.5e-4 == max(values)
+    for step in (2000, 30_000, 77_777, 99_999):
+        turned = math.pi * (step - 1999) / (100_000 - 1999)
+        assert values[step] == pytest.approx(1.25e-4 * (1 + math.cos(turned)), rel=1e-6, abs=1e-15)
+
+
+@pytest.mark.parametrize("kind", ["tokens", "minutes"])
+@pytest.mark.parametrize("uneven", [False, True])
+def test_warm_up_in_steps_under_other_budgets(kind: str, uneven: bool) -> None:
+    """Steps of unequal length, those of the second half four times as long: still up to the peak and never up again."""
+    config = TrainingConfig(rate=1.0, warmup_steps=101, schedule="linear")
+    lengths = [(4 if uneven and step >= 500 else 1) * (3 + step % 7 if uneven else 6) for step in range(1000)]
+    budget = Budget(tokens=sum(lengths)) if kind == "tokens" else Budget(minutes=sum(lengths) / 60)
+    position, values = Position(), []
+    for length in [*lengths, 0]:
+        values.append(rate_at(config, budget.progress(position), position.step))
+        position.step, position.tokens = position.step + 1, position.tokens + length
+        position.seconds += length
+    assert values[:101] == pytest.approx([(step + 1) / 101 for step in range(101)])
+    assert values[100] == 1.0 and values[100:] == sorted(values[100:], reverse=True)
+    assert values[-1] == pytest.approx(0.0, abs=1e-9)
+    if not uneven:
+        assert values == pytest.approx(rates(config, 1000), abs=1e-9)
+
+
+def test_a_budget_that_ends_in_the_warm_up() -> None:
+    config = TrainingConfig(rate=1.0, warmup_steps=200)
+    assert rates(config, 100) == pytest.approx([(step + 1) / 200 for step in range(101)])
+    assert rates(TrainingConfig(rate=1.0, warmup_steps=1, schedule="linear"), 4) == [1.0, 0.75, 0.5, 0.25, 0.0]
 
 
 def test_a_budget_of_minutes_has_the_shape_of_one_of_steps() -> None:
