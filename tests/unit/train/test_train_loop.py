@@ -243,6 +243,24 @@ def test_a_bad_step_updates_nothing_and_is_logged(tmp_path: Path) -> None:
     assert len(notes.said) == 2 and "no update was made" in notes.said[0]
 
 
+@pytest.mark.parametrize("micro", [4, 2])
+def test_after_a_bad_step_the_carried_state_is_that_before_it(micro: int) -> None:
+    """Also where the state itself is finite: it belongs to samples that were passed over."""
+    loop = toy_loop(objective=Toy(True, bad=[2]), steps=6, micro=micro)
+    seen = set()
+    for step in range(6):
+        before, bad = to_tensors(loop.carried), 2 in Order(8, 4, 0).batch(step)[1]
+        before = {name: tensor.clone() for name, tensor in before.items()}
+        loop._step()
+        after = to_tensors(loop.carried)
+        if bad:
+            assert_equal(after, before)
+        else:
+            assert after and not all(name in before and torch.equal(after[name], before[name]) for name in after)
+        seen.add((bad, bool(before)))
+    assert {(True, True), (False, True)} <= seen
+
+
 @pytest.mark.parametrize("allowed", [0, 1, 3])
 def test_bad_steps_are_bounded(tmp_path: Path, allowed: int) -> None:
     run = RunDirectory(tmp_path / "run")
