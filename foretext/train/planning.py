@@ -93,12 +93,25 @@ def describe_plan(loop: Loop, speed: float, corpus: int, model: ModelConfig) -> 
     return [
         ("model", f"{parameters:,} parameters: {model.describe()}"),
         ("text", f"{corpus:,} tokens; {_passes(steps * step_tokens / max(1, corpus), job.config.dropout)}"),
-        ("budget", f"{budget}: about {steps:,} steps of {step_tokens:,} tokens at {speed:,.0f} tokens/s"),
+        (
+            "budget",
+            f"{budget}: about {steps:,} steps of {step_tokens:,} tokens at {speed:,.0f} tokens/s"
+            + _warmup(job.config.warmup_steps, steps),
+        ),
         ("time", f"about {clock(seconds)}"),
         ("memory", f"about {size_text(memory_needed(job.trunk, model, job.micro_batch))}"),
         ("disk", f"about {size_text(disk_needed(job))} while saving"),
         ("threads", f"{torch.get_num_threads()} on {job.device}"),
     ]
+
+
+def _warmup(warmup_steps: int, steps: int) -> str:
+    """What to know where the warm-up, which counts steps, is longer than the run."""
+    if warmup_steps < steps:
+        return ""
+    return (
+        f", all in the warm-up of {warmup_steps:,}: the rate never peaks; shorten it by --set training.warmup_steps=…"
+    )
 
 
 def _passes(times: float, dropout: float) -> str:

@@ -357,6 +357,15 @@ def test_text_that_is_seen_too_often_is_pointed_out(text: Path, tmp_path: Path, 
         assert ("by heart" in notes.plans[0]["text"]) == (said and often)
 
 
+@pytest.mark.parametrize("warmup, said", [(0, False), (11, False), (12, True)])
+def test_a_run_shorter_than_its_warm_up_is_pointed_out(text: Path, tmp_path: Path, warmup: int, said: bool) -> None:
+    notes = Notes()
+    request = pretrain_request("gpt", text, tmp_path / "run", 12, f"training.warmup_steps={warmup}")
+    with stopping_after(1) as stop, contextlib.suppress(Interrupted):
+        pretrain(request, notes, stop)
+    assert ("never peaks" in notes.plans[0]["budget"]) == said
+
+
 def test_too_little_disk_is_said_before_training(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "free_disk", lambda path: 200_000)
     monkeypatch.setattr(module.Loop, "run", None)
