@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,12 @@ from foretext.train.budget import Budget
 from foretext.train.finetune import FinetuneRequest, encode_rows, finetune, probabilities_of
 from foretext.train.saved import SavedModel, load_model
 from foretext.train.scoring import task_scores
+
+_LISTED = 20  # labels that a message names
+
+
+class InputError(UserError, ValueError):
+    """A mistake in `X` or `y`; also the ValueError that scikit-learn expects of an estimator."""
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
@@ -47,11 +53,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Sequence[str], y: Sequence[Any]) -> TextClassifier:
         """Learns from texts `X` and labels `y`."""
         texts = _checked(X)
+        labels = _checked_labels(y)
+        if len(texts) != len(labels):
+            raise InputError(f"X has {len(texts)} texts and y has {len(labels)} labels; give one label for each text")
         self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
-        if len(texts) != len(numbers):
-            raise ValueError(f"X has {len(texts)} texts and y has {len(numbers)} labels")
+        if len(self.classes_) != len(set(labels)):
+            raise InputError("y: two labels become one as an array; give labels of one type, without NUL at their end")
         if len(self.classes_) < 2:
-            raise ValueError("the labels have only one class; a classifier needs two")
+            raise InputError("the labels have only one class; a classifier needs two")
         rows = [Row((text,), _name(number), f"row {i + 1}") for i, (text, number) in enumerate(zip(texts, numbers))]
         request = FinetuneRequest(
             base=self._base(texts),
@@ -129,11 +138,66 @@ def _name(number: Any) -> str:
 
 def _checked(X: Sequence[str]) -> list[str]:
     if isinstance(X, str):
-        raise UserError("X must be a list of texts, not one text")
+        raise InputError("X must be a list of texts, not one text")
+    if not isinstance(X, Iterable):
+        raise InputError(f"X must be a list of texts, not {type(X).__name__}")
     texts = list(X)
+    if not texts:
+        raise InputError("X has no rows; give at least one text")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise UserError(f"X[{number}] is {type(text).__name__}, not text")
+            raise InputError(f"X[{number}] is {type(text).__name__}, not text")
         if not text.strip():
-            raise UserError(f"X[{number}] is blank; leave it out, or give it a text")
+            raise InputError(f"X[{number}] is blank; leave it out, or give it a text")
     return texts
+
+
+def _checked_labels(y: Sequence[Any]) -> list[Any]:
+    """The labels as Python values, all there and of one type: an array would make one text of 1 and "1"."""
+    if isinstance(y, str) or not isinstance(y, Iterable) or getattr(y, "ndim", 1) != 1:
+        raise InputError(f"y must be a list of labels, one for each text, not {type(y).__name__}")
+    labels = [label.item() if isinstance(label, np.generic) else label for label in y]
+    present = {number: label for number, label in enumerate(labels) if not _is_missing(label)}
+    kinds: dict[str, int] = {}
+    for number, label in present.items():
+        kinds.setdefault(_kind_of(label, number), number)
+    if len(present) < len(labels):
+        number = next(number for number in range(len(labels)) if number not in present)
+        raise InputError(
+            f"y[{number}] (row {number + 1}): the label is missing ({labels[number]!r}); "
+            f"the labels are {_listing(present.values())}; fill it in, or leave the row out"
+        )
+    if len(kinds) > 1:
+        written: dict[str, int] = {}
+        for number, label in present.items():
+            other = written.setdefault(str(label), number)
+            if type(labels[other]) is not type(label):
+                raise InputError(
+                    f"y[{other}] and y[{number}] are two labels that are written alike, {labels[other]!r} and "
+                    f"{label!r}; make them one, or name them differently"
+                )
+        (one, first), (two, second) = [*kinds.items()][:2]
+        raise InputError(f"y[{first}] is {one} and y[{second}] is {two}; give labels of one type")
+    return labels
+
+
+def _is_missing(label: Any) -> bool:
+    if label is None or (isinstance(label, str) and not label.strip()):
+        return True
+    try:
+        return bool(label != label)  # NaN, NaT
+    except (TypeError, ValueError):  # pandas.NA is neither true nor false; nor is an array, which is no label
+        return not isinstance(label, Iterable)
+
+
+def _kind_of(label: Any, number: int) -> str:
+    for kinds, name in (((str,), "text"), ((bytes,), "bytes"), ((bool,), "true or false"), ((int, float), "a number")):
+        if isinstance(label, kinds):
+            return name
+    raise InputError(f"y[{number}] is {type(label).__name__}; a label is a text, a number, or true or false")
+
+
+def _listing(labels: Iterable[Any]) -> str:
+    known = sorted(set(labels), key=repr)
+    shown = ", ".join(map(repr, known[:_LISTED]))
+    return f"{shown} and {len(known) - _LISTED} more" if len(known) > _LISTED else shown or "none"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +116,64 @@ def test_mistakes(run: str) -> None:
         minute(run).fit(["a", "b"], ["a", "a"])
     with pytest.raises(UserError, match="no such run directory"):
         minute("nowhere").fit(TEXTS, LABELS)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("missing", "others"),
+    [(NAN, [0.0, 1.0]), (None, ["neg", "pos"]), ("", ["neg", "pos"]), (" ", ["neg", "pos"]), (NAN, ["neg", "pos"])],
+    ids=str,
+)
+@pytest.mark.parametrize("array", [list, lambda labels: np.array(labels, dtype=object)], ids=["list", "array"])
+def test_a_missing_label_is_no_class(run: str, missing: object, others: list[object], array: Callable) -> None:
+    labels = [others[i % 2] for i in range(24)]
+    labels[4] = missing
+    with pytest.raises(UserError) as refused:
+        minute(run).fit(TEXTS, array(labels))
+    assert str(refused.value) == (
+        f"y[4] (row 5): the label is missing ({missing!r}); the labels are {others[0]!r}, {others[1]!r}; "
+        "fill it in, or leave the row out"
+    )
+
+
+def test_a_missing_label_in_an_array_of_numbers(run: str) -> None:
+    with pytest.raises(UserError, match=r"y\[1\] \(row 2\): the label is missing"):
+        minute(run).fit(TEXTS, np.array([0.0, NAN] + [0.0, 1.0] * 11))
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([1, "1"], r"y\[0\] and y\[1\] are two labels that are written alike, 1 and '1'"),
+        ([1, "one"], r"y\[0\] is a number and y\[1\] is text"),
+        ([True, 2], r"y\[0\] is true or false and y\[1\] is a number"),
+        (["a", "a\0"], "two labels become one as an array"),
+        ([2**53, 2**53 + 1, 0.5], "two labels become one as an array"),
+        ([(1, 2), (3, 4)], r"y\[0\] is tuple; a label is"),
+    ],
+    ids=str,
+)
+def test_labels_are_never_merged_or_changed(run: str, labels: list[object], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        minute(run).fit(TEXTS, [labels[i % len(labels)] for i in range(24)])
+
+
+def test_no_rows_and_no_list(run: str) -> None:
+    fitted = minute(run).fit(TEXTS, LABELS)
+    for refused, words in (
+        (lambda: minute(run).fit([], []), "X has no rows; give at least one text"),
+        (lambda: fitted.predict([]), "X has no rows; give at least one text"),
+        (lambda: fitted.predict_proba(np.array([], dtype=object)), "X has no rows"),
+        (lambda: fitted.predict(None), "X must be a list of texts, not NoneType"),
+        (lambda: minute(run).fit(TEXTS, None), "y must be a list of labels, one for each text, not NoneType"),
+        (lambda: minute(run).fit(TEXTS, "pos"), "y must be a list of labels, one for each text, not str"),
+        (lambda: minute(run).fit(TEXTS, np.zeros((24, 2))), "y must be a list of labels, one for each text, not"),
+    ):
+        with pytest.raises(UserError, match=words) as error:
+            refused()
+        assert isinstance(error.value, ValueError), "as scikit-learn expects"
 
 
 @pytest.mark.parametrize("count", [3, 20, 400])
