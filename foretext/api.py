@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import operator
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -54,21 +55,25 @@ class LanguageModel:
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """For each position the scores of the next token: float32 [len(ids), vocabulary]."""
         context = self.model.model_config.context
-        if not 0 < len(ids) <= context:
-            raise UserError(f"logits takes between 1 and {context} ids (the context), not {len(ids)}")
-        if min(ids) < 0 or max(ids) >= self.model.model_config.vocabulary:
+        try:
+            numbers = [operator.index(number) for number in ids]
+        except TypeError:
+            raise UserError("logits takes token ids, whole numbers as lm.model.tokenizer.encode(text) gives") from None
+        if not 0 < len(numbers) <= context:
+            raise UserError(f"logits takes between 1 and {context} ids (the context), not {len(numbers)}")
+        if min(numbers) < 0 or max(numbers) >= self.model.model_config.vocabulary:
             raise UserError(f"ids must be from 0 to {self.model.model_config.vocabulary - 1}, the vocabulary")
         trunk = self.model.trunk
         device = next(trunk.parameters()).device
         with torch.no_grad():
-            top = trunk(Batch(torch.tensor([list(ids)], device=device))).top[0]
+            top = trunk(Batch(torch.tensor([numbers], device=device))).top[0]
             return (top @ trunk.output_table().t()).float().cpu().numpy()  # type: ignore[operator]
 
     def perplexity(
         self, texts: str | Sequence[str], stride: int | None = None, progress: Progress | None = None
     ) -> Perplexity:
         """Perplexity per token and per word, and bits per byte; each text is a document."""
-        return measure_perplexity(self.model, [texts] if isinstance(texts, str) else texts, stride, progress)
+        return measure_perplexity(self.model, _texts(texts, "texts"), stride, progress)
 
     def stream(
         self,
@@ -78,10 +83,13 @@ class LanguageModel:
         top_k: int = 0,
         top_p: float = 1.0,
         seed: int | None = None,
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
     ) -> Iterator[str]:
         """The continuation of `prompt`, piece by piece; it begins with the space that belongs between them, if any."""
-        return generate_text(self.model, prompt, Sampling(max_tokens, temperature, top_k, top_p, seed, tuple(stop)))
+        if not isinstance(prompt, str):
+            raise UserError(f"prompt must be a text, not {type(prompt).__name__}")
+        stops = tuple(_texts(stop, "stop"))
+        return generate_text(self.model, prompt, Sampling(max_tokens, temperature, top_k, top_p, seed, stops))
 
     def generate(
         self,
@@ -91,15 +99,15 @@ class LanguageModel:
         top_k: int = 0,
         top_p: float = 1.0,
         seed: int | None = None,
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
     ) -> str:
         """The continuation of `prompt` (a right-to-left model: what stands before it): the two put together read
         right."""
         return "".join(self.stream(prompt, max_tokens, temperature, top_k, top_p, seed, stop))
 
-    def features(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
+    def features(self, texts: str | Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """One vector a text: the mean of its top-layer states, float32 [texts, width]."""
-        return text_vectors(self.model, [texts] if isinstance(texts, str) else texts, progress)
+        return text_vectors(self.model, _texts(texts, "texts"), progress)
 
     def finetune(
         self,
@@ -147,6 +155,19 @@ class LanguageModel:
             device=device,
         )
         return TaskModel(finetune(request, reporter, stopping), None if out is None else Path(out))
+
+
+def _texts(given: str | Sequence[str], name: str) -> list[str]:
+    """One text or several, as a list; `name` is the argument's."""
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, Iterable) or isinstance(given, bytes):
+        raise UserError(f"{name} must be a text or a list of texts, not {type(given).__name__}")
+    texts = list(given)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UserError(f"{name}[{number}] is {type(text).__name__}, not text; leave it out, or give a text")
+    return texts
 
 
 def new_model(

@@ -60,7 +60,7 @@ def perplexity(
     context = model.model_config.context
     stride = max(1, context // 2) if stride is None else stride
     if not 1 <= stride <= context:
-        raise UserError(f"--stride must be between 1 and the context of {context} tokens, not {stride}")
+        raise UserError(f"stride must be between 1 and the context of {context} tokens, not {stride}")
     encoded = [ids.tolist() for ids in model.tokenizer.encode_many(list(texts))]
     tokens = sum(len(ids) for ids in encoded)
     if not tokens:

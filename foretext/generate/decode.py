@@ -39,15 +39,15 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
-            raise UserError(f"--max-tokens must be at least 1, not {self.max_tokens}")
+            raise UserError(f"max_tokens must be at least 1, not {self.max_tokens}")
         if not 0 <= self.temperature < math.inf:
-            raise UserError(f"--temperature must be 0 or more, not {self.temperature}")
+            raise UserError(f"temperature must be 0 or more, not {self.temperature}")
         if self.seed is not None and not 0 <= self.seed < 1 << 63:
-            raise UserError(f"--seed must be at least 0 and below 2**63, not {self.seed}")
+            raise UserError(f"seed must be at least 0 and below 2**63, not {self.seed}")
         if self.top_k < 0:
-            raise UserError(f"--top-k must be 0 (no limit) or more, not {self.top_k}")
+            raise UserError(f"top_k must be 0 (no limit) or more, not {self.top_k}")
         if not 0 < self.top_p <= 1:
-            raise UserError(f"--top-p must be above 0 and at most 1, not {self.top_p}")
+            raise UserError(f"top_p must be above 0 and at most 1, not {self.top_p}")
 
 
 def choose(logits_V: Tensor, sampling: Sampling, generator: torch.Generator) -> int:

@@ -213,13 +213,13 @@ def test_pairs_need_pairs(files: Path, base: Path, here: Path) -> None:
 
 def test_evaluate_generate_features(files: Path, base: Path, clf: Path, here: Path) -> None:
     text = files / "text.txt"
-    assert "--stride must be between 1 and" in fails("evaluate", base, text, "--stride", 0)
+    assert "foretext: stride must be between 1 and" in fails("evaluate", base, text, "--stride", 0)
     assert "missing.txt: no such file" in fails("evaluate", base, "missing.txt")
     assert "without a task" in fails("evaluate", base, text, "--confusion", "c.png")
     assert "nodir does not exist" in fails("evaluate", clf, files / "cls.csv", "--confusion", "nodir/c.png")
     for option, value in (("max-tokens", 0), ("temperature", -1), ("temperature", "nan"), ("top-p", 2), ("top-k", -2)):
-        assert f"--{option} must be" in fails("generate", base, f"--{option}", value)
-    assert "--seed must be" in fails("generate", base, "--seed", 2**70)
+        assert f"foretext: {option.replace('-', '_')} must be" in fails("generate", base, f"--{option}", value)
+    assert "foretext: seed must be" in fails("generate", base, "--seed", 2**70)
     assert "ends in .parquet" in fails("features", base, text, "--out", "v.csv")
     assert "nodir does not exist" in fails("features", base, text, "--out", "nodir/v.parquet")
     Path("empty.txt").touch()

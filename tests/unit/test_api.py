@@ -73,7 +73,7 @@ def test_generate_and_stream(lm: ft.LanguageModel) -> None:
     text = lm.generate("the", max_tokens=8, seed=5)
     assert text == "".join(lm.stream("the", max_tokens=8, seed=5))
     assert lm.generate("the", 8, temperature=0) == lm.generate("the", 8, temperature=0)
-    with pytest.raises(UserError, match="max-tokens"):
+    with pytest.raises(UserError, match=r"^max_tokens must be at least 1, not 0"):
         lm.generate("the", max_tokens=0)
 
 
@@ -131,6 +131,43 @@ def test_mistakes_are_user_errors(lm: ft.LanguageModel, clf: ft.TaskModel) -> No
         lm.finetune(PAIRS, task="classification", layers=5)
     with pytest.raises(UserError, match="epochs must be at least 1"):
         lm.finetune(PAIRS, task="classification", epochs=0)
+
+
+def test_values_of_the_wrong_type_are_user_errors(lm: ft.LanguageModel) -> None:
+    ids = "logits takes token ids, whole numbers"
+    texts = "must be a text or a list of texts, not NoneType"
+    for wrong, words in (
+        (lambda: lm.logits("abc"), ids),  # type: ignore[arg-type]
+        (lambda: lm.logits([1.5]), ids),  # type: ignore[list-item]
+        (lambda: lm.logits([None]), ids),  # type: ignore[list-item]
+        (lambda: lm.logits(None), ids),  # type: ignore[arg-type]
+        (lambda: lm.logits(np.zeros((1, 2), dtype=int)), ids),  # type: ignore[arg-type]
+        (lambda: lm.perplexity([None]), r"texts\[0\] is NoneType, not text"),  # type: ignore[list-item]
+        (lambda: lm.perplexity(["a", 5]), r"texts\[1\] is int, not text"),  # type: ignore[list-item]
+        (lambda: lm.perplexity(None), texts),  # type: ignore[arg-type]
+        (lambda: lm.features([None]), r"texts\[0\] is NoneType, not text"),  # type: ignore[list-item]
+        (lambda: lm.features(None), texts),  # type: ignore[arg-type]
+        (lambda: lm.generate(None), "prompt must be a text, not NoneType"),  # type: ignore[arg-type]
+        (lambda: lm.stream(b"the"), "prompt must be a text, not bytes"),  # type: ignore[arg-type]
+        (lambda: lm.generate("a", stop=[None]), r"stop\[0\] is NoneType, not text"),  # type: ignore[list-item]
+        (lambda: lm.generate("a", stop=None), "stop " + texts),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(UserError, match=words):
+            wrong()
+    np.testing.assert_array_equal(lm.logits(np.array([1, 2])), lm.logits([1, 2]))  # type: ignore[arg-type]
+
+
+def test_one_stop_is_one_string_not_its_letters(lm: ft.LanguageModel) -> None:
+    written = lm.generate("the", 8, seed=5)
+    assert lm.generate("the", 8, seed=5, stop=written[2] + "not written") == written
+
+
+def test_messages_name_what_both_interfaces_have(lm: ft.LanguageModel) -> None:
+    for name, value in (("max_tokens", 0), ("temperature", -1), ("seed", -1), ("top_k", -1), ("top_p", 2)):
+        with pytest.raises(UserError, match=f"^{name} must be"):
+            lm.generate("the", **{name: value})  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"^stride must be"):
+        lm.perplexity("the", stride=0)
 
 
 def test_remembered_columns_are_for_tables_not_for_lists(lm: ft.LanguageModel, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_a_text_that_spells_end_of_text_is_text(model: SavedModel) -> None:
 
 @pytest.mark.parametrize("stride", [0, -1, CONTEXT + 1])
 def test_a_stride_outside_the_context_is_refused(model: SavedModel, stride: int) -> None:
-    with pytest.raises(UserError, match=r"--stride must be between 1 and the context of 12"):
+    with pytest.raises(UserError, match=r"^stride must be between 1 and the context of 12"):
         perplexity(model, TEXTS, stride)
 
 
