@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -15,9 +16,11 @@ from foretext.errors import EXIT_BUG, EXIT_MACHINE, EXIT_USER, Interrupted, User
 
 if TYPE_CHECKING:
     from foretext.api import LanguageModel, TaskModel
+    from foretext.evaluate.perplexity import Perplexity
     from foretext.tasks.rows import Row
 
 EXIT_BROKEN_PIPE = 141
+LARGE = 1e9  # figures from here on are written 1.234e+09
 TRACEBACK = "FORETEXT_TRACEBACK"
 
 
@@ -26,15 +29,41 @@ TRACEBACK = "FORETEXT_TRACEBACK"
 
 def show_perplexity(model: LanguageModel, texts: list[str], stride: int | None, as_json: bool) -> None:
     measured = model.perplexity(texts, stride, progress("measuring"))
+    notes = _perplexity_notes(measured)
     if as_json:
-        typer.echo(json.dumps(measured.to_dict()))
+        typer.echo(json.dumps(measured.to_dict(), allow_nan=False))
+        for note in notes:
+            typer.echo(note, err=True)
         return
-    typer.echo(f"perplexity per token  {measured.per_token:,.3f}  ({measured.tokens:,} tokens)")
-    typer.echo(f"perplexity per word   {measured.per_word:,.3f}  ({measured.words:,} words between white space)")
-    typer.echo(f"bits per byte         {measured.bits_per_byte:.4f}  ({measured.bytes:,} bytes of UTF-8)")
+    typer.echo(f"perplexity per token  {_figure(measured.per_token)}  ({measured.tokens:,} tokens)")
+    typer.echo(f"perplexity per word   {_figure(measured.per_word)}  ({measured.words:,} words between white space)")
+    typer.echo(f"bits per byte         {_figure(measured.bits_per_byte, 4)}  ({measured.bytes:,} bytes of UTF-8)")
     typer.echo(f"context {measured.context} tokens, stride {measured.stride}, {measured.documents:,} documents")
+    for note in notes:
+        typer.echo(note)
     if not measured.comparable:
         typer.echo("the tokenizer does not keep the text whole: bits per byte do not compare with other models'")
+
+
+def _figure(value: float, digits: int = 3) -> str:
+    if math.isnan(value):
+        return "not a number"
+    if math.isinf(value):
+        return "too large for a number"
+    return f"{value:.3e}" if value >= LARGE else f"{value:,.{digits}f}"
+
+
+def _perplexity_notes(measured: Perplexity) -> list[str]:
+    """What a user must know to read the figures."""
+    if math.isnan(measured.per_token):
+        return ["the model's scores are not numbers (NaN): training went wrong; go back to an earlier run"]
+    if measured.words and measured.per_word >= LARGE:
+        length = measured.bytes / measured.words
+        return [
+            f"a word here is an unbroken run of characters, {length:,.0f} bytes on average: where no spaces stand "
+            "between words, perplexity per word says little; use per token or bits per byte"
+        ]
+    return []
 
 
 def show_validation(model: TaskModel, held_out: list[Row], run: Path | None, as_json: bool) -> None:

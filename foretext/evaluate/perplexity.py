@@ -27,7 +27,7 @@ from foretext.train.scoring import length_batches
 @dataclass(frozen=True)
 class Perplexity:
     """`per_token`, `per_word` are perplexities; `bits_per_byte` an entropy. `comparable`: no text is lost in
-    encoding."""
+    encoding. A perplexity beyond the largest float is infinite, as per word where no spaces divide words."""
 
     per_token: float
     per_word: float
@@ -41,7 +41,9 @@ class Perplexity:
     comparable: bool
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """For JSON, which has neither infinity nor NaN: those are None."""
+        values = asdict(self)
+        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,8 @@ def perplexity(
     words = sum(len(text.split()) for text in texts)
     octets = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
     return Perplexity(
-        per_token=math.exp(min(nats / tokens, 700.0)),
-        per_word=math.exp(min(nats / max(1, words), 700.0)),
+        per_token=_exp(nats / tokens),
+        per_word=_exp(nats / words) if words else math.nan,
         bits_per_byte=nats / math.log(2) / octets,
         tokens=tokens,
         words=words,
@@ -81,6 +83,13 @@ def perplexity(
         stride=stride,
         comparable=model.tokenizer.lossless,
     )
+
+
+def _exp(nats: float) -> float:
+    try:
+        return math.exp(nats)
+    except OverflowError:
+        return math.inf
 
 
 def _windows(model: SavedModel, ids: list[int], context: int, stride: int) -> Iterator[_Window]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import json
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from foretext.api import LanguageModel
 from foretext.batch import Batch
+from foretext.cli_output import show_perplexity
 from foretext.errors import UserError
 from foretext.evaluate.features import text_vectors
 from foretext.evaluate.perplexity import _windows, perplexity
@@ -118,6 +124,63 @@ def test_a_stride_outside_the_context_is_refused(model: SavedModel, stride: int)
 def test_no_text_is_refused(model: SavedModel, texts: list[str]) -> None:
     with pytest.raises(UserError, match="no text to measure"):
         perplexity(model, texts)
+
+
+def shown(model: SavedModel, texts: list[str], capsys: pytest.CaptureFixture[str], as_json: bool) -> tuple[str, str]:
+    show_perplexity(LanguageModel(model, Path()), texts, None, as_json)
+    said = capsys.readouterr()
+    return said.out, said.err
+
+
+def valid_json(text: str) -> dict[str, Any]:
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_a_long_run_without_spaces_has_no_figure_per_word(
+    model: SavedModel, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Chinese: one "word" of 400 characters, whose perplexity no float holds."""
+    texts = ["中文也有" * 100]
+    measured = perplexity(model, texts)
+    assert measured.per_word == math.inf and 1 < measured.per_token < math.inf and measured.words == 1
+    written = measured.to_dict()
+    assert written["per_word"] is None and written["per_token"] == measured.per_token
+    reason = "a word here is an unbroken run of characters, 1,200 bytes on average"
+    out, err = shown(model, texts, capsys, as_json=True)
+    assert valid_json(out) == written and reason in err and "per token or bits per byte" in err
+    out, err = shown(model, texts, capsys, as_json=False)
+    assert "perplexity per word   too large for a number  (1 words between white space)" in out and reason in out
+    assert max(map(len, out.splitlines())) < 250 and not err
+
+
+def test_large_figures_are_in_scientific_form(model: SavedModel, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ["中文也有" * 4]
+    measured = perplexity(model, texts)
+    assert 1e9 < measured.per_word < math.inf
+    out, _ = shown(model, texts, capsys, as_json=False)
+    assert f"perplexity per word   {measured.per_word:.3e}  (" in out and "an unbroken run of characters" in out
+    assert "unbroken" not in "".join(shown(model, ["a b c d e f"], capsys, as_json=True))
+
+
+def test_a_model_that_is_not_finite_writes_valid_json(model: SavedModel, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = dataclasses.replace(model, trunk=copy.deepcopy(model.trunk))
+    with torch.no_grad():
+        for parameter in broken.trunk.parameters():
+            parameter.fill_(math.nan)
+    out, err = shown(broken, TEXTS, capsys, as_json=True)
+    written = valid_json(out)
+    assert written["per_token"] is written["per_word"] is written["bits_per_byte"] is None and written["documents"] == 3
+    assert "the model's scores are not numbers" in err
+    out, _ = shown(broken, TEXTS, capsys, as_json=False)
+    assert "perplexity per token  not a number" in out and "nan" not in out and "the model's scores" in out
+
+
+def test_blanks_alone_have_no_words(model: SavedModel) -> None:
+    measured = perplexity(model, ["   "])
+    assert measured.words == 0 and math.isnan(measured.per_word) and measured.to_dict()["per_word"] is None
 
 
 def test_progress_ends_at_the_end(model: SavedModel) -> None:
