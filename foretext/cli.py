@@ -23,6 +23,7 @@ from foretext.cli_input import (
     rows_to_predict,
     standard_input,
     task_model,
+    text_argument,
 )
 from foretext.cli_output import progress, run_app, show_perplexity, show_validation
 from foretext.errors import UserError
@@ -292,9 +293,11 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Write text with a pre-trained model, as it comes."""
+    otherwise = "give it on standard input (--prompt -)"
+    prompt = standard_input() if prompt == "-" else text_argument(prompt, "--prompt", otherwise)
+    stop = [text_argument(one, "--stop") for one in stop or ()]
     model = language_model(run)
-    prompt = standard_input() if prompt == "-" else prompt
-    pieces = model.stream(prompt, max_tokens, temperature, top_k, top_p, seed, stop or ())
+    pieces = model.stream(prompt, max_tokens, temperature, top_k, top_p, seed, stop)
     if as_json:
         typer.echo(json.dumps({"prompt": prompt, "text": "".join(pieces)}, ensure_ascii=False))
         return
@@ -344,6 +347,7 @@ def tokens(
     from foretext.inspection import aligned_pieces, pieces_of, sequences_of
     from foretext.train.rundir import RunDirectory
 
+    text = [text_argument(part, "TEXT") for part in text]
     found = sequences_of(RunDirectory(run), text) or [pieces_of(RunDirectory(run), part) for part in text]
     if as_json:
         typer.echo(json.dumps([[{"id": i, "piece": p} for i, p in sequence] for sequence in found], ensure_ascii=False))

@@ -27,10 +27,28 @@ _FIELDS = {
 }
 
 
+def text_argument(text: str, name: str, otherwise: str = "") -> str:
+    """Text from the command line. Bytes that the locale cannot read come from Python as halves of surrogate pairs:
+    UTF-8 is read all the same, and other bytes are refused, never replaced. `otherwise`: another way to give them."""
+    try:
+        text.encode("utf-8")
+        return text
+    except UnicodeEncodeError:
+        data = os.fsencode(text)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{name}: not UTF-8 at byte offset {error.start} (byte 0x{data[error.start]:02x}); "
+            f"use a terminal and a locale that are set to UTF-8{otherwise and f', or {otherwise}'}"
+        ) from None
+
+
 def parse_columns(text: str) -> dict[str, str] | None:
     """`text=review,label=stars` as a dictionary."""
     if not text:
         return None
+    text = text_argument(text, "--columns")
     pairs = [part.split("=", 1) for part in text.split(",")]
     if any(len(pair) != 2 or not pair[0].strip() or not pair[1].strip() for pair in pairs):
         raise UserError(f"--columns {text}: write field=column, field=column; for example text=review,label=stars")
@@ -127,6 +145,8 @@ def rows_to_predict(
     from foretext.tasks.rows import rows_of
 
     _check_errors(errors)
+    otherwise = "give it in a file or on standard input with --errors replace"
+    texts = [text_argument(text, "--text", otherwise) for text in texts or ()]
     if file is not None and texts:
         raise UserError("give either a file of rows or --text, not both")
     if file is not None:

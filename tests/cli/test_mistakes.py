@@ -227,6 +227,18 @@ def test_evaluate_generate_features(files: Path, base: Path, clf: Path, here: Pa
     assert not Path("v.parquet").exists()
 
 
+def test_arguments_that_are_not_utf8(base: Path, clf: Path) -> None:
+    """Python hands bytes that it cannot decode over as halves of surrogate pairs."""
+    words = "not UTF-8 at byte offset 3 (byte 0xe9); use a terminal and a locale that are set to UTF-8"
+    assert fails("tokens", base, "good", "caf\udce9") == f"foretext: TEXT: {words}"
+    from_input = f"{words}, or give it on standard input (--prompt -)"
+    assert fails("generate", base, "--prompt", "caf\udce9") == f"foretext: --prompt: {from_input}"
+    assert fails("generate", base, "--stop", "caf\udce9") == f"foretext: --stop: {words}"
+    replaced = f"{words}, or give it in a file or on standard input with --errors replace"
+    assert fails("predict", clf, "--text", "good", "--text", "caf\udce9") == f"foretext: --text: {replaced}"
+    assert fails("predict", clf, "x.csv", "--columns", "text=caf\udce9").startswith("foretext: --columns: not UTF-8")
+
+
 def test_a_regression_has_no_confusion(files: Path, base: Path, here: Path) -> None:
     works("finetune", base, files / "reg.csv", "--task", "regression", "--out", "run", "--epochs", 1)
     assert "its task is regression" in fails("evaluate", "run", files / "reg.csv", "--confusion", "c.png")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import resource
 import signal
@@ -95,6 +96,26 @@ def test_output_closed_early(files: Path, clf: Path, here: Path) -> None:
             text=True,
         )
     assert done.returncode == 141 and not done.stderr, done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="locales and arguments are bytes")
+def test_arguments_under_another_locale(base: Path, clf: Path) -> None:
+    """UTF-8 on the command line is UTF-8, whatever Python was told of the terminal; other bytes are refused."""
+    plain = {**ENVIRONMENT, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+    def said(environment: dict[str, str], *arguments: object) -> subprocess.CompletedProcess[bytes]:
+        given = [one if isinstance(one, bytes) else os.fsencode(str(one)) for one in arguments]
+        return subprocess.run([*map(os.fsencode, COMMAND), *given], env=environment, capture_output=True)
+
+    chinese = "电影".encode()
+    for verb in (["tokens", base, "--json", chinese], ["predict", clf, "--json", "--text", chinese]):
+        usual, other = said(ENVIRONMENT, *verb), said(plain, *verb)
+        assert usual.returncode == other.returncode == 0, other.stderr
+        assert json.loads(other.stdout) == json.loads(usual.stdout)
+    for environment in (ENVIRONMENT, plain):
+        done = said(environment, "generate", base, "--prompt", b"\xff\xfe bad")
+        assert done.returncode == 2 and b"--prompt: not UTF-8 at byte offset 0 (byte 0xff)" in done.stderr
+        assert not done.stdout
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="a tiny disk is mounted, which needs root")
