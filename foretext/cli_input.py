@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import sys
 from pathlib import Path
@@ -189,12 +190,24 @@ def _table_of_lines(data: str, task: str, pairs: bool) -> Table:
 
     if not data.strip():
         raise UserError("nothing to predict: name a file, give --text, or write lines to standard input")
-    if data.lstrip().startswith("{"):
+    lines = [line for line in text_lines(data) if line.strip()]
+    plain = _one_text(task, pairs)  # else a brace can only be meant as JSON, and the reader says what is wrong with it
+    brace = lines[0].lstrip().startswith("{")
+    if brace and (not plain or _is_json_object(lines[0])):
         return parse_jsonl(data, "standard input")
-    if not _one_text(task, pairs):
+    if not plain:
         what = "a run that was trained on pairs" if pairs else task
         raise UserError(f"standard input: {what} has several texts a row: write JSON lines, or name a file")
-    return _named(table_from([line for line in text_lines(data) if line.strip()], task), "standard input")
+    if brace:
+        _show(["standard input begins with { but its first line is not a JSON object: a line is a text"])
+    return _named(table_from(lines, task), "standard input")
+
+
+def _is_json_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _one_text(task: str, pairs: bool) -> bool:

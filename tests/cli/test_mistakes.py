@@ -195,7 +195,8 @@ def test_predict(files: Path, clf: Path, here: Path) -> None:
     assert "--text 1: the column 'text' is blank" in fails("predict", clf, "--text", " ")
     assert "not both" in fails("predict", clf, rows, "--text", "x")
     assert "standard input: not UTF-8 at byte offset 3" in fails("predict", clf, stdin=b"caf\xe9\n")
-    assert "standard input row 1: not JSON" in fails("predict", clf, stdin="{oops")
+    assert "standard input row 3: not JSON" in fails("predict", clf, stdin='\n{"text": "a"}\n{oops')
+    assert "the key 'text' stands twice" in fails("predict", clf, stdin='{"text": "a", "text": "b"}')
     assert "the folder nodir does not exist" in fails("predict", clf, rows, "--out", "nodir/x.csv")
     assert "ending '.foo'" in fails("predict", clf, rows, "--out", "x.foo")
     Path("dir.csv").mkdir()
@@ -207,6 +208,7 @@ def test_pairs_need_pairs(files: Path, base: Path, here: Path) -> None:
     works("finetune", base, files / "ent.csv", "--task", "entailment", "--out", "run", "--epochs", 1)
     assert "--text PREMISE --text HYPOTHESIS, not 1 text" in fails("predict", "run", "--text", "x")
     assert "write JSON lines" in fails("predict", "run", stdin="a line\n")
+    assert "standard input row 1: not JSON" in fails("predict", "run", stdin="{oops\n")
     assert "takes two texts, not 1" in fails("tokens", "run", "x")
     works("predict", "run", "--text", "x", "--text", "y")
 

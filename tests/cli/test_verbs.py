@@ -98,6 +98,17 @@ def test_predict_from_text_and_standard_input(clf: Path) -> None:
     assert works("predict", clf, stdin='{"text": "good film"}\n').out.splitlines()[1] == said[1]
 
 
+def test_a_text_on_standard_input_may_begin_with_a_brace(clf: Path) -> None:
+    """JSON lines are told by the first line, which must be a JSON object as a whole."""
+    for first in ("{sic} good film", "{", '{"text": "cut', '"quoted"', "[1]"):
+        said = works("predict", clf, "--json", stdin=f"\n{first}\nbad film\n")
+        assert [json.loads(line)["text"] for line in said.out.splitlines()] == [first, "bad film"]
+        note = "standard input begins with { but its first line is not a JSON object: a line is a text"
+        assert (note in said.err) == first.startswith("{")
+    said = works("predict", clf, "--json", stdin='good film\n{"text": "bad film"}\n')
+    assert json.loads(said.out.splitlines()[1])["text"] == '{"text": "bad film"}'
+
+
 def test_predict_carries_columns_along(clf: Path, here: Path) -> None:
     Path("in.csv").write_text("id,text,label\n7,good film,whatever\n")
     works("predict", clf, "in.csv", "--out", "out.jsonl")
