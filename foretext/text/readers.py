@@ -234,8 +234,11 @@ def _read_table(file: TextFile, options: ReadOptions, report: ReadReport) -> Ite
         return
     start = list(itertools.islice(rows, _SAMPLE_ROWS))
     textual = [name for i, name in enumerate(header) if any(_is_text(row[i]) for _, row in start if i < len(row))]
-    place = header.index(_choose_column(file, options.column, header, textual))
-    _note_rule(report, f"one document a row (column {header[place]})")
+    column = _choose_column(file, options.column, header, textual)
+    if header.count(column) > 1:
+        raise UserError(f"{file.path} row 1: the column {column!r} stands twice in the header; rename one of them")
+    place = header.index(column)
+    _note_rule(report, f"one document a row (column {column})")
     for number, row in itertools.chain(start, rows):
         if len(row) != len(header):
             raise UserError(

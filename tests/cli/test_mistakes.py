@@ -18,6 +18,8 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "short.txt": (b"a b c\n", "fewer than one context of 32"),
     "bad.jsonl": (b'{"text": "a"}\n{oops\n', "bad.jsonl line 2: not valid JSON"),
     "bad.parquet": (b"zzz", "bad.parquet: broken parquet"),
+    "twice.csv": (b"text,text\na,b\n", "twice.csv row 1: the column 'text' stands twice in the header; rename one"),
+    "twice.tsv": (b"id\ttext\ttext\n1\ta\tb\n", "twice.tsv row 1: the column 'text' stands twice in the header"),
     "cut.txt.gz": (b"zzz", "cut.txt.gz: broken gzip"),
     "picture.png": (b"x", "picture.png: this kind of file is not read"),
 }
@@ -45,6 +47,8 @@ def test_no_text_at_all(here: Path) -> None:
     assert "missing.txt: no such file" in refuses_to_pretrain("missing.txt", *BUDGET)
     assert "no file matches" in refuses_to_pretrain("no*.txt", *BUDGET)
     assert "name the text" in refuses_to_pretrain(*BUDGET)
+    Path("same.csv").write_text("b,b\nhello,there\n")
+    assert "the column 'b' stands twice" in refuses_to_pretrain("same.csv", "--text-column", "b", *BUDGET)
     assert "no column 'c'" in refuses_to_pretrain("t.csv", "--text-column", "c", *BUDGET)
 
 
