@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
@@ -102,22 +103,64 @@ def progress(title: str) -> Callable[[int, int], None]:
 # -- the end ---------------------------------------------------------------------------------------------------------
 
 
+class OutputError(UserError):
+    """Standard output cannot be written."""
+
+
+class _Output:
+    """Standard output; what fails in writing to it says so, since the system's error does not name it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with self._named():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with self._named():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputError(
+                f"standard output cannot be written ({error.strerror or error}); "
+                "make room there, or send the output elsewhere",
+                EXIT_MACHINE,
+            ) from None
+
+
+def _drop_output() -> None:
+    """What is still buffered must not fail at the interpreter's end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def run_app(app: typer.Typer) -> None:
     """Runs the command line. Whatever goes wrong is one line on standard error and an exit code."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character is no reason to stop
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = _invoke(app)
-        sys.stdout.flush()
+        with contextlib.redirect_stdout(_Output(sys.stdout)):
+            code = _invoke(app)
+            sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read the output wants no more; what is still buffered must not fail at the interpreter's end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # whoever read the output wants no more
         code = EXIT_BROKEN_PIPE
     except (Exception, KeyboardInterrupt) as error:
         message, code = explained(error)
         if os.environ.get(TRACEBACK) and code == EXIT_BUG:
             raise
+        if isinstance(error, OutputError):
+            _drop_output()
         typer.echo(f"foretext: {message}", err=True)
     sys.exit(code)
 

@@ -118,6 +118,25 @@ def test_arguments_under_another_locale(base: Path, clf: Path) -> None:
         assert not done.stdout
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("verb", ["info", "generate", "predict"])
+def test_output_that_cannot_be_written(verb: str, base: Path, clf: Path) -> None:
+    arguments = {"info": [base], "generate": [base, "--max-tokens", "2"], "predict": [clf, "--text", "a film"]}[verb]
+    for unbuffered in ("1", ""):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [*COMMAND, verb, *map(str, arguments)],
+                env={**ENVIRONMENT, "PYTHONUNBUFFERED": unbuffered},
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        assert done.returncode == 4 and done.stderr == (
+            "foretext: standard output cannot be written (No space left on device); "
+            "make room there, or send the output elsewhere\n"
+        )
+
+
 @pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="a tiny disk is mounted, which needs root")
 def test_a_full_disk(files: Path, here: Path) -> None:
     disk = here / "disk"
