@@ -105,8 +105,8 @@ def _expand(given: str | Path) -> list[Path]:
         files = [match for match in matches if match.is_file()]
         if files:
             return files
-        raise UserError(f"{given}: no file matches this pattern")
-    raise UserError(f"{given}: no such file or folder")
+        raise UserError(f"{given}: no file matches this pattern; check it")
+    raise UserError(f"{given}: no such file or folder; check the path")
 
 
 def _as_text_file(path: Path) -> TextFile | None:

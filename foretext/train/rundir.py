@@ -162,7 +162,8 @@ class RunDirectory:
 
     def _not_a_run(self) -> UserError:
         if not self.path.exists():
-            return UserError(f"{self.path}: no such run directory")
+            make = "foretext pretrain … --out"
+            return UserError(f"{self.path}: no such run directory; check the path, or make one: {make} {self.path}")
         if not self.path.is_dir():
             return UserError(f"{self.path} is not a run directory but a file")
         return UserError(f"{self.path} is not a run directory: no {MANIFEST}")

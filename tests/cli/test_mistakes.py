@@ -44,8 +44,9 @@ def test_no_text_at_all(here: Path) -> None:
     Path("folder/a.png").write_bytes(b"x")
     Path("t.csv").write_text("a,b\n1,hello\n")
     assert "no text files in folder" in refuses_to_pretrain("folder", *BUDGET)
-    assert "missing.txt: no such file" in refuses_to_pretrain("missing.txt", *BUDGET)
-    assert "no file matches" in refuses_to_pretrain("no*.txt", *BUDGET)
+    missing = "missing.txt: no such file or folder; check the path"
+    assert missing in refuses_to_pretrain("missing.txt", *BUDGET)
+    assert "no file matches this pattern; check it" in refuses_to_pretrain("no*.txt", *BUDGET)
     assert "name the text" in refuses_to_pretrain(*BUDGET)
     Path("same.csv").write_text("b,b\nhello,there\n")
     assert "the column 'b' stands twice" in refuses_to_pretrain("same.csv", "--text-column", "b", *BUDGET)
@@ -169,7 +170,8 @@ def test_runs_of_the_wrong_kind(files: Path, base: Path, clf: Path, here: Path) 
     assert "ending '.txt'" in fails("evaluate", clf, files / "text.txt")
     assert "--from takes a pre-trained run" in refuses_to_pretrain(files / "text.txt", "--from", clf, *BUDGET)
     for verb in (["info"], ["generate"], ["tokens", "x"], ["predict", "--text", "x"], ["evaluate", rows]):
-        assert "nowhere: no such run directory" in fails(verb[0], "nowhere", *verb[1:])
+        complaint = fails(verb[0], "nowhere", *verb[1:])
+        assert "nowhere: no such run directory; check the path, or make one: foretext pretrain … --out" in complaint
         assert "not a run directory" in fails(verb[0], here, *verb[1:])
 
 
