@@ -6,9 +6,13 @@ import math
 
 from foretext.errors import UserError
 from foretext.nn.transformer import TransformerConfig
-from foretext.systems.base import TrainingConfig
+from foretext.plan import TransferPlan
+from foretext.systems.base import TokenizerConfig, TrainingConfig
 
 LEAST = {"batch_size": 1, "micro_batch": 0, "warmup_steps": 0, "evaluations": 0, "bad_steps": 0}
+# Of the model's shape: far beyond what can be trained, and below where its size overflows or takes long to work out.
+MOST = {"layers": 1_000, "width": 100_000_000, "heads": 100_000_000, "context": 100_000_000}
+MOST_PIECES = 10_000_000
 
 
 def check_seed(seed: int) -> None:
@@ -17,13 +21,25 @@ def check_seed(seed: int) -> None:
 
 
 def check_model(model: TransformerConfig) -> None:
-    for name in ("layers", "width", "heads", "context"):
+    for name, most in MOST.items():
         if getattr(model, name) < 1:
             raise UserError(f"model.{name} must be at least 1, not {getattr(model, name)}")
+        if getattr(model, name) > most:
+            raise UserError(f"model.{name} must be at most {most:,}, not {getattr(model, name)}")
     if model.width % model.heads:
         raise UserError(f"model.width={model.width} must be a multiple of model.heads={model.heads}")
     if not 0.0 <= model.dropout < 1.0:
         raise UserError(f"training.dropout must be at least 0 and below 1, not {model.dropout}")
+    for name, largest in (("init_std", 10), ("epsilon", 1)):
+        if not 0.0 < getattr(model, name) <= largest:
+            raise UserError(f"model.{name} must be above 0 and at most {largest}, not {getattr(model, name)}")
+
+
+def check_tokenizer(tokenizer: TokenizerConfig) -> None:
+    if tokenizer.size > MOST_PIECES:  # the least depends on the kind and is checked where it is known
+        raise UserError(f"tokenizer.size must be at most {MOST_PIECES:,}, not {tokenizer.size}")
+    if tokenizer.sample_megabytes < 1:
+        raise UserError(f"tokenizer.sample_megabytes must be at least 1, not {tokenizer.sample_megabytes}")
 
 
 def check_training(training: TrainingConfig) -> None:
@@ -41,3 +57,10 @@ def check_training(training: TrainingConfig) -> None:
             raise UserError(f"training.{name} must be above 0, not {getattr(training, name)}")
     if not 0.0 <= training.final_rate <= 1.0:
         raise UserError(f"training.final_rate must be between 0 and 1, not {training.final_rate}")
+
+
+def check_transfer(transfer: TransferPlan) -> None:
+    if not 0.0 <= transfer.lm_weight < math.inf:
+        raise UserError(f"--lm-weight must be 0 or more, not {transfer.lm_weight}")
+    if not 0.0 < transfer.rate_decay < math.inf:
+        raise UserError(f"transfer.rate_decay must be above 0, not {transfer.rate_decay}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from foretext.tasks.splits import DEFAULT_FRACTION, hold_out
 from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.text.order import Order
 from foretext.train.budget import Budget
-from foretext.train.checks import check_seed, check_training
+from foretext.train.checks import check_seed, check_training, check_transfer
 from foretext.train.loop import Job, Loop, has_begun, is_finished, step_seed
 from foretext.train.machine import out_of_memory_as_user_error, size_text, tune_allocator
 from foretext.train.optim import Group, Optimizer
@@ -52,7 +51,7 @@ from foretext.train.saved import (
 )
 from foretext.train.scoring import task_scores
 from foretext.train.signals import NeverStop, StopRequest
-from foretext.train.undo import writing
+from foretext.train.undo import starts_over, writing
 
 
 @dataclass(frozen=True)
@@ -89,12 +88,11 @@ def finetune(
     run = open_run(request.out)
     if request.resume and run.has("config.toml") and read_config(run)["run"].kind != "finetune":
         raise UserError(f"{run.path} is a pre-trained run, which is not gone on with here; choose another --out")
-    if run.exists() and not request.resume:
-        raise UserError(f"{run.path} holds a run already; go on with --resume, or choose another --out")
+    over = starts_over(run, request.resume)
     if request.resume and is_finished(run):
         reporter.note(f"{run.path} is finished; nothing to do")
         return load_model(run.path)
-    with writing(run, reporter.note) as writer:
+    with writing(run, reporter.note, over) as writer:
         model = _train(request, writer, reporter, stopping)
         write_curve(run)
     return model
@@ -244,8 +242,7 @@ def _settings(
         transfer = dataclasses.replace(transfer, lm_weight=request.lm_weight)
     if request.layers is not None:
         transfer = dataclasses.replace(transfer, layers=request.layers)
-    if not 0 <= transfer.lm_weight < math.inf:
-        raise UserError(f"--lm-weight must be 0 or more, not {transfer.lm_weight}")
+    check_transfer(transfer)
     if request.from_scratch and request.layers is not None:
         raise UserError("--layers says what is transferred and --from-scratch that nothing is; leave one out")
     if request.epochs is not None and request.epochs < 1:

@@ -10,7 +10,8 @@ from foretext.systems import size_named, system_named
 from foretext.systems.base import TokenizerConfig
 from foretext.tasks.rows import Row
 from foretext.text.train_vocab import train_tokenizer
-from foretext.train.checks import check_model, check_seed
+from foretext.train.checks import check_model, check_seed, check_tokenizer
+from foretext.train.planning import check_memory_early
 from foretext.train.saved import RunConfig, SavedModel
 
 
@@ -21,6 +22,8 @@ def fresh_model(system: str, size: str, rows: Sequence[Row], seed: int = 0, sets
     chosen = size_named(found, size)
     sections = apply_sets({"model": chosen.model, "tokenizer": chosen.tokenizer}, sets)
     check_model(sections["model"])
+    check_tokenizer(sections["tokenizer"])
+    check_memory_early(found, sections["model"], chosen.finetuning, 1)
     config: TokenizerConfig = sections["tokenizer"]
     tokenizer = train_tokenizer(
         (text for row in rows for text in row.texts),

@@ -25,11 +25,11 @@ from foretext.text.token_shards import TokenShards, read_manifest
 from foretext.text.tokenizer import END, Tokenizer, tokenizer_from_published
 from foretext.text.train_vocab import train_tokenizer
 from foretext.train.budget import Budget
-from foretext.train.checks import check_model, check_seed, check_training
+from foretext.train.checks import check_model, check_seed, check_tokenizer, check_training
 from foretext.train.loop import POSITION, Job, Loop, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
-from foretext.train.planning import check_disk, check_memory, describe_plan, probe_speed
+from foretext.train.planning import check_disk, check_memory, check_memory_early, describe_plan, probe_speed
 from foretext.train.report import Reporter, Silent
 from foretext.train.resume import agreed_sections
 from foretext.train.rundir import RunDirectory, RunWriter
@@ -45,11 +45,10 @@ from foretext.train.saved import (
 )
 from foretext.train.scoring import mean_losses
 from foretext.train.signals import NeverStop, StopRequest
-from foretext.train.undo import writing
+from foretext.train.undo import TOKENS, starts_over, writing
 
 MICRO_TOKENS = 4096
 VALID_TOKENS = 32768
-TOKENS = "tokens"  # folder of the token shards inside a run
 
 
 @dataclass(frozen=True)
@@ -98,8 +97,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     reporter = reporter or Silent()
     stopping = stopping or NeverStop()
     run = open_run(request.out)
-    if run.exists() and not request.resume:
-        raise UserError(f"{run.path} holds a run already; go on with --resume, or choose another --out")
+    over = starts_over(run, request.resume)
     changes: list[str] = []
     sections = _sections(request, run, changes.append)
     if is_finished(run):
@@ -107,10 +105,13 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
         return run.path
     for change in changes:
         reporter.note(change)
-    choose_device(request.device)
+    if choose_device(request.device).type == "cpu":
+        check_memory_early(
+            system_named(sections["run"].system), sections["model"], sections["training"], _micro_batch(sections)
+        )
     work = _Work(request, sections, reporter, stopping)
     tune_allocator()
-    with writing(run, reporter.note) as writer, out_of_memory_as_user_error(work.sections["training"].batch_size):
+    with writing(run, reporter.note, over) as writer, out_of_memory_as_user_error(work.sections["training"].batch_size):
         _prepare_text(work, run, writer)
         loop = _make_loop(work, run, writer, stopping)
         loop.restore()
@@ -212,7 +213,14 @@ def _with_sets(sections: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
     check_training(changed["training"])
     changed["model"] = dataclasses.replace(changed["model"], dropout=changed["training"].dropout)
     check_model(changed["model"])
+    check_tokenizer(changed["tokenizer"])
     return {"run": sections["run"]} | changed
+
+
+def _micro_batch(sections: dict[str, Any]) -> int:
+    """Sequences at a time."""
+    training: TrainingConfig = sections["training"]
+    return training.micro_batch or max(1, min(training.batch_size, MICRO_TOKENS // sections["model"].context))
 
 
 def _started(request: PretrainRequest, start: RunDirectory) -> dict[str, Any]:
