@@ -114,10 +114,12 @@ def pretrain(
 
 @app.command()
 def finetune(
-    run: Annotated[Path, typer.Argument(help="The pre-trained run; left out with --system.")],
-    task: Annotated[str, typer.Option(help="classification, entailment, similarity, choice, regression.")],
+    run: Annotated[Path | None, typer.Argument(help="The pre-trained run; left out with --system.")] = None,
     file: Annotated[
         Path | None, typer.Argument(help="Labelled rows: csv, tsv, jsonl, parquet, or --format.", show_default=False)
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="Needed: classification, entailment, similarity, choice, regression.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The run directory to make.")] = Path("runs/task"),
     valid: Annotated[Path | None, typer.Option(help="Validation rows; without it 15 % are held out.")] = None,
@@ -148,8 +150,16 @@ def finetune(
     from foretext.terminal import Terminal
 
     format = layout_name(format)
-    if system is None and file is None:
-        raise UserError(f"name a run and a file of rows (only {run} is given), or --system NAME and a file of rows")
+    complete = run is not None and task is not None and (file is not None or system is not None)
+    if resume and not complete:
+        raise UserError(
+            "--resume takes the same command again: RUN, FILE and --task (the rows are not kept in a run); add them"
+        )
+    if run is None or (system is None and file is None):
+        only = "" if run is None else f" (only {run} is given)"
+        raise UserError(f"name a run and a file of rows{only}, or --system NAME and a file of rows")
+    if task is None:
+        raise UserError("say what to learn: --task classification, entailment, similarity, choice or regression")
     if system is not None and file is not None:
         raise UserError("--system starts from nothing: give the file of rows without a run, or leave out --system")
     names = parse_columns(columns)
@@ -159,7 +169,6 @@ def finetune(
     split = hold_out(rows, fraction=DEFAULT_FRACTION if part is None else part, seed=seed)
     held_out = split.valid if valid is None else labelled_rows(valid, task, names, format, errors)
     from foretext.api import new_model
-    from foretext.train.finetune import check_rows
     from foretext.train.loop import is_finished
     from foretext.train.rundir import RunDirectory
     from foretext.train.signals import Stopper
@@ -200,8 +209,6 @@ def finetune(
     if not finished:
         show_validation(model, held_out, out, as_json)
     elif as_json:
-        train = rows if valid is not None else split.train
-        check_rows(model.model, [*train, *held_out], out)
         show_validation(model, held_out, None, as_json)
     terminal.note(f"the model is in {out}; next: foretext predict {out} new.csv --out predictions.csv")
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from foretext.config import apply_sets, difference
+from foretext.config import Change, apply_sets, difference
 from foretext.errors import Interrupted, UserError
 from foretext.nn.transformer import TransformerConfig
 from foretext.systems import size_named, system_named
@@ -31,7 +31,7 @@ from foretext.train.machine import check_space, out_of_memory_as_user_error, tun
 from foretext.train.optim import Group, Optimizer
 from foretext.train.planning import check_disk, check_memory, check_memory_early, describe_plan, probe_speed
 from foretext.train.report import Reporter, Silent
-from foretext.train.resume import agreed_sections
+from foretext.train.resume import agreed_sections, finished, going_on
 from foretext.train.rundir import RunDirectory, RunWriter
 from foretext.train.saved import (
     DataConfig,
@@ -98,13 +98,13 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     stopping = stopping or NeverStop()
     run = open_run(request.out)
     over = starts_over(run, request.resume)
-    changes: list[str] = []
+    changes: list[Change] = []
     sections = _sections(request, run, changes.append)
     if is_finished(run):
-        reporter.note(f"{run.path} is finished; nothing to do (with more text or time: --from {run.path})")
+        reporter.note(finished(run.path, changes, f"; to train on: pretrain TEXT --from {run.path} --out ANOTHER"))
         return run.path
     for change in changes:
-        reporter.note(change)
+        reporter.note(going_on(change))
     if choose_device(request.device).type == "cpu":
         check_memory_early(
             system_named(sections["run"].system), sections["model"], sections["training"], _micro_batch(sections)
@@ -123,7 +123,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
 # -- configuration ---------------------------------------------------------------------------------------------------
 
 
-def _sections(request: PretrainRequest, run: RunDirectory, note: Callable[[str], None]) -> dict[str, Any]:
+def _sections(request: PretrainRequest, run: RunDirectory, note: Callable[[Change], None]) -> dict[str, Any]:
     """The resolved configuration; when resuming, the run's own, after comparing: `note` gets each change."""
     if request.resume and run.has("config.toml"):
         return _resumed_sections(request, read_config(run), run.path, note)
@@ -158,7 +158,7 @@ def _sections(request: PretrainRequest, run: RunDirectory, note: Callable[[str],
 
 
 def _resumed_sections(
-    request: PretrainRequest, old: dict[str, Any], where: Path, note: Callable[[str], None]
+    request: PretrainRequest, old: dict[str, Any], where: Path, note: Callable[[Change], None]
 ) -> dict[str, Any]:
     """The run's own configuration with what the user gives this time, if that may change."""
     if old["run"].kind != "pretrain":
