@@ -35,7 +35,7 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
-Sets = Annotated[list[str] | None, typer.Option("--set", help="section.key=value, any setting of config.toml.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", help="section.key=value, a setting of config.toml.")]
 Columns = Annotated[str, typer.Option(help="Other column names: text=review,label=stars.")]
 Format = Annotated[str | None, typer.Option(help="A published layout: sst2, cola, trec, imdb, …; none: by the header.")]
 Metric = Annotated[str | None, typer.Option(help="The main metric: accuracy, f1, f1_macro, matthews, pearson, …")]
@@ -132,7 +132,7 @@ def finetune(
         bool, typer.Option("--from-scratch", help="RUN's shape and tokenizer, new weights.")
     ] = False,
     system: Annotated[str | None, typer.Option(help="Instead of RUN: a new model and vocabulary.")] = None,
-    size: Annotated[str, typer.Option(help="With --system.")] = "tiny",
+    size: Annotated[str | None, typer.Option(help="With --system: tiny (the default), small, paper.")] = None,
     epochs: Annotated[int | None, typer.Option()] = None,
     seed: Annotated[int, typer.Option()] = 0,
     columns: Columns = "",
@@ -162,6 +162,8 @@ def finetune(
         raise UserError("say what to learn: --task classification, entailment, similarity, choice or regression")
     if system is not None and file is not None:
         raise UserError("--system starts from nothing: give the file of rows without a run, or leave out --system")
+    if system is None and size is not None:
+        raise UserError(f"--size is for a new model (--system), and {run} has its size already; leave it out")
     names = parse_columns(columns)
     rows = labelled_rows(file or run, task, names, format, errors)
     if valid is not None and part is not None:
@@ -179,7 +181,7 @@ def finetune(
     else:
         shape = [one for one in sets if one.startswith(("model.", "tokenizer."))]
         sets = [one for one in sets if one not in shape]
-        base, from_scratch = new_model(rows, system, size, seed, shape), True
+        base, from_scratch = new_model(rows, system, size or "tiny", seed, shape), True
     terminal = Terminal()
     finished = resume and is_finished(RunDirectory(out))
     try:
@@ -253,7 +255,7 @@ def evaluate(
     format: Format = None,
     metric: Metric = None,
     text_column: TextColumn = None,
-    documents: Documents = "auto",
+    documents: Annotated[str | None, typer.Option(help="For text: auto (the default), line, blank, file.")] = None,
     errors: Errors = "strict",
     confusion: Annotated[Path | None, typer.Option(help="Write the confusion matrix as a PNG.")] = None,
     as_json: Json = False,
@@ -265,16 +267,22 @@ def evaluate(
         check_output(confusion)
     model = load_run(run)
     if isinstance(model, LanguageModel):
+        for option, given in (("columns", columns or None), ("format", format)):
+            if given is not None:
+                raise UserError(f"--{option} is for labelled rows, and {run} reads text; leave it out")
         if confusion is not None:
             raise UserError(f"--confusion is for classes, and {run} is a language model without a task; leave it out")
         if metric is not None:
             raise UserError(f"--metric is for a task, and {run} is a language model without one; leave it out")
-        show_perplexity(model, read_texts(files, text_column, documents, errors), stride, as_json)
+        show_perplexity(model, read_texts(files, text_column, documents or "auto", errors), stride, as_json)
         return
     from foretext.tasks.metrics import format_scores
     from foretext.tasks.pictures import confusion_matrix_png
     from foretext.terminal import Terminal
 
+    for option, said in (("stride", stride), ("text-column", text_column), ("documents", documents)):
+        if said is not None:
+            raise UserError(f"--{option} is for text, and {run} reads labelled rows; leave it out")
     if confusion is not None and not model.labels:
         raise UserError(f"--confusion is for classes, and {run} has none (its task is {model.task}); leave it out")
     names = parse_columns(columns)

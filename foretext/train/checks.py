@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 from foretext.errors import UserError
 from foretext.nn.transformer import TransformerConfig
@@ -13,11 +14,28 @@ LEAST = {"batch_size": 1, "micro_batch": 0, "warmup_steps": 0, "evaluations": 0,
 # Of the model's shape: far beyond what can be trained, and below where its size overflows or takes long to work out.
 MOST = {"layers": 1_000, "width": 100_000_000, "heads": 100_000_000, "context": 100_000_000}
 MOST_PIECES = 10_000_000
+# Keys of config.toml that follow from something else, and what says it.
+DERIVED = {
+    "model.vocabulary": "it follows from the tokenizer; use --set tokenizer.size=…",
+    "model.dropout": "it follows from the training; use --set training.dropout=…",
+    "data.inputs": "name the text before the options",
+    "data.starts_from": "use --from RUN",
+}
 
 
 def check_seed(seed: int) -> None:
     if not 0 <= seed < 1 << 63:
         raise UserError(f"--seed must be at least 0 and below 2**63, not {seed}")
+
+
+def check_sets(sets: Sequence[str], options: Mapping[str, str] | None = None) -> None:
+    """Refuses --set of a key that follows from something else, or that one of `options` (key → its option) says."""
+    for text in sets:
+        key = text.partition("=")[0].strip()
+        if key in DERIVED:
+            raise UserError(f"--set {text}: {DERIVED[key]}")
+        if options and key in options:
+            raise UserError(f"--set {text}: {options[key]} the same; leave one of them out")
 
 
 def check_model(model: TransformerConfig) -> None:

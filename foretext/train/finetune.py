@@ -29,7 +29,7 @@ from foretext.tasks.splits import DEFAULT_FRACTION, hold_out
 from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.text.order import Order
 from foretext.train.budget import Budget
-from foretext.train.checks import check_seed, check_training, check_transfer
+from foretext.train.checks import check_seed, check_sets, check_training, check_transfer
 from foretext.train.loop import Job, Loop, has_begun, is_finished, step_seed
 from foretext.train.machine import out_of_memory_as_user_error, size_text, tune_allocator
 from foretext.train.optim import Group, Optimizer
@@ -239,14 +239,17 @@ def _settings(
 ) -> tuple[TrainingConfig, TransferPlan, int]:
     """How to train, how to transfer, and the epochs asked for (0: not said). A resumed run keeps what is not given."""
     check_seed(request.seed)
+    given = {"lm_weight": request.lm_weight, "layers": request.layers}
+    said = {
+        f"transfer.{name}": f"--{name.replace('_', '-')} says" for name, value in given.items() if value is not None
+    }
+    check_sets(request.sets, said)
     start = {"training": size.finetuning, "transfer": size.transfer}
     sections = apply_sets({name: old[name] for name in start} if old else start, request.sets)
     check_training(sections["training"])
-    transfer: TransferPlan = sections["transfer"]
-    if request.lm_weight is not None:
-        transfer = dataclasses.replace(transfer, lm_weight=request.lm_weight)
-    if request.layers is not None:
-        transfer = dataclasses.replace(transfer, layers=request.layers)
+    transfer: TransferPlan = dataclasses.replace(
+        sections["transfer"], **{name: value for name, value in given.items() if value is not None}
+    )
     check_transfer(transfer)
     if request.from_scratch and request.layers is not None:
         raise UserError("--layers says what is transferred and --from-scratch that nothing is; leave one out")

@@ -25,7 +25,7 @@ from foretext.text.token_shards import TokenShards, read_manifest
 from foretext.text.tokenizer import END, Tokenizer, tokenizer_from_published
 from foretext.text.train_vocab import train_tokenizer
 from foretext.train.budget import Budget
-from foretext.train.checks import check_model, check_seed, check_tokenizer, check_training
+from foretext.train.checks import check_model, check_seed, check_sets, check_tokenizer, check_training
 from foretext.train.loop import POSITION, Job, Loop, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
@@ -125,6 +125,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
 
 def _sections(request: PretrainRequest, run: RunDirectory, note: Callable[[Change], None]) -> dict[str, Any]:
     """The resolved configuration; when resuming, the run's own, after comparing: `note` gets each change."""
+    check_sets(request.sets, _said_by_options(request))
     if request.resume and run.has("config.toml"):
         return _resumed_sections(request, read_config(run), run.path, note)
     if request.resume and not request.inputs:
@@ -177,6 +178,18 @@ def _resumed_sections(
     if request.vocabulary is not None:
         _check_vocabulary(request.vocabulary, old["run"], where)
     return agreed_sections(old, _with_sets(new, request.sets), where, note)
+
+
+def _said_by_options(request: PretrainRequest) -> dict[str, str]:
+    """Keys of config.toml that the options have said already, and how to name these."""
+    given: dict[str, tuple[str, object]] = {
+        "data.column": ("--text-column says", request.column),
+        "data.documents": ("--documents says", request.documents),
+        "data.errors": ("--errors says", request.errors),
+    }
+    for name in ("minutes", "steps", "tokens"):
+        given[f"budget.{name}"] = ("--minutes, --steps and --tokens say", request.budget)
+    return {key: words for key, (words, value) in given.items() if value is not None}
 
 
 def _given_data(request: PretrainRequest) -> dict[str, Any]:

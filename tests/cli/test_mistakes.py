@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli_harness import MINUTE, fails, labelled, many, works
+from cli_harness import MINUTE, fails, foretext, labelled, many, works
 
 BUDGET = ["--steps", "2"]
 
@@ -66,6 +66,12 @@ OPTIONS: list[tuple[list[str], str]] = [
     (["--set", "training.beta2=1", *BUDGET], "training.beta2 must be at least 0 and below 1"),
     (["--set", "training.dropout=1.0", *BUDGET], "training.dropout must be"),
     (["--set", "data.valid_fraction=1.5", *BUDGET], "below 1, not 1.5"),
+    (["--set", "model.vocabulary=5", *BUDGET], "it follows from the tokenizer; use --set tokenizer.size=…"),
+    (["--set", "model.dropout=0.5", *BUDGET], "use --set training.dropout=…"),
+    (["--set", "data.starts_from=x", *BUDGET], "use --from RUN"),
+    (["--set", "data.inputs=x", *BUDGET], "name the text before the options"),
+    (["--set", "budget.steps=4", *BUDGET], "--set budget.steps=4: --minutes, --steps and --tokens say the same"),
+    (["--set", "data.errors=replace", "--errors", "strict", *BUDGET], "--set data.errors=replace: --errors says"),
     (["--set", "run.kind=finetune", *BUDGET], "unknown section 'run'"),
     (["--seed", "-4", *BUDGET], "--seed must be at least 0"),
     (["--errors", "ignore", *BUDGET], "strict or replace"),
@@ -144,6 +150,12 @@ def test_rows_that_cannot_be_read(name: str, base: Path, here: Path) -> None:
         (["--set", "model.layers=3"], "unknown section 'model'"),
         (["--valid", "nowhere.csv"], "nowhere.csv: no such file"),
         (["--device", "zzz"], "'zzz' is not available here"),
+        (["--size", "small"], "--size is for a new model (--system)"),
+        (
+            ["--lm-weight", "0", "--set", "transfer.lm_weight=1"],
+            "--set transfer.lm_weight=1: --lm-weight says the same",
+        ),
+        (["--layers", "1", "--set", "transfer.layers=2"], "--set transfer.layers=2: --layers says the same"),
     ],
     ids=str,
 )
@@ -217,6 +229,13 @@ def test_evaluate_generate_features(files: Path, base: Path, clf: Path, here: Pa
     assert "missing.txt: no such file" in fails("evaluate", base, "missing.txt")
     assert "without a task" in fails("evaluate", base, text, "--confusion", "c.png")
     assert "nodir does not exist" in fails("evaluate", clf, files / "cls.csv", "--confusion", "nodir/c.png")
+    for option, value in (("stride", 4), ("text-column", "text"), ("documents", "line")):
+        words = f"--{option} is for text, and {clf} reads labelled rows"
+        assert words in fails("evaluate", clf, files / "cls.csv", f"--{option}", value)
+    for option, value in (("columns", "text=text"), ("format", "sst2")):
+        assert f"--{option} is for labelled rows, and {base} reads text" in fails(
+            "evaluate", base, text, f"--{option}", value
+        )
     for option, value in (("max-tokens", 0), ("temperature", -1), ("temperature", "nan"), ("top-p", 2), ("top-k", -2)):
         assert f"--{option} must be" in fails("generate", base, f"--{option}", value)
     assert "--seed must be" in fails("generate", base, "--seed", 2**70)
@@ -256,8 +275,6 @@ def test_a_fault_of_our_own_is_said_in_one_line(base: Path, monkeypatch: pytest.
         raise KeyError("oops")
 
     monkeypatch.setattr("foretext.inspection.describe_run", broken)
-    from cli_harness import foretext
-
     said = foretext("info", base, "--json")
     assert said.code == 1 and said.err.startswith("foretext: internal error (KeyError: 'oops')")
     assert len(said.err.splitlines()) == 1
