@@ -77,6 +77,11 @@ def check_training(training: TrainingConfig) -> None:
         raise UserError(f"training.final_rate must be between 0 and 1, not {training.final_rate}")
 
 
+def check_valid_fraction(fraction: float) -> None:
+    if not 0.0 < fraction < 1.0:
+        raise UserError(f"data.valid_fraction must be above 0 and below 1, not {fraction}")
+
+
 def check_transfer(transfer: TransferPlan) -> None:
     if not 0.0 <= transfer.lm_weight < math.inf:
         raise UserError(f"--lm-weight must be 0 or more, not {transfer.lm_weight}")

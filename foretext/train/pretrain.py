@@ -20,12 +20,19 @@ from foretext.systems import size_named, system_named
 from foretext.systems.base import TokenizerConfig, TrainingConfig
 from foretext.text.order import Order, Windows
 from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
-from foretext.text.shards import write_shards
-from foretext.text.token_shards import TokenShards, read_manifest
+from foretext.text.shards import ShardManifest, write_shards
+from foretext.text.token_shards import DamagedShards, TokenShards, read_manifest
 from foretext.text.tokenizer import END, Tokenizer, tokenizer_from_published
 from foretext.text.train_vocab import train_tokenizer
 from foretext.train.budget import Budget
-from foretext.train.checks import check_model, check_seed, check_sets, check_tokenizer, check_training
+from foretext.train.checks import (
+    check_model,
+    check_seed,
+    check_sets,
+    check_tokenizer,
+    check_training,
+    check_valid_fraction,
+)
 from foretext.train.loop import POSITION, Job, Loop, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
@@ -49,6 +56,8 @@ from foretext.train.undo import TOKENS, starts_over, writing
 
 MICRO_TOKENS = 4096
 VALID_TOKENS = 32768
+LITTLE_TEXT = 100_000  # bytes
+MORE_TEXT = "give more text, or a shorter context: --set model.context=…"
 
 
 @dataclass(frozen=True)
@@ -112,12 +121,22 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     work = _Work(request, sections, reporter, stopping)
     tune_allocator()
     with writing(run, reporter.note, over) as writer, out_of_memory_as_user_error(work.sections["training"].batch_size):
-        _prepare_text(work, run, writer)
-        loop = _make_loop(work, run, writer, stopping)
+        try:
+            _prepare_text(work, run, writer)
+            loop = _make_loop(work, run, writer, stopping)
+        except DamagedShards as error:
+            raise UserError(f"{error.fault}; {_shards_again(run)}") from None
         loop.restore()
         loop.run()
         write_curve(run)
     return run.path
+
+
+def _shards_again(run: RunDirectory) -> str:
+    """What to do about damaged shards. With a checkpoint new ones might be of a text that has changed since."""
+    if run.has(POSITION):
+        return f"put a copy back, or go on in a new run: pretrain TEXT --from {run.path} --out ANOTHER"
+    return f"delete {run.path / TOKENS} and give --resume: they are made again from the text"
 
 
 # -- configuration ---------------------------------------------------------------------------------------------------
@@ -227,6 +246,7 @@ def _with_sets(sections: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
     changed["model"] = dataclasses.replace(changed["model"], dropout=changed["training"].dropout)
     check_model(changed["model"])
     check_tokenizer(changed["tokenizer"])
+    check_valid_fraction(changed["data"].valid_fraction)
     return {"run": sections["run"]} | changed
 
 
@@ -282,6 +302,7 @@ def _prepare_text(work: _Work, run: RunDirectory, writer: RunWriter) -> None:
         )
         work.tokenizer = load_tokenizer(run, work.sections["run"])
     else:
+        _check_length(work)
         work.tokenizer = _make_tokenizer(work)
         work.sections["run"] = dataclasses.replace(work.sections["run"], tokenizer=work.tokenizer.fingerprint())
         work.sections["model"] = dataclasses.replace(work.sections["model"], vocabulary=work.tokenizer.size)
@@ -302,19 +323,53 @@ def _prepare_text(work: _Work, run: RunDirectory, writer: RunWriter) -> None:
         )
         took = time.perf_counter() - begun
         train = manifest.splits["train"]
+        documents = 1 if manifest.split_by == "tokens" else train.documents + manifest.splits["valid"].documents
         work.reporter.note(
-            f"text: {train.documents + manifest.splits['valid'].documents:,} documents ({manifest.rule}), "
+            f"text: {documents:,} document{'' if documents == 1 else 's'} ({manifest.rule}), "
             f"{train.tokens:,} tokens to train on, {manifest.splits['valid'].tokens:,} to validate; "
             f"encoded in {took:.1f} s"
         )
         if manifest.replaced:
             work.reporter.note(f"{manifest.replaced:,} bytes that are not UTF-8 were replaced")
+        _check_tokens(manifest, work.sections)
     if read_manifest(folder).tokenizer != work.tokenizer.fingerprint():
         raise UserError(f"{folder}: made with another tokenizer; put the right folder back, or start a new run")
     files_now = {"config.toml": config_text(work.sections).encode()}
     if not run.has("tokenizer.json"):
         files_now["tokenizer.json"] = work.tokenizer.to_json().encode()
     writer.commit(files_now)
+
+
+def _check_length(work: _Work) -> None:
+    """Too little text is refused before a vocabulary is made of it. A token is a byte or more, and one ends each
+    document; only what is so short that it is read in no time is looked at."""
+    data: DataConfig = work.sections["data"]
+    context = work.sections["model"].context
+    files = find_files(data.inputs)
+    if sum(file.size for file in files) > LITTLE_TEXT:
+        return
+    report = ReadReport()
+    for _ in read_documents(files, ReadOptions(data.column, data.documents, data.errors), report):
+        if report.bytes > context:
+            return
+    most = report.bytes + report.documents
+    if most <= context:
+        raise UserError(
+            f"{', '.join(data.inputs)}: {report.bytes} bytes of text, at most {most} tokens, fewer than one context of "
+            f"{context} and its target; {MORE_TEXT}"
+        )
+
+
+def _check_tokens(manifest: ShardManifest, sections: dict[str, Any]) -> None:
+    """The text must fill one context, and leave something to validate on."""
+    where, context = ", ".join(sections["data"].inputs), sections["model"].context
+    train, valid = manifest.splits["train"].tokens, manifest.splits["valid"].tokens
+    if train <= context:
+        raise UserError(
+            f"{where}: {train:,} tokens to train on, fewer than one context of {context} and its target; {MORE_TEXT}"
+        )
+    if valid < 2:
+        raise UserError(f"{where}: {valid} tokens to validate on; give more text, or --set data.valid_fraction=0.5")
 
 
 def _make_tokenizer(work: _Work) -> Tokenizer:

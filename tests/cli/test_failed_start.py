@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -96,3 +99,22 @@ def test_a_fine_tuning_that_did_not_begin(files: Path, base: Path, here: Path, m
     assert Path("run/config.toml").exists()
     assert "starting over" in works(*command, "--set", "training.batch_size=4").err
     assert "holds a run already" in fails(*command)
+
+
+def test_damaged_shards_say_how_they_are_made_again(broken: list[object], base: Path, here: Path) -> None:
+    Path("run/tokens/train-00000.bin").unlink()
+    complaint = fails("pretrain", "--out", "run", "--resume")
+    assert "train-00000.bin: missing; delete run/tokens and give --resume" in complaint
+    shutil.rmtree("run/tokens")
+    works("pretrain", "--out", "run", "--resume")
+    shutil.copytree(base, "stopped")
+    position = Path("stopped/training/position.json")
+    position.write_text(position.read_text().replace("true", "false"))
+    manifest = json.loads(Path("stopped/manifest.json").read_text())
+    data = position.read_bytes()
+    entry = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    manifest["files"]["training/position.json"] = entry
+    Path("stopped/manifest.json").write_text(json.dumps(manifest))
+    shutil.rmtree("stopped/tokens")
+    words = "go on in a new run: pretrain TEXT --from stopped --out ANOTHER"
+    assert words in fails("pretrain", "--out", "stopped", "--resume")

@@ -37,6 +37,20 @@ def test_text_that_cannot_be_read(name: str, here: Path) -> None:
     assert words in refuses_to_pretrain(name, *BUDGET, *MINUTE)
 
 
+def test_too_little_text(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("tiny.txt").write_text("hello")
+    with monkeypatch.context() as patch:
+        patch.setattr("foretext.train.pretrain.train_tokenizer", lambda *given, **more: pytest.fail("too late"))
+        complaint = refuses_to_pretrain("tiny.txt", *BUDGET, *MINUTE)
+    assert "tiny.txt: 5 bytes of text, at most 6 tokens, fewer than one context of 32" in complaint
+    assert "more text, or a shorter context: --set model.context=…" in complaint
+    Path("same.txt").write_text("the very same words " * 6)
+    said = foretext("pretrain", "same.txt", *BUDGET, *MINUTE, "--out", "run")
+    assert "text: 1 document (" in said.err
+    assert "same.txt: " in said.complaint and "tokens to train on, fewer than one context of 32" in said.complaint
+    assert not Path("run").exists()
+
+
 def test_no_text_at_all(here: Path) -> None:
     Path("folder").mkdir()
     Path("folder/a.png").write_bytes(b"x")
@@ -66,6 +80,7 @@ OPTIONS: list[tuple[list[str], str]] = [
     (["--set", "training.beta2=1", *BUDGET], "training.beta2 must be at least 0 and below 1"),
     (["--set", "training.dropout=1.0", *BUDGET], "training.dropout must be"),
     (["--set", "data.valid_fraction=1.5", *BUDGET], "below 1, not 1.5"),
+    (["--set", "data.valid_fraction=0", *BUDGET], "data.valid_fraction must be above 0 and below 1, not 0.0"),
     (["--set", "model.vocabulary=5", *BUDGET], "it follows from the tokenizer; use --set tokenizer.size=…"),
     (["--set", "model.dropout=0.5", *BUDGET], "use --set training.dropout=…"),
     (["--set", "data.starts_from=x", *BUDGET], "use --from RUN"),
@@ -198,6 +213,10 @@ def test_other_rows(base: Path, here: Path) -> None:
     assert "choice.csv row 3, column 'label'" in refuses_to_finetune(base, "choice.csv", task="choice")
     Path("lone.csv").write_text("context,choice1,choice2,label\na,b,,1\n")
     assert "lone.csv row 2: 1 choice(s)" in refuses_to_finetune(base, "lone.csv", task="choice")
+    Path("few.csv").write_text("context,choice1,label\na,b,1\n")
+    complaint = refuses_to_finetune(base, "few.csv", task="choice")
+    assert "few.csv: no column 'choice2'; a choice needs at least two, choice1 and choice2" in complaint
+    assert "choice2=choice1" not in complaint
 
 
 def test_predict(files: Path, clf: Path, here: Path) -> None:
