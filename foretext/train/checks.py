@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from foretext.errors import UserError
 from foretext.nn.transformer import TransformerConfig
 from foretext.plan import TransferPlan
 from foretext.systems.base import TokenizerConfig, TrainingConfig
+from foretext.tasks.rows import KINDS
 
 LEAST = {"batch_size": 1, "micro_batch": 0, "warmup_steps": 0, "evaluations": 0, "bad_steps": 0}
 # Of the model's shape: far beyond what can be trained, and below where its size overflows or takes long to work out.
@@ -87,3 +89,22 @@ def check_transfer(transfer: TransferPlan) -> None:
         raise UserError(f"--lm-weight must be 0 or more, not {transfer.lm_weight}")
     if not 0.0 < transfer.rate_decay < math.inf:
         raise UserError(f"transfer.rate_decay must be above 0, not {transfer.rate_decay}")
+
+
+def check_task(kind: str) -> None:
+    if kind not in KINDS:
+        raise UserError(f"task.kind {kind!r} is none of {', '.join(KINDS)}")
+
+
+def check_saved(sections: Mapping[str, Any], where: str) -> None:
+    """The same for the configuration of a run, which may have been altered since; `where` is its file."""
+    try:
+        check_model(sections["model"])
+        if sections["model"].vocabulary < 1:
+            raise UserError(f"model.vocabulary must be at least 1, not {sections['model'].vocabulary}")
+        check_training(sections["training"])
+        if "task" in sections:
+            check_transfer(sections["transfer"])
+            check_task(sections["task"].kind)
+    except UserError as error:
+        raise UserError(f"{where}: {error}; restore it from a copy") from None
