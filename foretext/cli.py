@@ -36,7 +36,7 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
-Sets = Annotated[list[str] | None, typer.Option("--set", help="section.key=value, any setting of config.toml.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", help="section.key=value, a setting of config.toml.")]
 Columns = Annotated[str, typer.Option(help="Other column names: text=review,label=stars.")]
 Format = Annotated[str | None, typer.Option(help="A published layout: sst2, cola, trec, imdb, …; none: by the header.")]
 Metric = Annotated[str | None, typer.Option(help="The main metric: accuracy, f1, f1_macro, matthews, pearson, …")]
@@ -115,10 +115,12 @@ def pretrain(
 
 @app.command()
 def finetune(
-    run: Annotated[Path, typer.Argument(help="The pre-trained run; left out with --system.")],
-    task: Annotated[str, typer.Option(help="classification, entailment, similarity, choice, regression.")],
+    run: Annotated[Path | None, typer.Argument(help="The pre-trained run; left out with --system.")] = None,
     file: Annotated[
         Path | None, typer.Argument(help="Labelled rows: csv, tsv, jsonl, parquet, or --format.", show_default=False)
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="Needed: classification, entailment, similarity, choice, regression.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The run directory to make.")] = Path("runs/task"),
     valid: Annotated[Path | None, typer.Option(help="Validation rows; without it 15 % are held out.")] = None,
@@ -131,7 +133,7 @@ def finetune(
         bool, typer.Option("--from-scratch", help="RUN's shape and tokenizer, new weights.")
     ] = False,
     system: Annotated[str | None, typer.Option(help="Instead of RUN: a new model and vocabulary.")] = None,
-    size: Annotated[str, typer.Option(help="With --system.")] = "tiny",
+    size: Annotated[str | None, typer.Option(help="With --system: tiny (the default), small, paper.")] = None,
     epochs: Annotated[int | None, typer.Option()] = None,
     seed: Annotated[int, typer.Option()] = 0,
     columns: Columns = "",
@@ -149,10 +151,20 @@ def finetune(
     from foretext.terminal import Terminal
 
     format = layout_name(format)
-    if system is None and file is None:
-        raise UserError(f"name a run and a file of rows (only {run} is given), or --system NAME and a file of rows")
+    complete = run is not None and task is not None and (file is not None or system is not None)
+    if resume and not complete:
+        raise UserError(
+            "--resume takes the same command again: RUN, FILE and --task (the rows are not kept in a run); add them"
+        )
+    if run is None or (system is None and file is None):
+        only = "" if run is None else f" (only {run} is given)"
+        raise UserError(f"name a run and a file of rows{only}, or --system NAME and a file of rows")
+    if task is None:
+        raise UserError("say what to learn: --task classification, entailment, similarity, choice or regression")
     if system is not None and file is not None:
         raise UserError("--system starts from nothing: give the file of rows without a run, or leave out --system")
+    if system is None and size is not None:
+        raise UserError(f"--size is for a new model (--system), and {run} has its size already; leave it out")
     names = parse_columns(columns)
     rows = labelled_rows(file or run, task, names, format, errors)
     if valid is not None and part is not None:
@@ -160,7 +172,6 @@ def finetune(
     split = hold_out(rows, fraction=DEFAULT_FRACTION if part is None else part, seed=seed)
     held_out = split.valid if valid is None else labelled_rows(valid, task, names, format, errors)
     from foretext.api import new_model
-    from foretext.train.finetune import check_rows
     from foretext.train.loop import is_finished
     from foretext.train.rundir import RunDirectory
     from foretext.train.signals import Stopper
@@ -171,7 +182,7 @@ def finetune(
     else:
         shape = [one for one in sets if one.startswith(("model.", "tokenizer."))]
         sets = [one for one in sets if one not in shape]
-        base, from_scratch = new_model(rows, system, size, seed, shape), True
+        base, from_scratch = new_model(rows, system, size or "tiny", seed, shape), True
     terminal = Terminal()
     finished = resume and is_finished(RunDirectory(out))
     try:
@@ -202,8 +213,6 @@ def finetune(
     if not finished:
         show_validation(model, held_out, out, as_json)
     elif as_json or undrawn:
-        train = rows if valid is not None else split.train
-        check_rows(model.model, [*train, *held_out], out)
         show_validation(model, held_out, out if undrawn else None, as_json)
     terminal.note(f"the model is in {out}; next: foretext predict {out} new.csv --out predictions.csv")
 
@@ -248,7 +257,7 @@ def evaluate(
     format: Format = None,
     metric: Metric = None,
     text_column: TextColumn = None,
-    documents: Documents = "auto",
+    documents: Annotated[str | None, typer.Option(help="For text: auto (the default), line, blank, file.")] = None,
     errors: Errors = "strict",
     confusion: Annotated[Path | None, typer.Option(help="Write the confusion matrix as a PNG.")] = None,
     as_json: Json = False,
@@ -260,16 +269,22 @@ def evaluate(
         check_output(confusion)
     model = load_run(run)
     if isinstance(model, LanguageModel):
+        for option, given in (("columns", columns or None), ("format", format)):
+            if given is not None:
+                raise UserError(f"--{option} is for labelled rows, and {run} reads text; leave it out")
         if confusion is not None:
             raise UserError(f"--confusion is for classes, and {run} is a language model without a task; leave it out")
         if metric is not None:
             raise UserError(f"--metric is for a task, and {run} is a language model without one; leave it out")
-        show_perplexity(model, read_texts(files, text_column, documents, errors), stride, as_json)
+        show_perplexity(model, read_texts(files, text_column, documents or "auto", errors), stride, as_json)
         return
     from foretext.tasks.metrics import format_scores
     from foretext.tasks.pictures import confusion_matrix_png
     from foretext.terminal import Terminal
 
+    for option, said in (("stride", stride), ("text-column", text_column), ("documents", documents)):
+        if said is not None:
+            raise UserError(f"--{option} is for text, and {run} reads labelled rows; leave it out")
     if confusion is not None and not model.labels:
         raise UserError(f"--confusion is for classes, and {run} has none (its task is {model.task}); leave it out")
     names = parse_columns(columns)

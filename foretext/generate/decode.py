@@ -38,6 +38,14 @@ class Sampling:
     stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for name in ("max_tokens", "top_k", "seed"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or (not isinstance(value, int) and not (name == "seed" and value is None)):
+                raise UserError(f"{name} must be a whole number, not {value!r}")
+        for name in ("temperature", "top_p"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise UserError(f"{name} must be a number, not {value!r}")
         if self.max_tokens < 1:
             raise UserError(f"max_tokens must be at least 1, not {self.max_tokens}")
         if not 0 <= self.temperature < math.inf:

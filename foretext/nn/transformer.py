@@ -21,6 +21,9 @@ from foretext.nn.dropout import add_dropped, dropout
 from foretext.nn.feed_forward import feed_forward
 from foretext.nn.packing import MoveRows, MoveRowsBack, Packing, pack
 
+# Of the shape: far beyond what can be trained, and below where its size overflows or takes long to work out.
+MOST = {"layers": 1_000, "width": 100_000_000, "heads": 100_000_000, "context": 100_000_000}
+
 
 @dataclass(frozen=True)
 class TransformerConfig:
@@ -35,13 +38,16 @@ class TransformerConfig:
     init_std: float = 0.02
 
     def check(self) -> None:
-        for name in ("layers", "width", "heads", "context"):
-            if getattr(self, name) < 1:
-                raise UserError(f"model.{name} must be at least 1, not {getattr(self, name)}")
+        for name, most in MOST.items():
+            if not 1 <= getattr(self, name) <= most:
+                raise UserError(f"model.{name} must be at least 1 and at most {most:,}, not {getattr(self, name)}")
         if self.width % self.heads:
             raise UserError(f"model.width={self.width} must be a multiple of model.heads={self.heads}")
         if not 0.0 <= self.dropout < 1.0:
             raise UserError(f"training.dropout must be at least 0 and below 1, not {self.dropout}")
+        for name, largest in (("init_std", 10), ("epsilon", 1)):
+            if not 0.0 < getattr(self, name) <= largest:
+                raise UserError(f"model.{name} must be above 0 and at most {largest}, not {getattr(self, name)}")
 
     def describe(self) -> str:
         return f"{self.layers} blocks, width {self.width}, context {self.context}"

@@ -174,6 +174,11 @@ def _find(table: Table, field: str, names: dict[str, str]) -> str:
     if name in table.columns:
         return name
     there = ", ".join(table.columns) or "none"
+    if _CHOICE.fullmatch(field) and name == field and sum(bool(_CHOICE.fullmatch(c)) for c in table.columns) == 1:
+        raise UserError(
+            f"{table.name}: no column {name!r}; a choice needs at least two, choice1 and choice2; "
+            f"the columns are {there}; add it, or name another by --columns {field}=…"
+        )
     close = _nearest(name, table.columns)
     example = _closest(name, table.columns) or (table.columns[0] if table.columns else "NAME")
     raise UserError(

@@ -18,6 +18,14 @@ SPLITS = ("train", "valid")
 _REMEDY = "make the token shards again from the text"
 
 
+class DamagedShards(UserError):
+    """`fault` is what is wrong, without what to do."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__(f"{fault}; {_REMEDY}")
+        self.fault = fault
+
+
 @dataclass(frozen=True)
 class Shard:
     name: str
@@ -70,9 +78,9 @@ def read_manifest(folder: Path) -> ShardManifest:
         manifest = ShardManifest(**{**data, "splits": splits})
         np.dtype(manifest.dtype)
     except FileNotFoundError:
-        raise UserError(f"{path}: missing; {_REMEDY}") from None
+        raise DamagedShards(f"{path}: missing") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
-        raise UserError(f"{path}: damaged ({type(error).__name__}: {error}); {_REMEDY}") from None
+        raise DamagedShards(f"{path}: damaged ({type(error).__name__}: {error})") from None
     return manifest
 
 
@@ -95,7 +103,7 @@ class TokenShards:
         for shard in manifest.splits[split].shards:
             path = folder / shard.name
             if path.parent != folder:
-                raise UserError(f"{folder / 'manifest.json'}: {shard.name!r} is not a name of a shard; {_REMEDY}")
+                raise DamagedShards(f"{folder / 'manifest.json'}: {shard.name!r} is not a name of a shard")
             _check(path, shard, verify)
             arrays.append(np.memmap(path, dtype=dtype, mode="r"))
         return cls(folder, split, manifest, arrays)
@@ -122,13 +130,13 @@ def _check(path: Path, shard: Shard, verify: bool) -> None:
     try:
         size = path.stat().st_size
         if size != shard.bytes:
-            raise UserError(f"{path}: {size} bytes where the manifest has {shard.bytes}; {_REMEDY}")
+            raise DamagedShards(f"{path}: {size} bytes where the manifest has {shard.bytes}")
         if verify:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             if digest != shard.sha256:
-                raise UserError(f"{path}: damaged, its SHA-256 is not that of the manifest; {_REMEDY}")
+                raise DamagedShards(f"{path}: damaged, its SHA-256 is not that of the manifest")
     except FileNotFoundError:
-        raise UserError(f"{path}: missing; {_REMEDY}") from None
+        raise DamagedShards(f"{path}: missing") from None
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error}); {_REMEDY}") from None
+        raise DamagedShards(f"{path}: cannot be read ({error.strerror or error})") from None

@@ -3,16 +3,45 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from foretext.errors import UserError
-from foretext.systems.base import TrainingConfig
+from foretext.plan import TransferPlan
+from foretext.systems.base import TokenizerConfig, TrainingConfig
+from foretext.tasks.rows import KINDS
 
 LEAST = {"batch_size": 1, "micro_batch": 0, "warmup_steps": 0, "evaluations": 0, "bad_steps": 0}
+MOST_PIECES = 10_000_000
+# Keys of config.toml that follow from something else, and what says it.
+DERIVED = {
+    "model.vocabulary": "it follows from the tokenizer; use --set tokenizer.size=…",
+    "model.dropout": "it follows from the training; use --set training.dropout=…",
+    "data.inputs": "name the text before the options",
+    "data.starts_from": "use --from RUN",
+}
 
 
 def check_seed(seed: int) -> None:
     if not 0 <= seed < 1 << 63:
-        raise UserError(f"--seed must be at least 0 and below 2**63, not {seed}")
+        raise UserError(f"seed must be at least 0 and below 2**63, not {seed}")
+
+
+def check_sets(sets: Sequence[str], options: Mapping[str, str] | None = None) -> None:
+    """Refuses --set of a key that follows from something else, or that one of `options` (key → its option) says."""
+    for text in sets:
+        key = text.partition("=")[0].strip()
+        if key in DERIVED:
+            raise UserError(f"--set {text}: {DERIVED[key]}")
+        if options and key in options:
+            raise UserError(f"--set {text}: {options[key]} the same; leave one of them out")
+
+
+def check_tokenizer(tokenizer: TokenizerConfig) -> None:
+    if tokenizer.size > MOST_PIECES:  # the least depends on the kind and is checked where it is known
+        raise UserError(f"tokenizer.size must be at most {MOST_PIECES:,}, not {tokenizer.size}")
+    if tokenizer.sample_megabytes < 1:
+        raise UserError(f"tokenizer.sample_megabytes must be at least 1, not {tokenizer.sample_megabytes}")
 
 
 def check_training(training: TrainingConfig) -> None:
@@ -30,3 +59,34 @@ def check_training(training: TrainingConfig) -> None:
             raise UserError(f"training.{name} must be above 0, not {getattr(training, name)}")
     if not 0.0 <= training.final_rate <= 1.0:
         raise UserError(f"training.final_rate must be between 0 and 1, not {training.final_rate}")
+
+
+def check_valid_fraction(fraction: float) -> None:
+    if not 0.0 < fraction < 1.0:
+        raise UserError(f"data.valid_fraction must be above 0 and below 1, not {fraction}")
+
+
+def check_transfer(transfer: TransferPlan) -> None:
+    if not 0.0 <= transfer.lm_weight < math.inf:
+        raise UserError(f"lm_weight must be 0 or more, not {transfer.lm_weight}")
+    if not 0.0 < transfer.rate_decay < math.inf:
+        raise UserError(f"transfer.rate_decay must be above 0, not {transfer.rate_decay}")
+
+
+def check_task(kind: str) -> None:
+    if kind not in KINDS:
+        raise UserError(f"task.kind {kind!r} is none of {', '.join(KINDS)}")
+
+
+def check_saved(sections: Mapping[str, Any], where: str) -> None:
+    """The same for the configuration of a run, which may have been altered since; `where` is its file."""
+    try:
+        sections["model"].check()
+        if sections["model"].vocabulary < 1:
+            raise UserError(f"model.vocabulary must be at least 1, not {sections['model'].vocabulary}")
+        check_training(sections["training"])
+        if "task" in sections:
+            check_transfer(sections["transfer"])
+            check_task(sections["task"].kind)
+    except UserError as error:
+        raise UserError(f"{where}: {error}; restore it from a copy") from None

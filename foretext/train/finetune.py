@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from foretext.config import apply_sets
+from foretext.config import Change, apply_sets
 from foretext.errors import Interrupted, UserError
 from foretext.plan import TransferPlan
 from foretext.systems import size_named
@@ -30,7 +29,7 @@ from foretext.tasks.splits import DEFAULT_FRACTION, hold_out
 from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.text.order import Order
 from foretext.train.budget import Budget
-from foretext.train.checks import check_seed, check_training
+from foretext.train.checks import check_seed, check_sets, check_training, check_transfer
 from foretext.train.loop import Job, Loop, has_begun, is_finished, step_seed
 from foretext.train.machine import out_of_memory_as_user_error, size_text, tune_allocator
 from foretext.train.optim import Group, Optimizer
@@ -38,8 +37,8 @@ from foretext.train.planning import check_disk, disk_needed
 from foretext.train.pretrain import MICRO_TOKENS, choose_device, draw_missing_curve, write_curve
 from foretext.train.probe import fit_head
 from foretext.train.report import Reporter, Silent
-from foretext.train.resume import agreed_sections
-from foretext.train.rundir import RunWriter
+from foretext.train.resume import agreed_sections, finished, going_on
+from foretext.train.rundir import RunDirectory, RunWriter
 from foretext.train.saved import (
     RunConfig,
     SavedModel,
@@ -52,7 +51,7 @@ from foretext.train.saved import (
 )
 from foretext.train.scoring import task_scores
 from foretext.train.signals import NeverStop, StopRequest
-from foretext.train.undo import writing
+from foretext.train.undo import starts_over, writing
 
 MOST_EPOCHS = 20  # that few rows can lead to
 
@@ -91,13 +90,14 @@ def finetune(
     run = open_run(request.out)
     if request.resume and run.has("config.toml") and read_config(run)["run"].kind != "finetune":
         raise UserError(f"{run.path} is a pre-trained run, which is not gone on with here; choose another --out")
-    if run.exists() and not request.resume:
-        raise UserError(f"{run.path} holds a run already; go on with --resume, or choose another --out")
+    over = starts_over(run, request.resume)
     if request.resume and is_finished(run):
-        reporter.note(f"{run.path} is finished; nothing to do")
+        changes: list[Change] = []
+        _resolve(request, *_split(request, Silent()), run, changes.append)
+        reporter.note(finished(run.path, changes))
         draw_missing_curve(run, reporter.note)
         return load_model(run.path)
-    with writing(run, reporter.note) as writer:
+    with writing(run, reporter.note, over) as writer:
         model = _train(request, writer, reporter, stopping)
         write_curve(run)
     return model
@@ -105,7 +105,10 @@ def finetune(
 
 def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporter, stopping: StopRequest) -> SavedModel:
     train, valid = _split(request, reporter)
-    sections, model = _build(request, train, valid, writer, reporter.note)
+    sections = _resolve(
+        request, train, valid, writer.run if writer else None, lambda change: reporter.note(going_on(change))
+    )
+    model = _build(request, sections)
     training: TrainingConfig = sections["training"]
     assert model.task is not None
     device = choose_device(request.device)
@@ -239,36 +242,36 @@ def _settings(
 ) -> tuple[TrainingConfig, TransferPlan, int]:
     """How to train, how to transfer, and the epochs asked for (0: not said). A resumed run keeps what is not given."""
     check_seed(request.seed)
+    given = {"lm_weight": request.lm_weight, "layers": request.layers}
+    said = {
+        f"transfer.{name}": f"--{name.replace('_', '-')} says" for name, value in given.items() if value is not None
+    }
+    check_sets(request.sets, said)
     start = {"training": size.finetuning, "transfer": size.transfer}
     sections = apply_sets({name: old[name] for name in start} if old else start, request.sets)
     check_training(sections["training"])
-    transfer: TransferPlan = sections["transfer"]
-    if request.lm_weight is not None:
-        transfer = dataclasses.replace(transfer, lm_weight=request.lm_weight)
-    if request.layers is not None:
-        transfer = dataclasses.replace(transfer, layers=request.layers)
-    if not 0 <= transfer.lm_weight < math.inf:
-        raise UserError(f"--lm-weight must be 0 or more, not {transfer.lm_weight}")
+    transfer: TransferPlan = dataclasses.replace(
+        sections["transfer"], **{name: value for name, value in given.items() if value is not None}
+    )
+    check_transfer(transfer)
     if request.from_scratch and request.layers is not None:
         raise UserError("--layers says what is transferred and --from-scratch that nothing is; leave one out")
     if request.epochs is not None and request.epochs < 1:
-        raise UserError(f"--epochs must be at least 1, not {request.epochs}")
+        raise UserError(f"epochs must be at least 1, not {request.epochs}")
     return sections["training"], transfer, request.epochs or (old["task"].epochs if old else 0)
 
 
-def _build(
+def _resolve(
     request: FinetuneRequest,
     train: Sequence[Row],
     valid: Sequence[Row],
-    writer: RunWriter | None,
-    note: Callable[[str], None],
-) -> tuple[dict[str, Any], SavedModel]:
-    """The model to train: base weights (all, some layers, or none), new special tokens, a new head. When going on
-    `note` gets each setting that has changed."""
+    run: RunDirectory | None,
+    note: Callable[[Change], None],
+) -> dict[str, Any]:
+    """The resolved configuration. When going on, the run's own, after comparing: `note` gets each change."""
     base = request.base
-    system = base.system
-    size = size_named(system, base.info.size)
-    old = read_config(writer.run) if writer is not None and writer.run.has("config.toml") else None
+    size = size_named(base.system, base.info.size)
+    old = read_config(run) if run is not None and run.has("config.toml") else None
     training, transfer, epochs = _settings(request, size, old)
     task = dataclasses.replace(
         _task_config(request, train, old),
@@ -276,30 +279,34 @@ def _build(
         from_scratch=request.from_scratch or (old is not None and old["task"].from_scratch),
         rows=rows_fingerprint([*train, *valid]),
     )
-    tokenizer = base.tokenizer.with_specials(system.specials)
-    model = dataclasses.replace(base.model_config, vocabulary=tokenizer.size, dropout=training.dropout)
-    info = RunConfig(
-        "finetune", base.info.system, base.info.size, base.info.direction, request.seed, tokenizer.fingerprint()
-    )
-    steps = task.epochs * -(-len(train) // training.batch_size)
+    tokenizer = base.tokenizer.with_specials(base.system.specials)
     sections = {
-        "run": info,
-        "model": model,
+        "run": RunConfig(
+            "finetune", base.info.system, base.info.size, base.info.direction, request.seed, tokenizer.fingerprint()
+        ),
+        "model": dataclasses.replace(base.model_config, vocabulary=tokenizer.size, dropout=training.dropout),
         "training": training,
-        "budget": Budget(steps=steps),
+        "budget": Budget(steps=task.epochs * -(-len(train) // training.batch_size)),
         "transfer": transfer,
         "task": task,
     }
-    if old is not None:
-        assert writer is not None
-        _check_same_data(old, sections, writer.run.path)
-        sections = agreed_sections(old, sections, writer.run.path, note)
+    if old is None:
+        return sections
+    assert run is not None
+    _check_same_data(old, sections, run.path)
+    return agreed_sections(old, sections, run.path, note)
+
+
+def _build(request: FinetuneRequest, sections: dict[str, Any]) -> SavedModel:
+    """The model to train: base weights (all, some layers, or none), new special tokens, a new head."""
+    base, system = request.base, request.base.system
+    model, transfer, task = sections["model"], sections["transfer"], sections["task"]
     torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
     trunk = system.build_trunk(model)
     if not task.from_scratch:
         _transfer(base.trunk, trunk, transfer.layers)
-    head = build_task(task, model, transfer, training.dropout)
-    return sections, SavedModel(None, sections, system, tokenizer, trunk, head)
+    head = build_task(task, model, transfer, sections["training"].dropout)
+    return SavedModel(None, sections, system, base.tokenizer.with_specials(system.specials), trunk, head)
 
 
 def rows_fingerprint(rows: Sequence[Row]) -> str:
@@ -314,16 +321,7 @@ def _check_same_data(old: dict[str, Any], new: dict[str, Any], where: Path) -> N
     """Going on with other rows or another vocabulary would give a model of neither."""
     if old["run"].tokenizer != new["run"].tokenizer:
         raise UserError(f"{where}: begun with another tokenizer; name the same RUN and rows, or start a new run")
-    _check_fingerprint(old["task"].rows, new["task"].rows, where)
-
-
-def check_rows(model: SavedModel, rows: Sequence[Row], where: Path) -> None:
-    """Refuses rows that are not those, to train and to validate on, that a run was begun with."""
-    _check_fingerprint(model.task_config.rows, rows_fingerprint(rows), where)
-
-
-def _check_fingerprint(old: str, new: str, where: Path) -> None:
-    if old and old != new:
+    if old["task"].rows and old["task"].rows != new["task"].rows:
         raise UserError(f"{where}: the rows are not those it was begun with; give the same files, or start a new run")
 
 
@@ -369,7 +367,7 @@ def _transfer(source: nn.Module, target: nn.Module, layers: int) -> None:
     groups = source.layer_groups()  # type: ignore[operator]
     blocks = len(groups) - 1
     if layers > blocks or layers < -1:
-        raise UserError(f"--layers must be between 0 and {blocks}, the blocks of the pre-trained model, not {layers}")
+        raise UserError(f"layers must be between 0 and {blocks}, the blocks of the pre-trained model, not {layers}")
     names = {name for group in groups[: (blocks if layers == -1 else layers) + 1] for name in group}
     old, new = source.state_dict(), target.state_dict()
     with torch.no_grad():

@@ -10,17 +10,21 @@ from foretext.systems import size_named, system_named
 from foretext.systems.base import TokenizerConfig
 from foretext.tasks.rows import Row
 from foretext.text.train_vocab import train_tokenizer
-from foretext.train.checks import check_seed
+from foretext.train.checks import check_seed, check_sets, check_tokenizer
+from foretext.train.planning import check_memory_early
 from foretext.train.saved import RunConfig, SavedModel
 
 
 def fresh_model(system: str, size: str, rows: Sequence[Row], seed: int = 0, sets: Sequence[str] = ()) -> SavedModel:
     """`system` at `size` with `sets` (model.…, tokenizer.…), not trained at all."""
     check_seed(seed)
+    check_sets(sets)
     found = system_named(system)
     chosen = size_named(found, size)
     sections = apply_sets({"model": chosen.model, "tokenizer": chosen.tokenizer}, sets)
     sections["model"].check()
+    check_tokenizer(sections["tokenizer"])
+    check_memory_early(found, sections["model"], 1)
     config: TokenizerConfig = sections["tokenizer"]
     tokenizer = train_tokenizer(
         (text for row in rows for text in row.texts),

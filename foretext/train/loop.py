@@ -26,7 +26,7 @@ from foretext.errors import EXIT_NOT_FINITE, Interrupted, UserError
 from foretext.objectives.base import Draw, Objective
 from foretext.systems.base import TrainingConfig
 from foretext.text.order import SampleOrder
-from foretext.train.budget import Budget, Position
+from foretext.train.budget import MOST, Budget, Position
 from foretext.train.carried import detached, from_tensors, to_tensors
 from foretext.train.optim import Optimizer, clip_gradients
 from foretext.train.report import Reporter, StepReport
@@ -77,9 +77,23 @@ def _is_better(value: float, best: float | None) -> bool:
 def read_position(run: RunDirectory) -> Position:
     """How far a run has come, from its checkpoint."""
     try:
-        return Position(**json.loads(run.read(POSITION)))
+        position = Position(**json.loads(run.read(POSITION)))
+        _check_position(position)
+        return position
     except (ValueError, TypeError, RecursionError):
         raise UserError(f"{run.path / POSITION}: not a position; restore it from a copy") from None
+
+
+def _check_position(position: Position) -> None:
+    """ValueError for what no run can have reached."""
+    counts = (position.step, position.tokens, position.bad_steps, position.metrics_bytes, position.best_step)
+    numbers = (position.seconds, 0.0 if position.best is None else position.best)
+    if not all(type(count) is int and 0 <= count <= MOST for count in counts):
+        raise ValueError("a count")
+    if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers) or position.seconds < 0:
+        raise ValueError("a number")
+    if type(position.finished) is not bool:
+        raise ValueError("finished")
 
 
 def has_begun(run: RunDirectory) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from foretext.errors import EXIT_MACHINE, UserError
 from foretext.nn.loss import CHUNK_ELEMENTS, LEAST_ROWS
 from foretext.nn.model_config import ModelConfig
+from foretext.systems.base import System
 from foretext.train.loop import Job, Loop
 from foretext.train.machine import available_memory, check_space, clock, size_text
 from foretext.train.rundir import RunDirectory
@@ -33,13 +35,34 @@ def memory_needed(trunk: nn.Module, model: ModelConfig, micro: int) -> int:
 
 
 def check_memory(trunk: nn.Module, model: ModelConfig, micro: int) -> None:
-    needed, there = memory_needed(trunk, model, micro), available_memory()
-    if there is not None and needed > there and next(trunk.parameters()).device.type == "cpu":
+    if next(trunk.parameters()).device.type == "cpu":
+        _check_memory(trunk, model, micro)
+
+
+def check_memory_early(system: System, model: ModelConfig, micro: int) -> None:
+    """The same from the configuration alone, before any work is done; no weight is made for it. Where the vocabulary
+    is not known yet it counts as one piece, so that nothing is refused that might fit."""
+    known = dataclasses.replace(model, vocabulary=model.vocabulary or 1)
+    with torch.device("meta"):
+        trunk = system.build_trunk(known)
+    _check_memory(trunk, known, micro)
+
+
+def _check_memory(trunk: nn.Module, model: ModelConfig, micro: int) -> None:
+    needed, states, there = memory_needed(trunk, model, micro), 16 * parameters_of(trunk), available_memory()
+    if there is None or needed <= there:
+        return
+    if states > there:
         raise UserError(
-            f"training needs about {size_text(needed)} of memory and {size_text(there)} are free; "
-            f"use a smaller --size, or --set training.micro_batch={max(1, micro // 2)}",
+            f"the weights alone, with gradients and optimiser, need about {size_text(states)} of memory and "
+            f"{size_text(there)} are free; make the model smaller: --size, --set model.width=… or model.layers=…",
             code=EXIT_MACHINE,
         )
+    raise UserError(
+        f"training needs about {size_text(needed)} of memory and {size_text(there)} are free; "
+        f"use a smaller --size, or --set training.micro_batch={max(1, micro // 2)}",
+        code=EXIT_MACHINE,
+    )
 
 
 def disk_needed(job: Job) -> int:

@@ -13,25 +13,25 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from foretext.config import apply_sets, difference
+from foretext.config import Change, apply_sets, difference
 from foretext.errors import Interrupted, UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import Draw, Objective
 from foretext.systems import size_named, system_named
 from foretext.systems.base import TokenizerConfig, TrainingConfig
 from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
-from foretext.text.shards import write_shards
-from foretext.text.token_shards import TokenShards, read_manifest
+from foretext.text.shards import ShardManifest, write_shards
+from foretext.text.token_shards import DamagedShards, TokenShards, read_manifest
 from foretext.text.tokenizer import END, Tokenizer, tokenizer_from_published
 from foretext.text.train_vocab import train_tokenizer
 from foretext.train.budget import Budget
-from foretext.train.checks import check_seed, check_training
+from foretext.train.checks import check_seed, check_sets, check_tokenizer, check_training, check_valid_fraction
 from foretext.train.loop import POSITION, Job, Loop, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
-from foretext.train.planning import check_disk, check_memory, describe_plan, probe_speed
+from foretext.train.planning import check_disk, check_memory, check_memory_early, describe_plan, probe_speed
 from foretext.train.report import Reporter, Silent
-from foretext.train.resume import agreed_sections
+from foretext.train.resume import agreed_sections, finished, going_on
 from foretext.train.rundir import RunDirectory, RunWriter
 from foretext.train.saved import (
     DataConfig,
@@ -45,12 +45,13 @@ from foretext.train.saved import (
 )
 from foretext.train.scoring import mean_losses
 from foretext.train.signals import NeverStop, StopRequest
-from foretext.train.undo import writing
+from foretext.train.undo import TOKENS, starts_over, writing
 
 MICRO_TOKENS = 4096
 VALID_TOKENS = 32768
 VALID_ROWS = 16
-TOKENS = "tokens"  # folder of the token shards inside a run
+LITTLE_TEXT = 100_000  # bytes
+MORE_TEXT = "give more text, or a shorter context: --set model.context=…"
 
 
 @dataclass(frozen=True)
@@ -99,33 +100,44 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     reporter = reporter or Silent()
     stopping = stopping or NeverStop()
     run = open_run(request.out)
-    if run.exists() and not request.resume:
-        raise UserError(f"{run.path} holds a run already; go on with --resume, or choose another --out")
-    changes: list[str] = []
+    over = starts_over(run, request.resume)
+    changes: list[Change] = []
     sections = _sections(request, run, changes.append)
     if is_finished(run):
-        reporter.note(f"{run.path} is finished; nothing to do (with more text or time: --from {run.path})")
+        reporter.note(finished(run.path, changes, f"; to train on: pretrain TEXT --from {run.path} --out ANOTHER"))
         draw_missing_curve(run, reporter.note)
         return run.path
     for change in changes:
-        reporter.note(change)
-    choose_device(request.device)
+        reporter.note(going_on(change))
+    if choose_device(request.device).type == "cpu":
+        check_memory_early(system_named(sections["run"].system), sections["model"], _micro_batch(sections))
     work = _Work(request, sections, reporter, stopping)
     tune_allocator()
-    with writing(run, reporter.note) as writer, out_of_memory_as_user_error(work.sections["training"].batch_size):
-        _prepare_text(work, run, writer)
-        loop = _make_loop(work, run, writer, stopping)
+    with writing(run, reporter.note, over) as writer, out_of_memory_as_user_error(work.sections["training"].batch_size):
+        try:
+            _prepare_text(work, run, writer)
+            loop = _make_loop(work, run, writer, stopping)
+        except DamagedShards as error:
+            raise UserError(f"{error.fault}; {_shards_again(run)}") from None
         loop.restore()
         loop.run()
         write_curve(run)
     return run.path
 
 
+def _shards_again(run: RunDirectory) -> str:
+    """What to do about damaged shards. With a checkpoint new ones might be of a text that has changed since."""
+    if run.has(POSITION):
+        return f"put a copy back, or go on in a new run: pretrain TEXT --from {run.path} --out ANOTHER"
+    return f"delete {run.path / TOKENS} and give --resume: they are made again from the text"
+
+
 # -- configuration ---------------------------------------------------------------------------------------------------
 
 
-def _sections(request: PretrainRequest, run: RunDirectory, note: Callable[[str], None]) -> dict[str, Any]:
+def _sections(request: PretrainRequest, run: RunDirectory, note: Callable[[Change], None]) -> dict[str, Any]:
     """The resolved configuration; when resuming, the run's own, after comparing: `note` gets each change."""
+    check_sets(request.sets, _said_by_options(request))
     if request.resume and run.has("config.toml"):
         return _resumed_sections(request, read_config(run), run.path, note)
     if request.resume and not request.inputs:
@@ -159,7 +171,7 @@ def _sections(request: PretrainRequest, run: RunDirectory, note: Callable[[str],
 
 
 def _resumed_sections(
-    request: PretrainRequest, old: dict[str, Any], where: Path, note: Callable[[str], None]
+    request: PretrainRequest, old: dict[str, Any], where: Path, note: Callable[[Change], None]
 ) -> dict[str, Any]:
     """The run's own configuration with what the user gives this time, if that may change."""
     if old["run"].kind != "pretrain":
@@ -178,6 +190,18 @@ def _resumed_sections(
     if request.vocabulary is not None:
         _check_vocabulary(request.vocabulary, old["run"], where)
     return agreed_sections(old, _with_sets(new, request.sets), where, note)
+
+
+def _said_by_options(request: PretrainRequest) -> dict[str, str]:
+    """Keys of config.toml that the options have said already, and how to name these."""
+    given: dict[str, tuple[str, object]] = {
+        "data.column": ("--text-column says", request.column),
+        "data.documents": ("--documents says", request.documents),
+        "data.errors": ("--errors says", request.errors),
+    }
+    for name in ("minutes", "steps", "tokens"):
+        given[f"budget.{name}"] = ("--minutes, --steps and --tokens say", request.budget)
+    return {key: words for key, (words, value) in given.items() if value is not None}
 
 
 def _given_data(request: PretrainRequest) -> dict[str, Any]:
@@ -214,7 +238,15 @@ def _with_sets(sections: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
     check_training(changed["training"])
     changed["model"] = dataclasses.replace(changed["model"], dropout=changed["training"].dropout)
     changed["model"].check()
+    check_tokenizer(changed["tokenizer"])
+    check_valid_fraction(changed["data"].valid_fraction)
     return {"run": sections["run"]} | changed
+
+
+def _micro_batch(sections: dict[str, Any]) -> int:
+    """Sequences at a time."""
+    training: TrainingConfig = sections["training"]
+    return training.micro_batch or max(1, min(training.batch_size, MICRO_TOKENS // sections["model"].context))
 
 
 def _started(request: PretrainRequest, start: RunDirectory) -> dict[str, Any]:
@@ -263,6 +295,7 @@ def _prepare_text(work: _Work, run: RunDirectory, writer: RunWriter) -> None:
         )
         work.tokenizer = load_tokenizer(run, work.sections["run"])
     else:
+        _check_length(work)
         work.tokenizer = _make_tokenizer(work)
         work.sections["run"] = dataclasses.replace(work.sections["run"], tokenizer=work.tokenizer.fingerprint())
         work.sections["model"] = dataclasses.replace(work.sections["model"], vocabulary=work.tokenizer.size)
@@ -283,19 +316,53 @@ def _prepare_text(work: _Work, run: RunDirectory, writer: RunWriter) -> None:
         )
         took = time.perf_counter() - begun
         train = manifest.splits["train"]
+        documents = 1 if manifest.split_by == "tokens" else train.documents + manifest.splits["valid"].documents
         work.reporter.note(
-            f"text: {train.documents + manifest.splits['valid'].documents:,} documents ({manifest.rule}), "
+            f"text: {documents:,} document{'' if documents == 1 else 's'} ({manifest.rule}), "
             f"{train.tokens:,} tokens to train on, {manifest.splits['valid'].tokens:,} to validate; "
             f"encoded in {took:.1f} s"
         )
         if manifest.replaced:
             work.reporter.note(f"{manifest.replaced:,} bytes that are not UTF-8 were replaced")
+        _check_tokens(manifest, work.sections)
     if read_manifest(folder).tokenizer != work.tokenizer.fingerprint():
         raise UserError(f"{folder}: made with another tokenizer; put the right folder back, or start a new run")
     files_now = {"config.toml": config_text(work.sections).encode()}
     if not run.has("tokenizer.json"):
         files_now["tokenizer.json"] = work.tokenizer.to_json().encode()
     writer.commit(files_now)
+
+
+def _check_length(work: _Work) -> None:
+    """Too little text is refused before a vocabulary is made of it. A token is a byte or more, and one ends each
+    document; only what is so short that it is read in no time is looked at."""
+    data: DataConfig = work.sections["data"]
+    context = work.sections["model"].context
+    files = find_files(data.inputs)
+    if sum(file.size for file in files) > LITTLE_TEXT:
+        return
+    report = ReadReport()
+    for _ in read_documents(files, ReadOptions(data.column, data.documents, data.errors), report):
+        if report.bytes > context:
+            return
+    most = report.bytes + report.documents
+    if most <= context:
+        raise UserError(
+            f"{', '.join(data.inputs)}: {report.bytes} bytes of text, at most {most} tokens, fewer than one context of "
+            f"{context} and its target; {MORE_TEXT}"
+        )
+
+
+def _check_tokens(manifest: ShardManifest, sections: dict[str, Any]) -> None:
+    """The text must fill one context, and leave something to validate on."""
+    where, context = ", ".join(sections["data"].inputs), sections["model"].context
+    train, valid = manifest.splits["train"].tokens, manifest.splits["valid"].tokens
+    if train <= context:
+        raise UserError(
+            f"{where}: {train:,} tokens to train on, fewer than one context of {context} and its target; {MORE_TEXT}"
+        )
+    if valid < 2:
+        raise UserError(f"{where}: {valid} tokens to validate on; give more text, or --set data.valid_fraction=0.5")
 
 
 def _make_tokenizer(work: _Work) -> Tokenizer:
@@ -368,7 +435,7 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
         if started.objective is not None:
             put_weights(objective, started.objective.state_dict(), source)
     examples = objective.examples(shards, model.context, info.seed)
-    micro = training.micro_batch or max(1, min(training.batch_size, MICRO_TOKENS // model.context))
+    micro = _micro_batch(sections)
     job = Job(
         trunk=trunk,
         objective=objective,

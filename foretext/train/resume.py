@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from foretext.config import difference
+from foretext.config import Change, difference
 from foretext.errors import UserError
 
 # What may differ when a run goes on: nothing that its weights so far depend on.
@@ -26,10 +26,10 @@ CHANGEABLE = (
 
 
 def agreed_sections(
-    old: dict[str, Any], new: dict[str, Any], where: Path, note: Callable[[str], None] | None = None
+    old: dict[str, Any], new: dict[str, Any], where: Path, note: Callable[[Change], None] | None = None
 ) -> dict[str, Any]:
-    """`new` if it differs from `old` in changeable keys only; `note` gets a line for each of these, old → new. The
-    tokenizer's keys are known only once it is there."""
+    """`new` if it differs from `old` in changeable keys only; `note` gets each of these. The tokenizer's keys are known
+    only once it is there."""
     new = dict(new)
     new["run"] = dataclasses.replace(new["run"], tokenizer=old["run"].tokenizer)
     new["model"] = dataclasses.replace(new["model"], vocabulary=old["model"].vocabulary)
@@ -42,5 +42,17 @@ def agreed_sections(
             )
     if note is not None:
         for change in changes:
-            note(f"going on with a changed setting: {change}")
+            note(change)
     return new
+
+
+def going_on(change: Change) -> str:
+    return f"going on with a changed setting: {change}"
+
+
+def finished(where: Path, changes: Sequence[Change], then: str = "") -> str:
+    """What is said of a run that has nothing left to do, though settings may have been given that it would take."""
+    given = ", ".join(str(change) for change in changes if change.key != "run.foretext")
+    if not given:
+        return f"{where} is finished; nothing to do{then}"
+    return f"{where} is finished, so what is given now is not used ({given}){then}"

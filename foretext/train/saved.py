@@ -19,10 +19,10 @@ from foretext.plan import TransferPlan
 from foretext.systems import system_named
 from foretext.systems.base import System, TokenizerConfig, TrainingConfig
 from foretext.tasks.labels import LabelSet
-from foretext.tasks.rows import check_kind
 from foretext.tasks.supervised import SupervisedTask
 from foretext.text.tokenizer import Tokenizer, tokenizer_from_json
 from foretext.train.budget import Budget
+from foretext.train.checks import check_saved
 from foretext.train.rundir import RunDirectory
 
 FORMAT = 1
@@ -106,12 +106,7 @@ def read_config(run: RunDirectory) -> dict[str, Any]:
     names = TASK_SECTIONS if raw.get("run", {}).get("kind") == "finetune" else BASE_SECTIONS
     kinds = SECTIONS | {"model": _model_section(raw, where)}
     sections = build_sections({name: kinds[name] for name in names}, raw, where)
-    try:
-        sections["model"].check()
-        if "task" in sections:
-            check_kind(sections["task"].kind)
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from None
+    check_saved(sections, where)
     return sections
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli_harness import MINUTE, fails, labelled, many, works
+from cli_harness import MINUTE, fails, foretext, labelled, many, works
 
 BUDGET = ["--steps", "2"]
 
@@ -37,6 +37,20 @@ def test_text_that_cannot_be_read(name: str, here: Path) -> None:
     data, words = TEXTS[name]
     Path(name).write_bytes(data)
     assert words in refuses_to_pretrain(name, *BUDGET, *MINUTE)
+
+
+def test_too_little_text(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("tiny.txt").write_text("hello")
+    with monkeypatch.context() as patch:
+        patch.setattr("foretext.train.pretrain.train_tokenizer", lambda *given, **more: pytest.fail("too late"))
+        complaint = refuses_to_pretrain("tiny.txt", *BUDGET, *MINUTE)
+    assert "tiny.txt: 5 bytes of text, at most 6 tokens, fewer than one context of 32" in complaint
+    assert "more text, or a shorter context: --set model.context=…" in complaint
+    Path("same.txt").write_text("the very same words " * 6)
+    said = foretext("pretrain", "same.txt", *BUDGET, *MINUTE, "--out", "run")
+    assert "text: 1 document (" in said.err
+    assert "same.txt: " in said.complaint and "tokens to train on, fewer than one context of 32" in said.complaint
+    assert not Path("run").exists()
 
 
 def test_no_text_at_all(here: Path) -> None:
@@ -71,8 +85,15 @@ OPTIONS: list[tuple[list[str], str]] = [
     (["--set", "training.beta2=1", *BUDGET], "training.beta2 must be at least 0 and below 1"),
     (["--set", "training.dropout=1.0", *BUDGET], "training.dropout must be"),
     (["--set", "data.valid_fraction=1.5", *BUDGET], "below 1, not 1.5"),
+    (["--set", "data.valid_fraction=0", *BUDGET], "data.valid_fraction must be above 0 and below 1, not 0.0"),
+    (["--set", "model.vocabulary=5", *BUDGET], "it follows from the tokenizer; use --set tokenizer.size=…"),
+    (["--set", "model.dropout=0.5", *BUDGET], "use --set training.dropout=…"),
+    (["--set", "data.starts_from=x", *BUDGET], "use --from RUN"),
+    (["--set", "data.inputs=x", *BUDGET], "name the text before the options"),
+    (["--set", "budget.steps=4", *BUDGET], "--set budget.steps=4: --minutes, --steps and --tokens say the same"),
+    (["--set", "data.errors=replace", "--errors", "strict", *BUDGET], "--set data.errors=replace: --errors says"),
     (["--set", "run.kind=finetune", *BUDGET], "unknown section 'run'"),
-    (["--seed", "-4", *BUDGET], "--seed must be at least 0"),
+    (["--seed", "-4", *BUDGET], "seed must be at least 0"),
     (["--errors", "ignore", *BUDGET], "strict or replace"),
     (["--documents", "x", *BUDGET], "auto, line, blank, file"),
     (["--device", "zzz", *BUDGET], "'zzz' is not available here"),
@@ -132,12 +153,12 @@ def test_rows_that_cannot_be_read(name: str, base: Path, here: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--layers", "9"], "--layers must be between 0 and 2"),
+        (["--layers", "9"], "layers must be between 0 and 2"),
         (["--layers", "1", "--from-scratch"], "leave one out"),
-        (["--lm-weight", "-1"], "--lm-weight must be 0 or more"),
-        (["--lm-weight", "nan"], "--lm-weight must be 0 or more"),
-        (["--epochs", "0"], "--epochs must be at least 1"),
-        (["--seed", "-1"], "--seed must be at least 0"),
+        (["--lm-weight", "-1"], "lm_weight must be 0 or more"),
+        (["--lm-weight", "nan"], "lm_weight must be 0 or more"),
+        (["--epochs", "0"], "epochs must be at least 1"),
+        (["--seed", "-1"], "seed must be at least 0"),
         (["--format", "sst3"], "no such format; the formats are"),
         (["--format", "sst2"], "no column 'sentence'"),
         (["--columns", "text"], "write field=column"),
@@ -149,6 +170,12 @@ def test_rows_that_cannot_be_read(name: str, base: Path, here: Path) -> None:
         (["--set", "model.layers=3"], "unknown section 'model'"),
         (["--valid", "nowhere.csv"], "nowhere.csv: no such file"),
         (["--device", "zzz"], "'zzz' is not available here"),
+        (["--size", "small"], "--size is for a new model (--system)"),
+        (
+            ["--lm-weight", "0", "--set", "transfer.lm_weight=1"],
+            "--set transfer.lm_weight=1: --lm-weight says the same",
+        ),
+        (["--layers", "1", "--set", "transfer.layers=2"], "--set transfer.layers=2: --layers says the same"),
     ],
     ids=str,
 )
@@ -192,6 +219,10 @@ def test_other_rows(base: Path, here: Path) -> None:
     assert "choice.csv row 3, column 'label'" in refuses_to_finetune(base, "choice.csv", task="choice")
     Path("lone.csv").write_text("context,choice1,choice2,label\na,b,,1\n")
     assert "lone.csv row 2: 1 choice(s)" in refuses_to_finetune(base, "lone.csv", task="choice")
+    Path("few.csv").write_text("context,choice1,label\na,b,1\n")
+    complaint = refuses_to_finetune(base, "few.csv", task="choice")
+    assert "few.csv: no column 'choice2'; a choice needs at least two, choice1 and choice2" in complaint
+    assert "choice2=choice1" not in complaint
 
 
 def test_predict(files: Path, clf: Path, here: Path) -> None:
@@ -225,6 +256,13 @@ def test_evaluate_generate_features(files: Path, base: Path, clf: Path, here: Pa
     assert "missing.txt: no such file" in fails("evaluate", base, "missing.txt")
     assert "without a task" in fails("evaluate", base, text, "--confusion", "c.png")
     assert "nodir does not exist" in fails("evaluate", clf, files / "cls.csv", "--confusion", "nodir/c.png")
+    for option, value in (("stride", 4), ("text-column", "text"), ("documents", "line")):
+        words = f"--{option} is for text, and {clf} reads labelled rows"
+        assert words in fails("evaluate", clf, files / "cls.csv", f"--{option}", value)
+    for option, value in (("columns", "text=text"), ("format", "sst2")):
+        assert f"--{option} is for labelled rows, and {base} reads text" in fails(
+            "evaluate", base, text, f"--{option}", value
+        )
     for option, value in (("max-tokens", 0), ("temperature", -1), ("temperature", "nan"), ("top-p", 2), ("top-k", -2)):
         assert f"foretext: {option.replace('-', '_')} must be" in fails("generate", base, f"--{option}", value)
     assert "foretext: seed must be" in fails("generate", base, "--seed", 2**70)
@@ -276,8 +314,6 @@ def test_a_fault_of_our_own_is_said_in_one_line(base: Path, monkeypatch: pytest.
         raise KeyError("oops")
 
     monkeypatch.setattr("foretext.inspection.describe_run", broken)
-    from cli_harness import foretext
-
     said = foretext("info", base, "--json")
     assert said.code == 1 and said.err.startswith("foretext: internal error (KeyError: 'oops')")
     assert len(said.err.splitlines()) == 1

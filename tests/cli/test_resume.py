@@ -97,6 +97,32 @@ def test_finished_but_killed_before_its_pictures_it_draws_them(base: Path, clf: 
     assert not Path("clf/confusion.png").exists()
 
 
+def test_finished_with_another_budget(base: Path) -> None:
+    said = works("pretrain", "--out", base, "--resume", "--tokens", 100)
+    words = (
+        "is finished, so what is given now is not used (budget.steps: 4 → (not set), budget.tokens: (not set) → 100)"
+    )
+    assert words in said.err and f"--from {base}" in said.err
+
+
+def test_finished_with_other_rows_or_settings(files: Path, base: Path, clf: Path, here: Path) -> None:
+    rows = files / "cls.csv"
+    Path("other.csv").write_text(rows.read_text() + "one more,pos\n")
+    rest = ["--task", "classification", "--out", clf, "--resume"]
+    assert "the rows are not those it was begun with" in fails("finetune", base, "other.csv", *rest)
+    assert "task.epochs was 1 and cannot become 2" in fails("finetune", base, rows, *rest, "--epochs", 2)
+    said = works("finetune", base, rows, *rest, "--set", "training.rate=0.001")
+    assert "is finished, so what is given now is not used (training.rate: 0.0005 → 0.001)" in said.err
+
+
+def test_finetuning_needs_the_same_command(files: Path, base: Path, clf: Path) -> None:
+    words = "--resume takes the same command again: RUN, FILE and --task"
+    assert words in fails("finetune", "--resume", "--out", clf)
+    assert words in fails("finetune", base, "--resume", "--out", clf)
+    assert words in fails("finetune", base, files / "cls.csv", "--resume", "--out", clf)
+    assert "name a run and a file of rows" in fails("finetune", "--task", "classification")
+
+
 def test_without_a_run_to_go_on_with(files: Path, here: Path) -> None:
     assert "no run to go on with" in fails("pretrain", "--out", "run", "--resume")
     assert not Path("run").exists()

@@ -111,3 +111,23 @@ def test_flipped_bits_are_named(base: Path, here: Path) -> None:
     data[-5] ^= 1
     Path("run/model.safetensors").write_bytes(data)
     assert "run/model.safetensors: damaged" in fails("generate", "run")
+
+
+ALTERED = [
+    ("training/position.json", '"step": 4', '"step": -5', "position.json: not a position"),
+    ("training/position.json", '"step": 4', '"step": true', "position.json: not a position"),
+    ("training/position.json", '"seconds": ', '"seconds": -', "position.json: not a position"),
+    ("training/position.json", '"finished": true', '"finished": 3', "position.json: not a position"),
+]
+
+
+@pytest.mark.parametrize(("name", "old", "new", "words"), ALTERED, ids=[new for _, _, new, _ in ALTERED])
+def test_a_position_that_no_run_can_have(name: str, old: str, new: str, words: str, base: Path, here: Path) -> None:
+    shutil.copytree(base, "run")
+    path = Path("run", name)
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    repair_manifest(Path("run"), name)
+    assert words in fails("info", "run")
+    assert words in fails("info", "run", "--json")
+    assert words in fails("pretrain", "--out", "run", "--resume")

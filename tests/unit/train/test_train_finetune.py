@@ -144,7 +144,7 @@ def test_special_tokens_are_new_rows_and_the_old_ones_untouched(untrained: None)
 
 @pytest.mark.parametrize("layers", [-2, 3])
 def test_layers_that_are_not_there(layers: int) -> None:
-    with pytest.raises(UserError, match="--layers must be between 0 and 2"):
+    with pytest.raises(UserError, match="layers must be between 0 and 2"):
         finetune(request_of("classification", layers=layers))
 
 
@@ -197,7 +197,7 @@ def test_lm_weight_is_a_loss_or_none() -> None:
         finetune(request_of("classification", lm_weight=weight), Watch())
         module_seconds.undo()
     assert seen == {0.0: {"label"}, 0.5: {"label", "lm"}}
-    with pytest.raises(UserError, match="--lm-weight"):
+    with pytest.raises(UserError, match="lm_weight"):
         finetune(request_of("classification", lm_weight=-1.0))
 
 

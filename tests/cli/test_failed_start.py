@@ -1,0 +1,120 @@
+"""A start that fails must not stand in the way of the corrected command."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from cli_harness import MINUTE, fails, foretext, works
+
+from foretext.train.lock import LOCK
+
+NEVER = [
+    (["--set", "model.init_std=-1"], "model.init_std must be above 0 and at most 10, not -1.0", 2),
+    (["--set", "model.epsilon=0"], "model.epsilon must be above 0 and at most 1, not 0.0", 2),
+    (["--set", "model.layers=100000"], "model.layers must be at most 1,000, not 100000", 2),
+    (["--set", "model.width=10000000000000000"], "model.width must be at most 100,000,000", 2),
+    (["--set", "tokenizer.sample_megabytes=0"], "tokenizer.sample_megabytes must be at least 1", 2),
+    (["--set", "tokenizer.size=100000000000000000000"], "tokenizer.size must be at most", 2),
+    (["--set", "model.width=100000000"], "the weights alone, with gradients and optimiser, need about", 4),
+    (["--set", "training.batch_size=900000", "--set", "training.micro_batch=900000"], "training.micro_batch=", 4),
+]
+
+
+@pytest.mark.parametrize(("options", "words", "code"), NEVER, ids=[" ".join(options) for options, _, _ in NEVER])
+def test_settings_that_cannot_work_write_nothing(
+    options: list[str], words: str, code: int, files: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretext.train.pretrain.train_tokenizer", lambda *given, **more: pytest.fail("too late"))
+    complaint = fails("pretrain", files / "text.txt", "--steps", 2, *MINUTE, *options, "--out", "run", code=code)
+    assert words in complaint and "batch_size" not in complaint
+    assert not Path("run").exists()
+
+
+def test_a_new_model_for_rows_that_does_not_fit(files: Path, here: Path) -> None:
+    rows = ["finetune", files / "cls.csv", "--system", "gpt", "--task", "classification", "--out", "run"]
+    assert "the weights alone" in fails(*rows, "--set", "model.width=99999999", code=4)
+    assert "model.init_std must be" in fails(*rows, "--set", "model.init_std=-1")
+    assert "transfer.rate_decay must be above 0" in fails(*rows, *MINUTE, "--set", "transfer.rate_decay=0")
+    assert not Path("run").exists()
+
+
+@pytest.fixture
+def broken(files: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """A start that the machine ended after the vocabulary and the shards were made; the command."""
+    command: list[object] = ["pretrain", files / "text.txt", "--steps", 2, "--out", "run"]
+
+    def exhausted(loop: object) -> float:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("foretext.train.pretrain.probe_speed", exhausted)
+        assert foretext(*command, *MINUTE).code == 4
+    assert Path("run/tokens/manifest.json").exists() and Path("run/config.toml").exists()
+    return command
+
+
+def test_the_corrected_command_starts_over(broken: list[object]) -> None:
+    said = works(*broken, *MINUTE, "--set", "model.width=16", "--set", "tokenizer.size=300")
+    assert "run: starting over, an earlier start did not reach its first checkpoint" in said.err
+    assert "width 16" in works("info", "run").out
+    assert "holds a run already" in fails(*broken, *MINUTE)
+
+
+def test_resume_still_goes_on(broken: list[object]) -> None:
+    assert "starting over" not in works("pretrain", "--out", "run", "--resume").err
+
+
+def test_only_what_the_run_wrote_is_cleared(broken: list[object]) -> None:
+    Path("run/notes.txt").write_text("mine")
+    Path("run/tokens/manifest.json").write_text("{}")  # shards that are not known to be this run's
+    fails(*broken, *MINUTE, "--set", "model.context=100000")
+    assert sorted(path.name for path in Path("run").iterdir()) == ["notes.txt", "tokens"]
+    works(*broken, *MINUTE)
+    assert Path("run/notes.txt").read_text() == "mine"
+
+
+def test_a_run_that_is_being_written_is_not_started_over(broken: list[object]) -> None:
+    from foretext.train.rundir import RunDirectory
+
+    before = Path("run/config.toml").read_bytes()
+    with RunDirectory("run").writer():
+        assert Path("run", LOCK).exists() and str(os.getpid()) in fails(*broken, *MINUTE)
+    assert Path("run/config.toml").read_bytes() == before
+
+
+def test_a_fine_tuning_that_did_not_begin(files: Path, base: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["finetune", base, files / "cls.csv", "--task", "classification", "--out", "run", "--epochs", 1]
+
+    def exhausted(loop: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("foretext.train.loop.Loop.run", exhausted)
+        assert foretext(*command).code == 4
+    assert Path("run/config.toml").exists()
+    assert "starting over" in works(*command, "--set", "training.batch_size=4").err
+    assert "holds a run already" in fails(*command)
+
+
+def test_damaged_shards_say_how_they_are_made_again(broken: list[object], base: Path, here: Path) -> None:
+    Path("run/tokens/train-00000.bin").unlink()
+    complaint = fails("pretrain", "--out", "run", "--resume")
+    assert "train-00000.bin: missing; delete run/tokens and give --resume" in complaint
+    shutil.rmtree("run/tokens")
+    works("pretrain", "--out", "run", "--resume")
+    shutil.copytree(base, "stopped")
+    position = Path("stopped/training/position.json")
+    position.write_text(position.read_text().replace("true", "false"))
+    manifest = json.loads(Path("stopped/manifest.json").read_text())
+    data = position.read_bytes()
+    entry = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    manifest["files"]["training/position.json"] = entry
+    Path("stopped/manifest.json").write_text(json.dumps(manifest))
+    shutil.rmtree("stopped/tokens")
+    words = "go on in a new run: pretrain TEXT --from stopped --out ANOTHER"
+    assert words in fails("pretrain", "--out", "stopped", "--resume")
