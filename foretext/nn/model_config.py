@@ -37,5 +37,8 @@ class ModelConfig(Protocol):
     def describe(self) -> str:
         """The shape in a few words, for a plan."""
 
+    def parameters(self) -> int:
+        """How many numbers the trunk learns."""
+
     def activations(self, tokens: int) -> int:
         """About how many numbers are kept for the backward pass over so many tokens."""

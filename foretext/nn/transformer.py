@@ -52,6 +52,11 @@ class TransformerConfig:
     def describe(self) -> str:
         return f"{self.layers} blocks, width {self.width}, context {self.context}"
 
+    def parameters(self) -> int:
+        width = self.width
+        final = 2 * width if self.norm == "pre" else 0
+        return (self.vocabulary + self.context) * width + self.layers * width * (12 * width + 13) + final
+
     def activations(self, tokens: int) -> int:
         weights = 4 * self.heads * self.context if self.dropout else 0  # of attention: fused, none is kept
         return tokens * self.layers * (34 * self.width + weights)

@@ -11,7 +11,6 @@ from torch import nn
 from foretext.errors import EXIT_MACHINE, UserError
 from foretext.nn.loss import CHUNK_ELEMENTS, LEAST_ROWS
 from foretext.nn.model_config import ModelConfig
-from foretext.systems.base import System
 from foretext.train.loop import Job, Loop
 from foretext.train.machine import available_memory, check_space, clock, size_text
 from foretext.train.rundir import RunDirectory
@@ -20,36 +19,26 @@ _HEADER = 256  # bytes, at most, that a tensor takes beside its numbers: its nam
 
 
 MANY_TIMES = 4
+STATES = 16  # bytes a weight: itself, its gradient, two of the optimiser
 
 
 def parameters_of(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-def memory_needed(trunk: nn.Module, model: ModelConfig, micro: int) -> int:
+def memory_needed(model: ModelConfig, micro: int) -> int:
     """Bytes: weights, gradients and optimiser, and the activations of one micro-batch (an estimate)."""
     tokens = micro * model.context
-    states = 16 * parameters_of(trunk)
+    states = STATES * model.parameters()
     logits = model.vocabulary * min(tokens, max(LEAST_ROWS, CHUNK_ELEMENTS // model.vocabulary))
     return states + 4 * (model.activations(tokens) + logits)
 
 
-def check_memory(trunk: nn.Module, model: ModelConfig, micro: int) -> None:
-    if next(trunk.parameters()).device.type == "cpu":
-        _check_memory(trunk, model, micro)
-
-
-def check_memory_early(system: System, model: ModelConfig, micro: int) -> None:
-    """The same from the configuration alone, before any work is done; no weight is made for it. Where the vocabulary
-    is not known yet it counts as one piece, so that nothing is refused that might fit."""
+def check_memory(model: ModelConfig, micro: int) -> None:
+    """UserError if training would not fit; from the configuration alone, so before any work is done. A vocabulary that
+    is not known yet counts as one piece, so that nothing is refused that might fit."""
     known = dataclasses.replace(model, vocabulary=model.vocabulary or 1)
-    with torch.device("meta"):
-        trunk = system.build_trunk(known)
-    _check_memory(trunk, known, micro)
-
-
-def _check_memory(trunk: nn.Module, model: ModelConfig, micro: int) -> None:
-    needed, states, there = memory_needed(trunk, model, micro), 16 * parameters_of(trunk), available_memory()
+    needed, states, there = memory_needed(known, micro), STATES * known.parameters(), available_memory()
     if there is None or needed <= there:
         return
     if states > there:
@@ -122,7 +111,7 @@ def describe_plan(loop: Loop, speed: float, corpus: int, model: ModelConfig) -> 
             + _warmup(job.config.warmup_steps, steps),
         ),
         ("time", f"about {clock(seconds)}"),
-        ("memory", f"about {size_text(memory_needed(job.trunk, model, job.micro_batch))}"),
+        ("memory", f"about {size_text(memory_needed(model, job.micro_batch))}"),
         ("disk", f"about {size_text(disk_needed(job))} while saving"),
         ("threads", f"{torch.get_num_threads()} on {job.device}"),
     ]

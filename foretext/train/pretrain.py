@@ -29,7 +29,7 @@ from foretext.train.checks import check_seed, check_sets, check_tokenizer, check
 from foretext.train.loop import POSITION, Job, Loop, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
-from foretext.train.planning import check_disk, check_memory, check_memory_early, describe_plan, probe_speed
+from foretext.train.planning import check_disk, check_memory, describe_plan, probe_speed
 from foretext.train.report import Reporter, Silent
 from foretext.train.resume import agreed_sections, finished, going_on
 from foretext.train.rundir import RunDirectory, RunWriter
@@ -110,7 +110,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     for change in changes:
         reporter.note(going_on(change))
     if choose_device(request.device).type == "cpu":
-        check_memory_early(system_named(sections["run"].system), sections["model"], _micro_batch(sections))
+        check_memory(sections["model"], _micro_batch(sections))
     work = _Work(request, sections, reporter, stopping)
     tune_allocator()
     with writing(run, reporter.note, over) as writer, out_of_memory_as_user_error(work.sections["training"].batch_size):
@@ -450,7 +450,8 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
         evaluate=_validator(run, trunk, objective, model, info.seed, device),
     )
     loop = Loop(job, writer, work.reporter, stopping)
-    check_memory(trunk, model, micro)
+    if device.type == "cpu":
+        check_memory(model, micro)  # once more, now that the vocabulary is known
     check_disk(run, job)
     speed = probe_speed(loop)
     work.reporter.plan(

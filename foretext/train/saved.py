@@ -180,10 +180,10 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedMod
     if not run.has("model.safetensors"):
         raise UserError(f"{run.path}: there are no weights before the first checkpoint; train on with --resume")
     where, tensors = str(run.path / "model.safetensors"), run.load_tensors("model.safetensors")
-    if sections["model"].layers > len(tensors):  # before building them
-        raise UserError(f"{where}: has weights for fewer than {sections['model'].layers:,} layers, which [model] names")
-    with torch.device("meta"):
-        check_weights(nn.ModuleDict(_modules(system, sections)), tensors, where)
+    there = sum(tensor.numel() for tensor in tensors.values())
+    if sections["model"].parameters() > 2 * there:  # before they are made
+        needed = f"{sections['model'].parameters():,}"
+        raise UserError(f"{where}: has {there:,} numbers where [model] in config.toml needs {needed}; restore both")
     modules = _modules(system, sections)
     whole = nn.ModuleDict(modules)
     put_weights(whole, tensors, where)

@@ -16,8 +16,8 @@ from foretext.train.lock import LOCK
 NEVER = [
     (["--set", "model.init_std=-1"], "model.init_std must be above 0 and at most 10, not -1.0", 2),
     (["--set", "model.epsilon=0"], "model.epsilon must be above 0 and at most 1, not 0.0", 2),
-    (["--set", "model.layers=100000"], "model.layers must be at most 1,000, not 100000", 2),
-    (["--set", "model.width=10000000000000000"], "model.width must be at most 100,000,000", 2),
+    (["--set", "model.layers=100000"], "model.layers must be at least 1 and at most 1,000, not 100000", 2),
+    (["--set", "model.width=10000000000000000"], "model.width must be at least 1 and at most 100,000,000", 2),
     (["--set", "tokenizer.sample_megabytes=0"], "tokenizer.sample_megabytes must be at least 1", 2),
     (["--set", "tokenizer.size=100000000000000000000"], "tokenizer.size must be at most", 2),
     (["--set", "model.width=100000000"], "the weights alone, with gradients and optimiser, need about", 4),

@@ -131,3 +131,23 @@ def test_a_position_that_no_run_can_have(name: str, old: str, new: str, words: s
     assert words in fails("info", "run")
     assert words in fails("info", "run", "--json")
     assert words in fails("pretrain", "--out", "run", "--resume")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("heads", "0", "model.heads must be at least 1"),
+        ("layers", "900", "numbers where [model] in config.toml needs"),
+        ("width", "80000000", "numbers where [model] in config.toml needs"),
+        ("kind", '"zzz"', "zzz"),
+    ],
+)
+def test_an_altered_configuration_is_refused_at_once(key: str, value: str, words: str, clf: Path, here: Path) -> None:
+    shutil.copytree(clf, "altered")
+    config = Path("altered/config.toml")
+    lines = config.read_text().splitlines(keepends=True)
+    places = [number for number, line in enumerate(lines) if line.startswith(f"{key} = ")]
+    lines[places[-1]] = f"{key} = {value}\n"  # of [task], where [run] has a kind too
+    config.write_text("".join(lines))
+    repair_manifest(Path("altered"), "config.toml")
+    assert words in fails("predict", "altered", "--text", "good")

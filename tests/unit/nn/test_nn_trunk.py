@@ -174,6 +174,13 @@ def test_a_state_takes_positions_and_gives_layers_as_without_one(trunk) -> None:
 
 
 @pytest.mark.parametrize("system", TINY)
+@pytest.mark.parametrize("changes", [{}, {"layers": 3, "width": 20, "heads": 2, "vocabulary": 7}], ids=str)
+def test_the_configuration_knows_how_many_parameters(system: str, changes: dict[str, int]) -> None:
+    config = replace(TINY[system], **changes)
+    assert config.parameters() == sum(p.numel() for p in SYSTEMS[system].build_trunk(config).parameters())
+
+
+@pytest.mark.parametrize("system", TINY)
 def test_layer_groups_name_every_parameter_once(system: str) -> None:
     trunk = trunk_of(system)
     names = [name for group in trunk.layer_groups() for name in group]

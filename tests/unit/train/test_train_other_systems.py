@@ -45,6 +45,9 @@ class RecurrentConfig:
     def describe(self) -> str:
         return f"a recurrent layer of {self.width}"
 
+    def parameters(self) -> int:
+        return self.vocabulary * self.width + 8 * self.width * (self.width + 1)
+
     def activations(self, tokens: int) -> int:
         return 8 * tokens * self.width
 
