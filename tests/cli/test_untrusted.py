@@ -147,7 +147,7 @@ def test_an_altered_configuration_is_refused_at_once(key: str, value: str, words
     config = Path("altered/config.toml")
     lines = config.read_text().splitlines(keepends=True)
     places = [number for number, line in enumerate(lines) if line.startswith(f"{key} = ")]
-    lines[places[-1]] = f"{key} = {value}\n"  # of [task], where [run] has a kind too
+    lines[places[-1 if key == "kind" else 0]] = f"{key} = {value}\n"  # of [task] or of [model]
     config.write_text("".join(lines))
     repair_manifest(Path("altered"), "config.toml")
     assert words in fails("predict", "altered", "--text", "good")
