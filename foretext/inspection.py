@@ -79,7 +79,7 @@ def summary_of(run: RunDirectory) -> str:
     what = "a pre-trained model" if info.kind == "pretrain" else f"a model for {sections['task'].kind}"
     lines = [
         ("is", f"{what}: {info.system} {info.size}, {_DIRECTIONS[info.direction]}"),
-        ("shape", f"{model.layers} blocks, width {model.width}, {model.heads} heads, context {model.context}"),
+        ("shape", model.describe()),
         ("vocabulary", f"{tokenizer.size:,} pieces of {tokenizer.kind}, special tokens included"),
         *(_task_lines(sections) if info.kind == "finetune" else [("text", ", ".join(sections["data"].inputs))]),
         ("trained", _progress_of(run, sections)),

@@ -50,7 +50,7 @@ class TransformerConfig:
                 raise UserError(f"model.{name} must be above 0 and at most {largest}, not {getattr(self, name)}")
 
     def describe(self) -> str:
-        return f"{self.layers} blocks, width {self.width}, context {self.context}"
+        return f"{self.layers} blocks, width {self.width}, {self.heads} heads, context {self.context}"
 
     def parameters(self) -> int:
         width = self.width

@@ -19,12 +19,14 @@ from torch import Tensor, nn
 import foretext as ft
 from foretext.batch import Batch, Hidden, LossSum, Outcome
 from foretext.errors import Interrupted, UserError
+from foretext.inspection import summary_of
 from foretext.objectives.base import Direction, Draw, Objective, Trunk
 from foretext.systems import SYSTEMS
 from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig
 from foretext.systems.gpt import GPTLayout
 from foretext.text.order import StreamOrder
 from foretext.train.pretrain import pretrain
+from foretext.train.rundir import RunDirectory
 
 SETS = ("model.width=12", "model.context=8", "tokenizer.size=300", "training.batch_size=4", "training.rate=0.01")
 
@@ -149,6 +151,7 @@ def test_it_trains_saves_loads_and_is_used(tmp_path: Path) -> None:
     torch.testing.assert_close(head, stored)
     assert model.generate("The cat", max_tokens=30, seed=1)  # longer than the context, which does not bind it
     assert model.perplexity("The cat sees fish.").per_token > 1
+    assert "a recurrent layer of 12" in summary_of(RunDirectory(path))
     rows = [("good one", "a"), ("bad one", "b")] * 6
     assert len(model.finetune(rows, task="classification", epochs=1).predict(["good one"])) == 1
 
