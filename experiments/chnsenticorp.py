@@ -5,7 +5,7 @@
 Accuracy on its 1,200 test rows; with pre-training, without it (the same settings), and TF-IDF on 1–2 grams of
 characters (Chinese has no spaces to find words by) with logistic regression.
 
-In 20 minutes so small a text is read some fifteen times, so pre-training has dropout here, which `tiny` leaves out.
+In 20 minutes so small a text is read ten to fifteen times, so pre-training has dropout here, which `tiny` leaves out.
 """
 
 from __future__ import annotations
