@@ -22,7 +22,8 @@ from foretext.systems.gpt import SIZES
 from foretext.text.order import Order
 from foretext.train.budget import Budget
 from foretext.train.loop import Job, Loop
-from foretext.train.pretrain import MICRO_TOKENS, make_optimizer
+from foretext.train.pretrain import make_optimizer
+from foretext.train.pretrain_request import MICRO_TOKENS
 from foretext.train.report import Silent
 from foretext.train.signals import NeverStop
 

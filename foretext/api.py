@@ -35,8 +35,8 @@ from foretext.tasks.tables import Table
 from foretext.train.budget import Budget
 from foretext.train.finetune import FinetuneRequest, encode_rows, finetune, probabilities_of, score_rows
 from foretext.train.fresh import fresh_model
-from foretext.train.pretrain import PretrainRequest
 from foretext.train.pretrain import pretrain as run_pretraining
+from foretext.train.pretrain_request import PretrainRequest
 from foretext.train.report import Reporter
 from foretext.train.saved import SavedModel, load_model
 from foretext.train.scoring import task_scores

@@ -82,8 +82,8 @@ def pretrain(
     """Pre-train a language model on unlabelled text."""
     from foretext.terminal import Terminal
     from foretext.train.budget import Budget
-    from foretext.train.pretrain import PretrainRequest
     from foretext.train.pretrain import pretrain as run
+    from foretext.train.pretrain_request import PretrainRequest
     from foretext.train.signals import Stopper
 
     given = (minutes, steps, tokens)

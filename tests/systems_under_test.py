@@ -23,7 +23,7 @@ from foretext.text.byte_bpe import ByteBPE
 from foretext.text.tokenizer import END
 from foretext.train.budget import Budget
 from foretext.train.loop import Loop
-from foretext.train.pretrain import PretrainRequest
+from foretext.train.pretrain_request import PretrainRequest
 from foretext.train.saved import RunConfig, SavedModel
 from foretext.train.signals import StopRequest
 

@@ -80,7 +80,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         import tempfile
         from pathlib import Path
 
-        from foretext.train.pretrain import PretrainRequest, pretrain
+        from foretext.train.pretrain import pretrain
+        from foretext.train.pretrain_request import PretrainRequest
 
         size = sum(len(text.encode("utf-8", "replace")) for text in texts)
         minutes = self.minutes if self.minutes is not None else min(5.0, max(0.25, 0.25 * size / 1e6))

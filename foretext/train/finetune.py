@@ -34,7 +34,8 @@ from foretext.train.loop import Job, Loop, has_begun, is_finished, step_seed
 from foretext.train.machine import out_of_memory_as_user_error, size_text, tune_allocator
 from foretext.train.optim import Group, Optimizer
 from foretext.train.planning import check_disk, disk_needed
-from foretext.train.pretrain import MICRO_TOKENS, choose_device, draw_missing_curve, write_curve
+from foretext.train.pretrain import choose_device, draw_missing_curve, write_curve
+from foretext.train.pretrain_request import MICRO_TOKENS
 from foretext.train.probe import fit_head
 from foretext.train.report import Reporter, Silent
 from foretext.train.resume import agreed_sections, finished, going_on

@@ -6,7 +6,6 @@ import dataclasses
 import time
 
 import torch
-from torch import nn
 
 from foretext.errors import EXIT_MACHINE, UserError
 from foretext.nn.loss import CHUNK_ELEMENTS, LEAST_ROWS
@@ -20,10 +19,6 @@ _HEADER = 256  # bytes, at most, that a tensor takes beside its numbers: its nam
 
 MANY_TIMES = 4
 STATES = 16  # bytes a weight: itself, its gradient, two of the optimiser
-
-
-def parameters_of(module: nn.Module) -> int:
-    return sum(p.numel() for p in module.parameters())
 
 
 def memory_needed(model: ModelConfig, micro: int) -> int:
@@ -101,9 +96,8 @@ def describe_plan(loop: Loop, speed: float, corpus: int, model: ModelConfig) -> 
     else:
         steps = budget.steps if budget.steps is not None else -(-(budget.tokens or 0) // step_tokens)
         seconds = steps * step_tokens / speed
-    parameters = parameters_of(job.trunk)
     return [
-        ("model", f"{parameters:,} parameters: {model.describe()}"),
+        ("model", f"{model.parameters():,} parameters: {model.describe()}"),
         ("text", f"{corpus:,} tokens; {_passes(steps * step_tokens / max(1, corpus), job.config.dropout)}"),
         (
             "budget",

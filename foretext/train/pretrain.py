@@ -5,33 +5,32 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
-from foretext.config import Change, apply_sets, difference
+from foretext.config import Change
 from foretext.errors import Interrupted, UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import Draw, Objective
-from foretext.systems import size_named, system_named
+from foretext.systems import system_named
 from foretext.systems.base import TokenizerConfig, TrainingConfig
 from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
 from foretext.text.shards import ShardManifest, write_shards
 from foretext.text.token_shards import DamagedShards, TokenShards, read_manifest
-from foretext.text.tokenizer import END, Tokenizer, tokenizer_from_published
+from foretext.text.tokenizer import Tokenizer
 from foretext.text.train_vocab import train_tokenizer
-from foretext.train.budget import Budget
-from foretext.train.checks import check_seed, check_sets, check_tokenizer, check_training, check_valid_fraction
 from foretext.train.loop import POSITION, Job, Loop, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
 from foretext.train.planning import check_disk, check_memory, describe_plan, probe_speed
+from foretext.train.pretrain_request import PretrainRequest, micro_batch_of, published_tokenizer, resolved_sections
 from foretext.train.report import Reporter, Silent
-from foretext.train.resume import agreed_sections, finished, going_on
+from foretext.train.resume import finished, going_on
 from foretext.train.rundir import RunDirectory, RunWriter
 from foretext.train.saved import (
     DataConfig,
@@ -47,32 +46,10 @@ from foretext.train.scoring import mean_losses
 from foretext.train.signals import NeverStop, StopRequest
 from foretext.train.undo import TOKENS, starts_over, writing
 
-MICRO_TOKENS = 4096
 VALID_TOKENS = 32768
 VALID_ROWS = 16
 LITTLE_TEXT = 100_000  # bytes
 MORE_TEXT = "give more text, or a shorter context: --set model.context=…"
-
-
-@dataclass(frozen=True)
-class PretrainRequest:
-    """What a user asks for. Anything left None comes from the size's defaults, or from the run that is resumed."""
-
-    inputs: tuple[str, ...]
-    out: Path
-    system: str | None = None  # gpt
-    size: str | None = None  # tiny
-    budget: Budget | None = None
-    direction: Literal["forward", "backward"] | None = None  # forward
-    seed: int | None = None  # 0
-    sets: tuple[str, ...] = ()
-    resume: bool = False
-    start: Path | None = None  # run to go on from, with new text
-    vocabulary: Path | None = None  # folder with a published vocabulary
-    column: str | None = None
-    documents: str | None = None  # auto
-    errors: str | None = None  # strict
-    device: str = "auto"
 
 
 @dataclass
@@ -85,7 +62,6 @@ class _Work:
     stopping: StopRequest
     started_model: Any = None
     tokenizer: Tokenizer | None = None
-    report: ReadReport = field(default_factory=ReadReport)
 
     def progress(self, title: str, done: int, total: int) -> None:
         """Before training a signal ends the work at once: there is nothing to save yet."""
@@ -102,7 +78,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     run = open_run(request.out)
     over = starts_over(run, request.resume)
     changes: list[Change] = []
-    sections = _sections(request, run, changes.append)
+    sections = resolved_sections(request, run, changes.append)
     if is_finished(run):
         reporter.note(finished(run.path, changes, f"; to train on: pretrain TEXT --from {run.path} --out ANOTHER"))
         draw_missing_curve(run, reporter.note)
@@ -110,7 +86,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     for change in changes:
         reporter.note(going_on(change))
     if choose_device(request.device).type == "cpu":
-        check_memory(sections["model"], _micro_batch(sections))
+        check_memory(sections["model"], micro_batch_of(sections))
     work = _Work(request, sections, reporter, stopping)
     tune_allocator()
     with writing(run, reporter.note, over) as writer, out_of_memory_as_user_error(work.sections["training"].batch_size):
@@ -130,155 +106,6 @@ def _shards_again(run: RunDirectory) -> str:
     if run.has(POSITION):
         return f"put a copy back, or go on in a new run: pretrain TEXT --from {run.path} --out ANOTHER"
     return f"delete {run.path / TOKENS} and give --resume: they are made again from the text"
-
-
-# -- configuration ---------------------------------------------------------------------------------------------------
-
-
-def _sections(request: PretrainRequest, run: RunDirectory, note: Callable[[Change], None]) -> dict[str, Any]:
-    """The resolved configuration; when resuming, the run's own, after comparing: `note` gets each change."""
-    check_sets(request.sets, _said_by_options(request))
-    if request.resume and run.has("config.toml"):
-        return _resumed_sections(request, read_config(run), run.path, note)
-    if request.resume and not request.inputs:
-        raise UserError(f"{run.path}: there is no run to go on with; name the text and a budget to start one")
-    if not request.inputs:
-        raise UserError("name the text to pre-train on: files, folders or globs")
-    if request.budget is None:
-        raise UserError("say how long: --minutes, --steps or --tokens")
-    started = None if request.start is None else _started(request, open_run(request.start))
-    kept: RunConfig = started["run"] if started else RunConfig()
-    info = RunConfig(
-        "pretrain",
-        request.system or kept.system,
-        request.size or kept.size,
-        request.direction or kept.direction,
-        request.seed or 0,
-    )
-    size = size_named(system_named(info.system), info.size)
-    sections: dict[str, Any] = {
-        "run": info,
-        "model": started["model"] if started else size.model,
-        "tokenizer": started["tokenizer"] if started else size.tokenizer,
-        "training": size.pretraining,
-        "budget": request.budget,
-        "data": _replaced(DataConfig(), _given_data(request)),
-    }
-    resolved = _with_sets(sections, request.sets)
-    if started is not None:
-        _check_kept(sections, resolved, request.start)
-    return resolved
-
-
-def _resumed_sections(
-    request: PretrainRequest, old: dict[str, Any], where: Path, note: Callable[[Change], None]
-) -> dict[str, Any]:
-    """The run's own configuration with what the user gives this time, if that may change."""
-    if old["run"].kind != "pretrain":
-        raise UserError(f"{where} is a fine-tuned run; go on with it by foretext finetune … --out {where} --resume")
-    given = {
-        "system": request.system,
-        "size": request.size,
-        "direction": request.direction,
-        "seed": request.seed,
-    }
-    new = old | {
-        "run": _replaced(old["run"], given),
-        "data": _replaced(old["data"], _given_data(request)),
-        "budget": request.budget or old["budget"],
-    }
-    if request.vocabulary is not None:
-        _check_vocabulary(request.vocabulary, old["run"], where)
-    return agreed_sections(old, _with_sets(new, request.sets), where, note)
-
-
-def _said_by_options(request: PretrainRequest) -> dict[str, str]:
-    """Keys of config.toml that the options have said already, and how to name these."""
-    given: dict[str, tuple[str, object]] = {
-        "data.column": ("--text-column says", request.column),
-        "data.documents": ("--documents says", request.documents),
-        "data.errors": ("--errors says", request.errors),
-    }
-    for name in ("minutes", "steps", "tokens"):
-        given[f"budget.{name}"] = ("--minutes, --steps and --tokens say", request.budget)
-    return {key: words for key, (words, value) in given.items() if value is not None}
-
-
-def _given_data(request: PretrainRequest) -> dict[str, Any]:
-    return {
-        "inputs": tuple(request.inputs) or None,
-        "column": request.column,
-        "documents": request.documents,
-        "errors": request.errors,
-        "starts_from": str(request.start) if request.start else None,
-    }
-
-
-def _replaced(section: Any, given: dict[str, Any]) -> Any:
-    """`section` with what was given; None stands for 'not said'."""
-    return dataclasses.replace(section, **{name: value for name, value in given.items() if value is not None})
-
-
-def _check_vocabulary(folder: Path, kept: RunConfig, where: Path) -> None:
-    """A run's vocabulary never changes: naming the one it has is fine, another is refused."""
-    if _published(folder).fingerprint() != kept.tokenizer:
-        raise UserError(
-            f"{where} has another vocabulary than --vocabulary {folder}, and keeps it; leave the option out"
-        )
-
-
-def _published(folder: Path) -> Tokenizer:
-    return tokenizer_from_published(folder).with_specials([END])
-
-
-def _with_sets(sections: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
-    """`sections` after --set, checked. What [run] says is not for setting: it has options of its own."""
-    check_seed(sections["run"].seed)
-    changed = apply_sets({name: section for name, section in sections.items() if name != "run"}, sets)
-    check_training(changed["training"])
-    changed["model"] = dataclasses.replace(changed["model"], dropout=changed["training"].dropout)
-    changed["model"].check()
-    check_tokenizer(changed["tokenizer"])
-    check_valid_fraction(changed["data"].valid_fraction)
-    return {"run": sections["run"]} | changed
-
-
-def _micro_batch(sections: dict[str, Any]) -> int:
-    """Sequences at a time."""
-    training: TrainingConfig = sections["training"]
-    return training.micro_batch or max(1, min(training.batch_size, MICRO_TOKENS // sections["model"].context))
-
-
-def _started(request: PretrainRequest, start: RunDirectory) -> dict[str, Any]:
-    """The configuration of the run to go on from. Its system, size, direction and vocabulary are kept, so that options
-    which say something else are refused."""
-    old = read_config(start)
-    kept: RunConfig = old["run"]
-    if kept.kind != "pretrain":
-        raise UserError(f"{start.path} is fine-tuned; --from takes a pre-trained run")
-    if not start.has("model.safetensors"):
-        raise UserError(f"{start.path}: no weights yet (training has not reached its first checkpoint)")
-    for name in ("system", "size", "direction"):
-        given = getattr(request, name)
-        if given is not None and given != getattr(kept, name):
-            raise UserError(
-                f"--from {start.path} keeps that run's {name}, {getattr(kept, name)}: --{name} {given} cannot be; "
-                f"leave it out, or leave --from out"
-            )
-    if request.vocabulary is not None:
-        _check_vocabulary(request.vocabulary, kept, start.path)
-    return old
-
-
-def _check_kept(before: dict[str, Any], after: dict[str, Any], start: Path | None) -> None:
-    """Weights that are carried over fit one shape and one vocabulary: --set may not change them."""
-    names = ("model", "tokenizer")
-    for change in difference({name: before[name] for name in names}, {name: after[name] for name in names}):
-        if change.key != "model.dropout":  # which follows training.dropout and has no weights
-            raise UserError(
-                f"--from {start} keeps that run's {change.key}, {change.old}: it cannot become {change.new}; "
-                "leave that --set out"
-            )
 
 
 # -- text ------------------------------------------------------------------------------------------------------------
@@ -371,7 +198,7 @@ def _make_tokenizer(work: _Work) -> Tokenizer:
         work.started_model = load_model(request.start)
         return work.started_model.tokenizer
     if request.vocabulary is not None:
-        return _published(request.vocabulary)
+        return published_tokenizer(request.vocabulary)
     config: TokenizerConfig = work.sections["tokenizer"]
     files = find_files(data.inputs)
     report = ReadReport()
@@ -435,7 +262,7 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
         if started.objective is not None:
             put_weights(objective, started.objective.state_dict(), source)
     examples = objective.examples(shards, model.context, info.seed)
-    micro = _micro_batch(sections)
+    micro = micro_batch_of(sections)
     job = Job(
         trunk=trunk,
         objective=objective,

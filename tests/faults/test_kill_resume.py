@@ -25,7 +25,8 @@ from foretext.errors import EXIT_MACHINE, Interrupted, UserError
 from foretext.tasks.rows import Row
 from foretext.train.finetune import FinetuneRequest, finetune
 from foretext.train.loop import Loop, is_finished
-from foretext.train.pretrain import PretrainRequest, pretrain
+from foretext.train.pretrain import pretrain
+from foretext.train.pretrain_request import PretrainRequest
 from foretext.train.report import Silent
 from foretext.train.rundir import RunDirectory
 from foretext.train.signals import Stopper
@@ -237,7 +238,8 @@ STARVED = """
 import resource, sys
 from pathlib import Path
 from foretext.errors import UserError
-from foretext.train.pretrain import PretrainRequest, pretrain
+from foretext.train.pretrain import pretrain
+from foretext.train.pretrain_request import PretrainRequest
 import torch
 torch.set_num_threads(1)
 (torch.ones(64, 64) @ torch.ones(64, 64)).sum()  # what the library sets aside for itself

@@ -18,10 +18,12 @@ from foretext.systems import SYSTEMS
 from foretext.text.byte_bpe import byte_bpe_from_merges
 from foretext.train import machine, planning
 from foretext.train import pretrain as module
+from foretext.train import pretrain_request as pretrain_request_module
 from foretext.train.budget import Budget
 from foretext.train.loop import Loop
 from foretext.train.machine import size_text
-from foretext.train.pretrain import PretrainRequest, pretrain
+from foretext.train.pretrain import pretrain
+from foretext.train.pretrain_request import PretrainRequest
 from foretext.train.report import Silent
 from foretext.train.rundir import RunDirectory
 from foretext.train.saved import load_model, read_config
@@ -194,7 +196,7 @@ def test_going_on_with_another_vocabulary_is_refused(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published = {"own": byte_bpe_from_merges([]), "other": byte_bpe_from_merges([("t", "h")])}
-    monkeypatch.setattr(module, "tokenizer_from_published", lambda folder: published[folder.name])
+    monkeypatch.setattr(pretrain_request_module, "tokenizer_from_published", lambda folder: published[folder.name])
     request = stopped(pretrain_request("gpt", text, tmp_path / "run", vocabulary=Path("own")))
     with pytest.raises(UserError, match=r"run has another vocabulary than --vocabulary other"):
         pretrain(replace(request, vocabulary=Path("other")))

@@ -1,0 +1,190 @@
+"""What a user asks of pre-training, and the configuration that it resolves to: a size's defaults, a run that is gone on
+with or gone on from, options and --set, checked before any work is done."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from foretext.config import Change, apply_sets, difference
+from foretext.errors import UserError
+from foretext.systems import size_named, system_named
+from foretext.systems.base import TrainingConfig
+from foretext.text.tokenizer import END, Tokenizer, tokenizer_from_published
+from foretext.train.budget import Budget
+from foretext.train.checks import check_seed, check_sets, check_tokenizer, check_training, check_valid_fraction
+from foretext.train.resume import agreed_sections
+from foretext.train.rundir import RunDirectory
+from foretext.train.saved import DataConfig, RunConfig, open_run, read_config
+
+MICRO_TOKENS = 4096
+
+
+@dataclass(frozen=True)
+class PretrainRequest:
+    """What a user asks for. Anything left None comes from the size's defaults, or from the run that is resumed."""
+
+    inputs: tuple[str, ...]
+    out: Path
+    system: str | None = None  # gpt
+    size: str | None = None  # tiny
+    budget: Budget | None = None
+    direction: Literal["forward", "backward"] | None = None  # forward
+    seed: int | None = None  # 0
+    sets: tuple[str, ...] = ()
+    resume: bool = False
+    start: Path | None = None  # run to go on from, with new text
+    vocabulary: Path | None = None  # folder with a published vocabulary
+    column: str | None = None
+    documents: str | None = None  # auto
+    errors: str | None = None  # strict
+    device: str = "auto"
+
+
+def resolved_sections(request: PretrainRequest, run: RunDirectory, note: Callable[[Change], None]) -> dict[str, Any]:
+    """The resolved configuration; when resuming, the run's own, after comparing: `note` gets each change."""
+    check_sets(request.sets, _said_by_options(request))
+    if request.resume and run.has("config.toml"):
+        return _resumed_sections(request, read_config(run), run.path, note)
+    if request.resume and not request.inputs:
+        raise UserError(f"{run.path}: there is no run to go on with; name the text and a budget to start one")
+    if not request.inputs:
+        raise UserError("name the text to pre-train on: files, folders or globs")
+    if request.budget is None:
+        raise UserError("say how long: --minutes, --steps or --tokens")
+    started = None if request.start is None else _started(request, open_run(request.start))
+    kept: RunConfig = started["run"] if started else RunConfig()
+    info = RunConfig(
+        "pretrain",
+        request.system or kept.system,
+        request.size or kept.size,
+        request.direction or kept.direction,
+        request.seed or 0,
+    )
+    size = size_named(system_named(info.system), info.size)
+    sections: dict[str, Any] = {
+        "run": info,
+        "model": started["model"] if started else size.model,
+        "tokenizer": started["tokenizer"] if started else size.tokenizer,
+        "training": size.pretraining,
+        "budget": request.budget,
+        "data": _replaced(DataConfig(), _given_data(request)),
+    }
+    resolved = _with_sets(sections, request.sets)
+    if started is not None:
+        _check_kept(sections, resolved, request.start)
+    return resolved
+
+
+def _resumed_sections(
+    request: PretrainRequest, old: dict[str, Any], where: Path, note: Callable[[Change], None]
+) -> dict[str, Any]:
+    """The run's own configuration with what the user gives this time, if that may change."""
+    if old["run"].kind != "pretrain":
+        raise UserError(f"{where} is a fine-tuned run; go on with it by foretext finetune … --out {where} --resume")
+    given = {
+        "system": request.system,
+        "size": request.size,
+        "direction": request.direction,
+        "seed": request.seed,
+    }
+    new = old | {
+        "run": _replaced(old["run"], given),
+        "data": _replaced(old["data"], _given_data(request)),
+        "budget": request.budget or old["budget"],
+    }
+    if request.vocabulary is not None:
+        _check_vocabulary(request.vocabulary, old["run"], where)
+    return agreed_sections(old, _with_sets(new, request.sets), where, note)
+
+
+def _said_by_options(request: PretrainRequest) -> dict[str, str]:
+    """Keys of config.toml that the options have said already, and how to name these."""
+    given: dict[str, tuple[str, object]] = {
+        "data.column": ("--text-column says", request.column),
+        "data.documents": ("--documents says", request.documents),
+        "data.errors": ("--errors says", request.errors),
+    }
+    for name in ("minutes", "steps", "tokens"):
+        given[f"budget.{name}"] = ("--minutes, --steps and --tokens say", request.budget)
+    return {key: words for key, (words, value) in given.items() if value is not None}
+
+
+def _given_data(request: PretrainRequest) -> dict[str, Any]:
+    return {
+        "inputs": tuple(request.inputs) or None,
+        "column": request.column,
+        "documents": request.documents,
+        "errors": request.errors,
+        "starts_from": str(request.start) if request.start else None,
+    }
+
+
+def _replaced(section: Any, given: dict[str, Any]) -> Any:
+    """`section` with what was given; None stands for 'not said'."""
+    return dataclasses.replace(section, **{name: value for name, value in given.items() if value is not None})
+
+
+def _check_vocabulary(folder: Path, kept: RunConfig, where: Path) -> None:
+    """A run's vocabulary never changes: naming the one it has is fine, another is refused."""
+    if published_tokenizer(folder).fingerprint() != kept.tokenizer:
+        raise UserError(
+            f"{where} has another vocabulary than --vocabulary {folder}, and keeps it; leave the option out"
+        )
+
+
+def published_tokenizer(folder: Path) -> Tokenizer:
+    return tokenizer_from_published(folder).with_specials([END])
+
+
+def _with_sets(sections: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
+    """`sections` after --set, checked. What [run] says is not for setting: it has options of its own."""
+    check_seed(sections["run"].seed)
+    changed = apply_sets({name: section for name, section in sections.items() if name != "run"}, sets)
+    check_training(changed["training"])
+    changed["model"] = dataclasses.replace(changed["model"], dropout=changed["training"].dropout)
+    changed["model"].check()
+    check_tokenizer(changed["tokenizer"])
+    check_valid_fraction(changed["data"].valid_fraction)
+    return {"run": sections["run"]} | changed
+
+
+def micro_batch_of(sections: dict[str, Any]) -> int:
+    """Sequences at a time."""
+    training: TrainingConfig = sections["training"]
+    return training.micro_batch or max(1, min(training.batch_size, MICRO_TOKENS // sections["model"].context))
+
+
+def _started(request: PretrainRequest, start: RunDirectory) -> dict[str, Any]:
+    """The configuration of the run to go on from. Its system, size, direction and vocabulary are kept, so that options
+    which say something else are refused."""
+    old = read_config(start)
+    kept: RunConfig = old["run"]
+    if kept.kind != "pretrain":
+        raise UserError(f"{start.path} is fine-tuned; --from takes a pre-trained run")
+    if not start.has("model.safetensors"):
+        raise UserError(f"{start.path}: no weights yet (training has not reached its first checkpoint)")
+    for name in ("system", "size", "direction"):
+        given = getattr(request, name)
+        if given is not None and given != getattr(kept, name):
+            raise UserError(
+                f"--from {start.path} keeps that run's {name}, {getattr(kept, name)}: --{name} {given} cannot be; "
+                f"leave it out, or leave --from out"
+            )
+    if request.vocabulary is not None:
+        _check_vocabulary(request.vocabulary, kept, start.path)
+    return old
+
+
+def _check_kept(before: dict[str, Any], after: dict[str, Any], start: Path | None) -> None:
+    """Weights that are carried over fit one shape and one vocabulary: --set may not change them."""
+    names = ("model", "tokenizer")
+    for change in difference({name: before[name] for name in names}, {name: after[name] for name in names}):
+        if change.key != "model.dropout":  # which follows training.dropout and has no weights
+            raise UserError(
+                f"--from {start} keeps that run's {change.key}, {change.old}: it cannot become {change.new}; "
+                "leave that --set out"
+            )
