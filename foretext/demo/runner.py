@@ -222,7 +222,9 @@ class Demo:
             seconds_per_character = self._measure(data, base)
         available = self.clock.left() - RESERVE * 60 * self.settings.minutes
         share = choose_share(data, self.settings, seconds_per_character, available)
-        path.write_text(json.dumps({"plan": book.plan, "share": share, "seconds_per_character": seconds_per_character}), "utf-8")
+        path.write_text(
+            json.dumps({"plan": book.plan, "share": share, "seconds_per_character": seconds_per_character}), "utf-8"
+        )
         if share < 1:
             self.console.print(
                 f"By the speed measured, {share:.0%} of the training rows fit into the time; both sides get the same."

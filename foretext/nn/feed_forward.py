@@ -2,10 +2,11 @@
 
 PyTorch's GELU in the tanh form spends four times as long as its own tanh, forward and again backward, and every bias
 and its gradient is a pass over memory of its own. Here bias, GELU and the derivative of GELU are taken together, a
-few rows at a time so that they stay in the cache. With the logistic function σ:
+few rows at a time so that they stay in the cache. With the logistic function σ, and y = 2 √(2/π) x in place of x, which
+saves a pass (the factor goes in with the bias and out with the second product):
 
-    gelu(x) = x / 2 · (1 + tanh u) = x σ(2u),   u = √(2/π) (x + c x³),   c = .044715
-    gelu'(x) = σ + σ (1 − σ) · 2u' x = σ + σ (1 − σ) · √(2/π) (6 (x + c x³) − 4 x)
+    gelu(x) = x / 2 · (1 + tanh u) = x σ(z),   z = 2u = y + c y³,   c = .044715 / (8/π)
+    gelu'(x) = σ + σ (1 − σ) · x z'(x) = σ + σ (1 − σ) (3 z − 2 y)
 
 The derivative is kept instead of x, so that the backward pass only multiplies by it.
 """
@@ -20,8 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-CUBE = 0.044715
-SCALE = math.sqrt(2.0 / math.pi)
+SCALE = 2.0 * math.sqrt(2.0 / math.pi)
+CUBE = 0.044715 / SCALE**2
 PIECE = 1 << 16  # elements that a thread works on at a time
 
 
@@ -38,15 +39,15 @@ def _pieces(*wide: Tensor) -> Iterator[tuple[Tensor, ...]]:
     return zip(*(tensor.split(rows) for tensor in wide))
 
 
-def _activate(x: Tensor, sigma: Tensor, cubic: Tensor) -> None:
-    """gelu(x) in place of x, and gelu'(x) in `sigma`; `cubic` is working space."""
-    torch.mul(x, x, out=sigma)
-    torch.addcmul(x, sigma, x, value=CUBE, out=cubic)
-    torch.mul(cubic, 2.0 * SCALE, out=sigma).sigmoid_()
-    cubic.add_(x, alpha=-2.0 / 3.0)
-    x.mul_(sigma)
+def _activate(y: Tensor, sigma: Tensor, cubic: Tensor) -> None:
+    """y σ in place of y, and gelu'(x) in `sigma`; `cubic` is working space."""
+    torch.mul(y, y, out=sigma)
+    torch.addcmul(y, sigma, y, value=CUBE, out=cubic)
+    torch.sigmoid(cubic, out=sigma)
+    cubic.add_(y, alpha=-2.0 / 3.0)
+    y.mul_(sigma)
     cubic.addcmul_(cubic, sigma, value=-1.0)
-    sigma.addcmul_(sigma, cubic, value=6.0 * SCALE)
+    sigma.addcmul_(sigma, cubic, value=3.0)
 
 
 class _FeedForward(torch.autograd.Function):
@@ -57,21 +58,22 @@ class _FeedForward(torch.autograd.Function):
         inner = torch.mm(x, up.t())
         if learning:
             slope = torch.empty_like(inner)
+            scaled_bias = SCALE * up_bias
             working: Tensor | None = None
             for part, derivative in _pieces(inner, slope):
                 working = torch.empty_like(part) if working is None else working[: part.shape[0]]
-                _activate(part.add_(up_bias), derivative, working)
+                _activate(torch.add(scaled_bias, part, alpha=SCALE, out=part), derivative, working)
             ctx.save_for_backward(x, up, down, inner, slope)
-        else:
-            inner = F.gelu(inner.add_(up_bias), approximate="tanh")
-        return torch.mm(inner, down.t()).add_(down_bias)
+            return torch.addmm(down_bias, inner, down.t(), alpha=1.0 / SCALE)
+        inner = F.gelu(inner.add_(up_bias), approximate="tanh")
+        return torch.addmm(down_bias, inner, down.t())
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, up, down, inner, slope = ctx.saved_tensors
         to_x, to_up, to_up_bias, to_down, to_down_bias, _ = ctx.needs_input_grad
         grad = grad.contiguous()
-        grad_down = torch.mm(grad.t(), inner) if to_down else None
+        grad_down = torch.mm(grad.t(), inner).mul_(1.0 / SCALE) if to_down else None
         grad_down_bias = grad.sum(0) if to_down_bias else None
         if not (to_x or to_up or to_up_bias):
             return None, None, None, grad_down, grad_down_bias, None

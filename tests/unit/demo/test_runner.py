@@ -10,11 +10,12 @@ from rich.console import Console
 from foretext.demo.engine import FineTuning, read_curve
 from foretext.demo.report import LossPoint
 from foretext.demo.results import Finished, ResultBook
-from foretext.demo.runner import ROW_LADDER, Demo, DemoSettings, count_rows
+from foretext.demo.runner import MEASURED, ROW_LADDER, Demo, DemoSettings, count_rows
 from foretext.demo.tasks import TASKS, TaskLimits
 from foretext.errors import Interrupted, UserError
 
 LIMITS = TaskLimits(train=40, train_entailment=40, valid=20, test=20, valid_share=0.2, test_share=0.3)
+MEASURING = len(MEASURED)  # fine-tunings before the first that counts
 
 
 class FakeEngine:
@@ -76,7 +77,7 @@ def test_it_promises_the_time_trains_both_sides_and_writes_everything(tmp_path: 
     for one in results:
         assert one.with_pretraining == pytest.approx([0.7, 0.71, 0.72])
         assert one.without == pytest.approx([0.5, 0.51, 0.52])
-    assert len(engine.jobs) == 2 + 24  # one to warm up, one that is measured
+    assert len(engine.jobs) == MEASURING + 24
     assert engine.pretrained == [pytest.approx(5.25)]
     assert "+20.0 ✓" in text
     assert "[bold]a sample[/bold] <b>" in text
@@ -88,16 +89,16 @@ def test_it_promises_the_time_trains_both_sides_and_writes_everything(tmp_path: 
 def test_both_sides_see_the_same_rows_and_test_rows_choose_nothing(tmp_path: Path, site: Path) -> None:
     engine = FakeEngine()
     demo(tmp_path, site, engine)[0].run()
-    for job in engine.jobs[2:]:
+    for job in engine.jobs[MEASURING:]:
         assert job.valid.name == f"{job.task}-valid.csv"
         assert job.test.name == f"{job.task}-test.csv"
     for task in TASKS:
-        assert len({(job.train, job.epochs) for job in engine.jobs[2:] if job.task == task}) == 1
+        assert len({(job.train, job.epochs) for job in engine.jobs[MEASURING:] if job.task == task}) == 1
     assert [job.out.name for job in engine.jobs if job.out] == list(TASKS)
 
 
 def test_after_ctrl_c_what_is_done_is_used_again(tmp_path: Path, site: Path) -> None:
-    first = FakeEngine(stop_at=11)
+    first = FakeEngine(stop_at=MEASURING + 9)
     with pytest.raises(Interrupted, match="run the same command again") as stopped:
         demo(tmp_path, site, first)[0].run()
     assert stopped.value.code == 130
@@ -113,7 +114,7 @@ def test_another_engine_starts_over(tmp_path: Path, site: Path) -> None:
     wider = FakeEngine()
     wider.width = 256
     demo(tmp_path, site, wider)[0].run()
-    assert len(wider.pretrained) == 1 and len(wider.jobs) == 24 + 2  # two to measure the speed
+    assert len(wider.pretrained) == 1 and len(wider.jobs) == MEASURING + 24
 
 
 def test_pretraining_cut_short_is_gone_on_with(tmp_path: Path, site: Path) -> None:
@@ -144,7 +145,7 @@ def test_results_of_another_plan_are_not_used(tmp_path: Path, site: Path) -> Non
     engine = FakeEngine()
     settings = DemoSettings(tmp_path, epochs=2, limits=LIMITS)
     demo(tmp_path, site, engine, settings)[0].run()
-    assert len(engine.jobs) == 26
+    assert len(engine.jobs) == MEASURING + 24
     assert engine.pretrained == [pytest.approx(5.25)]
 
 
@@ -156,7 +157,7 @@ def test_a_slower_machine_gets_fewer_rows_and_stays_within_the_time(tmp_path: Pa
     assert engine.now <= 15 * 60
     share = json.loads((runner.folder / "plan.json").read_text())["share"]
     assert share in ROW_LADDER[1:]
-    for job in engine.jobs[2:]:
+    for job in engine.jobs[MEASURING:]:
         whole = count_rows(runner.folder / "data" / f"{job.task}-train.csv")
         assert count_rows(job.train) == int(whole * share)
     assert "of the training rows fit into the time" in stream.getvalue()
