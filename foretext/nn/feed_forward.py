@@ -6,7 +6,7 @@ few rows at a time so that they stay in the cache. With the logistic function σ
 saves a pass (the factor goes in with the bias and out with the second product):
 
     gelu(x) = x / 2 · (1 + tanh u) = x σ(z),   z = 2u = y + c y³,   c = .044715 / (8/π)
-    gelu'(x) = σ + σ (1 − σ) · x z'(x) = σ + σ (1 − σ) (3 z − 2 y)
+    gelu'(x) = σ + (1 − σ) · y σ · z'(y) = σ + (1 − σ) (y σ + 3 c y² · y σ)
 
 The derivative is kept instead of x, so that the backward pass only multiplies by it.
 """
@@ -20,6 +20,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from foretext.nn.linear import bias_gradient, weight_gradient
 
 SCALE = 2.0 * math.sqrt(2.0 / math.pi)
 CUBE = 0.044715 / SCALE**2
@@ -39,15 +41,13 @@ def _pieces(*wide: Tensor) -> Iterator[tuple[Tensor, ...]]:
     return zip(*(tensor.split(rows) for tensor in wide))
 
 
-def _activate(y: Tensor, sigma: Tensor, cubic: Tensor) -> None:
-    """y σ in place of y, and gelu'(x) in `sigma`; `cubic` is working space."""
-    torch.mul(y, y, out=sigma)
-    torch.addcmul(y, sigma, y, value=CUBE, out=cubic)
-    torch.sigmoid(cubic, out=sigma)
-    cubic.add_(y, alpha=-2.0 / 3.0)
+def _activate(y: Tensor, slope: Tensor, sigma: Tensor) -> None:
+    """y σ in place of y, and gelu'(x) in `slope`; `sigma` is working space."""
+    torch.mul(y, y, out=slope)
+    torch.addcmul(y, slope, y, value=CUBE, out=sigma).sigmoid_()
     y.mul_(sigma)
-    cubic.addcmul_(cubic, sigma, value=-1.0)
-    sigma.addcmul_(sigma, cubic, value=3.0)
+    torch.addcmul(y, slope, y, value=3.0 * CUBE, out=slope)
+    torch.lerp(slope, slope.new_ones(()), sigma, out=slope)
 
 
 class _FeedForward(torch.autograd.Function):
@@ -73,14 +73,14 @@ class _FeedForward(torch.autograd.Function):
         x, up, down, inner, slope = ctx.saved_tensors
         to_x, to_up, to_up_bias, to_down, to_down_bias, _ = ctx.needs_input_grad
         grad = grad.contiguous()
-        grad_down = torch.mm(grad.t(), inner).mul_(1.0 / SCALE) if to_down else None
-        grad_down_bias = grad.sum(0) if to_down_bias else None
+        grad_down = weight_gradient(grad, inner).mul_(1.0 / SCALE) if to_down else None
+        grad_down_bias = bias_gradient(grad) if to_down_bias else None
         if not (to_x or to_up or to_up_bias):
             return None, None, None, grad_down, grad_down_bias, None
         grad_inner = torch.mm(grad, down)
-        grad_up_bias = up.new_zeros(up.shape[0])
+        grad_up_bias, ones = up.new_zeros(up.shape[0]), up.new_ones(len(x))
         for part, derivative in _pieces(grad_inner, slope):
-            grad_up_bias += part.mul_(derivative).sum(0)
-        grad_up = torch.mm(grad_inner.t(), x) if to_up else None
+            grad_up_bias.addmv_(part.mul_(derivative).t(), ones[: len(part)])
+        grad_up = weight_gradient(grad_inner, x) if to_up else None
         grad_x = torch.mm(grad_inner, up) if to_x else None
         return grad_x, grad_up, grad_up_bias if to_up_bias else None, grad_down, grad_down_bias, None

@@ -19,6 +19,7 @@ from foretext.errors import UserError
 from foretext.nn.attention import causal_attention
 from foretext.nn.dropout import add_dropped, dropout
 from foretext.nn.feed_forward import feed_forward
+from foretext.nn.linear import linear
 from foretext.nn.packing import MoveRows, MoveRowsBack, Packing, pack
 
 # Of the shape: far beyond what can be trained, and below where its size overflows or takes long to work out.
@@ -80,12 +81,12 @@ class Attention(nn.Module):
 
     def forward(self, x_ND: Tensor, packing: Packing) -> Tensor:
         p = self.p if self.training else 0.0
-        qkv_N3HK = self.qkv(x_ND).unflatten(1, (3, self.heads, -1))
+        qkv_N3HK = linear(x_ND, self.qkv).unflatten(1, (3, self.heads, -1))
         if packing.to_groups is None or packing.from_groups is None:
-            return self.out(causal_attention(qkv_N3HK, packing.groups, p).flatten(1))
+            return linear(causal_attention(qkv_N3HK, packing.groups, p).flatten(1), self.out)
         grouped = MoveRows.apply(qkv_N3HK, packing.to_groups, packing.from_groups)
         mixed = causal_attention(grouped, packing.groups, p).flatten(1)
-        return self.out(MoveRowsBack.apply(mixed, packing.from_groups))
+        return linear(MoveRowsBack.apply(mixed, packing.from_groups), self.out)
 
     def step(self, x_BTD: Tensor, past: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """New positions after cached ones."""
