@@ -50,26 +50,29 @@ class Specification:
 
 
 class _Epochs:
-    """Stands where a signal would ask the loop to stop, which the loop looks at after each step: counts them."""
+    """Stands where a signal would ask the loop to stop, which the loop looks at after each step: counts them, from the
+    first turn on (before it, fitting the head looks too)."""
 
     def __init__(self, turns: Turns, steps: int) -> None:
         self.turns, self.steps, self.count = turns, steps, 0
+        self.counting = False
 
     @property
     def requested(self) -> int | None:
-        self.count += 1
-        if self.count % self.steps == 0:
+        self.count += self.counting
+        if self.counting and self.count % self.steps == 0:
             self.turns.end()
             self.turns.begin()
         return None
 
 
 class _WaitBeforeTraining(Silent):
-    def __init__(self, turns: Turns) -> None:
-        self.turns = turns
+    def __init__(self, epochs: _Epochs) -> None:
+        self.epochs = epochs
 
     def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
-        self.turns.begin()
+        self.epochs.counting = True
+        self.epochs.turns.begin()
 
 
 def ours(spec: Specification, turns: Turns) -> None:
@@ -88,7 +91,8 @@ def ours(spec: Specification, turns: Turns) -> None:
         sets=(f"training.batch_size={spec.batch}", f"training.dropout={spec.dropout}", "training.rate=1e-4"),
         device="cpu",
     )
-    finetune(request, _WaitBeforeTraining(turns), _Epochs(turns, -(-len(spec.rows) // spec.batch)))
+    epochs = _Epochs(turns, -(-len(spec.rows) // spec.batch))
+    finetune(request, _WaitBeforeTraining(epochs), epochs)
 
 
 def trainer(spec: Specification, turns: Turns) -> None:

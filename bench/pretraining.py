@@ -1,6 +1,6 @@
 """Pre-training tokens/s: ours against a plain `transformers` GPT-2 loop, and against bare matrix products.
 
-    python -m bench.pretraining [--layers 4 --width 256 --heads 4 --context 256 --vocabulary 8000 --batch 8]
+    python -m bench.pretraining [--layers 4 --width 256 --heads 4 --context 256 --vocabulary 8000 --batch 16]
 
 Ours is a step of the product's loop (batch, forward, backward, clipping, AdamW); the plain loop is in `bench.models`.
 Both see batches of random ids (no data is needed); a token is a position of the input. Three lines: without dropout
@@ -9,7 +9,8 @@ Both see batches of random ids (no data is needed); a token is a position of the
 
 The matrix-product line is (time of the bare products of one step) / (time of our whole step without dropout), target
 .80. Counted, as torch.mm and torch.bmm into outputs that exist already: for each block the projections qkv, out, up
-and down, and for the logits the tied output layer, each forward, gradient of the input and gradient of the weight;
+and down, and for the logits the tied output layer, each forward, gradient of the input and gradient of the weight (the
+faster way round, with the narrow side first);
 and for each block's attention QKᵀ and PV forward and their four products backward, as full squares [T, T]. Not counted:
 anything that is no matrix product (norms, GELU, softmax, losses, biases, embeddings, optimiser, clipping), nor what
 the fused attention computes a second time in its backward pass. Causal attention needs little over half of the
@@ -79,13 +80,15 @@ Product = Callable[[], Any]
 
 
 def layer_products(rows: int, inputs: int, outputs: int) -> list[Product]:
-    """y = x Wᵀ, dx = dy W, dW = dyᵀ x."""
+    """y = x Wᵀ, dx = dy W, dW = dyᵀ x or its transpose xᵀ dy."""
     x, y, weight = torch.randn(rows, inputs), torch.randn(rows, outputs), torch.randn(outputs, inputs)
-    to_y, to_x, to_weight = torch.empty_like(y), torch.empty_like(x), torch.empty_like(weight)
+    to_y, to_x = torch.empty_like(y), torch.empty_like(x)
+    narrow, wide = (x, y) if inputs < outputs else (y, x)
+    to_weight = torch.empty(narrow.shape[1], wide.shape[1])
     return [
         lambda: torch.mm(x, weight.t(), out=to_y),
         lambda: torch.mm(y, weight, out=to_x),
-        lambda: torch.mm(y.t(), x, out=to_weight),
+        lambda: torch.mm(narrow.t(), wide, out=to_weight),
     ]
 
 
