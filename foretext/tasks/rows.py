@@ -119,6 +119,11 @@ def rows_of(table: Table, kind: str, *, columns: dict[str, str] | None = None, n
         if label_at is not None:
             try:
                 label = _label(cells[label_at], texts, kind, f"{where}, column {label_column!r}")
+            except _Missing as error:
+                if need_labels:
+                    raise UserError(
+                        f"{error}{_labels_there(table, label_at, kind)}; fill it in or remove the row"
+                    ) from None
             except UserError:
                 if need_labels:
                     raise
@@ -211,11 +216,25 @@ def _texts(cells: list[Any], names: list[str], kind: str, where: str) -> tuple[s
     return tuple(texts)
 
 
+class _Missing(UserError):
+    """There is no label where one is needed."""
+
+
+def _labels_there(table: Table, at: int, kind: str) -> str:
+    """The labels that other rows have, for a message; at most twenty. Of scores and numbers of choices none."""
+    if kind in ("regression", "choice"):
+        return ""
+    found = dict.fromkeys(str(cells[at]).strip() for cells in table.rows if unpacked(cells[at]) is not None)
+    names = [name for name in found if name and name != "nan"]
+    shown = ", ".join(repr(name) for name in names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    return f" (the labels are {shown})" if names else ""
+
+
 def _label(cell: Any, texts: tuple[str, ...], kind: str, where: str) -> str | float | int:
     text = cell_text(cell, where)
     if text is None or not text.strip():
         what = "score" if kind == "regression" else "label"
-        raise UserError(f"{where}: the {what} is missing; fill it in or remove the row")
+        raise _Missing(f"{where}: the {what} is missing")
     if kind == "regression":
         return _score(text, where)
     if kind == "choice":

@@ -36,6 +36,8 @@ from foretext.train.signals import StopRequest
 
 REPORT_SECONDS = 1.0
 EVALUATION_SHARE = 0.05
+SAVE_SHARE = 0.1  # of a budget in minutes: what a kill can cost
+LOST_SHARE = 0.5  # of a budget in minutes: what kills before the first checkpoint can cost
 POSITION = "training/position.json"
 OPTIMIZER = "training/optimizer.safetensors"
 CURRENT = "training/current.safetensors"  # the weights to go on with, where model.safetensors has the best ones
@@ -222,9 +224,15 @@ class Loop:
                 self.save()
                 where = str(self.writer.run.path) if self.writer else None
                 raise Interrupted(self.stopping.requested, where)
-            if time.perf_counter() - self._last_saved > job.config.save_seconds:
+            if time.perf_counter() - self._last_saved > self._save_every():
                 self.save()
         return position
+
+    def _save_every(self) -> float:
+        """Seconds between checkpoints; of a budget in minutes at most `SAVE_SHARE` of it."""
+        minutes = self.job.budget.minutes
+        every = self.job.config.save_seconds
+        return every if minutes is None else min(every, SAVE_SHARE * 60.0 * minutes)
 
     def _clock(self) -> None:
         self.position.seconds = time.perf_counter() - self._started
@@ -324,15 +332,28 @@ class Loop:
             files[CARRIED] = to_tensors(self.carried)
         self.writer.commit(files)
 
+    def _minutes_spent(self, run: RunDirectory) -> float:
+        """Of a budget in minutes, the seconds that the log saw, also those after the last checkpoint: they are gone.
+        At most `LOST_SHARE` of the budget is counted before there is any checkpoint: something is left to train in."""
+        if self.job.budget.minutes is None:
+            return 0.0
+        logged = (record.get("seconds") for record in run.metrics())
+        spent = max((float(value) for value in logged if isinstance(value, int | float)), default=0.0)
+        whole = 60.0 * self.job.budget.minutes
+        return min(spent, whole if has_begun(run) else LOST_SHARE * whole)
+
     def restore(self) -> bool:
         """Goes back to the checkpoint in the run directory, and the log with it; False (and an empty log) if there is
         none yet."""
         assert self.writer is not None
         run = self.writer.run
+        spent = self._minutes_spent(run)
         if not has_begun(run):
             self.writer.truncate_metrics(0)
+            self.position.seconds = spent
             return False
         self.position = read_position(run)
+        self.position.seconds = max(self.position.seconds, spent)
         saved = run.load_tensors("model.safetensors")
         if run.has(CURRENT):
             self.best = saved

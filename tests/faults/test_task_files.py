@@ -37,7 +37,12 @@ BAD_FILES = {
     "missing label column": ("a.csv", b"text,y\na,1\n", "classification", ["no column 'label'", "text, y"]),
     "same column twice": ("a.csv", b"text,label,text\na,1,b\n", "classification", ["row 1", "'text' stands twice"]),
     "same key twice": ("a.jsonl", b'{"text":"a","text":"b","label":1}', "classification", ["row 1", "'text'"]),
-    "missing label": ("a.csv", b"text,label\na,1\nb,\n", "classification", ["row 3", "'label'", "label is missing"]),
+    "missing label": (
+        "a.csv",
+        b"text,label\na,1\nb,\n",
+        "classification",
+        ["row 3", "'label'", "label is missing (the labels are '1')"],
+    ),
     "blank label": ("a.tsv", b"text\tlabel\na\t \n", "classification", ["row 2", "label is missing"]),
     "null label": ("a.jsonl", b'{"text":"a","label":1}\n{"text":"b"}\n', "classification", ["row 2", "missing"]),
     "blank text": ("a.csv", b"text,label\na,1\n  ,0\n", "classification", ["row 3", "'text' is blank"]),

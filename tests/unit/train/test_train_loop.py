@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -423,6 +424,41 @@ def test_a_budget_of_minutes_ends_when_the_time_does(monkeypatch: pytest.MonkeyP
     assert loop.position.seconds == pytest.approx(clock.now - 1000.0)
     assert 50 < loop.position.step < 70
     assert max(rates) == pytest.approx(PLAIN.rate, rel=0.02) and rates[-1] < 0.05 * PLAIN.rate
+
+
+@pytest.mark.parametrize("saved", [True, False], ids=["after a checkpoint", "before any"])
+def test_time_spent_since_the_last_checkpoint_counts_too(
+    saved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill leaves the log, and no checkpoint of what it tells."""
+    clock = Clock(monkeypatch)
+    run = RunDirectory(tmp_path / "run")
+    with run.writer() as writer:
+        loop = clock.loop(writer, stopping=StopAfter(25))
+        if not saved:
+            monkeypatch.setattr(Loop, "save", lambda self: None)
+        with pytest.raises(Interrupted):
+            loop.run()
+        writer.append_metrics({"step": 99, "tokens": 1, "seconds": 1.4})  # a step that nothing was kept of
+    with run.writer() as writer:
+        loop = clock.loop(writer)
+        assert loop.restore() is saved
+        assert loop.position.seconds == pytest.approx(1.4)
+        assert (loop.position.step == 25) is saved
+        assert all(record["step"] <= 25 for record in run.metrics())
+        begun = clock.now
+        loop.run()
+    assert 1.4 < clock.now - begun <= 1.6 + 1e-9, "what is left of three seconds"
+
+
+def test_checkpoints_are_a_tenth_of_the_minutes_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    saves: list[float] = []
+    monkeypatch.setattr(Loop, "save", lambda self: (saves.append(clock.now), setattr(self, "_last_saved", clock.now)))
+    with RunDirectory(tmp_path / "run").writer() as writer:
+        clock.loop(writer).run()
+    gaps = [after - before for before, after in itertools.pairwise([1000.0, *saves])]
+    assert len(saves) >= 8 and max(gaps) < 0.3 + 0.2
 
 
 def test_time_already_spent_counts_when_going_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
