@@ -30,6 +30,7 @@ from foretext.train.signals import StopRequest
 SHAPE = TransformerConfig(vocabulary=61, layers=2, width=32, heads=4, context=24, dropout=0.0)
 TINY: dict[str, TransformerConfig] = {
     "gpt": SHAPE,
+    "gpt2": replace(SHAPE, norm="pre", scale_residuals=True),
 }
 assert TINY.keys() == SYSTEMS.keys(), "every system is under test"
 PLAIN = TrainingConfig(optimizer="adamw", rate=1e-2, warmup=0.1, batch_size=4, dropout=0.0, save_seconds=1e9)

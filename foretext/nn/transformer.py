@@ -37,6 +37,7 @@ class TransformerConfig:
     norm: Literal["post", "pre"] = "post"
     epsilon: float = 1e-5
     init_std: float = 0.02
+    scale_residuals: bool = False  # whether projections onto the residual stream start 1/√(2 × layers) as large
 
     def check(self) -> None:
         for name, most in MOST.items():
@@ -143,12 +144,21 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.final_norm = nn.LayerNorm(config.width, eps=config.epsilon) if config.norm == "pre" else nn.Identity()
         self.apply(self._initialise)
+        if config.scale_residuals:
+            self._scale_residuals()
 
     def _initialise(self, module: nn.Module) -> None:
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, std=self.config.init_std)
         if isinstance(module, nn.Linear):
             nn.init.zeros_(module.bias)
+
+    @torch.no_grad()
+    def _scale_residuals(self) -> None:
+        """Each block adds two terms to the residual stream; scaled so, the sum has one term's variance at the start."""
+        for name, parameter in self.named_parameters():
+            if name.endswith(("attention.out.weight", "down.weight")):
+                parameter.mul_((2 * self.config.layers) ** -0.5)
 
     def new_state(self, rows: int) -> DecodingCache:
         """An empty decoding cache; pass it as `state` to have it filled."""

@@ -7,9 +7,11 @@ import difflib
 from foretext.errors import UserError
 from foretext.systems.base import Size, System
 from foretext.systems.gpt import GPT
+from foretext.systems.gpt2 import GPT2
 
 SYSTEMS: dict[str, System] = {
     "gpt": GPT,
+    "gpt2": GPT2,
 }
 
 

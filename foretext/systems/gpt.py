@@ -27,74 +27,16 @@ Deviations
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
-
 from foretext.nn.transformer import Transformer, TransformerConfig
 from foretext.objectives.causal import CausalObjective
 from foretext.plan import TransferPlan
 from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig
-from foretext.tasks.layout import TokenSequence, fit
-
-START, DELIMITER, EXTRACT = "<|start|>", "<|delimiter|>", "<|extract|>"
-
-
-class GPTLayout:
-    """The paper's input transformations (its figure 1, right)."""
-
-    specials = (START, DELIMITER, EXTRACT)
-
-    def __init__(self, ids: dict[str, int], context: int, direction: Literal["forward", "backward"]) -> None:
-        self.start, self.delimiter, self.extract = (ids[name] for name in self.specials)
-        self.context = context
-        self.backward = direction == "backward"
-
-    def sequences(self, kind: str, texts: Sequence[Sequence[int]]) -> list[TokenSequence]:
-        if kind == "similarity":
-            first, second = texts
-            return [self._join(first, second), self._join(second, first)]
-        if kind == "choice":
-            return [self._join(texts[0], choice) for choice in texts[1:]]
-        return [self._join(*texts)]
-
-    def _join(self, *texts: Sequence[int]) -> TokenSequence:
-        """start text (delimiter text)* extract; a right-to-left model reads each text from its end."""
-        parts, cut = fit(texts, self.context - len(texts) - 1)
-        ids = [self.start]
-        for number, part in enumerate(parts):
-            if number:
-                ids.append(self.delimiter)
-            ids.extend(reversed(part) if self.backward else part)
-        ids.append(self.extract)
-        return TokenSequence(tuple(ids), len(ids) - 1, cut)
-
-
-_SHORT_PRETRAINING = TrainingConfig(
-    optimizer="muon", rate=5e-3, warmup=0.03, weight_decay=0.01, beta2=0.95, batch_size=16, dropout=0.0
-)
-_SHORT_FINETUNING = TrainingConfig(rate=5e-4, schedule="linear", warmup=0.1, batch_size=16, dropout=0.1)
-_SHORT_UPDATES = 100  # six epochs of a hundred rows would be 42
-_SHORT_TRANSFER = TransferPlan(lm_weight=0.5, pooling="mean", head="probe")
+from foretext.systems.short import short_size
+from foretext.tasks.delimited import DelimitedLayout
 
 SIZES = {
-    "tiny": Size(
-        TransformerConfig(vocabulary=0, layers=4, width=192, heads=3, context=256),
-        TokenizerConfig("byte-bpe", 8000),
-        _SHORT_PRETRAINING,
-        _SHORT_FINETUNING,
-        epochs=6,
-        least_updates=_SHORT_UPDATES,
-        transfer=_SHORT_TRANSFER,
-    ),
-    "small": Size(
-        TransformerConfig(vocabulary=0, layers=6, width=384, heads=6, context=256),
-        TokenizerConfig("byte-bpe", 16000),
-        _SHORT_PRETRAINING,
-        _SHORT_FINETUNING,
-        epochs=6,
-        least_updates=_SHORT_UPDATES,
-        transfer=_SHORT_TRANSFER,
-    ),
+    "tiny": short_size(TransformerConfig(vocabulary=0, layers=4, width=192, heads=3, context=256), 8000),
+    "small": short_size(TransformerConfig(vocabulary=0, layers=6, width=384, heads=6, context=256), 16000),
     "paper": Size(
         TransformerConfig(vocabulary=0, layers=12, width=768, heads=12, context=512),
         TokenizerConfig("char-bpe", 40478),
@@ -113,10 +55,10 @@ GPT = System(
     direction="left to right, or right to left",
     tokenizer="character BPE (paper), byte-level BPE (tiny, small)",
     transfer="fine-tune everything: L3 = L2 + λ·L1, input transformations",
-    specials=GPTLayout.specials,
+    specials=DelimitedLayout.specials,
     sizes=SIZES,
     config=TransformerConfig,
     build_trunk=Transformer,
     build_objective=lambda config, direction: CausalObjective(direction),
-    build_layout=GPTLayout,
+    build_layout=DelimitedLayout,
 )

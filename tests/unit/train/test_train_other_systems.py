@@ -23,7 +23,7 @@ from foretext.inspection import summary_of
 from foretext.objectives.base import Direction, Draw, Objective, Trunk
 from foretext.systems import SYSTEMS
 from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig
-from foretext.systems.gpt import GPTLayout
+from foretext.tasks.delimited import DelimitedLayout
 from foretext.text.order import StreamOrder
 from foretext.train.pretrain import pretrain
 from foretext.train.rundir import RunDirectory
@@ -122,12 +122,12 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     size = Size(RecurrentConfig(0), TokenizerConfig("byte-bpe", 300), training, training, epochs=1)
     system = System(
         *("recurrent", "no paper", "LSTM", "restoring", "both", "byte-level BPE", "fine-tuning"),
-        specials=GPTLayout.specials,
+        specials=DelimitedLayout.specials,
         sizes={"tiny": size},
         config=RecurrentConfig,
         build_trunk=Recurrent,
         build_objective=Corrupted,
-        build_layout=GPTLayout,
+        build_layout=DelimitedLayout,
     )
     monkeypatch.setitem(SYSTEMS, "recurrent", system)
     Corrupted.seen.clear()

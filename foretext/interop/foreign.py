@@ -1,0 +1,101 @@
+"""Reading weights that others wrote, without running anything of theirs.
+
+safetensors (one file, or pieces named by an index) is the safe way. Pickled weights (`.bin`, `.pt`, `.ckpt`) can run any
+code when they are loaded, so they are refused; `allow_pickle` reads them with torch's restricted loader, which makes
+tensors and plain containers and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from foretext.errors import UserError
+
+_MAX_HEADER = 100_000_000
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+INDEX = "model.safetensors.index.json"
+WEIGHTS = "model.safetensors"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A file with one JSON object in it."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: missing; the folder is not whole") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: cannot be read as JSON ({error}); get the file again") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: must hold one JSON object; get the file again")
+    return data
+
+
+def read_weights(folder: Path, allow_pickle: bool = False) -> tuple[dict[str, Tensor], str]:
+    """The tensors of a folder, and the file to name in messages about them."""
+    if (folder / WEIGHTS).is_file():
+        return read_safetensors(folder / WEIGHTS), str(folder / WEIGHTS)
+    if (folder / INDEX).is_file():
+        return _read_pieces(folder), str(folder / INDEX)
+    pickles = sorted(path for path in folder.iterdir() if path.suffix in _PICKLES and path.is_file())
+    if not pickles:
+        raise UserError(f"{folder}: no weights here; it needs {WEIGHTS} or {INDEX}")
+    if not allow_pickle:
+        raise UserError(
+            f"{pickles[0]}: pickled weights can run code when they are loaded, so they are refused; convert them to "
+            "safetensors where you trust them, or read them with the restricted loader by --allow-pickle"
+        )
+    tensors: dict[str, Tensor] = {}
+    for path in pickles:
+        tensors |= _read_pickle(path)
+    return tensors, str(pickles[0])
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        with path.open("rb") as file:
+            if int.from_bytes(file.read(8), "little") > _MAX_HEADER:
+                raise UserError(f"{path}: refused: the header is larger than 100 MB; get the file again")
+        return load_file(path)
+    except (SafetensorError, ValueError, OverflowError, OSError) as error:
+        raise UserError(f"{path}: not a whole safetensors file ({error}); get the file again") from None
+
+
+def _read_pieces(folder: Path) -> dict[str, Tensor]:
+    names = read_json(folder / INDEX).get("weight_map")
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise UserError(f"{folder / INDEX}: field 'weight_map' must name a file for each weight; get the file again")
+    tensors: dict[str, Tensor] = {}
+    for name in sorted(set(names.values())):
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise UserError(f"{folder / INDEX}: {name!r} is not the name of a safetensors file beside it")
+        if not (folder / name).is_file():
+            raise UserError(f"{folder / name}: missing, though {INDEX} names it; get the file again")
+        tensors |= read_safetensors(folder / name)
+    for name in names:
+        if name not in tensors:
+            raise UserError(f"{folder / names[name]}: {name} is not in it, though {INDEX} says so; get the file again")
+    return tensors
+
+
+def _read_pickle(path: Path) -> dict[str, Tensor]:
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"{path}: refused by the restricted loader, which makes tensors only ({reason}); nothing in it was run"
+        ) from None
+    if isinstance(loaded, dict) and isinstance(loaded.get("state_dict"), dict):
+        loaded = loaded["state_dict"]
+    if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()):
+        raise UserError(f"{path}: does not hold a dictionary of tensors; give the weights alone")
+    return {str(name): tensor for name, tensor in loaded.items()}

@@ -1,0 +1,28 @@
+"""How causal transformers learn in runs of minutes, which no paper gives: the sizes `tiny` and `small` of GPT and GPT-2.
+Chosen on validation rows; docs/results.md has the rounds."""
+
+from __future__ import annotations
+
+from foretext.nn.transformer import TransformerConfig
+from foretext.plan import TransferPlan
+from foretext.systems.base import Size, TokenizerConfig, TrainingConfig
+
+_PRETRAINING = TrainingConfig(
+    optimizer="muon", rate=5e-3, warmup=0.03, weight_decay=0.01, beta2=0.95, batch_size=16, dropout=0.0
+)
+_FINETUNING = TrainingConfig(rate=5e-4, schedule="linear", warmup=0.1, batch_size=16, dropout=0.1)
+_LEAST_UPDATES = 100  # six epochs of a hundred rows would be 42
+_TRANSFER = TransferPlan(lm_weight=0.5, pooling="mean", head="probe")
+
+
+def short_size(model: TransformerConfig, pieces: int) -> Size:
+    """A size for minutes on a CPU, with a byte-level vocabulary of so many pieces."""
+    return Size(
+        model,
+        TokenizerConfig("byte-bpe", pieces),
+        _PRETRAINING,
+        _FINETUNING,
+        epochs=6,
+        least_updates=_LEAST_UPDATES,
+        transfer=_TRANSFER,
+    )
