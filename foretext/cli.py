@@ -383,6 +383,35 @@ def info(run: RunArgument, as_json: Json = False) -> None:
         typer.echo(summary_of(RunDirectory(run)))
 
 
+@app.command("import")
+def import_(
+    source: Annotated[Path, typer.Argument(help="A Hugging Face folder, or OpenAI's GPT files.")],
+    out: Annotated[Path, typer.Option(help="The run directory to make.")],
+    allow_pickle: Annotated[
+        bool, typer.Option("--allow-pickle", help="Read pickled weights too, with the restricted loader.")
+    ] = False,
+) -> None:
+    """Make a run of weights that others trained; nothing in their folder is run."""
+    from foretext.interop.exchange import import_model
+
+    path = import_model(source, out, allow_pickle)
+    typer.echo(f"the model is in {path}; next: foretext generate {path} --prompt …", err=True)
+
+
+@app.command()
+def export(
+    run: RunArgument,
+    out: Annotated[Path, typer.Option(help="The folder to make.")],
+    to: Annotated[str, typer.Option(help="hf: a folder that transformers loads.")] = "hf",
+) -> None:
+    """Write a run's model for other libraries."""
+    from foretext.interop.exchange import export_model
+
+    for note in export_model(run, out, to):
+        typer.echo(note, err=True)
+    typer.echo(f"the model is in {out}", err=True)
+
+
 @app.command()
 def systems(as_json: Json = False) -> None:
     """The systems, and what each is made of."""

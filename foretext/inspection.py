@@ -15,7 +15,7 @@ from foretext.tasks.rows import check_kind
 from foretext.train.loop import read_position
 from foretext.train.machine import clock, size_text
 from foretext.train.rundir import RunDirectory
-from foretext.train.saved import load_tokenizer, read_config
+from foretext.train.saved import DataConfig, load_tokenizer, read_config
 
 Pieces = list[tuple[int, str]]
 
@@ -81,7 +81,7 @@ def summary_of(run: RunDirectory) -> str:
         ("is", f"{what}: {info.system} {info.size}, {_DIRECTIONS[info.direction]}"),
         ("shape", model.describe()),
         ("vocabulary", f"{tokenizer.size:,} pieces of {tokenizer.kind}, special tokens included"),
-        *(_task_lines(sections) if info.kind == "finetune" else [("text", ", ".join(sections["data"].inputs))]),
+        *(_task_lines(sections) if info.kind == "finetune" else [_origin(sections["data"])]),
         ("trained", _progress_of(run, sections)),
     ]
     validations = [record["validation"] for record in run.metrics() if "validation" in record]
@@ -92,6 +92,12 @@ def summary_of(run: RunDirectory) -> str:
     lines.append(("settings", _own_settings(sections) or f"those of {info.system} {info.size}"))
     lines.append(("files", ", ".join(f"{name} {size_text(size)}" for name, size in run.sizes().items())))
     return "\n".join([str(run.path), *(f"  {name:10}  {value}" for name, value in lines)])
+
+
+def _origin(data: DataConfig) -> tuple[str, str]:
+    if data.imported_from is not None:
+        return "imported", f"from {data.imported_from}"
+    return "text", ", ".join(data.inputs)
 
 
 _DIRECTIONS = {"forward": "left to right", "backward": "right to left"}

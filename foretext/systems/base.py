@@ -12,6 +12,7 @@ from torch import nn
 from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import Direction, Objective
 from foretext.plan import TransferPlan
+from foretext.systems.hub import HubNames
 from foretext.tasks.layout import Layout
 
 
@@ -78,3 +79,4 @@ class System:
     build_trunk: Callable[[Any], nn.Module]  # from a `config`
     build_objective: Callable[[Any, Direction], Objective]  # from a `config`, since a head has the trunk's width
     build_layout: Callable[[dict[str, int], int, Direction], Layout]
+    hub: HubNames | None = None  # how others write it; None: it cannot be exchanged yet

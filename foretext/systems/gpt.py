@@ -31,6 +31,7 @@ from foretext.nn.transformer import Transformer, TransformerConfig
 from foretext.objectives.causal import CausalObjective
 from foretext.plan import TransferPlan
 from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig
+from foretext.systems.hub import OPENAI_BLOCK, OPENAI_DROPOUTS, OPENAI_SHAPE, OPENAI_TRANSPOSED, HubNames
 from foretext.systems.short import short_size
 from foretext.tasks.delimited import DelimitedLayout
 
@@ -47,6 +48,23 @@ SIZES = {
     ),
 }
 
+HUB = HubNames(
+    model_type="openai-gpt",
+    language_model="OpenAIGPTLMHeadModel",
+    classifier="OpenAIGPTForSequenceClassification",
+    prefix="transformer.",
+    outside={"tokens.weight": "tokens_embed.weight", "positions.weight": "positions_embed.weight"},
+    block="h.{}.",
+    inside=OPENAI_BLOCK,
+    transposed=OPENAI_TRANSPOSED,
+    copies=("lm_head.weight",),
+    empty=(".attn.bias", "position_ids"),
+    shape=OPENAI_SHAPE,
+    dropouts=OPENAI_DROPOUTS,
+    only={"afn": ("gelu",)},  # which is the tanh form there
+    last_bias="blocks.{last}.norm2.bias",
+)
+
 GPT = System(
     name="gpt",
     paper="Radford et al. 2018, Improving Language Understanding by Generative Pre-Training",
@@ -61,4 +79,5 @@ GPT = System(
     build_trunk=Transformer,
     build_objective=lambda config, direction: CausalObjective(direction),
     build_layout=DelimitedLayout,
+    hub=HUB,
 )

@@ -24,6 +24,7 @@ from foretext.nn.transformer import Transformer, TransformerConfig
 from foretext.objectives.causal import CausalObjective
 from foretext.plan import TransferPlan
 from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig
+from foretext.systems.hub import OPENAI_BLOCK, OPENAI_DROPOUTS, OPENAI_SHAPE, OPENAI_TRANSPOSED, HubNames
 from foretext.systems.short import short_size
 from foretext.tasks.delimited import DelimitedLayout
 
@@ -53,6 +54,33 @@ SIZES = {
     "1.5B": _published(_shape(48, 1600, 25), 2e-4),
 }
 
+HUB = HubNames(
+    model_type="gpt2",
+    language_model="GPT2LMHeadModel",
+    classifier="GPT2ForSequenceClassification",
+    prefix="transformer.",
+    outside={
+        "tokens.weight": "wte.weight",
+        "positions.weight": "wpe.weight",
+        "final_norm.weight": "ln_f.weight",
+        "final_norm.bias": "ln_f.bias",
+    },
+    block="h.{}.",
+    inside=OPENAI_BLOCK,
+    transposed=OPENAI_TRANSPOSED,
+    copies=("lm_head.weight",),
+    empty=(".attn.bias", ".attn.masked_bias", "position_ids"),
+    shape=OPENAI_SHAPE,
+    dropouts=OPENAI_DROPOUTS,
+    only={
+        "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
+        "scale_attn_weights": (True,),
+        "scale_attn_by_inverse_layer_idx": (False,),
+        "add_cross_attention": (False,),
+    },
+    last_bias="final_norm.bias",
+)
+
 GPT2 = System(
     name="gpt2",
     paper="Radford et al. 2019, Language Models are Unsupervised Multitask Learners",
@@ -67,4 +95,5 @@ GPT2 = System(
     build_trunk=Transformer,
     build_objective=lambda config, direction: CausalObjective(direction),
     build_layout=DelimitedLayout,
+    hub=HUB,
 )

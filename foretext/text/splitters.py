@@ -18,23 +18,28 @@ from foretext.errors import UserError
 NAMES = ("spacy", "rules")
 _SPACY_STRINGS = 500_000  # spaCy keeps every string it ever saw; its tokenizer is made anew when there are more
 
-_DASHES = str.maketrans({"—": "-", "–": "-", "―": "-", "…": "...", "´": "'"})
-_PUNCTUATION = re.compile(r"""([-~!";?+,)(\\/*\[\]}{|_])\1*""")  # a run of one sign
-_BLANK = re.compile(r"[^\S\n]+")
+DASHES = {"—": "-", "–": "-", "―": "-", "…": "...", "´": "'"}
+PUNCTUATION = r"""([-~!";?+,)(\\/*\[\]}{|_])\1*"""  # a run of one sign
 
 # Scripts written without spaces make one word for each unbroken run, not one for each character: then merges can
 # find the words inside, and decoding, which puts a space after each word, does not tear the text apart.
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}ー々\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
-_WORD = regex.compile(
-    rf"""[{_UNSPACED}][{_UNSPACED}\p{{M}}]*      # a run of an unspaced script
-    | '(?:s|t|re|ve|m|ll|d)\b                   # English endings, as in it's
-    | (?:(?![{_UNSPACED}])[\p{{L}}\p{{M}}])+    # a word of a spaced script
-    | \p{{N}}+ (?:[.,:]\p{{N}}+)*               # a number
-    | \n                                        # kept: the vocabulary has a piece for it
-    | ([^\s\p{{L}}\p{{M}}\p{{N}}]) \1*          # a run of one sign
-    | \S""",
-    regex.VERBOSE | regex.IGNORECASE,
+WORD = "|".join(
+    (
+        rf"[{_UNSPACED}][{_UNSPACED}\p{{M}}]*",  # a run of an unspaced script
+        r"'(?i:s|t|re|ve|m|ll|d)\b",  # English endings, as in it's
+        rf"(?:(?![{_UNSPACED}])[\p{{L}}\p{{M}}])+",  # a word of a spaced script
+        r"\p{N}+(?:[.,:]\p{N}+)*",  # a number
+        r"\n",  # kept: the vocabulary has a piece for it
+        r"([^\s\p{L}\p{M}\p{N}])\1*",  # a run of one sign
+        r"\S",
+    )
 )
+
+_DASHES = str.maketrans(DASHES)
+_PUNCTUATION = re.compile(PUNCTUATION)
+_BLANK = re.compile(r"[^\S\n]+")
+_WORD = regex.compile(WORD)
 
 
 def standardise(text: str) -> str:

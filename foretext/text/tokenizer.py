@@ -78,8 +78,8 @@ def tokenizer_from_published(folder: str | Path, *, splitter: str = "spacy") -> 
     ):
         if not (folder / encoder).is_file() or not (folder / merges).is_file():
             continue
-        ids = _published_ids(folder / encoder)
-        pairs = _published_merges(folder / merges)
+        ids = read_vocabulary(folder / encoder)
+        pairs = read_merges(folder / merges)
         if kind == "byte-bpe":
             from foretext.text.byte_bpe import ByteBPE
 
@@ -141,7 +141,8 @@ def checked_pairs(data: dict[str, Any], where: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def _published_ids(path: Path) -> dict[str, int]:
+def read_vocabulary(path: Path) -> dict[str, int]:
+    """A JSON file of pieces and their ids, as GPT and GPT-2 were published with."""
     try:
         ids = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError, OSError) as error:
@@ -151,7 +152,8 @@ def _published_ids(path: Path) -> dict[str, int]:
     return ids
 
 
-def _published_merges(path: Path) -> list[tuple[str, str]]:
+def read_merges(path: Path) -> list[tuple[str, str]]:
+    """A file with a merge a line, perhaps after a line that names its version."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (ValueError, OSError) as error:

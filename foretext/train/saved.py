@@ -51,6 +51,7 @@ class DataConfig:
     documents: str = "auto"
     errors: str = "strict"
     valid_fraction: float = 0.05
+    imported_from: str | None = None  # folder that the weights were imported from; then there was no text
     starts_from: str | None = None  # run whose weights and tokenizer this one went on with
 
 
@@ -180,10 +181,7 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedMod
     if not run.has("model.safetensors"):
         raise UserError(f"{run.path}: there are no weights before the first checkpoint; train on with --resume")
     where, tensors = str(run.path / "model.safetensors"), run.load_tensors("model.safetensors")
-    there = sum(tensor.numel() for tensor in tensors.values())
-    if sections["model"].parameters() > 2 * there:  # before they are made
-        needed = f"{sections['model'].parameters():,}"
-        raise UserError(f"{where}: has {there:,} numbers where [model] in config.toml needs {needed}; restore both")
+    check_amount(sections["model"], tensors, where, "[model] in config.toml")
     modules = _modules(system, sections)
     whole = nn.ModuleDict(modules)
     put_weights(whole, tensors, where)
@@ -203,6 +201,13 @@ def _modules(system: System, sections: dict[str, Any]) -> dict[str, nn.Module]:
     else:
         task = system.build_objective(model, info.direction)
     return {"trunk": system.build_trunk(model), "task": task}
+
+
+def check_amount(model: ModelConfig, tensors: dict[str, Tensor], where: str, said: str) -> None:
+    """UserError if the configuration needs far more numbers than there are, which no memory may be taken for."""
+    there, needed = sum(tensor.numel() for tensor in tensors.values()), model.parameters()
+    if needed > 2 * there:
+        raise UserError(f"{where}: has {there:,} numbers where {said} needs {needed:,}; restore both")
 
 
 def check_weights(module: nn.Module, tensors: dict[str, Tensor], where: str) -> None:

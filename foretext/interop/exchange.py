@@ -1,0 +1,71 @@
+"""`foretext import` and `foretext export`: a run directory from what others wrote, and the other way round."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from foretext.errors import UserError
+from foretext.interop.hub import Foreign, export_hub, read_hub
+from foretext.interop.openai_gpt import is_openai_gpt, read_openai_gpt
+from foretext.systems.base import System, TokenizerConfig
+from foretext.train.budget import Budget, Position
+from foretext.train.loop import POSITION
+from foretext.train.rundir import RunDirectory
+from foretext.train.saved import DataConfig, RunConfig, config_text, load_model
+
+FORMATS = ("hf",)
+
+
+def import_model(source: str | Path, out: str | Path, allow_pickle: bool = False) -> Path:
+    """Makes a run directory of a folder in one of the layouts that are known; nothing in it is run."""
+    folder, run = Path(source), RunDirectory(out)
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; give the folder that holds config.json, or GPT's params_shapes.json")
+    if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
+        raise UserError(f"{run.path} is not an empty folder; choose another --out")
+    foreign = read_openai_gpt(folder) if is_openai_gpt(folder) else read_hub(folder, allow_pickle)
+    _write(foreign, run, folder)
+    return run.path
+
+
+def _write(foreign: Foreign, run: RunDirectory, source: Path) -> None:
+    size = _size_of(foreign.system, foreign)
+    tokenizer = foreign.tokenizer
+    kind = "byte-bpe" if tokenizer.kind == "byte-bpe" else "char-bpe"
+    sections = {
+        "run": RunConfig("pretrain", foreign.system.name, size, tokenizer=tokenizer.fingerprint()),
+        "model": foreign.model,
+        "tokenizer": TokenizerConfig(kind, tokenizer.size),
+        "training": foreign.system.sizes[size].pretraining,
+        "budget": Budget(steps=1),
+        "data": DataConfig(imported_from=str(source)),
+    }
+    position = Position(finished=True)
+    with run.writer() as writer:
+        writer.commit(
+            {
+                "config.toml": config_text(sections).encode(),
+                "tokenizer.json": tokenizer.to_json().encode(),
+                "model.safetensors": {f"trunk.{name}": tensor for name, tensor in foreign.weights.items()},
+                POSITION: (json.dumps(asdict(position), indent=1) + "\n").encode(),
+            }
+        )
+
+
+def _size_of(system: System, foreign: Foreign) -> str:
+    """The named size with this shape, else `paper`, whose settings suit models that others trained."""
+    for name, size in system.sizes.items():
+        known = dataclasses.replace(size.model, vocabulary=foreign.model.vocabulary, dropout=foreign.model.dropout)
+        if known == foreign.model and size.tokenizer.kind == foreign.tokenizer.kind:
+            return name
+    return "paper"
+
+
+def export_model(run: str | Path, out: str | Path, to: str = "hf") -> list[str]:
+    """Writes the model of a run for others; returns what a user must know about it."""
+    if to not in FORMATS:
+        raise UserError(f"cannot export to {to!r}; there is {', '.join(FORMATS)}")
+    return export_hub(load_model(run), Path(out))

@@ -1,0 +1,158 @@
+"""Tokenizers in and out of a Hugging Face folder.
+
+Out: `tokenizer.json` for the `tokenizers` library, and beside it our own file, so that what comes back in is exactly
+what went out. In: our own file if it is there, else `vocab.json` and `merges.txt`, else `tokenizer.json`.
+
+What that library can express is written so that ids agree: byte-level BPE wholly; GPT's character BPE behind the
+splitter `rules`, except where ftfy repairs broken text. spaCy's rules it cannot express: those runs get `rules` there,
+and a note says that ids will differ.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
+
+from foretext.errors import UserError
+from foretext.interop.foreign import read_json
+from foretext.tasks.delimited import DELIMITER, EXTRACT, START
+from foretext.text.byte_bpe import BYTE_TO_CHAR, ByteBPE
+from foretext.text.char_bpe import UNKNOWN, WORD_END, CharBPE
+from foretext.text.splitters import DASHES, PUNCTUATION, WORD
+from foretext.text.tokenizer import END, Tokenizer, read_merges, read_vocabulary, tokenizer_from_json
+
+OWN = "foretext_tokenizer.json"
+MOST_UNUSED = 127  # rows that others append so that a table's height is a round number
+_CURLY = {"‘": "'", "’": "'", "‚": "'", "‛": "'", "“": '"', "”": '"', "„": '"', "‟": '"'}  # as ftfy has them
+
+
+# -- out -------------------------------------------------------------------------------------------------------------
+
+
+def tokenizer_files(tokenizer: Tokenizer, context: int, delimited: bool) -> tuple[dict[str, bytes], list[str]]:
+    """Files by name, and what a user must know. `delimited`: texts get start, delimiter and extract tokens, as
+    fine-tuning gave them."""
+    notes = []
+    if isinstance(tokenizer, ByteBPE):
+        whole = _byte_level(tokenizer)
+    else:
+        assert isinstance(tokenizer, CharBPE)
+        whole = _character_level(tokenizer)
+        notes.append(
+            "tokenizer.json cannot hold spaCy's rules: there the words are split by simpler ones, so ids will differ"
+            if tokenizer.splitter == "spacy"
+            else "tokenizer.json cannot hold ftfy: ids agree except where ftfy repairs broken text"
+        )
+    whole.add_special_tokens([tokenizers.AddedToken(n, special=True, normalized=False) for n in tokenizer.specials])
+    if delimited:
+        whole.post_processor = processors.TemplateProcessing(
+            single=f"{START} $A {EXTRACT}",
+            pair=f"{START} $A {DELIMITER} $B {EXTRACT}",
+            special_tokens=[(name, tokenizer.specials[name]) for name in (START, DELIMITER, EXTRACT)],
+        )
+    settings: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": context,
+        "clean_up_tokenization_spaces": False,
+    }
+    if END in tokenizer.specials:
+        settings |= {"eos_token": END, "bos_token": END}
+    if tokenizer.unknown is not None:
+        settings["unk_token"] = UNKNOWN
+    if padding_of(tokenizer) is not None:
+        settings["pad_token"] = padding_of(tokenizer)
+    files = {
+        "tokenizer.json": whole.to_str(pretty=True).encode(),
+        "tokenizer_config.json": (json.dumps(settings, indent=1, ensure_ascii=False) + "\n").encode(),
+        OWN: tokenizer.to_json().encode(),
+    }
+    return files, notes
+
+
+def padding_of(tokenizer: Tokenizer) -> str | None:
+    """A special that can stand for padding: never the last of a sequence that is scored."""
+    return next((name for name in (END, START) if name in tokenizer.specials), None)
+
+
+def _byte_level(tokenizer: ByteBPE) -> tokenizers.Tokenizer:
+    pieces = [BYTE_TO_CHAR[byte] for byte in tokenizer.alphabet] + [left + right for left, right in tokenizer.merges]
+    ids = {piece: number for number, piece in enumerate(pieces)} | tokenizer.specials
+    whole = tokenizers.Tokenizer(models.BPE(vocab=ids, merges=list(tokenizer.merges)))
+    whole.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    whole.decoder = decoders.ByteLevel()
+    return whole
+
+
+def _character_level(tokenizer: CharBPE) -> tokenizers.Tokenizer:
+    ids = {piece: number for number, piece in enumerate(tokenizer.pieces)} | tokenizer.specials
+    model = models.BPE(
+        vocab=ids, merges=list(tokenizer.merges), unk_token=UNKNOWN, end_of_word_suffix=WORD_END, fuse_unk=False
+    )
+    whole = tokenizers.Tokenizer(model)
+    replaced = [normalizers.Replace(old, new) for old, new in (_CURLY | DASHES).items()]
+    breaks = normalizers.Replace(Regex(r"\s*\n\s*"), "\n")
+    whole.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), *replaced, normalizers.Strip(), breaks, normalizers.Lowercase()]
+    )
+    whole.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PUNCTUATION), "isolated"),
+            pre_tokenizers.Split(Regex(WORD), "removed", invert=True),
+        ]
+    )
+    whole.decoder = decoders.BPEDecoder(suffix=WORD_END)
+    return whole
+
+
+# -- in --------------------------------------------------------------------------------------------------------------
+
+
+def read_tokenizer(folder: Path, rows: int) -> Tokenizer:
+    """The tokenizer of a folder whose token table has `rows` rows."""
+    if (folder / OWN).is_file():
+        where = folder / OWN
+        tokenizer = tokenizer_from_json(where.read_text(encoding="utf-8"), str(where))
+    elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        where = folder / "vocab.json"
+        tokenizer = _of_pieces(read_vocabulary(where), read_merges(folder / "merges.txt"), str(folder))
+    elif (folder / "tokenizer.json").is_file():
+        where = folder / "tokenizer.json"
+        tokenizer = _of_library(where)
+    else:
+        raise UserError(f"{folder}: no tokenizer here; it needs vocab.json and merges.txt, or tokenizer.json")
+    unused = rows - tokenizer.size
+    if unused < 0 or unused > MOST_UNUSED or (unused and rows % 8):
+        raise UserError(
+            f"{where}: {tokenizer.size:,} pieces, but the model's table has {rows:,} rows; this is another model's "
+            "tokenizer: put the right one there"
+        )
+    return tokenizer.with_specials([f"<|unused{number}|>" for number in range(unused)])
+
+
+def _of_pieces(ids: dict[str, int], merges: list[tuple[str, str]], where: str) -> Tokenizer:
+    if any(piece.endswith(WORD_END) for piece in ids):
+        return CharBPE.from_published(ids, merges, "spacy", where)
+    return ByteBPE.from_published(ids, merges, where)
+
+
+def _of_library(path: Path) -> Tokenizer:
+    data = read_json(path)
+    model = data.get("model")
+    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or not isinstance(model.get("vocab"), dict):
+        raise UserError(f"{path}: only BPE vocabularies can be read for this system")
+    ids: dict[str, int] = dict(model["vocab"])
+    for token in data.get("added_tokens") or []:
+        ids.setdefault(token["content"], token["id"])
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise UserError(f"{path}: ids are not 0 … {len(ids) - 1}, each once; get the file again")
+    merges = []
+    for merge in model.get("merges") or []:
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        if len(parts) != 2:
+            raise UserError(f"{path}: a merge has two pieces, not {merge!r}; get the file again")
+        merges.append((parts[0], parts[1]))
+    return _of_pieces(ids, merges, str(path))

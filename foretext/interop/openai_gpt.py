@@ -1,0 +1,106 @@
+"""GPT as OpenAI published it: `params_0.npy` … `params_9.npy`, one after the other and cut by `params_shapes.json`, beside
+`encoder_bpe_40000.json` and `vocab_40000.bpe`. The first array is W_p, the second W_e, then twelve for each block."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from foretext.errors import UserError
+from foretext.interop.hub import Foreign
+from foretext.systems.gpt import GPT
+from foretext.text.tokenizer import tokenizer_from_published
+
+SHAPES = "params_shapes.json"
+_HEAD_WIDTH = 64  # which the files do not say
+_BLOCK = ("attention.qkv", "attention.out", "norm1", "up", "down", "norm2")  # a weight and a bias each
+
+
+def is_openai_gpt(folder: Path) -> bool:
+    return (folder / SHAPES).is_file()
+
+
+def read_openai_gpt(folder: Path) -> Foreign:
+    where = folder / SHAPES
+    arrays = _arrays(folder, _shapes(where))
+    if len(arrays) < 14 or (len(arrays) - 2) % 12:
+        raise UserError(f"{where}: names {len(arrays)} arrays, not two and twelve for each block; get the files again")
+    positions, tokens = arrays[:2]
+    layers, width = (len(arrays) - 2) // 12, tokens.shape[-1]
+    if width % _HEAD_WIDTH:
+        raise UserError(f"{where}: a width of {width} is not a number of heads of {_HEAD_WIDTH}; get the files again")
+    tokenizer = tokenizer_from_published(folder)
+    if tokenizer.size != len(tokens):
+        raise UserError(
+            f"{folder}: {tokenizer.size:,} pieces, but the token table has {len(tokens):,} rows; this is another "
+            "model's vocabulary: put the right one there"
+        )
+    model: Any = dataclasses.replace(
+        GPT.sizes["paper"].model,
+        vocabulary=len(tokens),
+        layers=layers,
+        width=width,
+        heads=width // _HEAD_WIDTH,
+        context=len(positions),
+    )
+    weights = {"positions.weight": positions, "tokens.weight": tokens}
+    rest = iter(arrays[2:])
+    for layer in range(layers):
+        for part in _BLOCK:
+            weight, bias = next(rest), next(rest)
+            weights[f"blocks.{layer}.{part}.weight"] = weight.reshape(weight.shape[-2:]).T if weight.ndim > 1 else weight
+            weights[f"blocks.{layer}.{part}.bias"] = bias
+    _check_shapes(weights, model, where)
+    return Foreign(GPT, model, tokenizer, {name: _tensor(array) for name, array in weights.items()}, str(where))
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+
+
+def _check_shapes(weights: dict[str, np.ndarray], model: Any, where: Path) -> None:
+    wanted = {name: tuple(tensor.shape) for name, tensor in GPT.build_trunk(model).state_dict().items()}
+    for number, (name, array) in enumerate(weights.items()):
+        if array.shape != wanted[name]:
+            raise UserError(
+                f"{where}: array {number} ({name}) has shape {list(array.shape)}, not {list(wanted[name])}; "
+                "get the files again"
+            )
+
+
+def _shapes(path: Path) -> list[list[int]]:
+    try:
+        shapes = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); get the file again") from None
+    if not isinstance(shapes, list) or not all(
+        isinstance(shape, list) and all(isinstance(size, int) and size > 0 for size in shape) for shape in shapes
+    ):
+        raise UserError(f"{path}: must be a list of shapes; get the file again")
+    return shapes
+
+
+def _arrays(folder: Path, shapes: list[list[int]]) -> list[np.ndarray]:
+    pieces = []
+    while (folder / f"params_{len(pieces)}.npy").is_file():
+        path = folder / f"params_{len(pieces)}.npy"
+        try:
+            pieces.append(np.load(path, allow_pickle=False).reshape(-1))
+        except (OSError, ValueError, EOFError) as error:
+            raise UserError(f"{path}: not a whole array of numbers ({error}); get the file again") from None
+    whole = np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
+    needed = sum(math.prod(shape) for shape in shapes)
+    if len(whole) != needed:
+        raise UserError(
+            f"{folder}: the {len(pieces)} files params_*.npy hold {len(whole):,} numbers, and {SHAPES} needs {needed:,}; "
+            "get them again"
+        )
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
+    return [part.reshape(shape) for part, shape in zip(np.split(whole, ends[:-1]), shapes)]
