@@ -27,6 +27,7 @@ class Batch:
     mask_BT: Tensor | None = None
     positions_BT: Tensor | None = None
     segments_BT: Tensor | None = None
+    attend_BTT: Tensor | None = None  # with a state: which new tokens each new token sees; None: all before it
     targets_BT: Tensor | None = None  # token targets; IGNORE where there is none
     extract_B: Tensor | None = None  # index of the state that speaks for the sequence
     group_B: Tensor | None = None  # example that each sequence belongs to (similarity: 2 each, choice: k each)

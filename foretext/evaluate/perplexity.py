@@ -125,7 +125,7 @@ def _score(model: SavedModel, windows: list[_Window], progress: Callable[[int, i
             targets += window.ids[len(window.ids) - window.scored :]
         top = trunk(Batch(ids.to(device), mask.to(device))).top[torch.tensor(rows), torch.tensor(columns)]
         table = trunk.output_table()  # type: ignore[operator]
-        losses = tied_token_losses(top, table, torch.tensor(targets, device=device))
+        losses, _ = tied_token_losses(top, table, torch.tensor(targets, device=device))
         total += float(losses.double().sum())
         done += len(group)
         if progress is not None:

@@ -77,7 +77,10 @@ def tied_softmax_loss(h_ND: Tensor, table_VD: Tensor, targets_N: Tensor, weights
 
 
 @torch.no_grad()
-def tied_token_losses(h_ND: Tensor, table_VD: Tensor, targets_N: Tensor) -> Tensor:
-    """−log p of each target, without gradients: for scoring."""
-    parts = [_softmax_rows(h_ND[rows], table_VD, targets_N[rows])[1] for rows in _chunks(len(h_ND), len(table_VD))]
-    return torch.cat(parts) if parts else h_ND.new_zeros(0)
+def tied_token_losses(h_ND: Tensor, table_VD: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+    """−log p of each target, and the most likely token at each place, without gradients: for scoring."""
+    losses, best = h_ND.new_zeros(len(h_ND)), torch.zeros_like(targets_N)
+    for rows in _chunks(len(h_ND), len(table_VD)):
+        probabilities, losses[rows] = _softmax_rows(h_ND[rows], table_VD, targets_N[rows])
+        best[rows] = probabilities.argmax(dim=1)
+    return losses, best

@@ -89,17 +89,22 @@ class Attention(nn.Module):
         mixed = causal_attention(grouped, packing.groups, p).flatten(1)
         return linear(MoveRowsBack.apply(mixed, packing.from_groups), self.out)
 
-    def step(self, x_BTD: Tensor, past: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """New positions after cached ones."""
+    def step(
+        self, x_BTD: Tensor, past: tuple[Tensor, Tensor] | None, attend_BTT: Tensor | None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """New positions after cached ones; a cache of one row serves all rows."""
         rows, length, _ = x_BTD.shape
         q, k, v = self.qkv(x_BTD).view(rows, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         if past is not None:
-            k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
+            before_k, before_v = (old.expand(rows, -1, -1, -1) for old in past)
+            k, v = torch.cat([before_k, k], dim=2), torch.cat([before_v, v], dim=2)
         seen = k.shape[2] - length
         mask = None
-        if seen and length > 1:
+        if attend_BTT is not None:
+            mask = F.pad(attend_BTT, (seen, 0), value=True)[:, None]
+        elif seen and length > 1:
             mask = torch.ones(length, k.shape[2], dtype=torch.bool, device=k.device).tril(seen)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=not seen and length > 1)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and length > 1)
         return self.out(mixed.transpose(1, 2).reshape(rows, length, -1)), (k, v)
 
 
@@ -124,8 +129,10 @@ class Block(nn.Module):
         x = self.norm1(add_dropped(x, self.attention(x, packing), self.p, self.training))
         return self.norm2(add_dropped(x, self._feed_forward(x), self.p, self.training))
 
-    def step(self, x: Tensor, past: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        mixed, pair = self.attention.step(self.norm1(x) if self.pre else x, past)
+    def step(
+        self, x: Tensor, past: tuple[Tensor, Tensor] | None, attend_BTT: Tensor | None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        mixed, pair = self.attention.step(self.norm1(x) if self.pre else x, past, attend_BTT)
         if self.pre:
             x = x + mixed
             return x + self._feed_forward(self.norm2(x)), pair
@@ -193,7 +200,7 @@ class Transformer(nn.Module):
         pairs = []
         for index, block in enumerate(self.blocks):
             assert isinstance(block, Block)
-            x, pair = block.step(x, state.pairs[index] if state.pairs else None)
+            x, pair = block.step(x, state.pairs[index] if state.pairs else None, batch.attend_BTT)
             pairs.append(pair)
             if keep_layers:
                 layers.append(x)

@@ -1,0 +1,230 @@
+"""Log-likelihoods of completions given contexts: what in-context learning is scored by.
+
+What many queries share is read once. All contexts of a call begin with the same tokens (the examples, mostly): those
+are read first, and their keys and values kept. A query's own context is read after them once, and its completions
+beside each other after that: each sees the context and itself, none sees another (`Batch.attend_BTT`). So five examples
+and four choices cost a query its own few tokens, not four times everything.
+
+A query that does not fit the model's context is cut on the left, never in a completion, and counted; each of its
+completions is then read by itself, behind as much of the context as fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from foretext.batch import Batch
+from foretext.errors import UserError
+from foretext.nn.loss import tied_token_losses
+from foretext.text.tokenizer import END, Tokenizer
+from foretext.train.saved import SavedModel
+
+BATCH_TOKENS = 4096
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Query:
+    """A context and what may follow it, as ids."""
+
+    context: tuple[int, ...]
+    completions: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """log P(completion | context), summed over its tokens."""
+
+    total: float
+    tokens: int
+    greedy: bool  # whether every token of it was the most likely one
+    cut: int  # tokens of the context that did not fit
+
+
+@dataclass(frozen=True)
+class _Branch:
+    """A piece of work: a context (after the shared tokens, if they are used) and the completions read behind it."""
+
+    query: int
+    first: int  # number of its first completion
+    context: tuple[int, ...]
+    completions: tuple[tuple[int, ...], ...]
+    cut: int
+
+    @property
+    def length(self) -> int:
+        return len(self.context) + sum(len(tokens) - 1 for tokens in self.completions)
+
+
+def split_border(tokenizer: Tokenizer, context: str, completion: str) -> tuple[list[int], list[int]]:
+    """The ids of context and completion, encoded as one text and then split.
+
+    White space at the end of the context goes to the completion, where a byte-level vocabulary has it. A token across
+    the border belongs to the completion: it cannot be given without giving part of the answer.
+    """
+    bare = context.rstrip(" ")
+    completion = context[len(bare) :] + completion
+    whole, before = tokenizer.encode(bare + completion), tokenizer.encode(bare)
+    border = 0
+    while border < min(len(before), len(whole) - 1) and before[border] == whole[border]:
+        border += 1
+    return whole[:border], whole[border:]
+
+
+@torch.no_grad()
+def score_queries(
+    model: SavedModel, queries: Sequence[Query], progress: Progress | None = None
+) -> list[list[Likelihood]]:
+    """The likelihood of each completion of each query."""
+    if model.info.direction != "forward":
+        raise UserError("a right-to-left model reads what follows before what precedes: it cannot be prompted")
+    trunk = model.trunk.eval()
+    device = next(trunk.parameters()).device
+    queries = [_with_start(query, model.tokenizer) for query in queries]
+    room = model.model_config.context
+    results: list[list[Likelihood | None]] = [[None] * len(query.completions) for query in queries]
+    whole = [number for number, query in enumerate(queries) if _needed(query) <= room]
+    shared = _common([queries[number].context for number in whole])
+    state = trunk.new_state(1)  # type: ignore[operator]
+    if shared:
+        state = trunk(Batch(torch.tensor([shared], device=device)), state).state
+    fitting = _branches(queries, whole, len(shared), room)
+    cut = [_alone(queries[number], number, k, room) for number in _others(queries, whole) for k in _numbers(queries[number])]
+    done = 0
+    for branches, start, known in ((fitting, len(shared), state), (cut, 0, None)):
+        for group in _groups(branches):
+            empty = trunk.new_state(1)  # type: ignore[operator]
+            found = _read(model, group, start, empty if known is None else known, device)
+            for branch, likelihoods in zip(group, found):
+                for offset, likelihood in enumerate(likelihoods):
+                    results[branch.query][branch.first + offset] = likelihood
+                done += len(likelihoods)
+            if progress is not None:
+                progress(done, sum(len(query.completions) for query in queries))
+    return [[likelihood for likelihood in row if likelihood is not None] for row in results]
+
+
+def _with_start(query: Query, tokenizer: Tokenizer) -> Query:
+    """Something must stand before the first token that is predicted: end-of-text, which every document follows."""
+    if query.context:
+        return query
+    end = tokenizer.specials.get(END)
+    if end is None:
+        raise UserError(f"an empty context needs {END}, which this vocabulary does not have; give a context")
+    return Query((end,), query.completions)
+
+
+def _numbers(query: Query) -> range:
+    return range(len(query.completions))
+
+
+def _others(queries: Sequence[Query], whole: Sequence[int]) -> list[int]:
+    fits = set(whole)
+    return [number for number in range(len(queries)) if number not in fits]
+
+
+def _needed(query: Query) -> int:
+    """Positions that the longest completion needs; its last token is predicted, not read."""
+    return len(query.context) + max(len(tokens) for tokens in query.completions) - 1
+
+
+def _common(contexts: Sequence[tuple[int, ...]]) -> list[int]:
+    """What all contexts begin with, at least one token short of each: a query reads something of its own."""
+    if len(contexts) < 2:
+        return []
+    length = min(len(context) for context in contexts) - 1
+    first, last = min(contexts), max(contexts)  # what these two share, all share
+    same = 0
+    while same < length and first[same] == last[same]:
+        same += 1
+    return list(first[:same])
+
+
+def _branches(queries: Sequence[Query], numbers: Sequence[int], shared: int, room: int) -> list[_Branch]:
+    """Queries without what they share; so many completions side by side that a piece of work stays small."""
+    made = []
+    for number in numbers:
+        query, first = queries[number], 0
+        context = query.context[shared:]
+        while first < len(query.completions):
+            last, size = first, len(context)
+            while last < len(query.completions) and (last == first or size + len(query.completions[last]) <= room):
+                size += len(query.completions[last]) - 1
+                last += 1
+            made.append(_Branch(number, first, context, query.completions[first:last], 0))
+            first = last
+    return made
+
+
+def _alone(query: Query, number: int, which: int, room: int) -> _Branch:
+    completion = query.completions[which]
+    left = room - (len(completion) - 1)
+    if left < 1:
+        raise UserError(
+            f"a completion of {len(completion):,} tokens does not fit the model's context of {room:,}; shorten it"
+        )
+    context = query.context[-left:]
+    return _Branch(number, which, context, (completion,), len(query.context) - len(context))
+
+
+def _groups(branches: Sequence[_Branch]) -> list[list[_Branch]]:
+    """Branches of like length together, longest first."""
+    groups: list[list[_Branch]] = []
+    for branch in sorted(branches, key=lambda one: -one.length):
+        if not groups or (len(groups[-1]) + 1) * groups[-1][0].length > BATCH_TOKENS:
+            groups.append([])
+        groups[-1].append(branch)
+    return groups
+
+
+def _read(
+    model: SavedModel, group: Sequence[_Branch], start: int, state: object, device: torch.device
+) -> list[list[Likelihood]]:
+    """One pass over a group: contexts at the positions from `start` on, completions behind them, side by side."""
+    trunk = model.trunk
+    longest = group[0].length
+    ids = torch.zeros(len(group), longest, dtype=torch.long)
+    positions = torch.zeros(len(group), longest, dtype=torch.long)
+    attend = torch.zeros(len(group), longest, longest, dtype=torch.bool)
+    rows: list[int] = []
+    columns: list[int] = []
+    targets: list[int] = []
+    for row, branch in enumerate(group):
+        size = len(branch.context)
+        ids[row, :size] = torch.tensor(branch.context)
+        positions[row, :size] = torch.arange(start, start + size)
+        attend[row, :size, :size] = torch.ones(size, size, dtype=torch.bool).tril()
+        place = size
+        for tokens in branch.completions:
+            end = place + len(tokens) - 1
+            ids[row, place:end] = torch.tensor(tokens[:-1], dtype=torch.long)
+            positions[row, place:end] = torch.arange(start + size, start + size + end - place)
+            attend[row, place:end, :size] = True
+            attend[row, place:end, place:end] = torch.ones(end - place, end - place, dtype=torch.bool).tril()
+            rows += [row] * len(tokens)
+            columns += [size - 1, *range(place, end)]
+            targets += tokens
+            place = end
+        attend[row, place:, place:] = torch.eye(longest - place, dtype=torch.bool)  # padding sees itself
+    batch = Batch(ids, positions_BT=positions, attend_BTT=attend).to(device)
+    top = trunk(batch, state).top[torch.tensor(rows), torch.tensor(columns)]
+    return _sums(group, top, trunk.output_table(), torch.tensor(targets, device=device))  # type: ignore[operator]
+
+
+def _sums(group: Sequence[_Branch], top_ND: Tensor, table_VD: Tensor, targets_N: Tensor) -> list[list[Likelihood]]:
+    losses, best = tied_token_losses(top_ND, table_VD, targets_N)
+    values, hits = losses.double().tolist(), (best == targets_N).tolist()
+    place, found = 0, []
+    for branch in group:
+        likelihoods = []
+        for tokens in branch.completions:
+            end = place + len(tokens)
+            total = -sum(values[place:end])
+            likelihoods.append(Likelihood(total, len(tokens), all(hits[place:end]), branch.cut))
+            place = end
+        found.append(likelihoods)
+    return found
