@@ -1,0 +1,138 @@
+"""Learning in context (GPT-3's zero-, one- and few-shot): k solved examples, then the question, in one context; no
+gradient. An answer's score is its log-likelihood after that context, under four normalisations that are not comparable
+with each other:
+
+    sum        log P(answer | context)
+    per token  the same, divided by the answer's tokens
+    per byte   the same, divided by the answer's bytes of UTF-8 (without the space before it)
+    unbiased   log P(answer | context) − log P(answer | "Answer:"): what the context adds to the answer's own likelihood
+
+Examples are drawn anew for each seed, the same ones in the same order for every row of the seed; the spread over seeds
+is part of the result. A context that is too long loses its beginning, and the rows are counted.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from foretext.errors import UserError
+from foretext.evaluate.likelihood import Likelihood, Query, score_queries, split_border
+from foretext.evaluate.templates import BETWEEN, Prompt, Template
+from foretext.tasks.rows import Row
+from foretext.train.saved import SavedModel
+
+NORMALISATIONS = ("sum", "per token", "per byte", "unbiased")
+ALONE = "Answer:"
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A row's answers: the likelihood of each in its context and after "Answer:", and its length in bytes."""
+
+    likelihoods: tuple[Likelihood, ...]
+    alone: tuple[float, ...]
+    octets: tuple[int, ...]
+    right: int | None
+
+    def scores(self, normalisation: str) -> list[float]:
+        totals = [found.total for found in self.likelihoods]
+        if normalisation == "per token":
+            return [found.total / found.tokens for found in self.likelihoods]
+        if normalisation == "per byte":
+            return [total / octets for total, octets in zip(totals, self.octets)]
+        if normalisation == "unbiased":
+            return [total - alone for total, alone in zip(totals, self.alone)]
+        return totals
+
+    def best(self, normalisation: str) -> int:
+        scores = self.scores(normalisation)
+        return max(range(len(scores)), key=scores.__getitem__)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One draw of examples and what came out."""
+
+    shots: int
+    seed: int
+    answers: tuple[Answered, ...]
+
+    @property
+    def cut(self) -> int:
+        """Rows whose context lost its beginning."""
+        return sum(any(found.cut for found in row.likelihoods) for row in self.answers)
+
+    def accuracy(self, normalisation: str) -> float:
+        return statistics.fmean(row.best(normalisation) == row.right for row in self.answers)
+
+
+@dataclass(frozen=True)
+class Spread:
+    mean: float
+    deviation: float  # of the seeds; 0 with a single one
+    seeds: int
+
+
+def accuracy_over(rounds: Sequence[Round], normalisation: str) -> Spread:
+    values = [one.accuracy(normalisation) for one in rounds]
+    return Spread(statistics.fmean(values), statistics.pstdev(values), len(values))
+
+
+def answer_rows(
+    model: SavedModel,
+    template: Template,
+    rows: Sequence[Row],
+    examples: Sequence[Row],
+    shots: int,
+    seeds: Sequence[int],
+    progress: Progress | None = None,
+) -> list[Round]:
+    """A round for each seed; without examples one is all there is. An example that is also the row asked about is
+    replaced by another."""
+    prompts = [template.prompt(row) for row in rows]
+    solved = [template.prompt(row) for row in examples if row.label is not None or template.kind == "last-word"]
+    if shots and len(solved) < shots + 1:
+        raise UserError(f"{shots} examples are asked for, and there are {len(solved)} rows to draw them from; give more")
+    alone = _alone(model, prompts)
+    rounds = []
+    for seed in seeds if shots else [0]:
+        drawn = random.Random(seed).sample(range(len(solved)), shots + 1) if shots else []
+        queries = [_query(model, prompt, _examples(solved, drawn, prompt, shots)) for prompt in prompts]
+        found = score_queries(model, queries, progress)
+        rounds.append(Round(shots, seed, tuple(_answered(p, row, alone) for p, row in zip(prompts, found))))
+    return rounds
+
+
+def _examples(solved: Sequence[Prompt], drawn: Sequence[int], prompt: Prompt, shots: int) -> str:
+    """`shots` of the drawn examples, none of which asks what `prompt` asks: one more was drawn for that."""
+    chosen = [solved[number] for number in drawn if solved[number].context != prompt.context][:shots]
+    return "".join(example.solved + BETWEEN for example in chosen)
+
+
+def _query(model: SavedModel, prompt: Prompt, examples: str) -> Query:
+    pairs = [split_border(model.tokenizer, examples + prompt.context, answer) for answer in prompt.answers]
+    # A token across the border may leave one answer a shorter context than the others: what all have is given.
+    border = min(len(context) for context, _ in pairs)
+    wholes = [tuple(context) + tuple(completion) for context, completion in pairs]
+    return Query(wholes[0][:border], tuple(whole[border:] for whole in wholes))
+
+
+def _alone(model: SavedModel, prompts: Sequence[Prompt]) -> dict[str, float]:
+    """The log-likelihood of each answer after "Answer:"; one for each wording, however many rows have it."""
+    wordings = sorted({answer for prompt in prompts for answer in prompt.answers})
+    prompt = Prompt(ALONE, tuple(wording if wording[:1].isspace() else " " + wording for wording in wordings), None)
+    found = score_queries(model, [_query(model, prompt, "")])[0]
+    return {wording: likelihood.total for wording, likelihood in zip(wordings, found)}
+
+
+def _answered(prompt: Prompt, likelihoods: Sequence[Likelihood], alone: dict[str, float]) -> Answered:
+    return Answered(
+        tuple(likelihoods),
+        tuple(alone[answer] for answer in prompt.answers),
+        tuple(max(1, len(answer.strip().encode("utf-8"))) for answer in prompt.answers),
+        prompt.right,
+    )
