@@ -101,10 +101,30 @@ def answer_rows(
     rounds = []
     for seed in seeds if shots else [0]:
         drawn = random.Random(seed).sample(range(len(solved)), shots + 1) if shots else []
-        queries = [_query(model, prompt, _examples(solved, drawn, prompt, shots)) for prompt in prompts]
-        found = score_queries(model, queries, progress)
+        found = _score(model, prompts, [_examples(solved, drawn, prompt, shots) for prompt in prompts], progress)
         rounds.append(Round(shots, seed, tuple(_answered(p, row, alone) for p, row in zip(prompts, found))))
     return rounds
+
+
+def _score(
+    model: SavedModel, prompts: Sequence[Prompt], examples: Sequence[str], progress: Progress | None
+) -> list[list[Likelihood]]:
+    """Rows with the same examples go together, so that the examples are read once."""
+    groups: dict[str, list[int]] = {}
+    for number, text in enumerate(examples):
+        groups.setdefault(text, []).append(number)
+    results: dict[int, list[Likelihood]] = {}
+    total = sum(len(prompt.answers) for prompt in prompts)
+    for text, numbers in groups.items():
+        before = sum(len(found) for found in results.values())
+        step = None if progress is None else _later(progress, before, total)
+        found = score_queries(model, [_query(model, prompts[number], text) for number in numbers], step)
+        results |= dict(zip(numbers, found))
+    return [results[number] for number in range(len(prompts))]
+
+
+def _later(progress: Progress, before: int, total: int) -> Progress:
+    return lambda done, _: progress(before + done, total)
 
 
 def _examples(solved: Sequence[Prompt], drawn: Sequence[int], prompt: Prompt, shots: int) -> str:

@@ -1,0 +1,107 @@
+"""GPT's heuristics for tasks that it was never taught (section 5 of the paper, "Zero-shot behaviors").
+
+Acceptability (CoLA): the mean log-probability of a sentence's tokens, against a threshold. The threshold comes from
+labelled rows that are not those scored; without any, only what needs no threshold is reported.
+Sentiment (SST-2): "very" is appended, and the words "positive" and "negative" are compared: a template of `in_context`.
+Answers (RACE, COPA): the choice with the highest mean log-probability: `in_context`'s normalisation "per token".
+Referents (Winograd): each candidate is put in the place of the blank, and what follows it is scored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretext.errors import UserError
+from foretext.evaluate.in_context import Answered
+from foretext.evaluate.likelihood import Query, score_queries, split_border
+from foretext.tasks.rows import Row
+from foretext.train.saved import SavedModel
+
+VERY = "{text} very {label}"  # the paper's template; its labels are called positive and negative
+BLANK = re.compile(r"_+")
+Progress = Callable[[int, int], None]
+
+
+def sentence_scores(model: SavedModel, texts: Sequence[str], progress: Progress | None = None) -> list[float]:
+    """The mean log-probability of each text's tokens, the first one after end-of-text."""
+    queries = []
+    for text in texts:
+        ids = tuple(model.tokenizer.encode(text))
+        if not ids:
+            raise UserError("a text without any token cannot be scored; leave empty rows out")
+        queries.append(Query((), (ids,)))
+    return [found[0].total / found[0].tokens for found in score_queries(model, queries, progress)]
+
+
+@dataclass(frozen=True)
+class Acceptability:
+    """`matthews` is of the threshold that the other rows gave (None: there were none); `area`: the probability that an
+    acceptable sentence scores above one that is not, for which no threshold is needed."""
+
+    area: float
+    matthews: float | None
+    threshold: float | None
+
+
+def acceptability(
+    scores: Sequence[float], labels: Sequence[str], good: str, known: tuple[Sequence[float], Sequence[str]] | None
+) -> Acceptability:
+    from sklearn.metrics import matthews_corrcoef, roc_auc_score
+
+    truth = [label == good for label in labels]
+    if len(set(truth)) < 2:
+        raise UserError(f"all rows have one label; acceptability needs rows with {good!r} and rows without")
+    area = float(roc_auc_score(truth, scores))
+    if known is None:
+        return Acceptability(area, None, None)
+    threshold = best_threshold(known[0], [label == good for label in known[1]])
+    guesses = [score > threshold for score in scores]
+    return Acceptability(area, float(matthews_corrcoef(truth, guesses)), threshold)
+
+
+def best_threshold(scores: Sequence[float], truth: Sequence[bool]) -> float:
+    """The threshold between two scores with the highest Matthews correlation; the middle one of equals."""
+    order = np.argsort(np.asarray(scores))
+    ordered, right = np.asarray(scores)[order], np.asarray(truth)[order]
+    below_right = np.cumsum(right)[:-1]  # acceptable ones at or below each gap
+    below = np.arange(1, len(right))
+    total, count = right.sum(), len(right)
+    true_positive, false_negative = total - below_right, below_right
+    false_positive = (count - below) - true_positive
+    true_negative = below - below_right
+    product = (
+        (true_positive + false_positive)
+        * (true_positive + false_negative)
+        * (true_negative + false_positive)
+        * (true_negative + false_negative)
+    ).astype(float)
+    agreement = true_positive * true_negative - false_positive * false_negative
+    matthews = np.where(product > 0, agreement / np.sqrt(np.maximum(product, 1.0)), 0.0)
+    best = np.flatnonzero(matthews >= matthews.max() - 1e-12)
+    gap = int(best[len(best) // 2])
+    return float((ordered[gap] + ordered[gap + 1]) / 2)
+
+
+def referents(model: SavedModel, rows: Sequence[Row], progress: Progress | None = None) -> list[Answered]:
+    """Rows of the kind choice whose context has a blank (`_`): what follows the blank is scored behind each choice."""
+    queries = []
+    for row in rows:
+        blank = BLANK.search(row.texts[0])
+        if blank is None or not row.texts[0][blank.end() :].strip():
+            raise UserError(f"{row.where}: the text needs a blank, written _, and something after it")
+        before, after = row.texts[0][: blank.start()], row.texts[0][blank.end() :]
+        for choice in row.texts[1:]:
+            context, rest = split_border(model.tokenizer, before + choice, after)
+            queries.append(Query(tuple(context), (tuple(rest),)))
+    found = iter(score_queries(model, queries, progress))
+    answered = []
+    for row in rows:
+        likelihoods = tuple(next(found)[0] for _ in row.texts[1:])
+        octets = tuple(len(choice.encode("utf-8")) for choice in row.texts[1:])
+        right = None if row.label is None else int(row.label)
+        answered.append(Answered(likelihoods, (0.0,) * len(likelihoods), octets, right))
+    return answered

@@ -1,0 +1,74 @@
+"""Scores of written answers against reference texts: ROUGE, exact match and F1 of words, BLEU.
+
+ROUGE is as in Google's `rouge-score` without stemming: lower-cased runs of letters and digits, F-measures. Exact match
+and F1 are SQuAD's: lower-cased, articles and punctuation left out, the best of several references; for scripts without
+spaces every character is a word. BLEU is sacrebleu's, which names its own settings.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+
+from foretext.errors import UserError
+
+_ROUGE_WORD = re.compile(r"[a-z0-9]+")
+_ARTICLE = re.compile(r"\b(a|an|the)\b")
+_UNSPACED = re.compile(r"([\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff])")
+
+
+def rouge(predicted: str, reference: str) -> dict[str, float]:
+    """F-measures of single words, pairs and the longest common subsequence."""
+    a, b = _ROUGE_WORD.findall(predicted.lower()), _ROUGE_WORD.findall(reference.lower())
+    scores = {}
+    for n in (1, 2):
+        grams_a, grams_b = (Counter(zip(*(words[i:] for i in range(n)))) for words in (a, b))
+        scores[f"rouge{n}"] = _f1((grams_a & grams_b).total(), grams_a.total(), grams_b.total())
+    scores["rougeL"] = _f1(_common_subsequence(a, b), len(a), len(b))
+    return scores
+
+
+def _f1(common: int, first: int, second: int) -> float:
+    return 2 * common / (first + second) if common else 0.0
+
+
+def _common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
+    row = [0] * (len(b) + 1)
+    for word in a:
+        diagonal = 0
+        for place, other in enumerate(b, start=1):
+            diagonal, row[place] = row[place], diagonal + 1 if word == other else max(row[place], row[place - 1])
+    return row[-1]
+
+
+def answer_words(text: str) -> list[str]:
+    """The words of an answer as SQuAD's script compares them."""
+    bare = "".join(char for char in text.lower() if char not in string.punctuation)
+    return _UNSPACED.sub(r" \1 ", _ARTICLE.sub(" ", bare)).split()
+
+
+def exact_match(predicted: str, references: Sequence[str]) -> float:
+    return float(any(answer_words(predicted) == answer_words(reference) for reference in references))
+
+
+def word_f1(predicted: str, references: Sequence[str]) -> float:
+    return max(_word_f1(answer_words(predicted), answer_words(reference)) for reference in references)
+
+
+def _word_f1(a: list[str], b: list[str]) -> float:
+    if not a or not b:
+        return float(a == b)
+    return _f1((Counter(a) & Counter(b)).total(), len(a), len(b))
+
+
+def bleu(predicted: Sequence[str], references: Sequence[str], language: str = "") -> tuple[float, str]:
+    """Corpus BLEU and its signature."""
+    try:
+        from sacrebleu.metrics import BLEU
+    except ImportError:
+        raise UserError("BLEU needs sacrebleu; pip install 'foretext[translation]'") from None
+    metric = BLEU(trg_lang=language)
+    score = metric.corpus_score(list(predicted), [list(references)])
+    return float(score.score), str(metric.get_signature())
