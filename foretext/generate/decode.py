@@ -8,8 +8,7 @@ Spacing: prompt and continuation, put together, read right. With byte-level BPE 
 included. In GPT's character BPE a piece that ends a word stands for the space after it too; that space is held back
 until another word follows, and the first of them, which belongs to the prompt's last word, begins the continuation.
 
-When the context is full, the newest half of it is read again and generation goes on
-from there.
+When the context is full, the newest half of it is read again and generation goes on from there (`decoder.py`).
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from foretext.batch import Batch
 from foretext.errors import UserError
-from foretext.text.tokenizer import END, Tokenizer
+from foretext.generate.decoder import Decoder
+from foretext.text.tokenizer import Tokenizer
 from foretext.train.saved import SavedModel
 
 
@@ -36,13 +35,14 @@ class Sampling:
     top_p: float = 1.0
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    repetition_penalty: float = 1.0  # 1: none
 
     def __post_init__(self) -> None:
         for name in ("max_tokens", "top_k", "seed"):
             value = getattr(self, name)
             if isinstance(value, bool) or (not isinstance(value, int) and not (name == "seed" and value is None)):
                 raise UserError(f"{name} must be a whole number, not {value!r}")
-        for name in ("temperature", "top_p"):
+        for name in ("temperature", "top_p", "repetition_penalty"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise UserError(f"{name} must be a number, not {value!r}")
@@ -56,6 +56,8 @@ class Sampling:
             raise UserError(f"top_k must be 0 (no limit) or more, not {self.top_k}")
         if not 0 < self.top_p <= 1:
             raise UserError(f"top_p must be above 0 and at most 1, not {self.top_p}")
+        if not 0 < self.repetition_penalty < math.inf:
+            raise UserError(f"repetition_penalty must be above 0, not {self.repetition_penalty}")
 
 
 def choose(logits_V: Tensor, sampling: Sampling, generator: torch.Generator) -> int:
@@ -80,35 +82,33 @@ def choose(logits_V: Tensor, sampling: Sampling, generator: torch.Generator) -> 
     return int(torch.multinomial(probabilities, 1, generator=generator))
 
 
-@torch.no_grad()
+def penalised(logits_V: Tensor, known: Sequence[int], penalty: float) -> Tensor:
+    """Tokens that are there already made less likely (Keskar et al. 2019): positive scores are divided by `penalty`,
+    negative ones multiplied."""
+    if penalty == 1.0:
+        return logits_V
+    seen = torch.tensor(sorted(set(known)), dtype=torch.long)
+    scores = logits_V[seen]
+    return logits_V.index_copy(0, seen, torch.where(scores > 0, scores / penalty, scores * penalty))
+
+
+def generator_of(seed: int | None, row: int = 0) -> torch.Generator:
+    """Random numbers of one text: its seed is the given one and its place in the batch."""
+    return torch.Generator().manual_seed(torch.seed() >> 1 if seed is None else (seed + row) % (1 << 63))
+
+
 def generate_ids(model: SavedModel, prompt: Sequence[int], sampling: Sampling) -> Iterator[int]:
     """New ids after `prompt`, in the model's reading direction, until end-of-text or `max_tokens`."""
-    trunk = model.trunk.eval()
-    context = model.model_config.context
-    device = next(trunk.parameters()).device
-    generator = torch.Generator().manual_seed(sampling.seed if sampling.seed is not None else torch.seed() >> 1)
-    end = model.tokenizer.specials.get(END)
-    forbidden = [number for number in model.tokenizer.specials.values() if number != end]
-    if model.tokenizer.unknown is not None:
-        forbidden.append(model.tokenizer.unknown)
-    known = list(prompt) or ([end] if end is not None else [0])
-    unread = known[-context:]
-    state = trunk.new_state(1)  # type: ignore[operator]
-    for _ in range(sampling.max_tokens):
-        room = trunk.room(state)  # type: ignore[operator]
-        if room is not None and len(unread) > room:
-            unread = known[-max(1, context // 2) :]
-            state = trunk.new_state(1)  # type: ignore[operator]
-        hidden = trunk(Batch(torch.tensor([unread], device=device)), state)
-        state = hidden.state
-        logits = (hidden.top[0, -1] @ trunk.output_table().t()).float().cpu()  # type: ignore[operator]
-        logits[forbidden] = -torch.inf
+    decoder = Decoder(model, [prompt])
+    generator = generator_of(sampling.seed)
+    for number in range(sampling.max_tokens):
+        logits = penalised(decoder.allowed(decoder.logits())[0], decoder.rows[0], sampling.repetition_penalty)
         chosen = choose(logits, sampling, generator)
-        if chosen == end:
+        if chosen == decoder.end:
             return
-        known.append(chosen)
-        unread = [chosen]
         yield chosen
+        if number + 1 < sampling.max_tokens:
+            decoder.append([chosen])
 
 
 def generate_text(model: SavedModel, prompt: str, sampling: Sampling) -> Iterator[str]:

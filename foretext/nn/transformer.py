@@ -70,6 +70,7 @@ class DecodingCache:
 
     pairs: tuple[tuple[Tensor, Tensor], ...]
     length: int
+    padding_B: Tensor | None = None  # places at the left of each row that hold nothing; None: none do
 
 
 class Attention(nn.Module):
@@ -90,9 +91,10 @@ class Attention(nn.Module):
         return linear(MoveRowsBack.apply(mixed, packing.from_groups), self.out)
 
     def step(
-        self, x_BTD: Tensor, past: tuple[Tensor, Tensor] | None, attend_BTT: Tensor | None
+        self, x_BTD: Tensor, past: tuple[Tensor, Tensor] | None, attend_BTS: Tensor | None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """New positions after cached ones; a cache of one row serves all rows."""
+        """New positions after cached ones; a cache of one row serves all rows. `attend_BTS`: which of all S places each
+        new one sees, where that is not all up to itself."""
         rows, length, _ = x_BTD.shape
         q, k, v = self.qkv(x_BTD).view(rows, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         if past is not None:
@@ -100,8 +102,8 @@ class Attention(nn.Module):
             k, v = torch.cat([before_k, k], dim=2), torch.cat([before_v, v], dim=2)
         seen = k.shape[2] - length
         mask = None
-        if attend_BTT is not None:
-            mask = F.pad(attend_BTT, (seen, 0), value=True)[:, None]
+        if attend_BTS is not None:
+            mask = attend_BTS[:, None]
         elif seen and length > 1:
             mask = torch.ones(length, k.shape[2], dtype=torch.bool, device=k.device).tril(seen)
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and length > 1)
@@ -130,9 +132,9 @@ class Block(nn.Module):
         return self.norm2(add_dropped(x, self._feed_forward(x), self.p, self.training))
 
     def step(
-        self, x: Tensor, past: tuple[Tensor, Tensor] | None, attend_BTT: Tensor | None
+        self, x: Tensor, past: tuple[Tensor, Tensor] | None, attend_BTS: Tensor | None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        mixed, pair = self.attention.step(self.norm1(x) if self.pre else x, past, attend_BTT)
+        mixed, pair = self.attention.step(self.norm1(x) if self.pre else x, past, attend_BTS)
         if self.pre:
             x = x + mixed
             return x + self._feed_forward(self.norm2(x)), pair
@@ -175,6 +177,11 @@ class Transformer(nn.Module):
         """Tokens that can still be read after `state`."""
         return self.config.context - state.length
 
+    def pick(self, state: DecodingCache, rows: Tensor) -> DecodingCache:
+        """The cache of these rows, in this order."""
+        padding = None if state.padding_B is None else state.padding_B[rows]
+        return DecodingCache(tuple((k[rows], v[rows]) for k, v in state.pairs), state.length, padding)
+
     def forward(self, batch: Batch, state: DecodingCache | None = None, keep_layers: bool = False) -> Hidden:
         if state is not None:
             return self._continue(batch, state, keep_layers)
@@ -189,22 +196,32 @@ class Transformer(nn.Module):
         return Hidden(packing.unpack(self.final_norm(x)), tuple(layers))
 
     def _continue(self, batch: Batch, state: DecodingCache, keep_layers: bool) -> Hidden:
-        """Reads new tokens after those in the cache; rows are unpadded and equally long. Nothing is dropped out."""
-        assert batch.mask_BT is None, "a decoding cache takes rows of equal length"
-        length = batch.ids_BT.shape[1]
-        positions = batch.positions_BT
+        """Reads new tokens after those in the cache. What is read first may be padded, on the left; later tokens not.
+        Nothing is dropped out."""
+        padding = state.padding_B
+        if batch.mask_BT is not None:
+            assert not state.length, "padding stands before everything else"
+            padding = (~batch.mask_BT).sum(1)
+        rows, length = batch.ids_BT.shape
+        places = torch.arange(state.length, state.length + length, device=batch.ids_BT.device)
+        positions, attend = batch.positions_BT, batch.attend_BTT
         if positions is None:
-            positions = torch.arange(state.length, state.length + length, device=batch.ids_BT.device)
+            positions = places if padding is None else (places - padding[:, None]).clamp(min=0)
+        if padding is not None:
+            assert attend is None
+            attend = _attend_real(places, state.length + length, padding)
+        elif attend is not None:
+            attend = F.pad(attend, (state.length, 0), value=True)
         x = self.tokens(batch.ids_BT) + self.positions(positions)
         layers = [x] if keep_layers else []
         pairs = []
         for index, block in enumerate(self.blocks):
             assert isinstance(block, Block)
-            x, pair = block.step(x, state.pairs[index] if state.pairs else None, batch.attend_BTT)
+            x, pair = block.step(x, state.pairs[index] if state.pairs else None, attend)
             pairs.append(pair)
             if keep_layers:
                 layers.append(x)
-        return Hidden(self.final_norm(x), tuple(layers), DecodingCache(tuple(pairs), state.length + length))
+        return Hidden(self.final_norm(x), tuple(layers), DecodingCache(tuple(pairs), state.length + length, padding))
 
     def output_table(self) -> Tensor:
         """W_e, which is also the output layer."""
@@ -225,3 +242,12 @@ class Transformer(nn.Module):
         fresh = torch.empty(size - old.shape[0], old.shape[1], dtype=old.dtype, device=old.device)
         nn.init.normal_(fresh, std=self.config.init_std)
         self.tokens = nn.Embedding.from_pretrained(torch.cat([old.detach(), fresh]), freeze=False)
+
+
+def _attend_real(places_T: Tensor, seen: int, padding_B: Tensor) -> Tensor:
+    """[B, T, S]: a new place sees those up to itself that hold something; one that holds nothing sees itself."""
+    all_S = torch.arange(seen, device=places_T.device)
+    before = all_S[None, :] <= places_T[:, None]
+    real = all_S[None, :] >= padding_B[:, None]
+    itself = all_S[None, :] == places_T[:, None]
+    return (before[None] & real[:, None]) | itself[None]

@@ -35,6 +35,9 @@ class Trunk(Protocol):
     def room(self, state: Any) -> int | None:
         """How many tokens can still be read after `state`; None: any number."""
 
+    def pick(self, state: Any, rows: Tensor) -> Any:
+        """The state of these rows, in this order; a row may be taken several times."""
+
     def layer_groups(self) -> list[list[str]]:
         """Names of parameters, from the bottom to the top."""
 

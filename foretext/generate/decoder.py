@@ -1,0 +1,82 @@
+"""Rows of tokens that grow by one token a step, with a cache of what was read: the engine under sampling, batches and
+beams.
+
+When a row no longer fits the context, the newest half of a context's length is read again and the row goes on from
+there; rows that are shorter stay whole. A step then costs a little more, and the text before that half is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from foretext.batch import Batch
+from foretext.errors import UserError
+from foretext.text.tokenizer import END
+from foretext.train.saved import SavedModel
+
+
+class Decoder:
+    """`rows` are what has been read so far: prompts, and what was appended to them. An empty prompt begins after
+    end-of-text."""
+
+    def __init__(self, model: SavedModel, prompts: Sequence[Sequence[int]]) -> None:
+        if not prompts:
+            raise UserError("there is no prompt to go on from")
+        self.trunk = model.trunk.eval()
+        self.context = model.model_config.context
+        self.end = model.tokenizer.specials.get(END)
+        self.forbidden = [number for number in model.tokenizer.specials.values() if number != self.end]
+        if model.tokenizer.unknown is not None:
+            self.forbidden.append(model.tokenizer.unknown)
+        start = [0 if self.end is None else self.end]
+        self.rows = [list(prompt) or list(start) for prompt in prompts]
+        self._device = next(self.trunk.parameters()).device
+        self._read_all([row[-self.context :] for row in self.rows])
+
+    @torch.no_grad()
+    def logits(self) -> Tensor:
+        """Scores [rows, vocabulary] of each row's next token, as the model gives them, on the CPU."""
+        return (self._top @ self.trunk.output_table().t()).float().cpu()  # type: ignore[operator]
+
+    def allowed(self, logits: Tensor) -> Tensor:
+        """The same without special tokens and `<unk>`, which are never written; end-of-text stays."""
+        return logits.index_fill(-1, torch.tensor(self.forbidden, dtype=torch.long), -torch.inf)
+
+    @torch.no_grad()
+    def append(self, tokens: Sequence[int]) -> None:
+        """One token more for each row."""
+        assert len(tokens) == len(self.rows)
+        for row, token in zip(self.rows, tokens):
+            row.append(token)
+        room = self.trunk.room(self._state)  # type: ignore[operator]
+        if room is not None and room < 1:
+            half = max(1, self.context // 2)
+            self._read_all([row if len(row) <= self.context else row[-half:] for row in self.rows])
+            return
+        self._read(Batch(torch.tensor(tokens, device=self._device)[:, None]), self._state)
+
+    def keep(self, numbers: Sequence[int]) -> None:
+        """These rows, in this order; one may be taken several times."""
+        self.rows = [list(self.rows[number]) for number in numbers]
+        chosen = torch.tensor(list(numbers), device=self._device)
+        self._top = self._top[chosen]
+        self._state = self.trunk.pick(self._state, chosen)  # type: ignore[operator]
+
+    @torch.no_grad()
+    def _read_all(self, rows: Sequence[Sequence[int]]) -> None:
+        """From nothing. Shorter rows are filled up on the left, so that all end at one place."""
+        longest = max(len(row) for row in rows)
+        ids = torch.zeros(len(rows), longest, dtype=torch.long)
+        real = torch.zeros(len(rows), longest, dtype=torch.bool)
+        for number, row in enumerate(rows):
+            ids[number, longest - len(row) :] = torch.tensor(list(row))
+            real[number, longest - len(row) :] = True
+        batch = Batch(ids, None if bool(real.all()) else real).to(self._device)
+        self._read(batch, self.trunk.new_state(len(rows)))  # type: ignore[operator]
+
+    def _read(self, batch: Batch, state: object) -> None:
+        hidden = self.trunk(batch, state)
+        self._top, self._state = hidden.top[:, -1], hidden.state
