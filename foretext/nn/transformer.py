@@ -7,6 +7,7 @@ state.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -108,6 +109,14 @@ class Attention(nn.Module):
             mask = torch.ones(length, k.shape[2], dtype=torch.bool, device=k.device).tril(seen)
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and length > 1)
         return self.out(mixed.transpose(1, 2).reshape(rows, length, -1)), (k, v)
+
+
+    def weights(self, x_TD: Tensor) -> Tensor:
+        """What each position of one sequence sees of those before it: [H, T, T], rows add up to 1."""
+        q, k, _ = self.qkv(x_TD).view(len(x_TD), 3, self.heads, -1).permute(1, 2, 0, 3)
+        scores_HTT = q @ k.transpose(1, 2) / math.sqrt(q.shape[-1])
+        hidden = torch.ones(len(x_TD), len(x_TD), dtype=torch.bool, device=x_TD.device).triu(1)
+        return scores_HTT.masked_fill(hidden, -torch.inf).softmax(-1)
 
 
 class Block(nn.Module):
@@ -222,6 +231,16 @@ class Transformer(nn.Module):
             if keep_layers:
                 layers.append(x)
         return Hidden(self.final_norm(x), tuple(layers), DecodingCache(tuple(pairs), state.length + length, padding))
+
+    @torch.no_grad()
+    def attention_weights(self, ids_T: Tensor) -> Tensor:
+        """The attention of every block and head over one sequence: [blocks, H, T, T]."""
+        layers = self(Batch(ids_T[None]), keep_layers=True).layers
+        found = []
+        for block, x_1TD in zip(self.blocks, layers):
+            assert isinstance(block, Block)
+            found.append(block.attention.weights(block.norm1(x_1TD[0]) if block.pre else x_1TD[0]))
+        return torch.stack(found)
 
     def output_table(self) -> Tensor:
         """W_e, which is also the output layer."""

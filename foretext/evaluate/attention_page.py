@@ -1,0 +1,166 @@
+"""Where a token looks: the attention of every layer and head over one text, as a page that needs nothing else.
+
+Rows are the tokens that look, columns what they look at; the triangle above the diagonal, which a causal model cannot
+see, is hatched. A chosen token's weights over what stands before it are shown on the text itself.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from foretext.errors import UserError
+from foretext.text.tokenizer import END
+from foretext.train.saved import SavedModel
+
+MOST_TOKENS = 128  # a picture of more could not be read, and the page would grow by their square
+
+
+def attention_page(model: SavedModel, text: str) -> str:
+    """The page for `text`. The first token is end-of-text, if the vocabulary has it: there a head rests."""
+    if not hasattr(model.trunk, "attention_weights"):
+        raise UserError(f"{model.system.name} has no attention to look at")
+    ids = model.tokenizer.encode(text)
+    if model.info.direction == "backward":
+        ids = ids[::-1]
+    end = model.tokenizer.specials.get(END)
+    ids = ([] if end is None else [end]) + ids
+    most = min(MOST_TOKENS, model.model_config.context)
+    if not 2 <= len(ids) <= most:
+        raise UserError(f"the text has {len(ids)} tokens; the page shows between 2 and {most}: give more, or less, text")
+    device = next(model.trunk.parameters()).device
+    weights = model.trunk.eval().attention_weights(torch.tensor(ids, device=device)).cpu().numpy()  # type: ignore[operator]
+    pieces = [model.tokenizer.piece(number) for number in ids]
+    return render(pieces, weights, f"{model.system.name} {model.info.size}")
+
+
+def render(pieces: Sequence[str], weights_LHTT: np.ndarray, title: str) -> str:
+    """The page, given the pieces and each layer's and head's weights."""
+    layers, heads, length, _ = weights_LHTT.shape
+    lower = np.tril_indices(length)
+    # One byte a weight: 255 levels are more than an eye tells apart.
+    levels = np.rint(255 * weights_LHTT[:, :, lower[0], lower[1]]).astype(int)
+    data = {"pieces": list(pieces), "layers": layers, "heads": heads, "weights": levels.tolist()}
+    written = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
+    return _PAGE.replace("%TITLE%", html.escape(title)).replace("%DATA%", written)
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Attention of %TITLE%</title>
+<style>
+:root { --ink: #1d2433; --paper: #fbfaf7; --line: #d9d5cb; --strong: #b4451f; }
+body { margin: 0 auto; max-width: 72rem; padding: 1.5rem; background: var(--paper); color: var(--ink);
+       font: 16px/1.5 system-ui, "Noto Sans CJK SC", sans-serif; }
+h1 { font-size: 1.3rem; margin: 0 0 .3rem; }
+p { margin: .3rem 0 1rem; max-width: 46rem; }
+#grid { display: grid; gap: 3px; margin: 1rem 0; width: max-content; }
+#grid button { padding: 0; border: 2px solid transparent; background: none; cursor: pointer; line-height: 0; }
+#grid button[aria-pressed=true] { border-color: var(--strong); }
+#grid span { font-size: .75rem; align-self: center; padding-right: .4rem; }
+#large { border: 1px solid var(--line); max-width: 100%; height: auto; }
+#text { margin: 1rem 0; line-height: 2.1; }
+#text button { font: inherit; border: 1px solid var(--line); border-radius: 3px; margin: 0 2px 2px 0; padding: 0 .25rem;
+               color: inherit; cursor: pointer; white-space: pre; }
+#text button[aria-pressed=true] { outline: 2px solid var(--strong); }
+#text button:disabled { opacity: .35; }
+#shown { font-variant-numeric: tabular-nums; min-height: 1.5rem; }
+</style>
+</head>
+<body>
+<h1>Where a token looks: %TITLE%</h1>
+<p>Each small square is one head: rows look, columns are looked at, dark is much. The hatched triangle is what a token
+cannot see, because it comes later. Choose a head, then a token: the text shows how its attention is spread.</p>
+<div id="grid"></div>
+<canvas id="large"></canvas>
+<div id="shown" aria-live="polite"></div>
+<div id="text"></div>
+<script type="application/json" id="data">%DATA%</script>
+<script>
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const n = data.pieces.length;
+const visible = data.pieces.map(p => p.replace(/ /g, "\\u00b7").replace(/\\n/g, "\\u21b5"));
+let layer = data.layers - 1, head = 0, token = n - 1;
+const weight = (l, h, row, column) => data.weights[l][h][row * (row + 1) / 2 + column] / 255;
+const colour = w => `rgb(${255 - 75 * w | 0},${250 - 181 * w | 0},${247 - 216 * w | 0})`;
+
+function hatched(context, cell) {
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = Math.max(4, cell);
+  const t = tile.getContext("2d");
+  t.fillStyle = "#efece4"; t.fillRect(0, 0, tile.width, tile.height);
+  t.strokeStyle = "#d9d5cb"; t.beginPath(); t.moveTo(0, tile.height); t.lineTo(tile.width, 0); t.stroke();
+  return context.createPattern(tile, "repeat");
+}
+
+function draw(canvas, l, h, cell, margin) {
+  canvas.width = canvas.height = n * cell + margin;
+  const c = canvas.getContext("2d");
+  const hidden = hatched(c, cell);
+  for (let row = 0; row < n; row++) for (let column = 0; column < n; column++) {
+    c.fillStyle = column > row ? hidden : colour(weight(l, h, row, column));
+    c.fillRect(margin + column * cell, margin + row * cell, cell, cell);
+  }
+  if (!margin) return;
+  c.fillStyle = "#1d2433"; c.font = `${Math.min(13, cell - 1)}px system-ui, sans-serif`;
+  c.textBaseline = "middle";
+  for (let i = 0; i < n; i++) {
+    c.textAlign = "right"; c.fillText(visible[i].slice(0, 14), margin - 4, margin + (i + .5) * cell);
+    c.save(); c.translate(margin + (i + .5) * cell, margin - 4); c.rotate(-Math.PI / 2);
+    c.textAlign = "left"; c.fillText(visible[i].slice(0, 14), 0, 0); c.restore();
+  }
+  c.strokeStyle = "#b4451f"; c.lineWidth = 2;
+  c.strokeRect(margin, margin + token * cell, (token + 1) * cell, cell);
+}
+
+function refresh() {
+  document.querySelectorAll("#grid button").forEach(b =>
+    b.setAttribute("aria-pressed", b.dataset.layer == layer && b.dataset.head == head));
+  const large = document.getElementById("large");
+  draw(large, layer, head, Math.max(8, Math.min(24, 720 / n | 0)), 110);
+  const box = document.getElementById("text");
+  box.replaceChildren(...visible.map((piece, i) => {
+    const b = document.createElement("button");
+    b.textContent = piece; b.dataset.token = i;
+    b.setAttribute("aria-pressed", i === token);
+    if (i > token) { b.title = "comes later: hidden"; b.style.opacity = .35; }
+    else { const w = weight(layer, head, token, i); b.style.background = colour(w); b.title = (100 * w).toFixed(1) + " %"; }
+    b.onclick = () => { token = i; refresh(); };
+    return b;
+  }));
+  const seen = [...Array(token + 1).keys()].sort((a, b) => weight(layer, head, token, b) - weight(layer, head, token, a));
+  const most = seen.slice(0, 4).map(i => `${visible[i]} ${(100 * weight(layer, head, token, i)).toFixed(0)} %`);
+  document.getElementById("shown").textContent =
+    `Layer ${layer + 1}, head ${head + 1}: \\u201c${visible[token]}\\u201d looks at ${most.join(", ")}`;
+}
+
+const grid = document.getElementById("grid");
+grid.style.gridTemplateColumns = `auto repeat(${data.heads}, auto)`;
+for (let l = 0; l < data.layers; l++) {
+  const label = document.createElement("span"); label.textContent = `layer ${l + 1}`; grid.append(label);
+  for (let h = 0; h < data.heads; h++) {
+    const b = document.createElement("button"), c = document.createElement("canvas");
+    b.dataset.layer = l; b.dataset.head = h; b.setAttribute("aria-label", `layer ${l + 1}, head ${h + 1}`);
+    draw(c, l, h, Math.max(1, Math.min(4, 72 / n | 0)), 0);
+    b.append(c); b.onclick = () => { layer = l; head = h; refresh(); };
+    grid.append(b);
+  }
+}
+document.getElementById("large").onclick = event => {
+  const box = event.target.getBoundingClientRect(), scale = event.target.width / box.width;
+  const row = Math.floor(((event.clientY - box.top) * scale - 110) / Math.max(8, Math.min(24, 720 / n | 0)));
+  if (row >= 0 && row < n) { token = row; refresh(); }
+};
+refresh();
+</script>
+</body>
+</html>
+"""
