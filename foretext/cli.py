@@ -26,6 +26,7 @@ from foretext.cli_input import (
     text_argument,
 )
 from foretext.cli_output import progress, run_app, show_perplexity, show_validation
+from foretext.cli_prompt import prompt
 from foretext.errors import UserError
 
 app = typer.Typer(
@@ -381,6 +382,35 @@ def info(run: RunArgument, as_json: Json = False) -> None:
         typer.echo(json.dumps(describe_run(RunDirectory(run)), ensure_ascii=False))
     else:
         typer.echo(summary_of(RunDirectory(run)))
+
+
+app.command()(prompt)
+
+
+@app.command()
+def attention(
+    run: RunArgument,
+    text: Annotated[str, typer.Argument(help="The text to look at.")],
+    out: Annotated[Path, typer.Option(help="An .html file.")],
+) -> None:
+    """Where each token looks, by layer and head, as a page."""
+    from foretext.evaluate.attention_page import attention_page
+    from foretext.tasks.files import write_whole
+
+    check_output(out)
+    page = attention_page(load_run(run).model, text_argument(text, "the text"))
+    write_whole(out, page.encode("utf-8"))
+    typer.echo(f"the page is {out}; open it in a browser", err=True)
+
+
+@app.command(
+    "lm-eval", context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+)
+def lm_eval(context: typer.Context) -> None:
+    """lm-evaluation-harness on a run: --model_args run=RUN --tasks …, as its own command line has them."""
+    from foretext.interop.lm_eval import run_harness
+
+    run_harness(context.args)
 
 
 @app.command("import")

@@ -31,7 +31,9 @@ def attention_page(model: SavedModel, text: str) -> str:
     ids = ([] if end is None else [end]) + ids
     most = min(MOST_TOKENS, model.model_config.context)
     if not 2 <= len(ids) <= most:
-        raise UserError(f"the text has {len(ids)} tokens; the page shows between 2 and {most}: give more, or less, text")
+        raise UserError(
+            f"the text has {len(ids)} tokens; the page shows between 2 and {most}: give more, or less, text"
+        )
     device = next(model.trunk.parameters()).device
     weights = model.trunk.eval().attention_weights(torch.tensor(ids, device=device)).cpu().numpy()  # type: ignore[operator]
     pieces = [model.tokenizer.piece(number) for number in ids]

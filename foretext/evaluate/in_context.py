@@ -96,7 +96,9 @@ def answer_rows(
     prompts = [template.prompt(row) for row in rows]
     solved = [template.prompt(row) for row in examples if row.label is not None or template.kind == "last-word"]
     if shots and len(solved) < shots + 1:
-        raise UserError(f"{shots} examples are asked for, and there are {len(solved)} rows to draw them from; give more")
+        raise UserError(
+            f"{shots} examples are asked for, and there are {len(solved)} rows to draw them from; give more"
+        )
     alone = _alone(model, prompts)
     rounds = []
     for seed in seeds if shots else [0]:

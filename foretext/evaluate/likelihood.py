@@ -93,7 +93,11 @@ def score_queries(
     if shared:
         state = trunk(Batch(torch.tensor([shared], device=device)), state).state
     fitting = _branches(queries, whole, len(shared), room)
-    cut = [_alone(queries[number], number, k, room) for number in _others(queries, whole) for k in _numbers(queries[number])]
+    cut = [
+        _alone(queries[number], number, k, room)
+        for number in _others(queries, whole)
+        for k in _numbers(queries[number])
+    ]
     done = 0
     for branches, start, known in ((fitting, len(shared), state), (cut, 0, None)):
         for group in _groups(branches):

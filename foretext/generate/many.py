@@ -133,7 +133,9 @@ def beam_search(
     return [(_beam(model, prompt, ids, gains, ending), score) for score, gains, ids, ending in done[:beams]]
 
 
-def _decided(done: Sequence[tuple[float, object, object, object]], beams: int, best: float, length: int, most: int, power: float) -> bool:
+def _decided(
+    done: Sequence[tuple[float, object, object, object]], beams: int, best: float, length: int, most: int, power: float
+) -> bool:
     """Whether nothing that goes on can come among the best. Its sum can only fall; a positive power helps long ones."""
     if len(done) < beams:
         return False

@@ -23,7 +23,9 @@ def import_model(source: str | Path, out: str | Path, allow_pickle: bool = False
     """Makes a run directory of a folder in one of the layouts that are known; nothing in it is run."""
     folder, run = Path(source), RunDirectory(out)
     if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder; give the folder that holds config.json, or GPT's params_shapes.json")
+        raise UserError(
+            f"{folder}: no such folder; give the folder that holds config.json, or GPT's params_shapes.json"
+        )
     if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
         raise UserError(f"{run.path} is not an empty folder; choose another --out")
     foreign = read_openai_gpt(folder) if is_openai_gpt(folder) else read_hub(folder, allow_pickle)

@@ -64,7 +64,9 @@ def _system_of(config: dict[str, Any], where: Path) -> tuple[System, HubNames]:
 def _model_of(config: dict[str, Any], system: System, names: HubNames, where: Path) -> ModelConfig:
     for key, values in names.only.items():
         if key in config and config[key] not in values:
-            raise UserError(f"{where}: {key} is {config[key]!r}, which {system.name} here cannot be (only {values[0]!r})")
+            raise UserError(
+                f"{where}: {key} is {config[key]!r}, which {system.name} here cannot be (only {values[0]!r})"
+            )
     model: Any = system.sizes["paper"].model
     changes: dict[str, Any] = {}
     for ours, theirs in names.shape.items():

@@ -55,7 +55,9 @@ def read_openai_gpt(folder: Path) -> Foreign:
     for layer in range(layers):
         for part in _BLOCK:
             weight, bias = next(rest), next(rest)
-            weights[f"blocks.{layer}.{part}.weight"] = weight.reshape(weight.shape[-2:]).T if weight.ndim > 1 else weight
+            weights[f"blocks.{layer}.{part}.weight"] = (
+                weight.reshape(weight.shape[-2:]).T if weight.ndim > 1 else weight
+            )
             weights[f"blocks.{layer}.{part}.bias"] = bias
     _check_shapes(weights, model, where)
     return Foreign(GPT, model, tokenizer, {name: _tensor(array) for name, array in weights.items()}, str(where))

@@ -110,7 +110,6 @@ class Attention(nn.Module):
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and length > 1)
         return self.out(mixed.transpose(1, 2).reshape(rows, length, -1)), (k, v)
 
-
     def weights(self, x_TD: Tensor) -> Tensor:
         """What each position of one sequence sees of those before it: [H, T, T], rows add up to 1."""
         q, k, _ = self.qkv(x_TD).view(len(x_TD), 3, self.heads, -1).permute(1, 2, 0, 3)

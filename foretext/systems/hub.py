@@ -24,7 +24,9 @@ class HubNames:
     empty: tuple[str, ...]  # endings of theirs that are no weights: masks, position numbers
     shape: Mapping[str, str]  # fields of our configuration → keys of config.json
     dropouts: tuple[str, ...]  # keys of config.json, all of which are our one dropout
-    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # keys → values that our trunk has; first: written
+    only: Mapping[str, tuple[Any, ...]] = field(
+        default_factory=dict
+    )  # keys → values that our trunk has; first: written
     last_bias: str = ""  # ours: the vector that is added last, before the head reads the state
 
     def names(self, layers: int) -> dict[str, str]:

@@ -1,0 +1,105 @@
+"""Our models under lm-evaluation-harness: `foretext lm-eval --model_args run=RUN --tasks …` hands over to its command
+line, with one class more among its models. Log-likelihoods are those of `foretext prompt`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from foretext.errors import UserError
+from foretext.evaluate.likelihood import Query, score_queries, split_border
+from foretext.generate.decode import Sampling
+from foretext.generate.many import write_many
+from foretext.text.tokenizer import END
+from foretext.train.saved import SavedModel, load_model
+
+NAME = "foretext"
+
+
+def run_harness(arguments: Sequence[str]) -> None:
+    """The harness's own command line, with our model registered."""
+    try:
+        from lm_eval.__main__ import cli_evaluate
+    except ImportError:
+        raise UserError("lm-evaluation-harness is not installed; pip install 'foretext[lm-eval]'") from None
+    register()
+    given = list(arguments)
+    if "--model" not in given and not any(word.startswith("--model=") for word in given):
+        given = ["--model", NAME, *given]
+    sys.argv = ["lm-eval", *given]
+    cli_evaluate()
+
+
+def register() -> None:
+    """Puts our class among the harness's models."""
+    from lm_eval.api.model import LM
+    from lm_eval.api.registry import register_model
+
+    @register_model(NAME)
+    class ForetextLM(LM):
+        def __init__(self, run: str, device: str = "cpu", batch_size: Any = None, max_batch_size: Any = None) -> None:
+            super().__init__()
+            self.scorer = Scorer(load_model(run, device))
+
+        def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+            return self.scorer.likelihoods([request.args for request in requests])
+
+        def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
+            return self.scorer.rolling([request.args[0] for request in requests])
+
+        def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
+            return self.scorer.written([request.args for request in requests])
+
+
+class Scorer:
+    """What the harness asks for, in our terms."""
+
+    def __init__(self, model: SavedModel) -> None:
+        self.model = model
+
+    def likelihoods(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
+        """log P(continuation | context), and whether it is the greedy one. Continuations of one context are scored
+        together, wherever they stand."""
+        groups: dict[tuple[int, ...], list[tuple[int, tuple[int, ...]]]] = {}
+        for number, (context, continuation) in enumerate(pairs):
+            before, after = split_border(self.model.tokenizer, context, continuation)
+            groups.setdefault(tuple(before), []).append((number, tuple(after)))
+        queries = [Query(context, tuple(after for _, after in members)) for context, members in groups.items()]
+        results: list[tuple[float, bool]] = [(0.0, False)] * len(pairs)
+        for members, found in zip(groups.values(), score_queries(self.model, queries)):
+            for (number, _), likelihood in zip(members, found):
+                results[number] = (likelihood.total, likelihood.greedy)
+        return results
+
+    def rolling(self, texts: Sequence[str]) -> list[float]:
+        """The log-likelihood of whole texts, read in windows that do not overlap but for the token before each."""
+        context = self.model.model_config.context
+        queries, owners = [], []
+        end = self.model.tokenizer.specials.get(END)
+        for number, text in enumerate(texts):
+            stream = ([] if end is None else [end]) + self.model.tokenizer.encode(text)
+            for start in range(0, len(stream) - 1, context):
+                window = tuple(stream[start : start + context + 1])
+                queries.append(Query(window[:1], (window[1:],)))
+                owners.append(number)
+        totals = [0.0] * len(texts)
+        for owner, found in zip(owners, score_queries(self.model, queries)):
+            totals[owner] += found[0].total
+        return totals
+
+    def written(self, requests: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
+        texts = []
+        for context, settings in requests:
+            stop = settings.get("until") or ()
+            temperature = float(settings.get("temperature", 0.0)) if settings.get("do_sample") else 0.0
+            sampling = Sampling(
+                int(settings.get("max_gen_toks", 256)),
+                temperature,
+                int(settings.get("top_k", 0)),
+                float(settings.get("top_p", 1.0)),
+                seed=0,
+                stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            )
+            texts.append(write_many(self.model, [context], sampling)[0].text)
+        return texts
