@@ -134,12 +134,16 @@ function refresh() {
     b.textContent = piece; b.dataset.token = i;
     b.setAttribute("aria-pressed", i === token);
     if (i > token) { b.title = "comes later: hidden"; b.style.opacity = .35; }
-    else { const w = weight(layer, head, token, i); b.style.background = colour(w); b.title = (100 * w).toFixed(1) + " %"; }
+    else {
+      const w = weight(layer, head, token, i);
+      b.style.background = colour(w); b.title = (100 * w).toFixed(1) + " %";
+    }
     b.onclick = () => { token = i; refresh(); };
     return b;
   }));
-  const seen = [...Array(token + 1).keys()].sort((a, b) => weight(layer, head, token, b) - weight(layer, head, token, a));
-  const most = seen.slice(0, 4).map(i => `${visible[i]} ${(100 * weight(layer, head, token, i)).toFixed(0)} %`);
+  const of = i => weight(layer, head, token, i);
+  const seen = [...Array(token + 1).keys()].sort((a, b) => of(b) - of(a));
+  const most = seen.slice(0, 4).map(i => `${visible[i]} ${(100 * of(i)).toFixed(0)} %`);
   document.getElementById("shown").textContent =
     `Layer ${layer + 1}, head ${head + 1}: \\u201c${visible[token]}\\u201d looks at ${most.join(", ")}`;
 }

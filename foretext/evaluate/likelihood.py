@@ -96,7 +96,7 @@ def score_queries(
     cut = [
         _alone(queries[number], number, k, room)
         for number in _others(queries, whole)
-        for k in _numbers(queries[number])
+        for k in range(len(queries[number].completions))
     ]
     done = 0
     for branches, start, known in ((fitting, len(shared), state), (cut, 0, None)):
@@ -120,10 +120,6 @@ def _with_start(query: Query, tokenizer: Tokenizer) -> Query:
     if end is None:
         raise UserError(f"an empty context needs {END}, which this vocabulary does not have; give a context")
     return Query((end,), query.completions)
-
-
-def _numbers(query: Query) -> range:
-    return range(len(query.completions))
 
 
 def _others(queries: Sequence[Query], whole: Sequence[int]) -> list[int]:

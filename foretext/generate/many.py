@@ -18,8 +18,8 @@ Ending = Literal["end", "stop", "length"]
 
 @dataclass(frozen=True)
 class Written:
-    """A continuation. `log_probabilities`: of each id under the model's own distribution, before temperature, limits and
-    penalty. `ending`: end-of-text, a stop string, or `max_tokens`."""
+    """A continuation. `log_probabilities`: of each id under the model's own distribution, before temperature, limits
+    and penalty. `ending`: end-of-text, a stop string, or `max_tokens`."""
 
     text: str
     ids: tuple[int, ...]

@@ -1,8 +1,8 @@
 """Reading weights that others wrote, without running anything of theirs.
 
-safetensors (one file, or pieces named by an index) is the safe way. Pickled weights (`.bin`, `.pt`, `.ckpt`) can run any
-code when they are loaded, so they are refused; `allow_pickle` reads them with torch's restricted loader, which makes
-tensors and plain containers and nothing else.
+safetensors (one file, or pieces named by an index) is the safe way. Pickled weights (`.bin`, `.pt`, `.ckpt`) can run
+any code when they are loaded, so they are refused; `allow_pickle` reads them with torch's restricted loader, which
+makes tensors and plain containers and nothing else.
 """
 
 from __future__ import annotations

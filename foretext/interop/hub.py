@@ -165,8 +165,8 @@ def _classifier(model: SavedModel, names: HubNames, weights: dict[str, Tensor]) 
         raise UserError(f"transformers has no head for {task.kind}; it has for {', '.join(EXPORTED)}")
     if task.pooling != "extract":
         raise UserError(
-            "the head of this model reads the mean of all states, and transformers' reads the last one alone; fine-tune "
-            "with --set transfer.pooling=extract to export"
+            "the head of this model reads the mean of all states, and transformers' reads the last one alone; "
+            "fine-tune with --set transfer.pooling=extract to export"
         )
     weight, bias = task.head.weight.detach().double().cpu(), task.head.bias.detach().double().cpu()
     if task.kind == "regression":

@@ -1,5 +1,6 @@
-"""GPT as OpenAI published it: `params_0.npy` … `params_9.npy`, one after the other and cut by `params_shapes.json`, beside
-`encoder_bpe_40000.json` and `vocab_40000.bpe`. The first array is W_p, the second W_e, then twelve for each block."""
+"""GPT as OpenAI published it: `params_0.npy` … `params_9.npy`, one after the other and cut by `params_shapes.json`,
+beside `encoder_bpe_40000.json` and `vocab_40000.bpe`. The first array is W_p, the second W_e, then twelve for each
+block."""
 
 from __future__ import annotations
 
@@ -101,8 +102,8 @@ def _arrays(folder: Path, shapes: list[list[int]]) -> list[np.ndarray]:
     needed = sum(math.prod(shape) for shape in shapes)
     if len(whole) != needed:
         raise UserError(
-            f"{folder}: the {len(pieces)} files params_*.npy hold {len(whole):,} numbers, and {SHAPES} needs {needed:,}; "
-            "get them again"
+            f"{folder}: the {len(pieces)} files params_*.npy hold {len(whole):,} numbers, and {SHAPES} needs "
+            f"{needed:,}; get them again"
         )
     ends = np.cumsum([math.prod(shape) for shape in shapes])
     return [part.reshape(shape) for part, shape in zip(np.split(whole, ends[:-1]), shapes)]

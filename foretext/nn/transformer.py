@@ -210,7 +210,7 @@ class Transformer(nn.Module):
         if batch.mask_BT is not None:
             assert not state.length, "padding stands before everything else"
             padding = (~batch.mask_BT).sum(1)
-        rows, length = batch.ids_BT.shape
+        length = batch.ids_BT.shape[1]
         places = torch.arange(state.length, state.length + length, device=batch.ids_BT.device)
         positions, attend = batch.positions_BT, batch.attend_BTT
         if positions is None:

@@ -2,11 +2,11 @@
 
 Followed
     Trunk: GPT's, with the norm moved to the input of each sub-block and one more after the last block; weights of the
-    residual projections (attention's and the feed-forward part's output) drawn with 1/√N of the others' deviation, N =
-    2 × blocks; N(0, .02) otherwise; tanh-GELU, learned positions, head tied to W_e. Context 1,024, batch 512. Byte-level
-    BPE with the published splitting pattern, 50,257 ids: 256 bytes, 50,000 merges, end-of-text. Sizes as in the paper's
-    table 2, by their true numbers of parameters: 124M, 355M, 774M, 1.5B (the paper prints 117M, 345M, 762M, 1542M).
-    Documents are joined by end-of-text.
+    residual projections (attention's and the feed-forward part's output) drawn with 1/√N of the others' deviation,
+    N = 2 × blocks; N(0, .02) otherwise; tanh-GELU, learned positions, head tied to W_e. Context 1,024, batch 512.
+    Byte-level BPE with the published splitting pattern, 50,257 ids: 256 bytes, 50,000 merges, end-of-text. Sizes as in
+    the paper's table 2, by their true numbers of parameters: 124M, 355M, 774M, 1.5B (the paper prints 117M, 345M, 762M,
+    1542M). Documents are joined by end-of-text.
 
 From the released code, where the paper is silent
     ε 1e-5; dropout .1 at GPT's three places.

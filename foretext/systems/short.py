@@ -1,5 +1,5 @@
-"""How causal transformers learn in runs of minutes, which no paper gives: the sizes `tiny` and `small` of GPT and GPT-2.
-Chosen on validation rows; docs/results.md has the rounds."""
+"""How causal transformers learn in runs of minutes, which no paper gives: the sizes `tiny` and `small` of GPT and
+GPT-2. Chosen on validation rows; docs/results.md has the rounds."""
 
 from __future__ import annotations
 
