@@ -1,0 +1,152 @@
+"""Weights and tokenizers exchanged with `transformers`: what it wrote gives the same logits here, what we write gives
+the same logits and ids there, and what comes back in is what went out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from systems_under_test import byte_tokenizer
+
+import foretext as ft
+from foretext.interop.exchange import export_model, import_model
+from foretext.interop.hub_tokenizer import tokenizer_files
+from foretext.text.char_bpe import CharBPE
+from foretext.text.train_vocab import train_tokenizer
+from foretext.train.rundir import RunDirectory
+
+transformers = pytest.importorskip("transformers")
+
+SHAPES = [(257, 2, 32, 4, 24), (257, 1, 8, 1, 40), (264, 3, 48, 3, 24)]  # 264: rows that no piece has
+TEXTS = ["Hello world", "  two  spaces\n\n\tand tabs ", "don't we'll", "中文 ไทย \U0001f600", "1,234.5 (ok)!!", ""]
+SENTENCES = [
+    "The quick brown fox doesn't jump over 12,345 lazy dogs...",
+    "It's A test -- of (words), 3.14!",
+    "中文很好 yes",
+]
+
+
+def reference(system: str, shape: tuple[int, ...]) -> torch.nn.Module:
+    vocabulary, layers, width, heads, context = shape
+    sizes = {"vocab_size": vocabulary, "n_positions": context, "n_embd": width, "n_layer": layers, "n_head": heads}
+    if system == "gpt":
+        model = transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(**sizes))
+    else:
+        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, bos_token_id=256, eos_token_id=256))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def write_folder(model: torch.nn.Module, folder: Path) -> Path:
+    """As `save_pretrained` leaves it, with a byte tokenizer in its own library's format."""
+    model.save_pretrained(folder, safe_serialization=True)
+    files, _ = tokenizer_files(byte_tokenizer(), 24, delimited=False)
+    (folder / "tokenizer.json").write_bytes(files["tokenizer.json"])
+    return folder
+
+
+def logits_of(model: torch.nn.Module, ids: list[int]) -> np.ndarray:
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([ids])).logits[0].numpy()
+
+
+@pytest.mark.parametrize("system", ["gpt", "gpt2"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_in_and_out_and_in_again(system: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    theirs = reference(system, shape)
+    write_folder(theirs, tmp_path / "theirs")
+    ours = ft.load(import_model(tmp_path / "theirs", tmp_path / "run"))
+    ids = np.random.default_rng(0).integers(0, 257, 20).tolist()
+    expected = logits_of(theirs, ids)
+    assert expected.std() > 0.1
+    np.testing.assert_allclose(ours.logits(ids), expected, atol=1e-4, rtol=0)
+
+    assert export_model(tmp_path / "run", tmp_path / "exported") == []
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "exported", local_files_only=True).eval()
+    assert type(again) is type(theirs)
+    np.testing.assert_allclose(logits_of(again, ids), expected, atol=1e-4, rtol=0)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported", local_files_only=True)
+    for text in TEXTS:
+        assert tokenizer.encode(text) == ours.model.tokenizer.encode(text), text
+
+    import_model(tmp_path / "exported", tmp_path / "second")
+    first, second = RunDirectory(tmp_path / "run"), RunDirectory(tmp_path / "second")
+    a, b = first.load_tensors("model.safetensors"), second.load_tensors("model.safetensors")
+    assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+    assert first.read("tokenizer.json") == second.read("tokenizer.json")
+    assert ft.load(tmp_path / "second").model.model_config == ours.model.model_config
+
+
+@pytest.mark.parametrize("system", ["gpt", "gpt2"])
+def test_a_trained_run_generates_the_same_there(system: str, tmp_path: Path) -> None:
+    documents = [f"The {who} sees {what}." for who in ("cat", "dog", "man") for what in ("fish", "sun", "sea")] * 5
+    sets = ("model.layers=2", "model.width=32", "model.heads=2", "model.context=32", "tokenizer.size=300")
+    lm = ft.pretrain(documents=documents, system=system, steps=10, out=tmp_path / "run", sets=sets)
+    export_model(tmp_path / "run", tmp_path / "out")
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    given = tokenizer("The cat", return_tensors="pt").input_ids
+    banned = [[number] for number in lm.model.tokenizer.specials.values() if number != tokenizer.eos_token_id]
+    written = model.generate(given, max_new_tokens=12, do_sample=False, bad_words_ids=banned or None)
+    text = tokenizer.decode(written[0, given.shape[1] :], skip_special_tokens=True)
+    assert lm.generate("The cat", max_tokens=12, temperature=0) == text
+
+
+@pytest.mark.parametrize("system", ["gpt", "gpt2"])
+@pytest.mark.parametrize("task", ["classification", "entailment", "regression"])
+def test_a_classifier_there(system: str, task: str, tmp_path: Path) -> None:
+    documents = ["a good film", "a bad film", "so good", "so bad"] * 20
+    sets = ("model.layers=2", "model.width=32", "model.heads=2", "model.context=32", "tokenizer.size=300")
+    lm = ft.pretrain(documents=documents, system=system, steps=4, sets=sets)
+    rows: list[tuple[object, ...]] = [("a good film", "pos"), ("so bad", "neg"), ("good good", "pos")] * 4
+    if task == "entailment":
+        rows = [("a good film", "good", "yes"), ("so bad", "good", "no"), ("bad film", "bad", "yes")] * 4
+    if task == "regression":
+        rows = [("a good film", 4.5), ("so bad", 1.0), ("good good", 5.0)] * 4
+    clf = lm.finetune(rows, task=task, epochs=2, out=tmp_path / "clf", sets=("transfer.pooling=extract",))
+    export_model(tmp_path / "clf", tmp_path / "out")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    texts = [("so good film", "good"), ("bad", "a bad one indeed")] if task == "entailment" else ["so good film", "bad"]
+    pairs = [list(column) for column in zip(*texts)] if task == "entailment" else [texts]
+    with torch.no_grad():
+        logits = model(**tokenizer(*pairs, padding=True, return_tensors="pt")).logits
+    if task == "regression":
+        np.testing.assert_allclose(logits[:, 0].numpy(), clf.predict(texts), atol=1e-4)
+        return
+    np.testing.assert_allclose(logits.softmax(-1).numpy(), clf.predict_proba(texts), atol=1e-4)
+    assert [model.config.id2label[int(best)] for best in logits.argmax(-1)] == clf.predict(texts)
+
+
+def test_gpts_character_vocabulary_there() -> None:
+    tokenizer = train_tokenizer(SENTENCES * 3, "char-bpe", 300, splitter="rules")
+    assert isinstance(tokenizer, CharBPE)
+    files, notes = tokenizer_files(tokenizer, 32, delimited=False)
+    assert len(notes) == 1 and "ftfy" in notes[0]
+    import tokenizers
+
+    theirs = tokenizers.Tokenizer.from_str(files["tokenizer.json"].decode())
+    for text in [*SENTENCES, "A new—sentence… with “quotes”, tabs\tand\n\nlines  ", "it's 1,000.50 o'clock?!"]:
+        assert theirs.encode(text).ids == tokenizer.encode(text), text
+
+
+def test_attention_weights() -> None:
+    theirs = reference("gpt2", SHAPES[0])
+    theirs.set_attn_implementation("eager")
+    ids = torch.randint(257, (1, 15))
+    from foretext.interop.hub import _ours
+    from foretext.systems import SYSTEMS
+
+    system = SYSTEMS["gpt2"]
+    from dataclasses import replace
+
+    config = replace(system.sizes["paper"].model, vocabulary=257, layers=2, width=32, heads=4, context=24)
+    trunk = system.build_trunk(config)
+    trunk.load_state_dict(_ours(dict(theirs.state_dict()), system, system.hub, config, "reference"))
+    with torch.no_grad():
+        expected = torch.stack(theirs(ids, output_attentions=True).attentions)[:, 0]
+    torch.testing.assert_close(trunk.eval().attention_weights(ids[0]), expected, atol=1e-5, rtol=1e-4)
