@@ -1,0 +1,114 @@
+"""Scoring completions with everything shared gives what scoring each alone gives."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from systems_under_test import TINY, base_model
+
+from foretext.batch import Batch
+from foretext.errors import UserError
+from foretext.evaluate.likelihood import Query, score_queries, split_border
+from foretext.text.tokenizer import END
+from foretext.text.train_vocab import train_tokenizer
+from foretext.train.saved import SavedModel
+
+
+@pytest.fixture(params=TINY)
+def model(request: pytest.FixtureRequest) -> SavedModel:
+    found = base_model(request.param)
+    with torch.no_grad():
+        for parameter in found.trunk.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return found
+
+
+def alone(model: SavedModel, context: tuple[int, ...], completion: tuple[int, ...]) -> tuple[float, bool]:
+    """One forward pass over everything, cut on the left if need be."""
+    room = model.model_config.context
+    context = context or (model.tokenizer.specials[END],)
+    whole = torch.tensor([(*context, *completion)][0][-(room + 1) :])
+    with torch.no_grad():
+        top = model.trunk.eval()(Batch(whole[None, :-1])).top[0]
+        logs = torch.log_softmax(top @ model.trunk.output_table().t(), dim=-1)[-len(completion) :]
+    targets = whole[-len(completion) :]
+    return float(logs.gather(1, targets[:, None]).sum()), bool((logs.argmax(-1) == targets).all())
+
+
+def some_queries(seed: int, shared: int, longest: int) -> list[Query]:
+    draw = random.Random(seed)
+    ids = lambda least, most: tuple(draw.randrange(256) for _ in range(draw.randint(least, most)))  # noqa: E731
+    before = ids(shared, shared)
+    queries = [Query(before + ids(1, longest), tuple(ids(1, 6) for _ in range(draw.randint(1, 5)))) for _ in range(9)]
+    return queries
+
+
+@pytest.mark.parametrize("shared, longest", [(0, 5), (12, 6), (30, 9), (30, 30), (60, 5)])
+def test_as_one_by_one(model: SavedModel, shared: int, longest: int) -> None:
+    queries = some_queries(shared, shared, longest)
+    found = score_queries(model, queries)
+    for query, row in zip(queries, found):
+        assert len(row) == len(query.completions)
+        for completion, likelihood in zip(query.completions, row):
+            total, greedy = alone(model, query.context, completion)
+            assert likelihood.total == pytest.approx(total, abs=1e-3)
+            assert (likelihood.tokens, likelihood.greedy) == (len(completion), greedy)
+            fits = len(query.context) + max(len(one) for one in query.completions) - 1 <= model.model_config.context
+            assert fits or likelihood.cut == max(
+                0, len(query.context) + len(completion) - 1 - model.model_config.context
+            )
+
+
+def test_what_is_shared_is_read_once(model: SavedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    real = type(model.trunk).forward
+    monkeypatch.setattr(
+        type(model.trunk),
+        "forward",
+        lambda self, batch, *rest, **more: read.append(batch.ids_BT.numel()) or real(self, batch, *rest, **more),
+    )
+    before = tuple(range(40))
+    score_queries(model, [Query((*before, number), ((1, 2), (3,))) for number in range(100)])
+    assert sum(read) < 40 + 100 * 3
+
+
+def test_a_context_that_is_the_same_for_all_is_no_trouble(model: SavedModel) -> None:
+    found = score_queries(model, [Query((5, 6, 7), ((8,), (9,)))] * 3)
+    assert len({row[0].total for row in found}) == 1
+    assert found[0][0].total == pytest.approx(alone(model, (5, 6, 7), (8,))[0], abs=1e-4)
+
+
+def test_an_empty_context_begins_after_end_of_text(model: SavedModel) -> None:
+    assert score_queries(model, [Query((), ((8, 9),))])[0][0].total == pytest.approx(
+        alone(model, (), (8, 9))[0], abs=1e-4
+    )
+
+
+def test_a_completion_longer_than_the_context(model: SavedModel) -> None:
+    with pytest.raises(UserError, match="does not fit"):
+        score_queries(model, [Query((1,), (tuple(range(60)),))])
+
+
+@pytest.mark.parametrize("kind", ["byte-bpe", "char-bpe"])
+def test_the_border(kind: str) -> None:
+    texts = ["Question: is it good? Answer: yes", "the answer is no", "答案是好的", "答案是坏的"] * 5
+    splitter = None if kind == "byte-bpe" else "rules"
+    tokenizer = train_tokenizer(texts, kind, 300, splitter=splitter)
+    for context, completion in [
+        ("Question: is it good? Answer:", " yes"),
+        ("Question: is it good? Answer: ", "yes"),
+        ("the answer", " is no"),
+        ("the ans", "wer is no"),
+        ("答案是", "好的"),
+        ("", "yes"),
+    ]:
+        before, after = split_border(tokenizer, context, completion)
+        assert after, "something is scored"
+        assert [*before, *after] == tokenizer.encode(
+            context.rstrip(" ") + context[len(context.rstrip(" ")) :] + completion
+        )
+        bare = tokenizer.encode(context.rstrip(" "))
+        assert before == bare[: len(before)]
+    assert split_border(tokenizer, "the answer is ", "no") == split_border(tokenizer, "the answer is", " no")

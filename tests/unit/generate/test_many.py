@@ -1,0 +1,120 @@
+"""Several texts at once are the texts one by one; beam search finds what an exhaustive search finds."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from systems_under_test import TINY, base_model
+
+from foretext.batch import Batch
+from foretext.errors import UserError
+from foretext.generate.decode import Sampling, penalised
+from foretext.generate.decoder import Decoder
+from foretext.generate.many import beam_search, write_many
+from foretext.train.saved import SavedModel
+
+PROMPTS = ["Once upon a time", "a", "", "The cat sat on the mat, and", "xyz"]
+
+
+@pytest.fixture(params=TINY)
+def model(request: pytest.FixtureRequest) -> SavedModel:
+    found = base_model(request.param)
+    with torch.no_grad():
+        for parameter in found.trunk.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return found
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(30, 0.0),
+        Sampling(30, 1.0, seed=4),
+        Sampling(70, 0.7, top_k=9, top_p=0.9, seed=1, repetition_penalty=1.3),  # beyond the context of 48
+        Sampling(30, 1.0, seed=4, stop=("e", "q")),
+    ],
+    ids=str,
+)
+def test_together_as_alone(model: SavedModel, sampling: Sampling) -> None:
+    together = write_many(model, PROMPTS, sampling)
+    for number, (prompt, written) in enumerate(zip(PROMPTS, together)):
+        seed = None if sampling.seed is None else sampling.seed + number
+        own = Sampling(**{**sampling.__dict__, "seed": seed})
+        single = write_many(model, [prompt], own)[0]
+        assert written.ids == single.ids and written.text == single.text and written.ending == single.ending
+        assert written.log_probabilities == pytest.approx(single.log_probabilities, abs=1e-3)
+
+
+def test_log_probabilities_are_the_models_own(model: SavedModel) -> None:
+    written = write_many(model, ["Once"], Sampling(8, 0.5, top_k=3, seed=1))[0]
+    ids = model.tokenizer.encode("Once")
+    whole = torch.tensor([[*ids, *written.ids]])
+    with torch.no_grad():
+        logs = torch.log_softmax(model.trunk.eval()(Batch(whole)).top[0] @ model.trunk.output_table().t(), -1)
+    expected = [float(logs[len(ids) - 1 + place, token]) for place, token in enumerate(written.ids)]
+    assert written.log_probabilities == pytest.approx(expected, abs=1e-3)
+
+
+def test_rows_of_unequal_length_read_as_alone(model: SavedModel) -> None:
+    rows = [[1, 2, 3], [4], [5, 6, 7, 8, 9]]
+    decoder = Decoder(model, rows)
+    for step in range(60):
+        together = decoder.logits()
+        for number, row in enumerate(decoder.rows):
+            if len(row) <= decoder.context:
+                with torch.no_grad():
+                    top = model.trunk(Batch(torch.tensor([row]))).top[0, -1]
+                torch.testing.assert_close(together[number], top @ model.trunk.output_table().t(), atol=1e-3, rtol=1e-3)
+        decoder.append([step % 7, (step + 1) % 7, (step + 2) % 7])
+    decoder.keep([2, 0])
+    assert len(decoder.rows) == 2 and decoder.logits().shape[0] == 2
+
+
+def test_the_penalty() -> None:
+    scores = torch.tensor([2.0, -1.0, 0.5, 3.0])
+    assert penalised(scores, [0, 1, 0], 2.0).tolist() == [1.0, -2.0, 0.5, 3.0]
+    assert penalised(scores, [0, 1], 1.0) is scores
+    with pytest.raises(UserError, match="repetition_penalty"):
+        Sampling(repetition_penalty=0.0)
+
+
+def best_of_all(model: SavedModel, prompt: str, length: int, letters: list[int]) -> list[tuple[float, tuple[int, ...]]]:
+    """Every continuation over a few letters, scored by itself."""
+    ids = model.tokenizer.encode(prompt)
+    found = []
+    for tokens in itertools.product(letters, repeat=length):
+        whole = torch.tensor([[*ids, *tokens]])
+        with torch.no_grad():
+            scores = model.trunk.eval()(Batch(whole)).top[0].double() @ model.trunk.output_table().double().t()
+        keep = torch.full_like(scores, -math.inf)
+        keep[:, letters] = scores[:, letters]
+        logs = torch.log_softmax(keep, -1)
+        total = sum(float(logs[len(ids) - 1 + place, token]) for place, token in enumerate(tokens))
+        found.append((total / length, tokens))
+    return sorted(found, reverse=True)
+
+
+def test_a_wide_beam_finds_the_best(model: SavedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    letters = [97, 98, 99, 100]
+    monkeypatch.setattr(
+        Decoder,
+        "allowed",
+        lambda self, logits: torch.full_like(logits, -math.inf).index_copy(
+            1, torch.tensor(letters), logits[:, letters]
+        ),
+    )
+    expected = best_of_all(model, "ab", 3, letters)
+    found = beam_search(model, "ab", beams=64, max_tokens=3)
+    assert [written.ids for written, _ in found[:5]] == [tokens for _, tokens in expected[:5]]
+    assert [score for _, score in found[:5]] == pytest.approx([score for score, _ in expected[:5]], abs=1e-4)
+    narrow = beam_search(model, "ab", beams=1, max_tokens=3)[0][0]
+    greedy = write_many(model, ["ab"], Sampling(3, 0.0))[0]
+    assert narrow.ids == greedy.ids
+
+
+def test_beams_that_cannot_be(model: SavedModel) -> None:
+    with pytest.raises(UserError, match="at least one beam"):
+        beam_search(model, "a", 0, 3)
