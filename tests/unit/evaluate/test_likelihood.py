@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -41,8 +42,7 @@ def some_queries(seed: int, shared: int, longest: int) -> list[Query]:
     draw = random.Random(seed)
     ids = lambda least, most: tuple(draw.randrange(256) for _ in range(draw.randint(least, most)))  # noqa: E731
     before = ids(shared, shared)
-    queries = [Query(before + ids(1, longest), tuple(ids(1, 6) for _ in range(draw.randint(1, 5)))) for _ in range(9)]
-    return queries
+    return [Query(before + ids(1, longest), tuple(ids(1, 6) for _ in range(draw.randint(1, 5)))) for _ in range(9)]
 
 
 @pytest.mark.parametrize("shared, longest", [(0, 5), (12, 6), (30, 9), (30, 30), (60, 5)])
@@ -62,13 +62,14 @@ def test_as_one_by_one(model: SavedModel, shared: int, longest: int) -> None:
 
 
 def test_what_is_shared_is_read_once(model: SavedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = []
+    read: list[int] = []
     real = type(model.trunk).forward
-    monkeypatch.setattr(
-        type(model.trunk),
-        "forward",
-        lambda self, batch, *rest, **more: read.append(batch.ids_BT.numel()) or real(self, batch, *rest, **more),
-    )
+
+    def watched(self: Any, batch: Batch, *rest: Any, **more: Any) -> Any:
+        read.append(batch.ids_BT.numel())
+        return real(self, batch, *rest, **more)
+
+    monkeypatch.setattr(type(model.trunk), "forward", watched)
     before = tuple(range(40))
     score_queries(model, [Query((*before, number), ((1, 2), (3,))) for number in range(100)])
     assert sum(read) < 40 + 100 * 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -43,7 +44,7 @@ def test_the_threshold_is_the_best_there_is() -> None:
         scores = [draw.gauss(0.7 if right else 0.0, 1.0) for right in truth]
         found = best_threshold(scores, truth)
         ordered = sorted(scores)
-        every = [(a + b) / 2 for a, b in zip(ordered, ordered[1:])]
+        every = [(a + b) / 2 for a, b in itertools.pairwise(ordered)]
         best = max(matthews_corrcoef(truth, [score > cut for score in scores]) for cut in every)
         assert matthews_corrcoef(truth, [score > found for score in scores]) == pytest.approx(best)
 
