@@ -1,0 +1,204 @@
+"""Skill without fine-tuning against updates of pre-training: the paper's figure 2 (right), on a model made here.
+
+    python -m experiments.zero_shot --data DIR [--out runs/zero_shot]
+
+A GPT is pre-trained on IMDb's unlabelled reviews for a fixed number of updates, and stopped on the way at points that
+double; at each the model is asked, without any training, by GPT's own heuristics: CoLA by the mean log-probability of a
+sentence against a threshold from 500 training rows (Matthews), SST-2 by "very positive" against "very negative", COPA
+by the answer with the higher mean log-probability, LAMBADA by the most likely last word. Stopping and going on gives
+the weights of a run that was never stopped. A killed experiment goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import foretext as ft
+from bench.common import arguments_for, commit, head_lines, need_data, table
+from experiments.common import Log
+from foretext.errors import Interrupted, UserError
+from foretext.evaluate.heuristics import VERY, acceptability, sentence_scores
+from foretext.evaluate.in_context import answer_rows
+from foretext.evaluate.templates import Template
+from foretext.tasks.rows import Row, read_rows
+from foretext.tasks.splits import draw
+from foretext.train.report import StepReport
+from foretext.train.saved import SavedModel
+
+ROWS = {"cola": 527, "cola_train": 500, "sst2": 872, "copa": 500, "lambada": 500}
+FIRST = 25
+CHANCE = {"CoLA (Matthews)": 0.0, "SST-2 (accuracy)": 0.5, "COPA (accuracy)": 0.5, "LAMBADA (accuracy)": 0.0}
+
+
+class Stopping(Log):
+    """Asks the run to stop once it has made so many updates."""
+
+    def __init__(self, path: Path, updates: int) -> None:
+        super().__init__(path)
+        self.updates = updates
+        self.request = SimpleNamespace(requested=None)
+
+    def step(self, report: StepReport) -> None:
+        super().step(report)
+        if report.step >= self.updates:
+            self.request.requested = 130
+
+
+def points(steps: int) -> list[int]:
+    """Updates at which to ask: doubling, and the last."""
+    found = []
+    at = FIRST
+    while at < steps:
+        found.append(at)
+        at *= 2
+    return [*found, steps]
+
+
+def rows_of(data: Path, quick: bool) -> dict[str, list[Row]]:
+    files = {
+        "cola": ("cola/in_domain_dev.tsv", "classification", "cola"),
+        "cola_train": ("cola/in_domain_train.tsv", "classification", "cola"),
+        "sst2": ("sst2/dev.tsv", "classification", "sst2"),
+        "copa": ("copa/copa-dev.xml", "choice", "copa"),
+    }
+    found = {name: read_rows(data / path, kind, format=format) for name, (path, kind, format) in files.items()}
+    lines = (data / "lambada" / "lambada_test.jsonl").read_text(encoding="utf-8").splitlines()
+    found["lambada"] = [
+        Row((json.loads(line)["text"],), None, f"line {number}") for number, line in enumerate(lines, 1)
+    ]
+    most = {name: 20 if quick else count for name, count in ROWS.items()}
+    return {name: draw(rows, min(most[name], len(rows)), 0, stratified=False) for name, rows in found.items()}
+
+
+def ask(model: SavedModel, rows: dict[str, list[Row]]) -> dict[str, float]:
+    """The scores of one model."""
+
+    def judged(name: str) -> tuple[list[float], list[str]]:
+        return sentence_scores(model, [row.texts[0] for row in rows[name]]), [str(row.label) for row in rows[name]]
+
+    cola = acceptability(*judged("cola"), "1", judged("cola_train"))
+    very = Template("classification", VERY, ("0", "1"), {"0": "negative", "1": "positive"})
+    sst2 = answer_rows(model, very, rows["sst2"], [], 0, [0])[0]
+    copa = answer_rows(model, Template("choice"), rows["copa"], [], 0, [0])[0]
+    words = answer_rows(model, Template("last-word"), rows["lambada"], [], 0, [0])[0]
+    nats = -statistics.fmean(row.likelihoods[0].total for row in words.answers)
+    return {
+        "CoLA (Matthews)": cola.matthews or 0.0,
+        "CoLA (area under the curve)": cola.area,
+        "SST-2 (accuracy)": sst2.accuracy("sum"),
+        "COPA (accuracy)": copa.accuracy("per token"),
+        "LAMBADA (accuracy)": statistics.fmean(row.likelihoods[0].greedy for row in words.answers),
+        "LAMBADA (perplexity per word)": math.exp(min(nats, 700.0)),
+    }
+
+
+def train_to(given: argparse.Namespace, updates: int) -> ft.LanguageModel:
+    """The run with so many updates made; it goes on from where it is."""
+    log = Stopping(given.out / "log.txt", updates)
+    sets = ("training.save_seconds=1000000000", *given.set)
+    try:
+        return ft.pretrain(
+            given.data / "imdb" / "unsup.txt.gz",
+            system=given.system,
+            size=given.size,
+            steps=given.steps,
+            out=given.out / "run",
+            sets=sets,
+            resume=True,
+            reporter=log,
+            stopping=log.request,
+        )
+    except Interrupted:
+        if log.request.requested is None:
+            raise
+        model = ft.load(given.out / "run")
+        assert isinstance(model, ft.LanguageModel)
+        return model
+
+
+def plot(records: Sequence[dict[str, Any]], path: Path) -> None:
+    """Each score between guessing (0) and the best seen (1), as in the paper's figure, and the scores themselves."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    steps = [record["updates"] for record in records]
+    for name, chance in CHANCE.items():
+        axes.plot(steps, [100 * (record["scores"][name] - chance) for record in records], marker="o", label=name)
+    axes.axhline(0, color="0.6", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_xlabel("updates of pre-training")
+    axes.set_ylabel("points above guessing")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(path)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = arguments_for(__doc__)
+    parser.add_argument("--out", type=Path, default=Path("runs/zero_shot"), help="goes on if it is there")
+    parser.add_argument("--steps", type=int, default=3200)
+    parser.add_argument("--system", default="gpt")
+    parser.add_argument("--size", default="tiny")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    given = parser.parse_args(words)
+    given.data = need_data(given.data)
+    if given.quick:
+        given.steps = 60
+        given.set = ["model.layers=1", "model.width=32", "model.heads=2", "model.context=64", "tokenizer.size=400"]
+    given.out.mkdir(parents=True, exist_ok=True)
+    log = Log(given.out / "log.txt")
+    head = head_lines(["torch"], "python -m experiments.zero_shot")
+    for line in head:
+        log.note(line)
+    results = given.out / "results.jsonl"
+    records = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    try:
+        rows = rows_of(given.data, given.quick)
+        done = {record["updates"] for record in records}
+        for updates in points(given.steps):
+            if updates in done:
+                continue
+            begun = time.perf_counter()
+            model = train_to(given, updates)
+            trained = time.perf_counter()
+            scores = ask(model.model, rows)
+            record = {
+                "updates": updates,
+                "scores": scores,
+                "training_seconds": trained - begun,
+                "asking_seconds": time.perf_counter() - trained,
+                "commit": commit(),
+            }
+            with results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+            records.append(record)
+            log.note(f"{updates} updates: " + ", ".join(f"{name} {value:.3f}" for name, value in scores.items()))
+    except (UserError, Interrupted) as error:
+        print(error, file=sys.stderr)
+        return error.code
+    plot(records, given.out / "zero_shot.png")
+    names = list(records[0]["scores"])
+    lines = [[str(record["updates"]), *(f"{record['scores'][name]:.3f}" for name in names)] for record in records]
+    minutes = sum(record["training_seconds"] + record["asking_seconds"] for record in records) / 60
+    text = "\n".join(
+        [*(f"- {line}" for line in head), f"- minutes: {minutes:.1f}", "", table(["updates", *names], lines)]
+    )
+    (given.out / "table.md").write_text(text + "\n", encoding="utf-8")
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
