@@ -66,7 +66,7 @@ def split_border(tokenizer: Tokenizer, context: str, completion: str) -> tuple[l
     White space at the end of the context goes to the completion, where a byte-level vocabulary has it. A token across
     the border belongs to the completion: it cannot be given without giving part of the answer.
     """
-    bare = context.rstrip(" ")
+    bare = context.rstrip()
     completion = context[len(bare) :] + completion
     whole, before = tokenizer.encode(bare + completion), tokenizer.encode(bare)
     border = 0

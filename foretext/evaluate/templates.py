@@ -96,7 +96,7 @@ class Template:
     def _made(self, values: Mapping[str, str], answers: Sequence[str], right: int | None) -> Prompt:
         context = _FIELD.sub(lambda match: values[match[1]], self._before)
         # The space before the answer is the answer's: that is where vocabularies have it.
-        bare = context.rstrip(" ")
+        bare = context.rstrip()
         gap = context[len(bare) :]
         return Prompt(bare, tuple(gap + answer for answer in answers), right)
 

@@ -25,14 +25,20 @@ def run_harness(arguments: Sequence[str]) -> None:
         raise UserError("lm-evaluation-harness is not installed; pip install 'foretext[lm-eval]'") from None
     register()
     given = list(arguments)
-    if "--model" not in given and not any(word.startswith("--model=") for word in given):
-        given = ["--model", NAME, *given]
+    if given and given[0] not in ("ls", "validate") and not any(_names_model(word) for word in given):
+        first = 1 if given[0] == "run" else 0
+        given[first:first] = ["--model", NAME]
     sys.argv = ["lm-eval", *given]
     cli_evaluate()
 
 
+def _names_model(word: str) -> bool:
+    return word in ("--model", "-M") or word.startswith("--model=")
+
+
 def register() -> None:
     """Puts our class among the harness's models."""
+    import lm_eval.models  # noqa: F401  its own models, which it loads only while it knows of none
     from lm_eval.api.model import LM
     from lm_eval.api.registry import register_model
 
@@ -73,16 +79,20 @@ class Scorer:
         return results
 
     def rolling(self, texts: Sequence[str]) -> list[float]:
-        """The log-likelihood of whole texts, read in windows that do not overlap but for the token before each."""
+        """The log-likelihood of whole texts, in windows as the harness cuts them: each token is predicted once, after one
+        token at least; the last window is as long as the others, and only what is new in it counts."""
         context = self.model.model_config.context
         queries, owners = [], []
         end = self.model.tokenizer.specials.get(END)
         for number, text in enumerate(texts):
             stream = ([] if end is None else [end]) + self.model.tokenizer.encode(text)
-            for start in range(0, len(stream) - 1, context):
-                window = tuple(stream[start : start + context + 1])
-                queries.append(Query(window[:1], (window[1:],)))
+            done = 1
+            while done < len(stream):
+                upto = min(done + context, len(stream))
+                first = max(0, upto - 1 - context) if done > 1 else 0
+                queries.append(Query(tuple(stream[first:done]), (tuple(stream[done:upto]),)))
                 owners.append(number)
+                done = upto
         totals = [0.0] * len(texts)
         for owner, found in zip(owners, score_queries(self.model, queries)):
             totals[owner] += found[0].total
