@@ -14,6 +14,7 @@ BENCHMARKS = {
     "pretraining": "tokens/s against a plain GPT-2 loop, and against bare matrix products; about 10 minutes",
     "start": "how long `foretext --help` takes; seconds",
     "finetuning": "real tokens/s against transformers.Trainer on SST-2 and IMDb; about 15 minutes; needs data",
+    "in_context": "scoring with five examples against lm-evaluation-harness; a few minutes; needs data and the harness",
     "time_to_loss": "time to the plain loop's best validation loss; about 25 minutes; needs data",
 }
 
