@@ -122,9 +122,8 @@ def main() -> None:
     ratio, verdict = ratio_cell(found["harness"] / found["ours"], 3.0)
     apart = largest_difference(answers["ours"], answers["harness"])
     print(f"{shape}; {count} rows, {SHOTS} examples, two choices; median of {rounds} turns")
-    print(
-        f"largest difference of a log-likelihood: {apart:.1e} ({'met' if apart < CLOSE else '**missed**'}: < {CLOSE:g})\n"
-    )
+    verdict_close = "met" if apart < CLOSE else "**missed**"
+    print(f"largest difference of a log-likelihood: {apart:.1e} (below {CLOSE:g}: {verdict_close})\n")
     line = ["rows/s", f"{count / found['ours']:,.1f}", f"{count / found['harness']:,.1f}", ratio, verdict]
     print(table(["", "ours", "lm-evaluation-harness, hf", "ratio", "target"], [line]))
 

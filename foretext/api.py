@@ -27,6 +27,7 @@ from foretext.evaluate.features import text_vectors
 from foretext.evaluate.perplexity import Perplexity
 from foretext.evaluate.perplexity import perplexity as measure_perplexity
 from foretext.generate.decode import Sampling, generate_text
+from foretext.generate.many import Written, beam_search, write_many
 from foretext.tasks.metrics import Scores, check_metric, metrics_of, with_main
 from foretext.tasks.predictions import Predictions
 from foretext.tasks.remembered import Naming, layout_name, names_in, read_as_trained
@@ -104,6 +105,26 @@ class LanguageModel:
         """The continuation of `prompt` (a right-to-left model: what stands before it): the two put together read
         right."""
         return "".join(self.stream(prompt, max_tokens, temperature, top_k, top_p, seed, stop))
+
+    def generate_many(
+        self,
+        prompts: Sequence[str],
+        max_tokens: int = 100,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        stop: str | Sequence[str] = (),
+        repetition_penalty: float = 1.0,
+    ) -> list[Written]:
+        """Continuations of several prompts at once, with the log-probability of each token and how each ended."""
+        stops = tuple(_texts(stop, "stop"))
+        sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, stops, repetition_penalty)
+        return write_many(self.model, _texts(prompts, "prompts"), sampling)
+
+    def beam_search(self, prompt: str, beams: int = 4, max_tokens: int = 100) -> list[tuple[Written, float]]:
+        """The most likely continuations that a search with so many beams finds, best first, and their scores."""
+        return beam_search(self.model, prompt, beams, max_tokens)
 
     def features(self, texts: str | Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """One vector a text: the mean of its top-layer states, float32 [texts, width]."""

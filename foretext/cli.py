@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import enum
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from foretext import __version__
+from foretext.cli_generate import generate
 from foretext.cli_input import (
     check_output,
     labelled_rows,
@@ -21,7 +21,6 @@ from foretext.cli_input import (
     read_texts,
     rows_for,
     rows_to_predict,
-    standard_input,
     task_model,
     text_argument,
 )
@@ -296,33 +295,7 @@ def evaluate(
         confusion_matrix_png(scores, confusion)
 
 
-@app.command()
-def generate(
-    run: RunArgument,
-    prompt: Annotated[str, typer.Option(help="What to go on from; - reads standard input.")] = "",
-    max_tokens: Annotated[int, typer.Option()] = 100,
-    temperature: Annotated[float, typer.Option(help="0 takes the best token each time.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="0: no limit.")] = 0,
-    top_p: Annotated[float, typer.Option()] = 1.0,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="End before this string; may be repeated.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Write text with a pre-trained model, as it comes."""
-    otherwise = "give it on standard input (--prompt -)"
-    prompt = standard_input() if prompt == "-" else text_argument(prompt, "--prompt", otherwise)
-    stop = [text_argument(one, "--stop") for one in stop or ()]
-    model = language_model(run)
-    pieces = model.stream(prompt, max_tokens, temperature, top_k, top_p, seed, stop)
-    if as_json:
-        typer.echo(json.dumps({"prompt": prompt, "text": "".join(pieces)}, ensure_ascii=False))
-        return
-    if model.model.info.direction == "forward":
-        sys.stdout.write(prompt)
-    for piece in pieces:
-        sys.stdout.write(piece)
-        sys.stdout.flush()
-    sys.stdout.write(prompt + "\n" if model.model.info.direction == "backward" else "\n")
+app.command()(generate)
 
 
 @app.command()

@@ -79,8 +79,8 @@ class Scorer:
         return results
 
     def rolling(self, texts: Sequence[str]) -> list[float]:
-        """The log-likelihood of whole texts, in windows as the harness cuts them: each token is predicted once, after one
-        token at least; the last window is as long as the others, and only what is new in it counts."""
+        """The log-likelihood of whole texts, in windows as the harness cuts them: each token is predicted once, after
+        one token at least; the last window is as long as the others, and only what is new in it counts."""
         context = self.model.model_config.context
         queries, owners = [], []
         end = self.model.tokenizer.specials.get(END)

@@ -1,0 +1,111 @@
+"""`foretext generate`: one text as it comes, several at once, or the best of beams."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from foretext.cli_input import language_model, standard_input, text_argument
+from foretext.errors import UserError
+
+if TYPE_CHECKING:
+    from foretext.api import LanguageModel
+    from foretext.generate.many import Written
+
+
+def generate(
+    run: Annotated[Path, typer.Argument(help="A pre-trained run.")],
+    prompt: Annotated[str, typer.Option(help="What to go on from; - reads standard input.")] = "",
+    prompts: Annotated[
+        Path | None, typer.Option(help="A file with a prompt a line: all at once, JSON lines out.")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option()] = 100,
+    temperature: Annotated[float, typer.Option(help="0 takes the best token each time.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="0: no limit.")] = 0,
+    top_p: Annotated[float, typer.Option()] = 1.0,
+    repetition_penalty: Annotated[
+        float, typer.Option(help="Above 1: what is there already becomes less likely.")
+    ] = 1.0,
+    beams: Annotated[int, typer.Option(help="Beam search with so many; 0: sampling.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="End before this string; may be repeated.")] = None,
+    log_probabilities: Annotated[
+        bool, typer.Option("--log-probabilities", help="With --json: each token and its log-probability.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a script.")] = False,
+) -> None:
+    """Write text with a pre-trained model, as it comes."""
+    from foretext.generate.decode import Sampling
+
+    stops = tuple(text_argument(one, "--stop") for one in stop or ())
+    sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, stops, repetition_penalty)
+    if prompts is not None and prompt:
+        raise UserError("give either --prompt or --prompts, not both")
+    if log_probabilities and not (as_json or prompts):
+        raise UserError("--log-probabilities are for --json or --prompts; add one")
+    if beams and (stops or repetition_penalty != 1.0 or top_k or top_p != 1.0):
+        raise UserError("--beams looks for the most likely text: leave out --stop, --top-k, --top-p and the penalty")
+    otherwise = "give it on standard input (--prompt -)"
+    prompt = standard_input() if prompt == "-" else text_argument(prompt, "--prompt", otherwise)
+    model = language_model(run)
+    if prompts is not None:
+        _many(model, _lines(prompts), sampling, beams, log_probabilities)
+    elif beams or log_probabilities:
+        written = _best(model, [prompt], sampling, beams)[0]
+        typer.echo(_json(model, prompt, written, log_probabilities) if as_json else prompt + written.text)
+    else:
+        _stream(model, prompt, sampling, as_json)
+
+
+def _stream(model: LanguageModel, prompt: str, sampling: Any, as_json: bool) -> None:
+    from foretext.generate.decode import generate_text
+
+    pieces = generate_text(model.model, prompt, sampling)
+    if as_json:
+        typer.echo(json.dumps({"prompt": prompt, "text": "".join(pieces)}, ensure_ascii=False))
+        return
+    if model.model.info.direction == "forward":
+        sys.stdout.write(prompt)
+    for piece in pieces:
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write(prompt + "\n" if model.model.info.direction == "backward" else "\n")
+
+
+def _lines(file: Path) -> list[str]:
+    from foretext.tasks.files import read_text, text_lines
+
+    found = [line for line in text_lines(read_text(file, "strict", [])) if line.strip()]
+    if not found:
+        raise UserError(f"{file}: no prompts; write one a line")
+    return found
+
+
+def _many(model: LanguageModel, prompts: list[str], sampling: Any, beams: int, log_probabilities: bool) -> None:
+    for start in range(0, len(prompts), 16):
+        group = prompts[start : start + 16]
+        for prompt, written in zip(group, _best(model, group, sampling, beams)):
+            typer.echo(_json(model, prompt, written, log_probabilities))
+
+
+def _best(model: LanguageModel, prompts: list[str], sampling: Any, beams: int) -> list[Written]:
+    from foretext.generate.many import beam_search, write_many
+
+    if beams:
+        return [beam_search(model.model, prompt, beams, sampling.max_tokens)[0][0] for prompt in prompts]
+    return write_many(model.model, prompts, sampling)
+
+
+def _json(model: LanguageModel, prompt: str, written: Written, log_probabilities: bool) -> str:
+    record: dict[str, Any] = {"prompt": prompt, "text": written.text, "ending": written.ending}
+    if log_probabilities:
+        pieces = [model.model.tokenizer.piece(number) for number in written.ids]
+        record["tokens"] = [
+            {"id": number, "piece": piece, "log_probability": value}
+            for number, piece, value in zip(written.ids, pieces, written.log_probabilities)
+        ]
+    return json.dumps(record, ensure_ascii=False)
