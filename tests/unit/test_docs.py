@@ -129,7 +129,7 @@ def test_verbs_and_options_exist(page: Path) -> None:
 
 def test_the_page_on_the_command_line_is_complete() -> None:
     text = prose(ROOT / "docs" / "cli.md")
-    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    sections = dict(re.findall(r"^## ([\w-]+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
     assert VERBS.keys() <= sections.keys()
     for verb in VERBS:
         options = [line for line in sections[verb].splitlines() if re.match(r"\| `--|.*Options: ", line)]
