@@ -34,7 +34,8 @@ class Decoder:
         start = [0 if self.end is None else self.end]
         self.rows = [list(prompt) or list(start) for prompt in prompts]
         self._device = next(self.trunk.parameters()).device
-        self._read_all([row[-self.context :] for row in self.rows])
+        self._starts = [max(0, len(row) - self.context) for row in self.rows]  # what stands before is forgotten
+        self._read_all()
 
     @torch.no_grad()
     def logits(self) -> Tensor:
@@ -54,20 +55,25 @@ class Decoder:
         room = self.trunk.room(self._state)  # type: ignore[operator]
         if room is not None and room < 1:
             half = max(1, self.context // 2)
-            self._read_all([row if len(row) <= self.context else row[-half:] for row in self.rows])
+            for number, row in enumerate(self.rows):
+                if len(row) - self._starts[number] > self.context:
+                    self._starts[number] = len(row) - half
+            self._read_all()
             return
         self._read(Batch(torch.tensor(tokens, device=self._device)[:, None]), self._state)
 
     def keep(self, numbers: Sequence[int]) -> None:
         """These rows, in this order; one may be taken several times."""
         self.rows = [list(self.rows[number]) for number in numbers]
+        self._starts = [self._starts[number] for number in numbers]
         chosen = torch.tensor(list(numbers), device=self._device)
         self._top = self._top[chosen]
         self._state = self.trunk.pick(self._state, chosen)  # type: ignore[operator]
 
     @torch.no_grad()
-    def _read_all(self, rows: Sequence[Sequence[int]]) -> None:
+    def _read_all(self) -> None:
         """From nothing. Shorter rows are filled up on the left, so that all end at one place."""
+        rows = [row[start:] for row, start in zip(self.rows, self._starts)]
         longest = max(len(row) for row in rows)
         ids = torch.zeros(len(rows), longest, dtype=torch.long)
         real = torch.zeros(len(rows), longest, dtype=torch.bool)
