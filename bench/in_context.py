@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from bench.common import Turns, Worker, arguments_for, medians, need_data, print_head, ratio_cell, table
-from foretext.evaluate.in_context import answer_rows
-from foretext.evaluate.templates import BETWEEN, Template
+from foretext.evaluate.in_context import answer_rows, prompts_of
+from foretext.evaluate.templates import Template
 from foretext.interop.hub import export_hub
 from foretext.systems import SYSTEMS
 from foretext.tasks.rows import Row, read_rows
@@ -71,18 +71,8 @@ def harness(spec: Specification, turns: Turns) -> None:
 
 def pairs(spec: Specification) -> list[tuple[str, str]]:
     """Contexts and continuations as our side has them."""
-    import random
-
-    template = Template("choice")
-    solved = [template.prompt(row) for row in spec.examples]
-    drawn = random.Random(0).sample(range(len(solved)), SHOTS + 1)
-    found = []
-    for row in spec.rows:
-        prompt = template.prompt(row)
-        chosen = [solved[number] for number in drawn if solved[number].context != prompt.context][:SHOTS]
-        before = "".join(example.solved + BETWEEN for example in chosen)
-        found += [(before + prompt.context, answer) for answer in prompt.answers]
-    return found
+    asked = prompts_of(Template("choice"), spec.rows, spec.examples, SHOTS, seed=0)
+    return [(prompt.whole, answer) for prompt in asked for answer in prompt.answers]
 
 
 def largest_difference(a: Sequence[float], b: Sequence[float]) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foretext.cli_input import labelled_rows, language_model, parse_columns, read_texts, text_argument
+from foretext.cli_input import check_output, labelled_rows, language_model, parse_columns, read_texts, text_argument
 from foretext.cli_output import progress
 from foretext.errors import UserError
 
@@ -39,6 +39,7 @@ def prompt(
     columns: Annotated[str, typer.Option(help="Other column names: text=review,label=stars.")] = "",
     format: Annotated[str | None, typer.Option(help="A published layout: sst2, cola, copa, …")] = None,
     errors: Annotated[str, typer.Option(help="Bytes that are not UTF-8: strict or replace.")] = "strict",
+    out: Annotated[Path | None, typer.Option(help="Each row's answers and scores, as JSON lines.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a script.")] = False,
 ) -> None:
     """Ask a pre-trained model without training it: examples in the context, no gradient."""
@@ -49,6 +50,10 @@ def prompt(
         raise UserError(f"{task} is scored without examples; leave --shots out")
     if seeds < 1:
         raise UserError(f"--seeds must be at least 1, not {seeds}")
+    if out is not None:
+        check_output(out)
+        if task not in CHOSEN:
+            raise UserError(f"--out is for tasks whose answers are chosen; {task} prints what it finds, see --json")
     model = language_model(run)
     names = parse_columns(columns)
     if task in WRITTEN:
@@ -63,7 +68,10 @@ def prompt(
         _winograd(model, asked, as_json)
     else:
         chosen = _template(task, template, [*asked, *others], words)
-        _chosen(model, chosen, asked, others, numbers, seeds, as_json)
+        rounds = _chosen(model, chosen, asked, others, numbers, seeds)
+        if out is not None:
+            _write_answers(out, asked, rounds)
+        _show_chosen(chosen, len(asked), rounds, as_json)
 
 
 def _numbers(shots: str) -> list[int]:
@@ -101,36 +109,56 @@ def _template(task: str, text: str | None, rows: list[Row], words: str) -> Any:
 
 
 def _chosen(
-    model: LanguageModel,
-    template: Any,
-    asked: list[Row],
-    others: list[Row],
-    numbers: list[int],
-    seeds: int,
-    as_json: bool,
-) -> None:
+    model: LanguageModel, template: Any, asked: list[Row], others: list[Row], numbers: list[int], seeds: int
+) -> list[Round]:
     from foretext.evaluate.in_context import answer_rows
 
-    rounds = []
+    rounds: list[Round] = []
     for shots in numbers:
         bar = progress(f"{shots} examples")
         rounds += answer_rows(model.model, template, asked, others, shots, range(seeds), bar)
+    return rounds
+
+
+def _show_chosen(template: Any, count: int, rounds: list[Round], as_json: bool) -> None:
+    numbers = dict.fromkeys(one.shots for one in rounds)
     described = [_described(template.kind, shots, [one for one in rounds if one.shots == shots]) for shots in numbers]
     if as_json:
-        typer.echo(
-            json.dumps({"template": template.text, "rows": len(asked), "results": described}, ensure_ascii=False)
-        )
+        typer.echo(json.dumps({"template": template.text, "rows": count, "results": described}, ensure_ascii=False))
         return
     for result in described:
         draws = result["draws"]
-        typer.echo(
-            f"{result['shots']} examples, {len(asked):,} rows, {draws} draw{'' if draws == 1 else 's'} of examples"
-        )
+        typer.echo(f"{result['shots']} examples, {count:,} rows, {draws} draw{'' if draws == 1 else 's'} of examples")
         for name, value in result["scores"].items():
             spread = f" ± {value['deviation']:.4f}" if draws > 1 else ""
             typer.echo(f"  {name:24} {value['mean']:.4f}{spread}")
         if result["cut"]:
             typer.echo(f"  {result['cut']:,} contexts were too long and lost their beginning")
+
+
+def _write_answers(out: Path, asked: list[Row], rounds: list[Round]) -> None:
+    """A line for each row and draw: what could be answered, and the score of each answer under each normalisation."""
+    from foretext.evaluate.in_context import NORMALISATIONS
+    from foretext.tasks.files import write_whole
+
+    lines = []
+    for one in rounds:
+        for row, answered in zip(asked, one.answers):
+            record = {
+                "where": row.where,
+                "shots": one.shots,
+                "seed": one.seed,
+                "context": answered.prompt.whole,
+                "answers": list(answered.prompt.answers),
+                "right": answered.prompt.right,
+                "scores": {name: answered.scores(name) for name in NORMALISATIONS},
+                "tokens": [found.tokens for found in answered.likelihoods],
+                "greedy": [found.greedy for found in answered.likelihoods],
+                "cut": max(found.cut for found in answered.likelihoods),
+            }
+            lines.append(json.dumps(record, ensure_ascii=False) + "\n")
+    write_whole(out, "".join(lines).encode("utf-8"))
+    typer.echo(f"{len(lines):,} answered rows in {out}", err=True)
 
 
 def _described(kind: str, shots: int, rounds: list[Round]) -> dict[str, Any]:
@@ -179,7 +207,9 @@ def _winograd(model: LanguageModel, asked: list[Row], as_json: bool) -> None:
     from foretext.evaluate.heuristics import referents
 
     found = referents(model.model, asked, progress("scoring"))
-    scores = {name: statistics.fmean(row.best(name) == row.right for row in found) for name in ("sum", "per token")}
+    scores = {
+        name: statistics.fmean(row.best(name) == row.prompt.right for row in found) for name in ("sum", "per token")
+    }
     if as_json:
         typer.echo(json.dumps({"rows": len(asked), "accuracy": scores}))
         return

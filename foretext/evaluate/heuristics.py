@@ -18,6 +18,7 @@ import numpy as np
 from foretext.errors import UserError
 from foretext.evaluate.in_context import Answered
 from foretext.evaluate.likelihood import Query, score_queries, split_border
+from foretext.evaluate.templates import Prompt
 from foretext.tasks.rows import Row
 from foretext.train.saved import SavedModel
 
@@ -101,7 +102,6 @@ def referents(model: SavedModel, rows: Sequence[Row], progress: Progress | None 
     answered = []
     for row in rows:
         likelihoods = tuple(next(found)[0] for _ in row.texts[1:])
-        octets = tuple(len(choice.encode("utf-8")) for choice in row.texts[1:])
-        right = None if row.label is None else int(row.label)
-        answered.append(Answered(likelihoods, (0.0,) * len(likelihoods), octets, right))
+        prompt = Prompt(row.texts[0], row.texts[1:], None if row.label is None else int(row.label))
+        answered.append(Answered(prompt, likelihoods, (0.0,) * len(likelihoods)))
     return answered

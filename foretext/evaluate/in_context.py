@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from foretext.errors import UserError
 from foretext.evaluate.likelihood import Likelihood, Query, score_queries, split_border
@@ -31,19 +31,19 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Answered:
-    """A row's answers: the likelihood of each in its context and after "Answer:", and its length in bytes."""
+    """What was asked, examples included, and the likelihood of each answer there and after "Answer:"."""
 
+    prompt: Prompt
     likelihoods: tuple[Likelihood, ...]
     alone: tuple[float, ...]
-    octets: tuple[int, ...]
-    right: int | None
 
     def scores(self, normalisation: str) -> list[float]:
         totals = [found.total for found in self.likelihoods]
         if normalisation == "per token":
             return [found.total / found.tokens for found in self.likelihoods]
         if normalisation == "per byte":
-            return [total / octets for total, octets in zip(totals, self.octets)]
+            octets = [max(1, len(answer.strip().encode("utf-8"))) for answer in self.prompt.answers]
+            return [total / length for total, length in zip(totals, octets)]
         if normalisation == "unbiased":
             return [total - alone for total, alone in zip(totals, self.alone)]
         return totals
@@ -67,7 +67,7 @@ class Round:
         return sum(any(found.cut for found in row.likelihoods) for row in self.answers)
 
     def accuracy(self, normalisation: str) -> float:
-        return statistics.fmean(row.best(normalisation) == row.right for row in self.answers)
+        return statistics.fmean(row.best(normalisation) == row.prompt.right for row in self.answers)
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,25 @@ def accuracy_over(rounds: Sequence[Round], normalisation: str) -> Spread:
     return Spread(statistics.fmean(values), statistics.pstdev(values), len(values))
 
 
+def prompts_of(template: Template, rows: Sequence[Row], examples: Sequence[Row], shots: int, seed: int) -> list[Prompt]:
+    """What is asked of each row after `shots` examples drawn by the seed. An example that is also the row asked about
+    is replaced by another: one more is drawn for that."""
+    prompts = [template.prompt(row) for row in rows]
+    if not shots:
+        return prompts
+    solved = [template.prompt(row) for row in examples if row.label is not None or template.kind == "last-word"]
+    if len(solved) < shots + 1:
+        raise UserError(
+            f"{shots} examples are asked for, and there are {len(solved)} rows to draw them from; give more"
+        )
+    drawn = [solved[number] for number in random.Random(seed).sample(range(len(solved)), shots + 1)]
+    asked = []
+    for prompt in prompts:
+        chosen = [example for example in drawn if example.context != prompt.context][:shots]
+        asked.append(replace(prompt, examples="".join(example.solved + BETWEEN for example in chosen)))
+    return asked
+
+
 def answer_rows(
     model: SavedModel,
     template: Template,
@@ -91,36 +110,31 @@ def answer_rows(
     seeds: Sequence[int],
     progress: Progress | None = None,
 ) -> list[Round]:
-    """A round for each seed; without examples one is all there is. An example that is also the row asked about is
-    replaced by another."""
-    prompts = [template.prompt(row) for row in rows]
-    solved = [template.prompt(row) for row in examples if row.label is not None or template.kind == "last-word"]
-    if shots and len(solved) < shots + 1:
-        raise UserError(
-            f"{shots} examples are asked for, and there are {len(solved)} rows to draw them from; give more"
-        )
-    alone = _alone(model, prompts)
+    """A round for each seed; without examples one is all there is."""
+    drawn = {seed: prompts_of(template, rows, examples, shots, seed) for seed in (seeds if shots else [0])}
     rounds = []
-    for seed in seeds if shots else [0]:
-        drawn = random.Random(seed).sample(range(len(solved)), shots + 1) if shots else []
-        found = _score(model, prompts, [_examples(solved, drawn, prompt, shots) for prompt in prompts], progress)
-        rounds.append(Round(shots, seed, tuple(_answered(p, row, alone) for p, row in zip(prompts, found))))
+    alone: dict[str, float] = {}
+    for seed, prompts in drawn.items():
+        alone = alone or _alone(model, prompts)
+        answers = [
+            Answered(prompt, tuple(found), tuple(alone[answer] for answer in prompt.answers))
+            for prompt, found in zip(prompts, _score(model, prompts, progress))
+        ]
+        rounds.append(Round(shots, seed, tuple(answers)))
     return rounds
 
 
-def _score(
-    model: SavedModel, prompts: Sequence[Prompt], examples: Sequence[str], progress: Progress | None
-) -> list[list[Likelihood]]:
+def _score(model: SavedModel, prompts: Sequence[Prompt], progress: Progress | None) -> list[list[Likelihood]]:
     """Rows with the same examples go together, so that the examples are read once."""
     groups: dict[str, list[int]] = {}
-    for number, text in enumerate(examples):
-        groups.setdefault(text, []).append(number)
+    for number, prompt in enumerate(prompts):
+        groups.setdefault(prompt.examples, []).append(number)
     results: dict[int, list[Likelihood]] = {}
     total = sum(len(prompt.answers) for prompt in prompts)
-    for text, numbers in groups.items():
+    for numbers in groups.values():
         before = sum(len(found) for found in results.values())
         step = None if progress is None else _later(progress, before, total)
-        found = score_queries(model, [_query(model, prompts[number], text) for number in numbers], step)
+        found = score_queries(model, [_query(model, prompts[number]) for number in numbers], step)
         results |= dict(zip(numbers, found))
     return [results[number] for number in range(len(prompts))]
 
@@ -129,14 +143,8 @@ def _later(progress: Progress, before: int, total: int) -> Progress:
     return lambda done, _: progress(before + done, total)
 
 
-def _examples(solved: Sequence[Prompt], drawn: Sequence[int], prompt: Prompt, shots: int) -> str:
-    """`shots` of the drawn examples, none of which asks what `prompt` asks: one more was drawn for that."""
-    chosen = [solved[number] for number in drawn if solved[number].context != prompt.context][:shots]
-    return "".join(example.solved + BETWEEN for example in chosen)
-
-
-def _query(model: SavedModel, prompt: Prompt, examples: str) -> Query:
-    pairs = [split_border(model.tokenizer, examples + prompt.context, answer) for answer in prompt.answers]
+def _query(model: SavedModel, prompt: Prompt) -> Query:
+    pairs = [split_border(model.tokenizer, prompt.whole, answer) for answer in prompt.answers]
     # A token across the border may leave one answer a shorter context than the others: what all have is given.
     border = min(len(context) for context, _ in pairs)
     wholes = [tuple(context) + tuple(completion) for context, completion in pairs]
@@ -147,14 +155,5 @@ def _alone(model: SavedModel, prompts: Sequence[Prompt]) -> dict[str, float]:
     """The log-likelihood of each answer after "Answer:"; one for each wording, however many rows have it."""
     wordings = sorted({answer for prompt in prompts for answer in prompt.answers})
     prompt = Prompt(ALONE, tuple(wording if wording[:1].isspace() else " " + wording for wording in wordings), None)
-    found = score_queries(model, [_query(model, prompt, "")])[0]
+    found = score_queries(model, [_query(model, prompt)])[0]
     return {wording: likelihood.total for wording, likelihood in zip(wordings, found)}
-
-
-def _answered(prompt: Prompt, likelihoods: Sequence[Likelihood], alone: dict[str, float]) -> Answered:
-    return Answered(
-        tuple(likelihoods),
-        tuple(alone[answer] for answer in prompt.answers),
-        tuple(max(1, len(answer.strip().encode("utf-8"))) for answer in prompt.answers),
-        prompt.right,
-    )

@@ -36,11 +36,17 @@ _LAST_WORD = re.compile(r"^(.*\S)\s+(\S+)\s*$", re.DOTALL)
 
 @dataclass(frozen=True)
 class Prompt:
-    """A row's context, its possible answers as completions, and which of them is right (None: not known)."""
+    """A row's context, its possible answers as completions, which of them is right (None: not known), and the solved
+    examples that stand before the context."""
 
     context: str
     answers: tuple[str, ...]
     right: int | None
+    examples: str = ""
+
+    @property
+    def whole(self) -> str:
+        return self.examples + self.context
 
     @property
     def solved(self) -> str:

@@ -15,6 +15,7 @@ from foretext.text.tokenizer import END
 from foretext.train.saved import SavedModel, load_model
 
 NAME = "foretext"
+_SAID_ELSEWHERE = {"--config", "-C", "--help", "-h"}
 
 
 def run_harness(arguments: Sequence[str]) -> None:
@@ -26,6 +27,8 @@ def run_harness(arguments: Sequence[str]) -> None:
     register()
     given = list(arguments)
     if given and given[0] not in ("ls", "validate") and not any(_names_model(word) for word in given):
+        if not _SAID_ELSEWHERE.intersection(given) and not any("run=" in word for word in given):
+            raise UserError("lm-eval needs a run: --model_args run=RUN")
         first = 1 if given[0] == "run" else 0
         given[first:first] = ["--model", NAME]
     sys.argv = ["lm-eval", *given]
