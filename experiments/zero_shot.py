@@ -31,11 +31,13 @@ from foretext.evaluate.in_context import answer_rows
 from foretext.evaluate.templates import Template
 from foretext.tasks.rows import Row, read_rows
 from foretext.tasks.splits import draw
+from foretext.train.loop import POSITION
 from foretext.train.report import StepReport
+from foretext.train.rundir import RunDirectory
 from foretext.train.saved import SavedModel
 
 ROWS = {"cola": 527, "cola_train": 500, "sst2": 872, "copa": 500, "lambada": 500}
-FIRST = 25
+FIRST = 50  # the loop reports at least at every fiftieth update
 CHANCE = {"CoLA (Matthews)": 0.0, "SST-2 (accuracy)": 0.5, "COPA (accuracy)": 0.5, "LAMBADA (accuracy)": 0.0}
 
 
@@ -83,7 +85,7 @@ def ask(model: SavedModel, rows: dict[str, list[Row]]) -> dict[str, float]:
     """The scores of one model."""
 
     def judged(name: str) -> tuple[list[float], list[str]]:
-        return sentence_scores(model, [row.texts[0] for row in rows[name]]), [str(row.label) for row in rows[name]]
+        return sentence_scores(model, rows[name]), [str(row.label) for row in rows[name]]
 
     cola = acceptability(*judged("cola"), "1", judged("cola_train"))
     very = Template("classification", VERY, ("0", "1"), {"0": "negative", "1": "positive"})
@@ -103,6 +105,29 @@ def ask(model: SavedModel, rows: dict[str, list[Row]]) -> dict[str, float]:
 
 def train_to(given: argparse.Namespace, updates: int) -> ft.LanguageModel:
     """The run with so many updates made; it goes on from where it is."""
+    model = _as_it_is(given, updates) or _trained(given, updates)
+    made = updates_of(model)
+    if made != updates:
+        raise UserError(f"{given.out / 'run'} has made {made} updates, not {updates}: choose another --out")
+    return model
+
+
+def updates_of(model: ft.LanguageModel) -> int:
+    assert model.model.run is not None
+    return int(json.loads(model.model.run.read(POSITION))["step"])
+
+
+def _as_it_is(given: argparse.Namespace, updates: int) -> ft.LanguageModel | None:
+    """The run, if it was stopped there and the experiment was killed before it asked."""
+    run = RunDirectory(given.out / "run")
+    if not run.has(POSITION) or int(json.loads(run.read(POSITION))["step"]) != updates:
+        return None
+    model = ft.load(run.path)
+    assert isinstance(model, ft.LanguageModel)
+    return model
+
+
+def _trained(given: argparse.Namespace, updates: int) -> ft.LanguageModel:
     log = Stopping(given.out / "log.txt", updates)
     sets = ("training.save_seconds=1000000000", *given.set)
     try:
@@ -126,7 +151,7 @@ def train_to(given: argparse.Namespace, updates: int) -> ft.LanguageModel:
 
 
 def plot(records: Sequence[dict[str, Any]], path: Path) -> None:
-    """Each score between guessing (0) and the best seen (1), as in the paper's figure, and the scores themselves."""
+    """Each score less what guessing gives, in points."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

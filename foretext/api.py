@@ -85,12 +85,14 @@ class LanguageModel:
         top_p: float = 1.0,
         seed: int | None = None,
         stop: str | Sequence[str] = (),
+        repetition_penalty: float = 1.0,
     ) -> Iterator[str]:
         """The continuation of `prompt`, piece by piece; it begins with the space that belongs between them, if any."""
         if not isinstance(prompt, str):
             raise UserError(f"prompt must be a text, not {type(prompt).__name__}")
         stops = tuple(_texts(stop, "stop"))
-        return generate_text(self.model, prompt, Sampling(max_tokens, temperature, top_k, top_p, seed, stops))
+        sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, stops, repetition_penalty)
+        return generate_text(self.model, prompt, sampling)
 
     def generate(
         self,
@@ -101,10 +103,11 @@ class LanguageModel:
         top_p: float = 1.0,
         seed: int | None = None,
         stop: str | Sequence[str] = (),
+        repetition_penalty: float = 1.0,
     ) -> str:
         """The continuation of `prompt` (a right-to-left model: what stands before it): the two put together read
         right."""
-        return "".join(self.stream(prompt, max_tokens, temperature, top_k, top_p, seed, stop))
+        return "".join(self.stream(prompt, max_tokens, temperature, top_k, top_p, seed, stop, repetition_penalty))
 
     def generate_many(
         self,
@@ -124,6 +127,8 @@ class LanguageModel:
 
     def beam_search(self, prompt: str, beams: int = 4, max_tokens: int = 100) -> list[tuple[Written, float]]:
         """The most likely continuations that a search with so many beams finds, best first, and their scores."""
+        if not isinstance(prompt, str):
+            raise UserError(f"prompt must be a text, not {type(prompt).__name__}")
         return beam_search(self.model, prompt, beams, max_tokens)
 
     def features(self, texts: str | Sequence[str], progress: Progress | None = None) -> np.ndarray:

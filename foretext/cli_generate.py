@@ -47,8 +47,10 @@ def generate(
         raise UserError("give either --prompt or --prompts, not both")
     if log_probabilities and not (as_json or prompts):
         raise UserError("--log-probabilities are for --json or --prompts; add one")
-    if beams and (stops or repetition_penalty != 1.0 or top_k or top_p != 1.0):
-        raise UserError("--beams looks for the most likely text: leave out --stop, --top-k, --top-p and the penalty")
+    if beams < 0:
+        raise UserError(f"--beams must be 0 (sampling) or more, not {beams}")
+    if beams and sampling != Sampling(max_tokens):
+        raise UserError("--beams looks for the most likely text, without chance: leave out the options of sampling")
     otherwise = "give it on standard input (--prompt -)"
     prompt = standard_input() if prompt == "-" else text_argument(prompt, "--prompt", otherwise)
     model = language_model(run)
@@ -86,10 +88,8 @@ def _lines(file: Path) -> list[str]:
 
 
 def _many(model: LanguageModel, prompts: list[str], sampling: Any, beams: int, log_probabilities: bool) -> None:
-    for start in range(0, len(prompts), 16):
-        group = prompts[start : start + 16]
-        for prompt, written in zip(group, _best(model, group, sampling, beams)):
-            typer.echo(_json(model, prompt, written, log_probabilities))
+    for prompt, written in zip(prompts, _best(model, prompts, sampling, beams)):
+        typer.echo(_json(model, prompt, written, log_probabilities))
 
 
 def _best(model: LanguageModel, prompts: list[str], sampling: Any, beams: int) -> list[Written]:

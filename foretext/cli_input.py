@@ -47,12 +47,17 @@ def text_argument(text: str, name: str, otherwise: str = "") -> str:
 
 def parse_columns(text: str) -> dict[str, str] | None:
     """`text=review,label=stars` as a dictionary."""
+    return parse_pairs(text, "--columns", "write field=column, field=column; for example text=review,label=stars")
+
+
+def parse_pairs(text: str, option: str, advice: str) -> dict[str, str] | None:
+    """`a=b,c=d` as a dictionary; None without any."""
     if not text:
         return None
-    text = text_argument(text, "--columns")
+    text = text_argument(text, option)
     pairs = [part.split("=", 1) for part in text.split(",")]
     if any(len(pair) != 2 or not pair[0].strip() or not pair[1].strip() for pair in pairs):
-        raise UserError(f"--columns {text}: write field=column, field=column; for example text=review,label=stars")
+        raise UserError(f"{option} {text}: {advice}")
     return {field.strip(): column.strip() for field, column in pairs}
 
 
@@ -107,6 +112,18 @@ def _check_errors(errors: str) -> None:
 def _announce(file: Path) -> None:
     if file.is_file() and file.stat().st_size > BIG_FILE:
         typer.echo(f"reading {file} ({file.stat().st_size / 1e6:,.0f} MB)", err=True)
+
+
+def plain_table(file: Path, errors: str) -> Table:
+    """A file's table, whatever its columns are."""
+    from foretext.tasks.tables import read_table
+
+    _check_errors(errors)
+    _announce(file)
+    notes: list[str] = []
+    table = read_table(file, errors=errors, notes=notes)
+    _show(notes)
+    return table
 
 
 def labelled_rows(file: Path, task: str, columns: dict[str, str] | None, format: str | None, errors: str) -> list[Row]:

@@ -3,39 +3,68 @@
 from __future__ import annotations
 
 import json
+import math
 import random
+import statistics
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from foretext.cli_input import check_output, labelled_rows, language_model, parse_columns, read_texts, text_argument
+from foretext.cli_input import (
+    check_output,
+    labelled_rows,
+    language_model,
+    parse_columns,
+    parse_pairs,
+    plain_table,
+    read_texts,
+    text_argument,
+)
 from foretext.cli_output import progress
 from foretext.errors import UserError
 
 if TYPE_CHECKING:
     from foretext.api import LanguageModel
     from foretext.evaluate.in_context import Round
+    from foretext.evaluate.templates import Template
+    from foretext.evaluate.written import Pair
     from foretext.tasks.rows import Row
 
+Asked = TypeVar("Asked")
 CHOSEN = ("classification", "entailment", "similarity", "choice", "last-word")
 WRITTEN = ("summary", "translation", "answer")
 TASKS = (*CHOSEN, "acceptability", "winograd", *WRITTEN)
+LABELLED = ("classification", "entailment", "similarity")
+# Options that not every task has, and those that have them; anywhere else they would be ignored, so they are refused.
+_FOR = {
+    "--template": CHOSEN,
+    "--words": LABELLED,
+    "--seeds": (*CHOSEN, "translation", "answer"),
+    "--shots": (*CHOSEN, "translation", "answer"),
+    "--examples": (*CHOSEN, "translation", "answer", "acceptability"),
+    "--good": ("acceptability",),
+    "--format": (*LABELLED, "choice", "acceptability", "winograd"),
+    "--language": ("translation",),
+    "--out": CHOSEN,
+}
 
 
 def prompt(
     run: Annotated[Path, typer.Argument(help="A pre-trained run.")],
     file: Annotated[Path, typer.Argument(help="Rows to answer: csv, tsv, jsonl, parquet, or --format.")],
     task: Annotated[str, typer.Option(help=", ".join(TASKS))] = "classification",
-    shots: Annotated[str, typer.Option(help="Examples in the context: a number or several, 0,1,5.")] = "0",
+    shots: Annotated[str | None, typer.Option(help="Examples in the context: a number or several, 0,1,5.")] = None,
     examples: Annotated[Path | None, typer.Option(help="Rows to draw examples from; without it FILE's others.")] = None,
     template: Annotated[
         str | None, typer.Option(help=r"Your own, ending in the answer: 'Review: {text}\nIt is {label}'.")
     ] = None,
-    words: Annotated[str, typer.Option(help="Words for labels: 1=good,0=bad.")] = "",
-    seeds: Annotated[int, typer.Option(help="Draws of examples.")] = 3,
+    words: Annotated[str | None, typer.Option(help="Words for labels: 1=good,0=bad.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Draws of examples; 3 if not said.")] = None,
     rows: Annotated[int, typer.Option(help="Answer so many rows, drawn at random; 0: all.")] = 0,
-    good: Annotated[str, typer.Option(help="acceptability: the label of acceptable sentences.")] = "1",
+    good: Annotated[str | None, typer.Option(help="acceptability: the label of acceptable sentences; 1.")] = None,
+    language: Annotated[str | None, typer.Option(help="translation: the target's language, for BLEU: zh, ja.")] = None,
     columns: Annotated[str, typer.Option(help="Other column names: text=review,label=stars.")] = "",
     format: Annotated[str | None, typer.Option(help="A published layout: sst2, cola, copa, …")] = None,
     errors: Annotated[str, typer.Option(help="Bytes that are not UTF-8: strict or replace.")] = "strict",
@@ -45,33 +74,40 @@ def prompt(
     """Ask a pre-trained model without training it: examples in the context, no gradient."""
     if task not in TASKS:
         raise UserError(f"no task {task!r}; the tasks are {', '.join(TASKS)}")
-    numbers = _numbers(shots)
-    if task in ("acceptability", "winograd") and numbers != [0]:
-        raise UserError(f"{task} is scored without examples; leave --shots out")
-    if seeds < 1:
+    given = (template, words, seeds, shots, examples, good, format, language, out)
+    for (option, tasks), value in zip(_FOR.items(), given):
+        if value is not None and task not in tasks:
+            raise UserError(f"{option} is for {', '.join(tasks)}, and the task is {task}; leave it out")
+    numbers = _numbers(shots or "0")
+    if seeds is not None and seeds < 1:
         raise UserError(f"--seeds must be at least 1, not {seeds}")
+    if rows < 0:
+        raise UserError(f"--rows must be 0 (all) or more, not {rows}")
     if out is not None:
         check_output(out)
-        if task not in CHOSEN:
-            raise UserError(f"--out is for tasks whose answers are chosen; {task} prints what it finds, see --json")
+    draws = range(3 if seeds is None else seeds)
     model = language_model(run)
     names = parse_columns(columns)
     if task in WRITTEN:
-        _written(model, task, file, examples, numbers, rows, names, as_json)
+        pairs = _pairs(file, task, names, errors)
+        known = pairs if examples is None else _pairs(examples, task, names, errors)
+        _written(model, task, _drawn(pairs, rows), known, numbers, draws, language or "", as_json)
         return
     kind = {"acceptability": "classification", "winograd": "choice"}.get(task, task)
-    asked = _drawn(_rows(file, kind, names, format, errors), rows)
-    others = asked if examples is None else _rows(examples, kind, names, format, errors)
+    everything = _rows(file, kind, names, format, errors)
+    others = everything if examples is None else _rows(examples, kind, names, format, errors)
+    asked = _drawn(everything, rows)
     if task == "acceptability":
-        _acceptability(model, asked, None if examples is None else others, good, as_json)
+        chosen = "1" if good is None else text_argument(good, "--good")
+        _acceptability(model, asked, None if examples is None else others, chosen, as_json)
     elif task == "winograd":
         _winograd(model, asked, as_json)
     else:
-        chosen = _template(task, template, [*asked, *others], words)
-        rounds = _chosen(model, chosen, asked, others, numbers, seeds)
+        made = _template(task, template, [*everything, *others], words or "")
+        rounds = _chosen(model, made, asked, others, numbers, draws)
         if out is not None:
             _write_answers(out, asked, rounds)
-        _show_chosen(chosen, len(asked), rounds, as_json)
+        _show_chosen(made, len(asked), rounds, as_json)
 
 
 def _numbers(shots: str) -> list[int]:
@@ -81,59 +117,77 @@ def _numbers(shots: str) -> list[int]:
         found = [-1]
     if min(found) < 0:
         raise UserError(f"--shots {shots}: give numbers of examples, such as 0 or 0,1,5")
-    return found
+    return list(dict.fromkeys(found))
 
 
 def _rows(file: Path, kind: str, columns: dict[str, str] | None, format: str | None, errors: str) -> list[Row]:
     from foretext.tasks.rows import Row
 
     if kind == "last-word":
+        for field in columns or {}:
+            if field != "text":
+                raise UserError(f"--columns: last-word has no field {field!r}; it has text")
         texts = read_texts([str(file)], (columns or {}).get("text"), "auto", errors)
         return [Row((text,), None, f"{file} document {number}") for number, text in enumerate(texts, 1)]
     return labelled_rows(file, kind, columns, format, errors)
 
 
-def _drawn(rows: list[Row], count: int) -> list[Row]:
+def _pairs(file: Path, task: str, columns: dict[str, str] | None, errors: str) -> list[Pair]:
+    from foretext.evaluate.written import pairs_of
+
+    return pairs_of(plain_table(file, errors), task, columns)
+
+
+def _drawn(rows: list[Asked], count: int) -> list[Asked]:
     if not 0 < count < len(rows):
         return rows
     return [rows[number] for number in sorted(random.Random(0).sample(range(len(rows)), count))]
 
 
-def _template(task: str, text: str | None, rows: list[Row], words: str) -> Any:
+def _template(task: str, text: str | None, rows: list[Row], words: str) -> Template:
     from foretext.evaluate.templates import Template
     from foretext.tasks.labels import LabelSet
 
-    labels = () if task in ("choice", "last-word") else LabelSet.from_rows(rows).names
+    labels = LabelSet.from_rows(rows).names if task in LABELLED else ()
     given = None if text is None else text_argument(text, "--template")
-    return Template(task, given, labels, parse_columns(words))
+    return Template(task, given, labels, parse_pairs(words, "--words", "write label=word, such as 1=good,0=bad"))
 
 
 def _chosen(
-    model: LanguageModel, template: Any, asked: list[Row], others: list[Row], numbers: list[int], seeds: int
+    model: LanguageModel,
+    template: Template,
+    asked: list[Row],
+    others: list[Row],
+    numbers: list[int],
+    draws: Sequence[int],
 ) -> list[Round]:
     from foretext.evaluate.in_context import answer_rows
 
     rounds: list[Round] = []
     for shots in numbers:
         bar = progress(f"{shots} examples")
-        rounds += answer_rows(model.model, template, asked, others, shots, range(seeds), bar)
+        rounds += answer_rows(model.model, template, asked, others, shots, draws, bar)
     return rounds
 
 
-def _show_chosen(template: Any, count: int, rounds: list[Round], as_json: bool) -> None:
+def _show_chosen(template: Template, count: int, rounds: list[Round], as_json: bool) -> None:
     numbers = dict.fromkeys(one.shots for one in rounds)
     described = [_described(template.kind, shots, [one for one in rounds if one.shots == shots]) for shots in numbers]
     if as_json:
         typer.echo(json.dumps({"template": template.text, "rows": count, "results": described}, ensure_ascii=False))
         return
     for result in described:
-        draws = result["draws"]
-        typer.echo(f"{result['shots']} examples, {count:,} rows, {draws} draw{'' if draws == 1 else 's'} of examples")
-        for name, value in result["scores"].items():
-            spread = f" ± {value['deviation']:.4f}" if draws > 1 else ""
-            typer.echo(f"  {name:24} {value['mean']:.4f}{spread}")
-        if result["cut"]:
-            typer.echo(f"  {result['cut']:,} contexts were too long and lost their beginning")
+        _show(result, count)
+
+
+def _show(result: dict[str, Any], count: int) -> None:
+    draws = result["draws"]
+    typer.echo(f"{result['shots']} examples, {count:,} rows, {draws} draw{'' if draws == 1 else 's'} of examples")
+    for name, value in result["scores"].items():
+        spread = f" ± {value['deviation']:.4f}" if draws > 1 else ""
+        typer.echo(f"  {name:24} {value['mean']:.4f}{spread}")
+    if result["cut"]:
+        typer.echo(f"  {result['cut']:,} contexts were too long and lost their beginning")
 
 
 def _write_answers(out: Path, asked: list[Row], rounds: list[Round]) -> None:
@@ -141,6 +195,8 @@ def _write_answers(out: Path, asked: list[Row], rounds: list[Round]) -> None:
     from foretext.evaluate.in_context import NORMALISATIONS
     from foretext.tasks.files import write_whole
 
+    # The one answer of last-word is compared with nothing, so that nothing is subtracted from it either.
+    normalisations = NORMALISATIONS if len(rounds[0].answers[0].prompt.answers) > 1 else NORMALISATIONS[:3]
     lines = []
     for one in rounds:
         for row, answered in zip(asked, one.answers):
@@ -151,7 +207,7 @@ def _write_answers(out: Path, asked: list[Row], rounds: list[Round]) -> None:
                 "context": answered.prompt.whole,
                 "answers": list(answered.prompt.answers),
                 "right": answered.prompt.right,
-                "scores": {name: answered.scores(name) for name in NORMALISATIONS},
+                "scores": {name: answered.scores(name) for name in normalisations},
                 "tokens": [found.tokens for found in answered.likelihoods],
                 "greedy": [found.greedy for found in answered.likelihoods],
                 "cut": max(found.cut for found in answered.likelihoods),
@@ -162,23 +218,23 @@ def _write_answers(out: Path, asked: list[Row], rounds: list[Round]) -> None:
 
 
 def _described(kind: str, shots: int, rounds: list[Round]) -> dict[str, Any]:
-    import math
-    import statistics
+    from foretext.evaluate.in_context import NORMALISATIONS
 
-    from foretext.evaluate.in_context import NORMALISATIONS, accuracy_over
-
-    scores: dict[str, Any] = {}
     if kind == "last-word":
         hits = [statistics.fmean(row.likelihoods[0].greedy for row in one.answers) for one in rounds]
         nats = [-statistics.fmean(row.likelihoods[0].total for row in one.answers) for one in rounds]
-        perplexities = [math.exp(min(value, 700.0)) for value in nats]
-        for name, values in (("accuracy", hits), ("perplexity per word", perplexities)):
-            scores[name] = {"mean": statistics.fmean(values), "deviation": statistics.pstdev(values)}
+        found = {"accuracy": hits, "perplexity per word": [math.exp(min(value, 700.0)) for value in nats]}
     else:
-        for normalisation in NORMALISATIONS:
-            spread = accuracy_over(rounds, normalisation)
-            scores[f"accuracy, {normalisation}"] = {"mean": spread.mean, "deviation": spread.deviation}
-    return {"shots": shots, "draws": len(rounds), "scores": scores, "cut": sum(one.cut for one in rounds)}
+        found = {f"accuracy, {name}": [one.accuracy(name) for one in rounds] for name in NORMALISATIONS}
+    return _over_draws(shots, found, sum(one.cut for one in rounds))
+
+
+def _over_draws(shots: int, values: dict[str, list[float]], cut: int) -> dict[str, Any]:
+    """Mean and deviation of each score over draws of examples."""
+    scores = {
+        name: {"mean": statistics.fmean(found), "deviation": statistics.pstdev(found)} for name, found in values.items()
+    }
+    return {"shots": shots, "draws": len(next(iter(values.values()))), "scores": scores, "cut": cut}
 
 
 def _acceptability(model: LanguageModel, asked: list[Row], known: list[Row] | None, good: str, as_json: bool) -> None:
@@ -187,8 +243,7 @@ def _acceptability(model: LanguageModel, asked: list[Row], known: list[Row] | No
     from foretext.evaluate.heuristics import acceptability, sentence_scores
 
     def scored(rows: list[Row]) -> tuple[list[float], list[str]]:
-        texts = [row.texts[0] for row in rows]
-        return sentence_scores(model.model, texts, progress("scoring")), [str(row.label) for row in rows]
+        return sentence_scores(model.model, rows, progress("scoring")), [str(row.label) for row in rows]
 
     found = acceptability(*scored(asked), good, None if known is None else scored(known))
     if as_json:
@@ -202,50 +257,43 @@ def _acceptability(model: LanguageModel, asked: list[Row], known: list[Row] | No
 
 
 def _winograd(model: LanguageModel, asked: list[Row], as_json: bool) -> None:
-    import statistics
-
     from foretext.evaluate.heuristics import referents
 
     found = referents(model.model, asked, progress("scoring"))
-    scores = {
-        name: statistics.fmean(row.best(name) == row.prompt.right for row in found) for name in ("sum", "per token")
-    }
+    hits = {name: [float(row.best(name) == row.prompt.right) for row in found] for name in ("sum", "per token")}
+    scores = {name: statistics.fmean(values) for name, values in hits.items()}
+    cut = sum(any(likelihood.cut for likelihood in row.likelihoods) for row in found)
     if as_json:
-        typer.echo(json.dumps({"rows": len(asked), "accuracy": scores}))
+        typer.echo(json.dumps({"rows": len(asked), "accuracy": scores, "cut": cut}))
         return
     for name, value in scores.items():
         typer.echo(f"accuracy, {name:10} {value:.4f}")
+    if cut:
+        typer.echo(f"{cut:,} contexts were too long and lost their beginning")
 
 
 def _written(
     model: LanguageModel,
     task: str,
-    file: Path,
-    examples: Path | None,
+    asked: list[Pair],
+    known: list[Pair],
     numbers: list[int],
-    rows: int,
-    columns: dict[str, str] | None,
+    draws: Sequence[int],
+    language: str,
     as_json: bool,
 ) -> None:
-    from foretext.evaluate.written import pairs_of, score_written, write_answers
-    from foretext.tasks.tables import read_table
+    from foretext.evaluate.written import answer_pairs
 
-    asked = pairs_of(read_table(file), task, columns)
-    if 0 < rows < len(asked):
-        asked = [asked[number] for number in sorted(random.Random(0).sample(range(len(asked)), rows))]
-    if max(numbers) and examples is None:
-        raise UserError(f"{task} takes its examples from another file: name it by --examples")
-    known = [] if examples is None else pairs_of(read_table(examples), task, columns)
     results = []
     for shots in numbers:
-        if shots > len(known):
-            raise UserError(f"{shots} examples are asked for, and {examples} has {len(known)}; give more")
-        texts = write_answers(model.model, task, asked, random.Random(0).sample(known, shots))
-        found = score_written(task, texts, [wanted for _, wanted in asked])
-        results.append({"shots": shots, "rows": len(asked), "scores": found.values, "note": found.note, "texts": texts})
+        rounds = answer_pairs(model.model, task, asked, known, shots, draws, language)
+        values = {name: [one.scores[name] for one in rounds] for name in rounds[0].scores}
+        described = _over_draws(shots, values, sum(one.cut for one in rounds))
+        results.append(described | {"note": rounds[0].note, "texts": [list(one.texts) for one in rounds]})
     if as_json:
-        typer.echo(json.dumps(results, ensure_ascii=False))
+        typer.echo(json.dumps({"rows": len(asked), "results": results}, ensure_ascii=False))
         return
     for result in results:
-        values = "  ".join(f"{name} {value:.4f}" for name, value in result["scores"].items())
-        typer.echo(f"{result['shots']} examples, {result['rows']:,} rows: {values}  {result['note']}".rstrip())
+        _show(result, len(asked))
+        if result["note"]:
+            typer.echo(f"  {result['note']}")

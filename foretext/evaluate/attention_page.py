@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from foretext.errors import UserError
+from foretext.tasks.supervised import SupervisedTask
 from foretext.text.tokenizer import END
 from foretext.train.saved import SavedModel
 
@@ -21,14 +22,10 @@ MOST_TOKENS = 128  # a picture of more could not be read, and the page would gro
 
 
 def attention_page(model: SavedModel, text: str) -> str:
-    """The page for `text`. The first token is end-of-text, if the vocabulary has it: there a head rests."""
+    """The page for `text`. A pre-trained model reads it after end-of-text, if it has that: there a head rests."""
     if not hasattr(model.trunk, "attention_weights"):
         raise UserError(f"{model.system.name} has no attention to look at")
-    ids = model.tokenizer.encode(text)
-    if model.info.direction == "backward":
-        ids = ids[::-1]
-    end = model.tokenizer.specials.get(END)
-    ids = ([] if end is None else [end]) + ids
+    ids = _sequence(model, text)
     most = min(MOST_TOKENS, model.model_config.context)
     if not 2 <= len(ids) <= most:
         raise UserError(
@@ -37,7 +34,23 @@ def attention_page(model: SavedModel, text: str) -> str:
     device = next(model.trunk.parameters()).device
     weights = model.trunk.eval().attention_weights(torch.tensor(ids, device=device)).cpu().numpy()  # type: ignore[operator]
     pieces = [model.tokenizer.piece(number) for number in ids]
-    return render(pieces, weights, f"{model.system.name} {model.info.size}")
+    reading = ", which reads from right to left" if model.info.direction == "backward" else ""
+    return render(pieces, weights, f"{model.system.name} {model.info.size}{reading}")
+
+
+def _sequence(model: SavedModel, text: str) -> list[int]:
+    """What the model reads of a text, in its reading direction: a fine-tuned one with the tokens of its task."""
+    ids = model.tokenizer.encode(text)
+    if isinstance(model.task, SupervisedTask):
+        if model.task.kind not in ("classification", "regression"):
+            raise UserError(
+                f"this run's task, {model.task.kind}, reads several texts; the page shows models of one text"
+            )
+        specials = dict(model.tokenizer.specials)
+        layout = model.system.build_layout(specials, model.model_config.context, model.info.direction)
+        return list(layout.sequences(model.task.kind, [ids])[0].ids)
+    end = model.tokenizer.specials.get(END)
+    return ([] if end is None else [end]) + (ids[::-1] if model.info.direction == "backward" else ids)
 
 
 def render(pieces: Sequence[str], weights_LHTT: np.ndarray, title: str) -> str:
@@ -47,7 +60,7 @@ def render(pieces: Sequence[str], weights_LHTT: np.ndarray, title: str) -> str:
     # One byte a weight: 255 levels are more than an eye tells apart.
     levels = np.rint(255 * weights_LHTT[:, :, lower[0], lower[1]]).astype(int)
     data = {"pieces": list(pieces), "layers": layers, "heads": heads, "weights": levels.tolist()}
-    written = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
+    written = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     return _PAGE.replace("%TITLE%", html.escape(title)).replace("%DATA%", written)
 
 

@@ -10,31 +10,33 @@ Referents (Winograd): each candidate is put in the place of the blank, and what 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from foretext.errors import UserError
 from foretext.evaluate.in_context import Answered
-from foretext.evaluate.likelihood import Query, score_queries, split_border
+from foretext.evaluate.likelihood import Progress, Query, score_queries, split_border
 from foretext.evaluate.templates import Prompt
 from foretext.tasks.rows import Row
+from foretext.text.tokenizer import END
 from foretext.train.saved import SavedModel
 
 VERY = "{text} very {label}"  # the paper's template; its labels are called positive and negative
 BLANK = re.compile(r"_+")
-Progress = Callable[[int, int], None]
 
 
-def sentence_scores(model: SavedModel, texts: Sequence[str], progress: Progress | None = None) -> list[float]:
-    """The mean log-probability of each text's tokens, the first one after end-of-text."""
+def sentence_scores(model: SavedModel, rows: Sequence[Row], progress: Progress | None = None) -> list[float]:
+    """The mean log-probability of each text's tokens, the first one after end-of-text; where a vocabulary has no
+    end-of-text (GPT as it was published), from the second one on."""
+    given = 0 if END in model.tokenizer.specials else 1
     queries = []
-    for text in texts:
-        ids = tuple(model.tokenizer.encode(text))
-        if not ids:
-            raise UserError("a text without any token cannot be scored; leave empty rows out")
-        queries.append(Query((), (ids,)))
+    for row in rows:
+        ids = tuple(model.tokenizer.encode(row.texts[0]))
+        if len(ids) <= given:
+            raise UserError(f"{row.where}: too short to be scored; leave the row out")
+        queries.append(Query(ids[:given], (ids[given:],), row.where))
     return [found[0].total / found[0].tokens for found in score_queries(model, queries, progress)]
 
 
@@ -59,7 +61,12 @@ def acceptability(
     area = float(roc_auc_score(truth, scores))
     if known is None:
         return Acceptability(area, None, None)
-    threshold = best_threshold(known[0], [label == good for label in known[1]])
+    known_truth = [label == good for label in known[1]]
+    if len(set(known_truth)) < 2:
+        raise UserError(
+            f"the rows to find a threshold on need rows with the label {good!r} and rows without; give more"
+        )
+    threshold = best_threshold(known[0], known_truth)
     guesses = [score > threshold for score in scores]
     return Acceptability(area, float(matthews_corrcoef(truth, guesses)), threshold)
 
@@ -68,9 +75,9 @@ def best_threshold(scores: Sequence[float], truth: Sequence[bool]) -> float:
     """The threshold between two scores with the highest Matthews correlation; the middle one of equals."""
     order = np.argsort(np.asarray(scores))
     ordered, right = np.asarray(scores)[order], np.asarray(truth)[order]
-    below_right = np.cumsum(right)[:-1]  # acceptable ones at or below each gap
-    below = np.arange(1, len(right))
-    total, count = right.sum(), len(right)
+    below_right = np.cumsum(right, dtype=float)[:-1]  # acceptable ones at or below each gap
+    below = np.arange(1.0, len(right))
+    total, count = float(right.sum()), len(right)
     true_positive, false_negative = total - below_right, below_right
     false_positive = (count - below) - true_positive
     true_negative = below - below_right
@@ -79,9 +86,10 @@ def best_threshold(scores: Sequence[float], truth: Sequence[bool]) -> float:
         * (true_positive + false_negative)
         * (true_negative + false_positive)
         * (true_negative + false_negative)
-    ).astype(float)
+    )
     agreement = true_positive * true_negative - false_positive * false_negative
     matthews = np.where(product > 0, agreement / np.sqrt(np.maximum(product, 1.0)), 0.0)
+    matthews[ordered[:-1] == ordered[1:]] = -2.0  # equal scores cannot be parted
     best = np.flatnonzero(matthews >= matthews.max() - 1e-12)
     gap = int(best[len(best) // 2])
     return float((ordered[gap] + ordered[gap + 1]) / 2)
@@ -97,7 +105,7 @@ def referents(model: SavedModel, rows: Sequence[Row], progress: Progress | None 
         before, after = row.texts[0][: blank.start()], row.texts[0][blank.end() :]
         for choice in row.texts[1:]:
             context, rest = split_border(model.tokenizer, before + choice, after)
-            queries.append(Query(tuple(context), (tuple(rest),)))
+            queries.append(Query(tuple(context), (tuple(rest),), row.where))
     found = iter(score_queries(model, queries, progress))
     answered = []
     for row in rows:

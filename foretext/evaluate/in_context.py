@@ -17,16 +17,18 @@ import random
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TypeVar
 
 from foretext.errors import UserError
-from foretext.evaluate.likelihood import Likelihood, Query, score_queries, split_border
+from foretext.evaluate.likelihood import Likelihood, Progress, Query, score_queries, split_border
 from foretext.evaluate.templates import BETWEEN, Prompt, Template
 from foretext.tasks.rows import Row
 from foretext.train.saved import SavedModel
 
 NORMALISATIONS = ("sum", "per token", "per byte", "unbiased")
 ALONE = "Answer:"
-Progress = Callable[[int, int], None]
+Known = TypeVar("Known")
 
 
 @dataclass(frozen=True)
@@ -70,35 +72,37 @@ class Round:
         return statistics.fmean(row.best(normalisation) == row.prompt.right for row in self.answers)
 
 
-@dataclass(frozen=True)
-class Spread:
-    mean: float
-    deviation: float  # of the seeds; 0 with a single one
-    seeds: int
-
-
-def accuracy_over(rounds: Sequence[Round], normalisation: str) -> Spread:
-    values = [one.accuracy(normalisation) for one in rounds]
-    return Spread(statistics.fmean(values), statistics.pstdev(values), len(values))
-
-
 def prompts_of(template: Template, rows: Sequence[Row], examples: Sequence[Row], shots: int, seed: int) -> list[Prompt]:
-    """What is asked of each row after `shots` examples drawn by the seed. An example that is also the row asked about
-    is replaced by another: one more is drawn for that."""
+    """What is asked of each row after `shots` examples drawn by the seed; none of them asks what the row asks."""
     prompts = [template.prompt(row) for row in rows]
     if not shots:
         return prompts
     solved = [template.prompt(row) for row in examples if row.label is not None or template.kind == "last-word"]
-    if len(solved) < shots + 1:
-        raise UserError(
-            f"{shots} examples are asked for, and there are {len(solved)} rows to draw them from; give more"
-        )
-    drawn = [solved[number] for number in random.Random(seed).sample(range(len(solved)), shots + 1)]
     asked = []
-    for prompt in prompts:
-        chosen = [example for example in drawn if example.context != prompt.context][:shots]
+    for prompt, chosen in zip(prompts, drawn_examples(solved, [p.context for p in prompts], shots, seed, _context)):
         asked.append(replace(prompt, examples="".join(example.solved + BETWEEN for example in chosen)))
     return asked
+
+
+def _context(prompt: Prompt) -> str:
+    return prompt.context
+
+
+def drawn_examples(
+    known: Sequence[Known], asked: Sequence[str], shots: int, seed: int, question: Callable[[Known], str]
+) -> list[list[Known]]:
+    """For each question asked the first `shots` of `known`, in one order for all, that ask something else."""
+    order = random.Random(seed).sample(range(len(known)), len(known))
+    shuffled = [(question(known[number]), known[number]) for number in order]
+    drawn = []
+    for text in asked:
+        chosen = list(islice((one for other, one in shuffled if other != text), shots))
+        if len(chosen) < shots:
+            raise UserError(
+                f"{shots} examples are asked for, and there are {len(chosen)} rows to draw them from; give more"
+            )
+        drawn.append(chosen)
+    return drawn
 
 
 def answer_rows(
@@ -115,9 +119,10 @@ def answer_rows(
     rounds = []
     alone: dict[str, float] = {}
     for seed, prompts in drawn.items():
-        alone = alone or _alone(model, prompts)
+        if not alone and template.kind != "last-word":  # whose one answer is compared with nothing
+            alone = _alone(model, prompts)
         answers = [
-            Answered(prompt, tuple(found), tuple(alone[answer] for answer in prompt.answers))
+            Answered(prompt, tuple(found), tuple(alone.get(answer, 0.0) for answer in prompt.answers))
             for prompt, found in zip(prompts, _score(model, prompts, progress))
         ]
         rounds.append(Round(shots, seed, tuple(answers)))
@@ -148,7 +153,7 @@ def _query(model: SavedModel, prompt: Prompt) -> Query:
     # A token across the border may leave one answer a shorter context than the others: what all have is given.
     border = min(len(context) for context, _ in pairs)
     wholes = [tuple(context) + tuple(completion) for context, completion in pairs]
-    return Query(wholes[0][:border], tuple(whole[border:] for whole in wholes))
+    return Query(wholes[0][:border], tuple(whole[border:] for whole in wholes), prompt.where)
 
 
 def _alone(model: SavedModel, prompts: Sequence[Prompt]) -> dict[str, float]:

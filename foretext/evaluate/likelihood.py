@@ -12,7 +12,7 @@ completions is then read by itself, behind as much of the context as fits.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -23,7 +23,8 @@ from foretext.nn.loss import tied_token_losses
 from foretext.text.tokenizer import END, Tokenizer
 from foretext.train.saved import SavedModel
 
-BATCH_TOKENS = 4096
+BATCH_TOKENS = 4096  # read at a time
+BATCH_KEYS = 1 << 16  # places that these see, what is shared counted for each row: it is copied for each
 Progress = Callable[[int, int], None]
 
 
@@ -33,6 +34,7 @@ class Query:
 
     context: tuple[int, ...]
     completions: tuple[tuple[int, ...], ...]
+    where: str = ""  # for messages
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def score_queries(
     ]
     done = 0
     for branches, start, known in ((fitting, len(shared), state), (cut, 0, None)):
-        for group in _groups(branches):
+        for group in _groups(branches, start):
             empty = trunk.new_state(1)  # type: ignore[operator]
             found = _read(model, group, start, empty if known is None else known, device)
             for branch, likelihoods in zip(group, found):
@@ -119,7 +121,7 @@ def _with_start(query: Query, tokenizer: Tokenizer) -> Query:
     end = tokenizer.specials.get(END)
     if end is None:
         raise UserError(f"an empty context needs {END}, which this vocabulary does not have; give a context")
-    return Query((end,), query.completions)
+    return replace(query, context=(end,))
 
 
 def _others(queries: Sequence[Query], whole: Sequence[int]) -> list[int]:
@@ -165,17 +167,19 @@ def _alone(query: Query, number: int, which: int, room: int) -> _Branch:
     left = room - (len(completion) - 1)
     if left < 1:
         raise UserError(
-            f"a completion of {len(completion):,} tokens does not fit the model's context of {room:,}; shorten it"
+            f"{query.where + ': ' if query.where else ''}what is to be scored has {len(completion):,} tokens and does "
+            f"not fit the model's context of {room:,}; shorten it or leave the row out"
         )
     context = query.context[-left:]
     return _Branch(number, which, context, (completion,), len(query.context) - len(context))
 
 
-def _groups(branches: Sequence[_Branch]) -> list[list[_Branch]]:
-    """Branches of like length together, longest first."""
+def _groups(branches: Sequence[_Branch], seen: int) -> list[list[_Branch]]:
+    """Branches of like length together, longest first; `seen`: places before each."""
     groups: list[list[_Branch]] = []
     for branch in sorted(branches, key=lambda one: -one.length):
-        if not groups or (len(groups[-1]) + 1) * groups[-1][0].length > BATCH_TOKENS:
+        rows, longest = (len(groups[-1]) + 1, groups[-1][0].length) if groups else (1, 0)
+        if not groups or rows * longest > BATCH_TOKENS or rows * (seen + longest) > BATCH_KEYS:
             groups.append([])
         groups[-1].append(branch)
     return groups

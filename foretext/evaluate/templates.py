@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from foretext.errors import UserError
 from foretext.tasks.rows import Row
 
 BETWEEN = "\n\n"
-ANSWER = {"choice": "choice", "last-word": "word", "winograd": "rest"}  # the field of the answer; others: label
+ANSWER = {"choice": "choice", "last-word": "word"}  # the field of the answer; others: label
 FIELDS = {
     "classification": ("text",),
     "entailment": ("premise", "hypothesis"),
@@ -43,6 +43,7 @@ class Prompt:
     answers: tuple[str, ...]
     right: int | None
     examples: str = ""
+    where: str = ""  # the row's place, for messages
 
     @property
     def whole(self) -> str:
@@ -87,6 +88,9 @@ class Template:
         return named
 
     def prompt(self, row: Row) -> Prompt:
+        return replace(self._prompt(row), where=row.where)
+
+    def _prompt(self, row: Row) -> Prompt:
         if self.kind == "last-word":
             found = _LAST_WORD.match(row.texts[0])
             if found is None:
@@ -100,11 +104,12 @@ class Template:
         return self._made(values, tuple(self._words[label] for label in self.labels), right)
 
     def _made(self, values: Mapping[str, str], answers: Sequence[str], right: int | None) -> Prompt:
-        context = _FIELD.sub(lambda match: values[match[1]], self._before)
+        # White space at the ends of a field is the file's, not the template's.
+        context = _FIELD.sub(lambda match: values[match[1]].strip(), self._before)
         # The space before the answer is the answer's: that is where vocabularies have it.
         bare = context.rstrip()
         gap = context[len(bare) :]
-        return Prompt(bare, tuple(gap + answer for answer in answers), right)
+        return Prompt(bare, tuple(gap + answer.strip() for answer in answers), right)
 
 
 def _braced(fields: Sequence[str]) -> str:

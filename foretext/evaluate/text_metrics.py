@@ -19,6 +19,10 @@ _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _UNSPACED = re.compile(r"([\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff])")
 
 
+def has_rouge_words(text: str) -> bool:
+    return bool(_ROUGE_WORD.search(text.lower()))
+
+
 def rouge(predicted: str, reference: str) -> dict[str, float]:
     """F-measures of single words, pairs and the longest common subsequence."""
     a, b = _ROUGE_WORD.findall(predicted.lower()), _ROUGE_WORD.findall(reference.lower())
@@ -63,12 +67,15 @@ def _word_f1(a: list[str], b: list[str]) -> float:
     return _f1((Counter(a) & Counter(b)).total(), len(a), len(b))
 
 
-def bleu(predicted: Sequence[str], references: Sequence[str], language: str = "") -> tuple[float, str]:
-    """Corpus BLEU and its signature."""
+def bleu(predicted: Sequence[str], references: Sequence[Sequence[str]], language: str = "") -> tuple[float, str]:
+    """Corpus BLEU and its signature. `language` chooses how words are told apart: zh, ja, ko; others alike."""
     try:
         from sacrebleu.metrics import BLEU
     except ImportError:
         raise UserError("BLEU needs sacrebleu; pip install 'foretext[translation]'") from None
     metric = BLEU(trg_lang=language)
-    score = metric.corpus_score(list(predicted), [list(references)])
+    most = max(len(wanted) for wanted in references)
+    # Theirs is a list of whole references; a text that has fewer than others has None there.
+    streams = [[wanted[k] if k < len(wanted) else None for wanted in references] for k in range(most)]
+    score = metric.corpus_score(list(predicted), streams)
     return float(score.score), str(metric.get_signature())

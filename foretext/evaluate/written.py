@@ -2,7 +2,8 @@
 pairs "a = b", answers after "A:".
 
 As in the paper a summary is 100 tokens with top-k 2, of which the first three sentences count; translations and answers
-are greedy and end with the line. Examples, where a task has them, are rows of another file, the same for every row.
+are greedy and end with the line. Examples, where a task has them, are rows of another file, the same for every row. A
+prompt that is too long loses its beginning, so that what is written still fits behind it, and the rows are counted.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from foretext.errors import UserError
-from foretext.evaluate.text_metrics import bleu, exact_match, rouge, word_f1
+from foretext.evaluate.in_context import drawn_examples
+from foretext.evaluate.text_metrics import bleu, exact_match, has_rouge_words, rouge, word_f1
 from foretext.generate.decode import Sampling
 from foretext.generate.many import write_many
+from foretext.tasks.rows import cell_text
 from foretext.tasks.tables import Table
 from foretext.train.saved import SavedModel
 
-BATCH = 16
-_SENTENCE = re.compile(r"[^.!?。！？]*[.!?。！？]+\s*")
+_SENTENCE = re.compile(r".+?(?:[.!?]+(?=\s|$)|[。！？]+|$)\s*", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -39,58 +41,106 @@ TASKS = {
 
 
 @dataclass(frozen=True)
-class WrittenScores:
-    values: dict[str, float]
+class Pair:
+    """What is given, and one or more texts that would be right."""
+
+    given: str
+    wanted: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WrittenRound:
+    """One draw of examples: what was written, its scores, and the rows whose prompt lost its beginning."""
+
+    shots: int
+    seed: int
     texts: tuple[str, ...]
+    scores: dict[str, float]
+    cut: int
     note: str = ""
 
 
-def pairs_of(table: Table, task: str, columns: dict[str, str] | None) -> list[tuple[str, str]]:
-    """What is given and what is wanted, of each row."""
-    names = [(columns or {}).get(field, field) for field in TASKS[task].fields]
+def pairs_of(table: Table, task: str, columns: dict[str, str] | None) -> list[Pair]:
+    """What is given and what is wanted, of each row; several right answers may stand in a list."""
+    fields = TASKS[task].fields
+    for field in columns or {}:
+        if field not in fields:
+            raise UserError(f"--columns: {task} has no field {field!r}; it has {' and '.join(fields)}")
+    names = [(columns or {}).get(field, field) for field in fields]
     for name in names:
         if name not in table.columns:
             raise UserError(
                 f"{table.name}: no column {name!r} for {task} (it has {', '.join(table.columns)}); "
-                f"name them by --columns {TASKS[task].fields[0]}=…,{TASKS[task].fields[1]}=…"
+                f"name them by --columns {fields[0]}=…,{fields[1]}=…"
             )
-    given, wanted = (table.column(name) for name in names)
-    for where, left, right in zip(table.where, given, wanted):
-        if not isinstance(left, str) or not isinstance(right, str) or not left.strip():
-            raise UserError(f"{where}: {task} needs text in both columns")
-    return list(zip(given, wanted))
+    pairs = []
+    for where, left, right in zip(table.where, *(table.column(name) for name in names)):
+        given = cell_text(left, where)
+        wanted = [cell_text(one, where) for one in (right if isinstance(right, list | tuple) else [right])]
+        if not (given and given.strip()) or not wanted or not all(one is not None for one in wanted):
+            raise UserError(f"{where}: {task} needs text in both columns; correct or leave out the row")
+        pairs.append(Pair(given, tuple(one for one in wanted if one is not None)))
+    if not pairs:
+        raise UserError(f"{table.name}: there is no row in it")
+    return pairs
 
 
-def write_answers(
-    model: SavedModel, task: str, rows: Sequence[tuple[str, str]], examples: Sequence[tuple[str, str]]
-) -> list[str]:
-    """What the model writes for each row."""
-    chosen = TASKS[task]
-    if examples and not chosen.example:
+def answer_pairs(
+    model: SavedModel,
+    task: str,
+    rows: Sequence[Pair],
+    known: Sequence[Pair],
+    shots: int,
+    seeds: Sequence[int],
+    language: str = "",
+) -> list[WrittenRound]:
+    """A round for each draw of examples; without examples one is all there is."""
+    if shots and not TASKS[task].example:
         raise UserError(f"{task} is prompted without examples; leave --shots out")
-    before = "".join(chosen.example.format(*example) for example in examples)
-    prompts = [before + chosen.prompt.format(given) for given, _ in rows]
-    written: list[str] = []
-    for start in range(0, len(prompts), BATCH):
-        written += [one.text.strip() for one in write_many(model, prompts[start : start + BATCH], chosen.sampling)]
-    return [first_sentences(text, 3) for text in written] if task == "summary" else written
+    rounds = []
+    for seed in seeds if shots else [0]:
+        chosen = drawn_examples(known, [row.given for row in rows], shots, seed, lambda pair: pair.given)
+        texts, cut = _write(model, task, rows, chosen)
+        scores, note = score_written(task, texts, [row.wanted for row in rows], language)
+        rounds.append(WrittenRound(shots, seed, tuple(texts), scores, cut, note))
+    return rounds
+
+
+def _write(
+    model: SavedModel, task: str, rows: Sequence[Pair], examples: Sequence[Sequence[Pair]]
+) -> tuple[list[str], int]:
+    """What the model writes for each row, and how many prompts were cut."""
+    chosen = TASKS[task]
+    prompts = []
+    for row, solved in zip(rows, examples):
+        before = "".join(chosen.example.format(one.given, one.wanted[0]) for one in solved)
+        prompts.append(before + chosen.prompt.format(row.given))
+    written = write_many(model, prompts, chosen.sampling, reserve=True)
+    texts = [one.text.strip() for one in written]
+    return [first_sentences(text, 3) for text in texts] if task == "summary" else texts, sum(
+        one.cut > 0 for one in written
+    )
 
 
 def first_sentences(text: str, count: int) -> str:
-    found = _SENTENCE.findall(text)[:count]
-    return "".join(found).strip() if found else text
+    """The first `count` sentences; what has no end yet counts as one."""
+    return "".join(_SENTENCE.findall(text)[:count]).strip()
 
 
-def score_written(task: str, texts: Sequence[str], references: Sequence[str], language: str = "") -> WrittenScores:
+def score_written(
+    task: str, texts: Sequence[str], references: Sequence[Sequence[str]], language: str = ""
+) -> tuple[dict[str, float], str]:
+    """The task's scores, and what must be known about them."""
     if task == "translation":
         value, signature = bleu(texts, references, language)
-        return WrittenScores({"bleu": value}, tuple(texts), signature)
+        return {"bleu": value}, signature
     if task == "summary":
-        found = [rouge(text, reference) for text, reference in zip(texts, references)]
-        return WrittenScores({name: statistics.fmean(one[name] for one in found) for name in found[0]}, tuple(texts))
+        found = [rouge(text, wanted[0]) for text, wanted in zip(texts, references)]
+        blind = not any(has_rouge_words(wanted[0]) for wanted in references)
+        note = "ROUGE sees Latin letters and digits only, and the references have none" if blind else ""
+        return {name: statistics.fmean(one[name] for one in found) for name in found[0]}, note
     pairs = list(zip(texts, references))
-    values = {
-        "exact_match": statistics.fmean(exact_match(text, [reference]) for text, reference in pairs),
-        "f1": statistics.fmean(word_f1(text, [reference]) for text, reference in pairs),
-    }
-    return WrittenScores(values, tuple(texts))
+    return {
+        "exact_match": statistics.fmean(exact_match(text, wanted) for text, wanted in pairs),
+        "f1": statistics.fmean(word_f1(text, wanted) for text, wanted in pairs),
+    }, ""

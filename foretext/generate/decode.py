@@ -18,6 +18,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -93,8 +94,11 @@ def penalised(logits_V: Tensor, known: Sequence[int], penalty: float) -> Tensor:
 
 
 def generator_of(seed: int | None, row: int = 0) -> torch.Generator:
-    """Random numbers of one text: its seed is the given one and its place in the batch."""
-    return torch.Generator().manual_seed(torch.seed() >> 1 if seed is None else (seed + row) % (1 << 63))
+    """Random numbers of one text, from the seed and its place among others; the first has the seed alone."""
+    if seed is None:
+        return torch.Generator().manual_seed(torch.seed() >> 1)
+    mixed = seed if not row else int(np.random.SeedSequence([seed, row]).generate_state(1, np.uint64)[0]) >> 1
+    return torch.Generator().manual_seed(mixed)
 
 
 def generate_ids(model: SavedModel, prompt: Sequence[int], sampling: Sampling) -> Iterator[int]:
@@ -117,13 +121,13 @@ def generate_text(model: SavedModel, prompt: str, sampling: Sampling) -> Iterato
     if model.info.direction == "backward":
         written = [*generate_ids(model, ids[::-1], sampling)][::-1]
         text = _cut_left("".join(text_pieces(model.tokenizer, iter(written))), sampling.stop)
-        yield text + " " if text and _spaced(model.tokenizer, written, prompt[:1]) else text
+        yield text + " " if text and spaced(model.tokenizer, written, prompt[:1]) else text
         return
-    begins = _spaced(model.tokenizer, ids, prompt[-1:])
+    begins = spaced(model.tokenizer, ids, prompt[-1:])
     yield from stop_at(text_pieces(model.tokenizer, generate_ids(model, ids, sampling), begins), sampling.stop)
 
 
-def _spaced(tokenizer: Tokenizer, before: Sequence[int], neighbour: str) -> bool:
+def spaced(tokenizer: Tokenizer, before: Sequence[int], neighbour: str) -> bool:
     """Whether a space belongs after `before`, of which the prompt's nearest character, `neighbour`, is not one."""
     return bool(before) and tokenizer.ends_word(before[-1]) and bool(neighbour) and not neighbour.isspace()
 

@@ -31,11 +31,15 @@ class Decoder:
         self.forbidden = [number for number in model.tokenizer.specials.values() if number != self.end]
         if model.tokenizer.unknown is not None:
             self.forbidden.append(model.tokenizer.unknown)
-        start = [0 if self.end is None else self.end]
-        self.rows = [list(prompt) or list(start) for prompt in prompts]
+        self.rows = [list(prompt) or self._start() for prompt in prompts]
         self._device = next(self.trunk.parameters()).device
         self._starts = [max(0, len(row) - self.context) for row in self.rows]  # what stands before is forgotten
         self._read_all()
+
+    def _start(self) -> list[int]:
+        if self.end is None:
+            raise UserError("this model's vocabulary has no end-of-text to begin after; give a prompt")
+        return [self.end]
 
     @torch.no_grad()
     def logits(self) -> Tensor:

@@ -9,10 +9,12 @@ from typing import Literal
 import torch
 
 from foretext.errors import UserError
-from foretext.generate.decode import Sampling, choose, generator_of, penalised, stop_at, text_pieces
+from foretext.generate.decode import Sampling, choose, generator_of, penalised, spaced, stop_at, text_pieces
 from foretext.generate.decoder import Decoder
+from foretext.text.tokenizer import Tokenizer
 from foretext.train.saved import SavedModel
 
+BATCH = 16
 Ending = Literal["end", "stop", "length"]
 
 
@@ -25,23 +27,51 @@ class Written:
     ids: tuple[int, ...]
     log_probabilities: tuple[float, ...]
     ending: Ending
+    cut: int = 0  # tokens of the prompt that were left out
 
 
 @dataclass
 class _Row:
-    number: int
+    generator: torch.Generator
+    spaced: bool  # whether a space is due between prompt and continuation
     ids: list[int] = field(default_factory=list)
     log_probabilities: list[float] = field(default_factory=list)
     ending: Ending = "length"
+    cut: int = 0
+
+    def text(self, tokenizer: Tokenizer) -> str:
+        """What will be shown, stop strings included."""
+        return "".join(text_pieces(tokenizer, iter(self.ids), self.spaced))
 
 
-def write_many(model: SavedModel, prompts: Sequence[str], sampling: Sampling) -> list[Written]:
-    """A continuation of each prompt. A text depends on its prompt, the seed and its place, not on its neighbours."""
+def write_many(
+    model: SavedModel, prompts: Sequence[str], sampling: Sampling, batch: int = BATCH, reserve: bool = False
+) -> list[Written]:
+    """A continuation of each prompt, `batch` of them at a time. A text depends on its prompt, the seed and its place,
+    not on its neighbours. `reserve`: a prompt is cut on the left, and the tokens lost are counted, so that it and all
+    `max_tokens` fit the context (or to half of it, if that is more); otherwise the window moves as the text grows."""
     if model.info.direction != "forward":
         raise UserError("a right-to-left model writes one text at a time; use generate")
+    written: list[Written] = []
+    for start in range(0, len(prompts), batch):
+        written += _write_batch(model, prompts[start : start + batch], sampling, start, reserve)
+    return written
+
+
+def _write_batch(
+    model: SavedModel, prompts: Sequence[str], sampling: Sampling, first: int, reserve: bool
+) -> list[Written]:
     encoded = [model.tokenizer.encode(prompt) for prompt in prompts]
-    rows = [_Row(number) for number in range(len(prompts))]
-    generators = [generator_of(sampling.seed, number) for number in range(len(prompts))]
+    rows = [
+        _Row(generator_of(sampling.seed, first + number), spaced(model.tokenizer, ids, prompt[-1:]))
+        for number, (prompt, ids) in enumerate(zip(prompts, encoded))
+    ]
+    if reserve:
+        context = model.model_config.context
+        room = max(context - sampling.max_tokens, context // 2, 1)
+        for row, ids in zip(rows, encoded):
+            row.cut = max(0, len(ids) - room)
+        encoded = [ids[row.cut :] for row, ids in zip(rows, encoded)]
     decoder, live = Decoder(model, encoded), list(rows)
     for step in range(sampling.max_tokens):
         logits = decoder.logits()
@@ -49,13 +79,13 @@ def write_many(model: SavedModel, prompts: Sequence[str], sampling: Sampling) ->
         allowed = decoder.allowed(logits)
         for place, row in enumerate(live):
             scores = penalised(allowed[place], decoder.rows[place], sampling.repetition_penalty)
-            chosen = choose(scores, sampling, generators[row.number])
+            chosen = choose(scores, sampling, row.generator)
             if chosen == decoder.end:
                 row.ending = "end"
                 continue
             row.ids.append(chosen)
             row.log_probabilities.append(float(own[place, chosen]))
-            if sampling.stop and _stopped(model, row.ids, sampling.stop):
+            if sampling.stop and any(stop and stop in row.text(model.tokenizer) for stop in sampling.stop):
                 row.ending = "stop"
         going = [place for place, row in enumerate(live) if row.ending == "length"]
         if not going or step + 1 == sampling.max_tokens:
@@ -64,23 +94,16 @@ def write_many(model: SavedModel, prompts: Sequence[str], sampling: Sampling) ->
             decoder.keep(going)
             live = [live[place] for place in going]
         decoder.append([row.ids[-1] for row in live])
-    return [_written(model, prompt, row, sampling) for prompt, row in zip(prompts, rows)]
-
-
-def _stopped(model: SavedModel, ids: Sequence[int], stops: Sequence[str]) -> bool:
-    text = model.tokenizer.decode(ids)
-    return any(stop and stop in text for stop in stops)
-
-
-def _written(model: SavedModel, prompt: str, row: _Row, sampling: Sampling) -> Written:
-    begins = bool(prompt) and not prompt[-1].isspace() and _ends_word(model, prompt)
-    text = "".join(stop_at(text_pieces(model.tokenizer, iter(row.ids), begins), sampling.stop))
-    return Written(text, tuple(row.ids), tuple(row.log_probabilities), row.ending)
-
-
-def _ends_word(model: SavedModel, prompt: str) -> bool:
-    ids = model.tokenizer.encode(prompt)
-    return bool(ids) and model.tokenizer.ends_word(ids[-1])
+    return [
+        Written(
+            "".join(stop_at(iter([row.text(model.tokenizer)]), sampling.stop)),
+            tuple(row.ids),
+            tuple(row.log_probabilities),
+            row.ending,
+            row.cut,
+        )
+        for row in rows
+    ]
 
 
 def beam_search(
@@ -96,13 +119,15 @@ def beam_search(
         raise UserError(f"beam search needs at least one beam and one token, not {beams} and {max_tokens}")
     if model.info.direction != "forward":
         raise UserError("beam search is for left-to-right models")
-    start = len(model.tokenizer.encode(prompt)) or 1
-    decoder = Decoder(model, [model.tokenizer.encode(prompt)])
-    totals, chosen = [0.0], [()]
+    asked = model.tokenizer.encode(prompt)
+    start = len(asked) or 1
+    decoder = Decoder(model, [asked])
+    totals = [0.0]
+    steps: list[tuple[float, ...]] = [()]  # each row's log-probabilities
     done: list[tuple[float, tuple[float, ...], tuple[int, ...], Ending]] = []
-    steps: list[tuple[float, ...]] = chosen
     for step in range(max_tokens):
-        scores = torch.log_softmax(decoder.allowed(decoder.logits()).double(), dim=-1)
+        logits = decoder.logits().double()
+        scores = torch.log_softmax(logits, dim=-1).masked_fill(decoder.allowed(logits) == -torch.inf, -torch.inf)
         whole = scores + torch.tensor(totals, dtype=torch.double)[:, None]
         values, places = whole.flatten().topk(min(2 * beams, whole.numel()))
         kept: list[tuple[int, int, float]] = []
@@ -130,7 +155,12 @@ def beam_search(
         decoder.keep([row for row, _, _ in kept])
         decoder.append([token for _, token, _ in kept])
     done.sort(key=lambda entry: -entry[0])
-    return [(_beam(model, prompt, ids, gains, ending), score) for score, gains, ids, ending in done[:beams]]
+    begins = spaced(model.tokenizer, asked, prompt[-1:])
+    found = []
+    for score, gains, ids, ending in done[:beams]:
+        text = "".join(text_pieces(model.tokenizer, iter(ids), begins))
+        found.append((Written(text, ids, gains, ending), score))
+    return found
 
 
 def _decided(
@@ -141,9 +171,3 @@ def _decided(
         return False
     worst = sorted((entry[0] for entry in done), reverse=True)[beams - 1]
     return best / (most if power > 0 else length) ** power <= worst
-
-
-def _beam(model: SavedModel, prompt: str, ids: Sequence[int], gains: Sequence[float], ending: Ending) -> Written:
-    begins = bool(prompt) and not prompt[-1].isspace() and _ends_word(model, prompt)
-    text = "".join(text_pieces(model.tokenizer, iter(ids), begins))
-    return Written(text, tuple(ids), tuple(gains), ending)

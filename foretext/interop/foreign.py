@@ -8,7 +8,8 @@ makes tensors and plain containers and nothing else.
 from __future__ import annotations
 
 import json
-import pickle
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ _MAX_HEADER = 100_000_000
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 INDEX = "model.safetensors.index.json"
 WEIGHTS = "model.safetensors"
+PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -41,7 +43,7 @@ def read_weights(folder: Path, allow_pickle: bool = False) -> tuple[dict[str, Te
     if (folder / WEIGHTS).is_file():
         return read_safetensors(folder / WEIGHTS), str(folder / WEIGHTS)
     if (folder / INDEX).is_file():
-        return _read_pieces(folder), str(folder / INDEX)
+        return _read_pieces(folder, INDEX, ".safetensors", read_safetensors), str(folder / INDEX)
     pickles = sorted(path for path in folder.iterdir() if path.suffix in _PICKLES and path.is_file())
     if not pickles:
         raise UserError(f"{folder}: no weights here; it needs {WEIGHTS} or {INDEX}")
@@ -50,10 +52,14 @@ def read_weights(folder: Path, allow_pickle: bool = False) -> tuple[dict[str, Te
             f"{pickles[0]}: pickled weights can run code when they are loaded, so they are refused; convert them to "
             "safetensors where you trust them, or read them with the restricted loader by --allow-pickle"
         )
-    tensors: dict[str, Tensor] = {}
-    for path in pickles:
-        tensors |= _read_pickle(path)
-    return tensors, str(pickles[0])
+    if (folder / PICKLE).is_file():
+        return _read_pickle(folder / PICKLE), str(folder / PICKLE)
+    if (folder / PICKLE_INDEX).is_file():
+        return _read_pieces(folder, PICKLE_INDEX, ".bin", _read_pickle), str(folder / PICKLE_INDEX)
+    if len(pickles) > 1:
+        names = ", ".join(path.name for path in pickles[:4])
+        raise UserError(f"{folder}: which of {names} holds the weights? Name that one {PICKLE}")
+    return _read_pickle(pickles[0]), str(pickles[0])
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -69,33 +75,41 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         raise UserError(f"{path}: not a whole safetensors file ({error}); get the file again") from None
 
 
-def _read_pieces(folder: Path) -> dict[str, Tensor]:
-    names = read_json(folder / INDEX).get("weight_map")
+def _read_pieces(folder: Path, index: str, ending: str, read: Callable[[Path], dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Weights in several files, named by an index."""
+    names = read_json(folder / index).get("weight_map")
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-        raise UserError(f"{folder / INDEX}: field 'weight_map' must name a file for each weight; get the file again")
+        raise UserError(f"{folder / index}: field 'weight_map' must name a file for each weight; get the file again")
     tensors: dict[str, Tensor] = {}
     for name in sorted(set(names.values())):
-        if Path(name).name != name or not name.endswith(".safetensors"):
-            raise UserError(f"{folder / INDEX}: {name!r} is not the name of a safetensors file beside it")
+        if Path(name).name != name or not name.endswith(ending):
+            raise UserError(f"{folder / index}: {name!r} is not the name of a {ending} file beside it")
         if not (folder / name).is_file():
-            raise UserError(f"{folder / name}: missing, though {INDEX} names it; get the file again")
-        tensors |= read_safetensors(folder / name)
+            raise UserError(f"{folder / name}: missing, though {index} names it; get the file again")
+        tensors |= read(folder / name)
     for name in names:
         if name not in tensors:
-            raise UserError(f"{folder / names[name]}: {name} is not in it, though {INDEX} says so; get the file again")
+            raise UserError(f"{folder / names[name]}: {name} is not in it, though {index} says so; get the file again")
     return tensors
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, Tensor) and value.layout is torch.strided and not value.is_meta
 
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except MemoryError:
+        raise
+    except Exception as error:  # a malformed stream breaks the loader in any of a dozen ways; none of them runs it
+        found = re.search(r"GLOBAL (\S+)", str(error))
+        reason = f"it asks for {found[1]}" if found else "it is not a plain file of tensors"
         raise UserError(
-            f"{path}: refused by the restricted loader, which makes tensors only ({reason}); nothing in it was run"
+            f"{path}: refused by the restricted loader, which makes tensors only: {reason}; nothing in it was run"
         ) from None
     if isinstance(loaded, dict) and isinstance(loaded.get("state_dict"), dict):
         loaded = loaded["state_dict"]
-    if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()):
-        raise UserError(f"{path}: does not hold a dictionary of tensors; give the weights alone")
+    if not isinstance(loaded, dict) or not all(_is_plain(value) for value in loaded.values()):
+        raise UserError(f"{path}: does not hold a dictionary of plain tensors; give the weights alone")
     return {str(name): tensor for name, tensor in loaded.items()}

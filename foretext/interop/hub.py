@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import os
 import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +24,10 @@ from foretext.systems.base import System
 from foretext.systems.hub import HubNames
 from foretext.tasks.supervised import SupervisedTask
 from foretext.text.tokenizer import END, Tokenizer
+from foretext.train.commit import write_staged
 from foretext.train.saved import SavedModel, check_amount
 
-EXPORTED = ("classification", "entailment", "regression")  # kinds whose head `transformers` has
+EXPORTED = ("classification", "entailment", "regression", "choice")  # kinds whose head `transformers` has
 
 
 @dataclass(frozen=True)
@@ -45,16 +49,15 @@ def read_hub(folder: Path, allow_pickle: bool = False) -> Foreign:
     config = read_json(folder / "config.json")
     system, names = _system_of(config, folder / "config.json")
     model = _model_of(config, system, names, folder / "config.json")
-    model.check()
     tensors, where = read_weights(folder, allow_pickle)
     weights = _ours(tensors, system, names, model, where)
-    return Foreign(system, model, read_tokenizer(folder, model.vocabulary), weights, where)
+    return Foreign(system, model, read_tokenizer(folder, model.vocabulary, config), weights, where)
 
 
 def _system_of(config: dict[str, Any], where: Path) -> tuple[System, HubNames]:
     known = {system.hub.model_type: system for system in SYSTEMS.values() if system.hub is not None}
     kind = config.get("model_type")
-    if kind not in known:
+    if not isinstance(kind, str) or kind not in known:
         raise UserError(f"{where}: model_type {kind!r} cannot be read; {', '.join(known)} can")
     system = known[kind]
     assert system.hub is not None
@@ -74,18 +77,31 @@ def _model_of(config: dict[str, Any], system: System, names: HubNames, where: Pa
             if theirs in ("layer_norm_epsilon", "initializer_range"):
                 continue  # the reference's defaults are ours
             raise UserError(f"{where}: {theirs} is missing; get the file again")
-        wanted = type(getattr(model, ours))
-        value = config[theirs]
-        if isinstance(value, bool) or not isinstance(value, int | float) or wanted(value) != value:
-            raise UserError(f"{where}: {theirs} must be a number, not {value!r}; get the file again")
-        changes[ours] = wanted(value)
+        changes[ours] = _number(config[theirs], theirs, type(getattr(model, ours)), where)
     inner = config.get("n_inner")
     if inner is not None and inner != 4 * changes["width"]:
         raise UserError(f"{where}: n_inner is {inner}, which {system.name} here cannot be (only 4 × n_embd)")
-    dropouts = {float(config[key]) for key in names.dropouts if key in config}
-    if len(dropouts) == 1:
-        changes["dropout"] = dropouts.pop()
-    return dataclasses.replace(model, **changes)
+    dropouts = {key: _number(config[key], key, float, where) for key in names.dropouts if key in config}
+    if len(set(dropouts.values())) > 1:
+        different = ", ".join(f"{key} {value}" for key, value in dropouts.items())
+        raise UserError(f"{where}: {different}: here one dropout serves all places; make them equal")
+    if dropouts:
+        changes["dropout"] = next(iter(dropouts.values()))
+    found = dataclasses.replace(model, **changes)
+    try:
+        found.check()
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+    return found
+
+
+def _number(value: Any, key: str, wanted: type, where: Path) -> Any:
+    """A number of the wanted type; whatever else JSON can hold is refused."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise UserError(f"{where}: {key} must be a number, not {value!r}; get the file again")
+    if wanted(value) != value:
+        raise UserError(f"{where}: {key} must be a whole number, not {value!r}; get the file again")
+    return wanted(value)
 
 
 def _ours(
@@ -94,7 +110,7 @@ def _ours(
     """The trunk's weights by our names; a key or shape that does not fit is named as the file has it."""
     plain = {name.removeprefix(names.prefix): tensor for name, tensor in tensors.items()}
     check_amount(model, tensors, where, "config.json")  # before a trunk is made
-    trunk = {name: list(tensor.shape) for name, tensor in system.build_trunk(model).state_dict().items()}
+    trunk = shapes_of(system, model)
     weights: dict[str, Tensor] = {}
     for ours, theirs in names.names(model.layers).items():
         tensor = plain.pop(theirs, None)
@@ -119,6 +135,12 @@ def _ours(
     return weights
 
 
+def shapes_of(system: System, model: ModelConfig) -> dict[str, list[int]]:
+    """The shape of each of the trunk's weights, without drawing any."""
+    with torch.device("meta"):
+        return {name: list(tensor.shape) for name, tensor in system.build_trunk(model).state_dict().items()}
+
+
 # -- out -------------------------------------------------------------------------------------------------------------
 
 
@@ -132,14 +154,22 @@ def export_hub(model: SavedModel, out: Path) -> list[str]:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} is not an empty folder; choose another --out")
     weights = {name: tensor.detach().float().cpu() for name, tensor in model.trunk.state_dict().items()}
+    if set(names.names(model.model_config.layers)) != set(weights):
+        raise UserError(
+            f"this run's model.norm is not {model.system.name}'s own, and transformers has no such model; "
+            "it cannot be exported"
+        )
     config = _config_of(model, names)
+    notes = []
     if model.task is not None:
-        config |= _classifier(model, names, weights)
+        config |= _head(model, names, weights)
+        if model.task.kind == "choice":
+            notes.append(f"no automatic class of transformers loads a head for choices: load it by {names.chooser}")
     tensors = _theirs(weights, names, model.model_config.layers)
-    files, notes = tokenizer_files(model.tokenizer, model.model_config.context, delimited=model.task is not None)
+    files, more = tokenizer_files(model.tokenizer, model.model_config.context, delimited=model.task is not None)
     files["config.json"] = (json.dumps(config, indent=1, ensure_ascii=False) + "\n").encode()
     _write_folder(out, files, tensors)
-    return notes
+    return notes + more
 
 
 def _config_of(model: SavedModel, names: HubNames) -> dict[str, Any]:
@@ -153,11 +183,12 @@ def _config_of(model: SavedModel, names: HubNames) -> dict[str, Any]:
     return config | {"bos_token_id": end, "eos_token_id": end}
 
 
-def _classifier(model: SavedModel, names: HubNames, weights: dict[str, Tensor]) -> dict[str, Any]:
+def _head(model: SavedModel, names: HubNames, weights: dict[str, Tensor]) -> dict[str, Any]:
     """The head, put into `weights`, and what config.json says about it.
 
-    Theirs is a matrix without a bias on the last token's state. Ours has a bias c; since W has full row rank there is a
-    d with W d = c, and d goes into the vector that is added last before the head.
+    Their head for labels is a matrix without a bias on the last token's state. Ours has a bias c; since W has full row
+    rank there is a d with W d = c, and d goes into the vector that is added last before the head. Their head for choices
+    is ours.
     """
     task, config = model.task, model.task_config
     assert isinstance(task, SupervisedTask)
@@ -169,6 +200,9 @@ def _classifier(model: SavedModel, names: HubNames, weights: dict[str, Tensor]) 
             "fine-tune with --set transfer.pooling=extract to export"
         )
     weight, bias = task.head.weight.detach().double().cpu(), task.head.bias.detach().double().cpu()
+    if task.kind == "choice":
+        weights |= {f"{CHOICE_HEAD}.weight": weight.float(), f"{CHOICE_HEAD}.bias": bias.float()}
+        return {"architectures": [names.chooser], "num_labels": 1, **_CHOICE_SETTINGS}
     if task.kind == "regression":
         weight, bias = weight * config.deviation, bias * config.deviation + config.mean
     shift = torch.linalg.lstsq(weight, bias[:, None]).solution[:, 0]
@@ -191,6 +225,13 @@ def _classifier(model: SavedModel, names: HubNames, weights: dict[str, Tensor]) 
 
 
 HEAD = "score.weight"
+CHOICE_HEAD = "multiple_choice_head.summary"
+_CHOICE_SETTINGS = {
+    "summary_type": "cls_index",
+    "summary_use_proj": True,
+    "summary_proj_to_labels": True,
+    "summary_activation": None,
+}
 
 
 def _theirs(weights: dict[str, Tensor], names: HubNames, layers: int) -> dict[str, Tensor]:
@@ -198,25 +239,32 @@ def _theirs(weights: dict[str, Tensor], names: HubNames, layers: int) -> dict[st
     for ours, theirs in names.names(layers).items():
         tensor = weights[ours].t() if names.is_transposed(ours) else weights[ours]
         tensors[names.prefix + theirs] = tensor.contiguous()
-    if HEAD in weights:
-        tensors[HEAD] = weights[HEAD].contiguous()
-    return tensors
+    heads = (HEAD, f"{CHOICE_HEAD}.weight", f"{CHOICE_HEAD}.bias")
+    return tensors | {name: weights[name].contiguous() for name in heads if name in weights}
 
 
 def _write_folder(out: Path, files: dict[str, bytes], tensors: dict[str, Tensor]) -> None:
     """All or nothing: made aside, then renamed."""
-    from safetensors.torch import save_file
-
-    aside = out.with_name(out.name + ".part")
+    out = out.absolute()
     try:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        for name, data in files.items():
-            (aside / name).write_bytes(data)
-        save_file(tensors, aside / "model.safetensors", metadata={"format": "pt"})
-        if out.exists():
-            out.rmdir()
-        aside.rename(out)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+        try:
+            aside.chmod(0o777 & ~_umask())
+            for name, data in files.items():
+                write_staged(aside, name, data)
+            write_staged(aside, "model.safetensors", tensors, {"format": "pt"})
+            if out.exists():
+                out.rmdir()
+            aside.rename(out)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
     except OSError as error:
-        shutil.rmtree(aside, ignore_errors=True)
         raise UserError(f"{out}: cannot be written ({error.strerror or error}); nothing was left behind") from None
+
+
+def _umask() -> int:
+    now = os.umask(0o022)
+    os.umask(now)
+    return now

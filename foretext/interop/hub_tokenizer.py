@@ -11,6 +11,7 @@ and a note says that ids will differ.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from foretext.text.tokenizer import END, Tokenizer, read_merges, read_vocabulary
 
 OWN = "foretext_tokenizer.json"
 MOST_UNUSED = 127  # rows that others append so that a table's height is a round number
-_CURLY = {"‘": "'", "’": "'", "‚": "'", "‛": "'", "“": '"', "”": '"', "„": '"', "‟": '"'}  # as ftfy has them
+_CURLY = {"ʼ": "'", "‘": "'", "’": "'", "‚": "'", "‛": "'", "“": '"', "”": '"', "„": '"', "‟": '"'}  # as ftfy has
 
 
 # -- out -------------------------------------------------------------------------------------------------------------
@@ -58,6 +59,8 @@ def tokenizer_files(tokenizer: Tokenizer, context: int, delimited: bool) -> tupl
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": context,
         "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "attention_mask"],  # some versions would add token types, which are weights
+        "split_special_tokens": True,  # text that spells a special token is text, here and there
     }
     if END in tokenizer.specials:
         settings |= {"eos_token": END, "bos_token": END}
@@ -87,13 +90,22 @@ def _byte_level(tokenizer: ByteBPE) -> tokenizers.Tokenizer:
     return whole
 
 
+def _ftfy_table() -> dict[str, str]:
+    """Characters that ftfy always writes otherwise: quotation marks, full-width and half-width forms, ligatures."""
+    from ftfy.chardata import LIGATURES, WIDTH_MAP
+
+    table = {chr(code): text for code, text in (WIDTH_MAP | LIGATURES).items()}
+    return _CURLY | {old: new for old, new in table.items() if old != new}
+
+
 def _character_level(tokenizer: CharBPE) -> tokenizers.Tokenizer:
     ids = {piece: number for number, piece in enumerate(tokenizer.pieces)} | tokenizer.specials
     model = models.BPE(
         vocab=ids, merges=list(tokenizer.merges), unk_token=UNKNOWN, end_of_word_suffix=WORD_END, fuse_unk=False
     )
     whole = tokenizers.Tokenizer(model)
-    replaced = [normalizers.Replace(old, new) for old, new in (_CURLY | DASHES).items()]
+    replaced = [normalizers.Replace(old, new) for old, new in (_ftfy_table() | DASHES).items()]
+    replaced.append(normalizers.Replace(Regex("\r\n?|\u2028|\u2029|\u0085"), "\n"))
     breaks = normalizers.Replace(Regex(r"\s*\n\s*"), "\n")
     whole.normalizer = normalizers.Sequence(
         [normalizers.NFC(), *replaced, normalizers.Strip(), breaks, normalizers.Lowercase()]
@@ -111,14 +123,14 @@ def _character_level(tokenizer: CharBPE) -> tokenizers.Tokenizer:
 # -- in --------------------------------------------------------------------------------------------------------------
 
 
-def read_tokenizer(folder: Path, rows: int) -> Tokenizer:
-    """The tokenizer of a folder whose token table has `rows` rows."""
+def read_tokenizer(folder: Path, rows: int, config: Mapping[str, Any]) -> Tokenizer:
+    """The tokenizer of a folder whose token table has `rows` rows; `config`: its config.json."""
     if (folder / OWN).is_file():
         where = folder / OWN
-        tokenizer = tokenizer_from_json(where.read_text(encoding="utf-8"), str(where))
+        tokenizer = tokenizer_from_json(_text(where), str(where))
     elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         where = folder / "vocab.json"
-        tokenizer = _of_pieces(read_vocabulary(where), read_merges(folder / "merges.txt"), str(folder))
+        tokenizer = _of_vocabulary(folder)
     elif (folder / "tokenizer.json").is_file():
         where = folder / "tokenizer.json"
         tokenizer = _of_library(where)
@@ -130,12 +142,60 @@ def read_tokenizer(folder: Path, rows: int) -> Tokenizer:
             f"{where}: {tokenizer.size:,} pieces, but the model's table has {rows:,} rows; this is another model's "
             "tokenizer: put the right one there"
         )
+    for key in ("bos_token_id", "eos_token_id"):
+        said = config.get(key)
+        known = isinstance(said, int) and 0 <= said < rows  # beyond the table: a default that was never set
+        if known and tokenizer.specials.get(END, said) != said:
+            raise UserError(
+                f"{where}: {END} is id {tokenizer.specials[END]}, but config.json has {key} {said}; this is another "
+                "model's tokenizer: put the right one there"
+            )
     return tokenizer.with_specials([f"<|unused{number}|>" for number in range(unused)])
 
 
-def _of_pieces(ids: dict[str, int], merges: list[tuple[str, str]], where: str) -> Tokenizer:
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); get the file again") from None
+
+
+def _of_vocabulary(folder: Path) -> Tokenizer:
+    """vocab.json and merges.txt, and what was added to them later."""
+    ids = read_vocabulary(folder / "vocab.json")
+    for name in ("tokenizer.json", "added_tokens.json"):
+        if (folder / name).is_file():
+            data = read_json(folder / name)
+            _add(ids, _added(data, folder / name) if name == "tokenizer.json" else data, folder / name)
+    settings = folder / "tokenizer_config.json"
+    if settings.is_file() and read_json(settings).get("add_prefix_space") is True:
+        raise UserError(f"{settings}: add_prefix_space is true, which cannot be read: here a text begins as it is")
+    return _of_pieces(ids, read_merges(folder / "merges.txt"), "spacy", str(folder))
+
+
+def _added(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    found = data.get("added_tokens") or []
+    if not isinstance(found, list) or not all(
+        isinstance(one, dict) and {"content", "id"} <= one.keys() for one in found
+    ):
+        raise UserError(
+            f"{path}: field 'added_tokens' must be a list of tokens with content and id; get the file again"
+        )
+    return {str(one["content"]): one["id"] for one in found}
+
+
+def _add(ids: dict[str, int], more: Mapping[str, Any], path: Path) -> None:
+    """Puts further pieces among `ids`, all of which must then be 0, 1, 2 …, each once."""
+    for piece, number in more.items():
+        ids.setdefault(piece, number)
+    whole = all(isinstance(number, int) and not isinstance(number, bool) for number in ids.values())
+    if not whole or sorted(ids.values()) != list(range(len(ids))):
+        raise UserError(f"{path}: ids are not 0 … {len(ids) - 1}, each once; get the file again")
+
+
+def _of_pieces(ids: dict[str, int], merges: list[tuple[str, str]], splitter: str, where: str) -> Tokenizer:
     if any(piece.endswith(WORD_END) for piece in ids):
-        return CharBPE.from_published(ids, merges, "spacy", where)
+        return CharBPE.from_published(ids, merges, splitter, where)
     return ByteBPE.from_published(ids, merges, where)
 
 
@@ -145,14 +205,34 @@ def _of_library(path: Path) -> Tokenizer:
     if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or not isinstance(model.get("vocab"), dict):
         raise UserError(f"{path}: only BPE vocabularies can be read for this system")
     ids: dict[str, int] = dict(model["vocab"])
-    for token in data.get("added_tokens") or []:
-        ids.setdefault(token["content"], token["id"])
-    if sorted(ids.values()) != list(range(len(ids))):
-        raise UserError(f"{path}: ids are not 0 … {len(ids) - 1}, each once; get the file again")
+    _add(ids, _added(data, path), path)
     merges = []
     for merge in model.get("merges") or []:
         parts = merge.split(" ") if isinstance(merge, str) else merge
-        if len(parts) != 2:
+        if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
             raise UserError(f"{path}: a merge has two pieces, not {merge!r}; get the file again")
         merges.append((parts[0], parts[1]))
-    return _of_pieces(ids, merges, str(path))
+    if not any(piece.endswith(WORD_END) for piece in ids):
+        _check_byte_level(data, path)
+    return _of_pieces(
+        ids, merges, "rules" if PUNCTUATION in _text_of(data.get("pre_tokenizer")) else "spacy", str(path)
+    )
+
+
+def _text_of(value: Any) -> str:
+    """All texts in a piece of JSON, one after the other."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return "\n".join(map(_text_of, value)) if isinstance(value, list) else str(value)
+
+
+def _check_byte_level(data: Mapping[str, Any], path: Path) -> None:
+    """Only GPT-2's own way to cut text can be read; another would give other ids without a word."""
+    if data.get("normalizer") is not None:
+        raise UserError(f"{path}: it has a normalizer, which cannot be read: here byte-level BPE takes text as it is")
+    splitter = data.get("pre_tokenizer")
+    plain = isinstance(splitter, dict) and splitter.get("type") == "ByteLevel"
+    if not plain or splitter.get("add_prefix_space") is not False or splitter.get("use_regex", True) is not True:
+        raise UserError(
+            f"{path}: its pre_tokenizer is not GPT-2's (ByteLevel, no space before the text), which alone can be read"
+        )

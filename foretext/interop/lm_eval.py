@@ -7,49 +7,79 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from foretext.errors import UserError
 from foretext.evaluate.likelihood import Query, score_queries, split_border
 from foretext.generate.decode import Sampling
 from foretext.generate.many import write_many
 from foretext.text.tokenizer import END
+from foretext.train.pretrain import choose_device
 from foretext.train.saved import SavedModel, load_model
 
 NAME = "foretext"
 _SAID_ELSEWHERE = {"--config", "-C", "--help", "-h"}
+_MOST_TOKENS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # the first that is given
+_DECODING = {*_MOST_TOKENS, "until", "do_sample", "temperature", "top_k", "top_p", "repetition_penalty"}
 
 
 def run_harness(arguments: Sequence[str]) -> None:
     """The harness's own command line, with our model registered."""
+    given = list(arguments)
+    if _is_about_a_run(given):
+        if not any("run=" in word for word in given):
+            raise UserError("lm-eval needs a run: --model_args run=RUN")
+        first = 1 if given[0] == "run" else 0
+        given[first:first] = ["--model", NAME]
     try:
         from lm_eval.__main__ import cli_evaluate
     except ImportError:
         raise UserError("lm-evaluation-harness is not installed; pip install 'foretext[lm-eval]'") from None
     register()
-    given = list(arguments)
-    if given and given[0] not in ("ls", "validate") and not any(_names_model(word) for word in given):
-        if not _SAID_ELSEWHERE.intersection(given) and not any("run=" in word for word in given):
-            raise UserError("lm-eval needs a run: --model_args run=RUN")
-        first = 1 if given[0] == "run" else 0
-        given[first:first] = ["--model", NAME]
-    sys.argv = ["lm-eval", *given]
-    cli_evaluate()
+    before, sys.argv = sys.argv, ["lm-eval", *given]
+    try:
+        cli_evaluate()
+    except (ValueError, FileNotFoundError) as error:  # how it says that a task, an option or a file is wrong
+        raise UserError(f"lm-evaluation-harness: {str(error).strip() or type(error).__name__}") from None
+    finally:
+        sys.argv = before
 
 
-def _names_model(word: str) -> bool:
-    return word in ("--model", "-M") or word.startswith("--model=")
+def _is_about_a_run(words: Sequence[str]) -> bool:
+    """Whether an evaluation is asked for without saying of which kind of model."""
+    if not words or words[0] in ("ls", "validate") or _SAID_ELSEWHERE.intersection(words):
+        return False
+    return not any(word == "--model" or word.startswith(("--model=", "-M")) for word in words)
 
 
 def register() -> None:
-    """Puts our class among the harness's models."""
+    """Puts our class among the harness's models; once."""
     import lm_eval.models  # noqa: F401  its own models, which it loads only while it knows of none
     from lm_eval.api.model import LM
-    from lm_eval.api.registry import register_model
+    from lm_eval.api.registry import get_model, register_model
+
+    try:
+        get_model(NAME)
+        return
+    except (KeyError, ValueError):
+        pass
 
     @register_model(NAME)
     class ForetextLM(LM):
-        def __init__(self, run: str, device: str = "cpu", batch_size: Any = None, max_batch_size: Any = None) -> None:
+        def __init__(
+            self,
+            run: Any = None,
+            device: Any = None,
+            batch_size: Any = None,
+            max_batch_size: Any = None,
+            **others: Any,
+        ) -> None:
             super().__init__()
-            self.scorer = Scorer(load_model(run, device))
+            if run is None:
+                raise UserError("lm-eval needs a run: --model_args run=RUN")
+            if others:
+                raise UserError(f"--model_args: there is no {', '.join(others)} for a run; it takes run=RUN")
+            self.scorer = Scorer(_load(str(run), str(device or "auto")))
 
         def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
             return self.scorer.likelihoods([request.args for request in requests])
@@ -59,6 +89,16 @@ def register() -> None:
 
         def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
             return self.scorer.written([request.args for request in requests])
+
+
+def _load(run: str, device: str) -> SavedModel:
+    # The harness asks for the first CUDA device unless its user asks for another.
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        device = "cpu"
+    model = load_model(run, choose_device(device))
+    if model.task is not None:
+        raise UserError(f"{run} is fine-tuned for a task; lm-eval takes a pre-trained run")
+    return model
 
 
 class Scorer:
@@ -85,10 +125,12 @@ class Scorer:
         """The log-likelihood of whole texts, in windows as the harness cuts them: each token is predicted once, after
         one token at least; the last window is as long as the others, and only what is new in it counts."""
         context = self.model.model_config.context
-        queries, owners = [], []
         end = self.model.tokenizer.specials.get(END)
+        if end is None:
+            raise UserError(f"the likelihood of a whole text begins after {END}, which this vocabulary does not have")
+        queries, owners = [], []
         for number, text in enumerate(texts):
-            stream = ([] if end is None else [end]) + self.model.tokenizer.encode(text)
+            stream = [end, *self.model.tokenizer.encode(text)]
             done = 1
             while done < len(stream):
                 upto = min(done + context, len(stream))
@@ -102,17 +144,32 @@ class Scorer:
         return totals
 
     def written(self, requests: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
-        texts = []
-        for context, settings in requests:
-            stop = settings.get("until") or ()
-            temperature = float(settings.get("temperature", 0.0)) if settings.get("do_sample") else 0.0
-            sampling = Sampling(
-                int(settings.get("max_gen_toks", 256)),
-                temperature,
-                int(settings.get("top_k", 0)),
-                float(settings.get("top_p", 1.0)),
-                seed=0,
-                stop=(stop,) if isinstance(stop, str) else tuple(stop),
-            )
-            texts.append(write_many(self.model, [context], sampling)[0].text)
+        """Continuations; requests with the same settings are written together."""
+        groups: dict[Sampling, list[int]] = {}
+        for number, (_, settings) in enumerate(requests):
+            groups.setdefault(_sampling(settings), []).append(number)
+        texts = [""] * len(requests)
+        for sampling, numbers in groups.items():
+            found = write_many(self.model, [requests[number][0] for number in numbers], sampling, reserve=True)
+            for number, one in zip(numbers, found):
+                texts[number] = one.text
         return texts
+
+
+def _sampling(settings: dict[str, Any]) -> Sampling:
+    """The harness's settings of one request, as it understands them itself."""
+    unknown = sorted(set(settings) - _DECODING)
+    if unknown:
+        raise UserError(f"generation_kwargs: {unknown[0]} is not known here; there are {', '.join(sorted(_DECODING))}")
+    most = next((settings[name] for name in _MOST_TOKENS if settings.get(name) is not None), 256)
+    temperature = 0.0 if settings.get("do_sample") is False else float(settings.get("temperature") or 0.0)
+    until = settings.get("until") or ()
+    return Sampling(
+        int(most),
+        temperature,
+        int(settings.get("top_k") or 0),
+        float(settings.get("top_p") or 1.0),
+        seed=0,
+        stop=(until,) if isinstance(until, str) else tuple(until),
+        repetition_penalty=float(settings.get("repetition_penalty") or 1.0),
+    )

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from foretext.errors import UserError
-from foretext.interop.hub import Foreign
+from foretext.interop.hub import Foreign, shapes_of
 from foretext.systems.gpt import GPT
 from foretext.text.tokenizer import tokenizer_from_published
 
@@ -34,7 +34,9 @@ def read_openai_gpt(folder: Path) -> Foreign:
     if len(arrays) < 14 or (len(arrays) - 2) % 12:
         raise UserError(f"{where}: names {len(arrays)} arrays, not two and twelve for each block; get the files again")
     positions, tokens = arrays[:2]
-    layers, width = (len(arrays) - 2) // 12, tokens.shape[-1]
+    if positions.ndim != 2 or tokens.ndim != 2:
+        raise UserError(f"{where}: the first two arrays must be tables of positions and tokens; get the files again")
+    layers, width = (len(arrays) - 2) // 12, tokens.shape[1]
     if width % _HEAD_WIDTH:
         raise UserError(f"{where}: a width of {width} is not a number of heads of {_HEAD_WIDTH}; get the files again")
     tokenizer = tokenizer_from_published(folder)
@@ -51,16 +53,21 @@ def read_openai_gpt(folder: Path) -> Foreign:
         heads=width // _HEAD_WIDTH,
         context=len(positions),
     )
+    try:
+        model.check()
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+    if model.parameters() != sum(array.size for array in arrays):
+        raise UserError(f"{where}: the arrays are not those of {model.describe()}; get the files again")
     weights = {"positions.weight": positions, "tokens.weight": tokens}
     rest = iter(arrays[2:])
     for layer in range(layers):
         for part in _BLOCK:
             weight, bias = next(rest), next(rest)
-            weights[f"blocks.{layer}.{part}.weight"] = (
-                weight.reshape(weight.shape[-2:]).T if weight.ndim > 1 else weight
-            )
+            # Convolutions of width 1: [1, in, out].
+            weights[f"blocks.{layer}.{part}.weight"] = weight[0].T if weight.ndim == 3 else weight
             weights[f"blocks.{layer}.{part}.bias"] = bias
-    _check_shapes(weights, model, where)
+    _check(weights, model, where)
     return Foreign(GPT, model, tokenizer, {name: _tensor(array) for name, array in weights.items()}, str(where))
 
 
@@ -68,14 +75,15 @@ def _tensor(array: np.ndarray) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
 
 
-def _check_shapes(weights: dict[str, np.ndarray], model: Any, where: Path) -> None:
-    wanted = {name: tuple(tensor.shape) for name, tensor in GPT.build_trunk(model).state_dict().items()}
+def _check(weights: dict[str, np.ndarray], model: Any, where: Path) -> None:
+    wanted = shapes_of(GPT, model)
     for number, (name, array) in enumerate(weights.items()):
-        if array.shape != wanted[name]:
+        if list(array.shape) != wanted[name]:
             raise UserError(
-                f"{where}: array {number} ({name}) has shape {list(array.shape)}, not {list(wanted[name])}; "
-                "get the files again"
+                f"{where}: array {number} ({name}) has shape {list(array.shape)}, not {wanted[name]}; get it again"
             )
+        if not np.isfinite(array).all():
+            raise UserError(f"{where}: array {number} ({name}) holds numbers that are not finite; get the files again")
 
 
 def _shapes(path: Path) -> list[list[int]]:
@@ -95,9 +103,12 @@ def _arrays(folder: Path, shapes: list[list[int]]) -> list[np.ndarray]:
     while (folder / f"params_{len(pieces)}.npy").is_file():
         path = folder / f"params_{len(pieces)}.npy"
         try:
-            pieces.append(np.load(path, allow_pickle=False).reshape(-1))
+            piece = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise UserError(f"{path}: not a whole array of numbers ({error}); get the file again") from None
+        if not isinstance(piece, np.ndarray) or piece.dtype.kind != "f":
+            raise UserError(f"{path}: not one array of numbers with a fraction; get the file again")
+        pieces.append(piece.reshape(-1))
     whole = np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
     needed = sum(math.prod(shape) for shape in shapes)
     if len(whole) != needed:

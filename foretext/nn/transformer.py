@@ -205,7 +205,7 @@ class Transformer(nn.Module):
 
     def _continue(self, batch: Batch, state: DecodingCache, keep_layers: bool) -> Hidden:
         """Reads new tokens after those in the cache. What is read first may be padded, on the left; later tokens not.
-        Nothing is dropped out."""
+        After tokens that do not all see each other nothing can follow: they leave no state. Nothing is dropped out."""
         padding = state.padding_B
         if batch.mask_BT is not None:
             assert not state.length, "padding stands before everything else"
@@ -226,10 +226,12 @@ class Transformer(nn.Module):
         for index, block in enumerate(self.blocks):
             assert isinstance(block, Block)
             x, pair = block.step(x, state.pairs[index] if state.pairs else None, attend)
-            pairs.append(pair)
+            if batch.attend_BTT is None:
+                pairs.append(pair)
             if keep_layers:
                 layers.append(x)
-        return Hidden(self.final_norm(x), tuple(layers), DecodingCache(tuple(pairs), state.length + length, padding))
+        after = DecodingCache(tuple(pairs), state.length + length, padding) if pairs else None
+        return Hidden(self.final_norm(x), tuple(layers), after)
 
     @torch.no_grad()
     def attention_weights(self, ids_T: Tensor) -> Tensor:

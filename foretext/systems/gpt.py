@@ -52,6 +52,7 @@ HUB = HubNames(
     model_type="openai-gpt",
     language_model="OpenAIGPTLMHeadModel",
     classifier="OpenAIGPTForSequenceClassification",
+    chooser="OpenAIGPTDoubleHeadsModel",
     prefix="transformer.",
     outside={"tokens.weight": "tokens_embed.weight", "positions.weight": "positions_embed.weight"},
     block="h.{}.",

@@ -15,6 +15,7 @@ class HubNames:
     model_type: str  # in config.json
     language_model: str  # class in `transformers` with the language-model head
     classifier: str  # class with a head for labels, which reads the last token's state
+    chooser: str  # class with a head that gives each choice a score; no automatic class loads it
     prefix: str  # before all of their names but those of heads
     outside: Mapping[str, str]  # parameters outside the blocks
     block: str  # what their names in a block begin with; {} is its number

@@ -156,7 +156,10 @@ class ByteBPE:
         pieces = sorted(ids, key=ids.__getitem__)
         words = 256 + len(merges)
         if set(pieces[:256]) != set(CHAR_TO_BYTE) or pieces[256:words] != [a + b for a, b in merges]:
-            raise UserError(f"{where}: encoder.json and vocab.bpe do not belong together; get both files again")
+            raise UserError(
+                f"{where}: pieces and merges do not belong together (the 256 bytes come first, then a piece for each "
+                "merge, special tokens last); get the files again"
+            )
         specials = {name: words + i for i, name in enumerate(pieces[words:])}
         return cls(_to_bytes("".join(pieces[:256])), merges, specials)
 

@@ -170,14 +170,17 @@ def sweep(root: Path, keep: str | None = None) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def write_staged(folder: Path, staged: str, content: bytes | Mapping[str, Tensor]) -> Stamp:
-    """Writes one new file into the staging folder, synced; returns the size and hash of what is on the disk."""
+def write_staged(
+    folder: Path, staged: str, content: bytes | Mapping[str, Tensor], metadata: dict[str, str] | None = None
+) -> Stamp:
+    """Writes one new file into the staging folder, synced; returns the size and hash of what is on the disk.
+    `metadata`: of tensors, for the file's header."""
     path = folder / staged
     stage(f"write {staged}")
     if isinstance(content, bytes):
         write_new(path, content)
     else:
-        _save_tensors(path, content)
+        _save_tensors(path, content, metadata)
         path.chmod(folder.stat().st_mode & 0o666)  # as the user's umask has it; safetensors writes 0600
     with open_plain(path) as file:
         stage(f"sync {staged}")
@@ -185,12 +188,12 @@ def write_staged(folder: Path, staged: str, content: bytes | Mapping[str, Tensor
         return stamp(file)
 
 
-def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def _save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path, metadata)
     except SafetensorError as error:
         number = _OS_ERROR.search(str(error))  # the only trace that it leaves of a full disk
         if number is None:

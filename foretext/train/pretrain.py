@@ -22,7 +22,7 @@ from foretext.systems.base import TokenizerConfig, TrainingConfig
 from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
 from foretext.text.shards import ShardManifest, write_shards
 from foretext.text.token_shards import DamagedShards, TokenShards, read_manifest
-from foretext.text.tokenizer import Tokenizer
+from foretext.text.tokenizer import END, Tokenizer
 from foretext.text.train_vocab import train_tokenizer
 from foretext.train.loop import POSITION, Job, Loop, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
@@ -196,7 +196,8 @@ def _make_tokenizer(work: _Work) -> Tokenizer:
     request, data = work.request, work.sections["data"]
     if request.start is not None:
         work.started_model = load_model(request.start)
-        return work.started_model.tokenizer
+        # A model that others trained may have no end-of-text, which stands after each document here.
+        return work.started_model.tokenizer.with_specials([END])
     if request.vocabulary is not None:
         return published_tokenizer(request.vocabulary)
     config: TokenizerConfig = work.sections["tokenizer"]
@@ -258,6 +259,8 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
     source = sections["data"].starts_from
     if source and not run.has(POSITION):
         started = work.started_model or load_model(source)
+        if started.model_config.vocabulary < model.vocabulary:
+            started.trunk.grow_vocabulary(model.vocabulary)
         put_weights(trunk, started.trunk.state_dict(), source)
         if started.objective is not None:
             put_weights(objective, started.objective.state_dict(), source)

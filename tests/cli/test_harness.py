@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 from cli_harness import ROOT, fails, works
 
+from foretext.errors import UserError
 from foretext.interop.lm_eval import Scorer
 from foretext.train.saved import load_model
 
@@ -108,9 +109,7 @@ def test_its_own_backend_agrees_on_the_exported_model(base: Path, here: Path) ->
         ("the film was", " bad and dark"),
         ("", "the story"),
         ("a long story of an actor " * 12, " and a film"),
-        ("it is", ""),
     ]
-    pairs = [pair for pair in pairs if pair[1]]
     wanted = theirs.loglikelihood([SimpleNamespace(args=pair) for pair in pairs], disable_tqdm=True)
     for (mine, greedy), (total, best) in zip(ours.likelihoods(pairs), wanted):
         assert mine == pytest.approx(total, abs=CLOSE) and greedy == best
@@ -122,7 +121,19 @@ def test_its_own_backend_agrees_on_the_exported_model(base: Path, here: Path) ->
     assert ours.written(asked) == written
 
 
-def test_mistakes(base: Path, here: Path) -> None:
+def test_settings_of_generation(base: Path) -> None:
+    scorer = Scorer(load_model(base))
+    short = scorer.written([("the film", {"until": [], "max_new_tokens": 3, "do_sample": False, "temperature": 0.7})])
+    assert short == scorer.written([("the film", {"max_gen_toks": 3})])
+    with pytest.raises(UserError, match="num_beams is not known"):
+        scorer.written([("the film", {"num_beams": 3})])
+
+
+def test_mistakes(base: Path, clf: Path, here: Path) -> None:
     assert "run=" in fails("lm-eval", "--tasks", "local")
-    ended = harness(here, Path("nowhere"), TASK.format(rows="r", text="t", choices="c", target="t", delimiter=""))
-    assert ended.returncode != 0 and "nowhere" in ended.stderr and "Traceback" not in ended.stderr
+    task = TASK.format(rows="r", text="t", choices="c", target="t", delimiter="")
+    for run, word in ((Path("nowhere"), "nowhere"), (clf, "fine-tuned")):
+        ended = harness(here, run, task)
+        assert ended.returncode == 2 and word in ended.stderr and "Traceback" not in ended.stderr
+    assert "lm-evaluation-harness: " in fails("lm-eval", "--model_args", f"run={base}", "--tasks", "there_is_none")
+    assert "no dtype" in fails("lm-eval", "--model_args", f"run={base},dtype=float32", "--tasks", "arc_easy")

@@ -50,9 +50,13 @@ def test_last_words_acceptability_and_referents(base: Path, here: Path) -> None:
 
 def test_written_answers(base: Path, here: Path) -> None:
     rows = write_rows(Path("qa.csv"), ["question", "answer"], [["what film", "good"], ["which story", "bad"]])
-    found = json.loads(works("prompt", base, rows, "--task", "answer", "--shots", 1, "--examples", rows, "--json").out)
-    assert set(found[0]["scores"]) == {"exact_match", "f1"} and len(found[0]["texts"]) == 2
+    found = json.loads(works("prompt", base, rows, "--task", "answer", "--shots", 1, "--seeds", 2, "--json").out)
+    assert found["rows"] == 2 and set(found["results"][0]["scores"]) == {"exact_match", "f1"}
+    assert found["results"][0]["draws"] == 2 and len(found["results"][0]["texts"][0]) == 2
     texts = write_rows(Path("s.csv"), ["text", "summary"], [["the film was good and bright.", "good film"]])
+    assert "answer needs text" in fails(
+        "prompt", base, write_rows(Path("e.csv"), ["question", "answer"], [["", "x"]]), "--task", "answer"
+    )
     assert "rougeL" in works("prompt", base, texts, "--task", "summary").out
 
 
@@ -65,11 +69,24 @@ def test_written_answers(base: Path, here: Path) -> None:
         (["--template", "{text}"], "must end in {label}"),
         (["--words", "x=y"], "no label 'x'"),
         (["--seeds", "0"], "--seeds must be"),
+        (["--rows", "-1"], "--rows must be"),
+        (["--words", "good"], "--words good: write label=word"),
+        (["--good", "1"], "--good is for acceptability"),
+        (["--task", "last-word", "--format", "sst2"], "--format is for"),
+        (["--task", "summary", "--shots", "1"], "--shots is for"),
+        (["--out", "nowhere/a.jsonl"], "does not exist"),
         (["--shots", "100000"], "100000 examples are asked for"),
     ],
 )
 def test_mistakes(words: list[str], complaint: str, base: Path, files: Path) -> None:
     assert complaint in fails("prompt", base, files / "cls.csv", *words)
+
+
+def test_few_rows_are_asked_and_the_others_are_examples(base: Path, files: Path, here: Path) -> None:
+    works("prompt", base, files / "cls.csv", "--rows", 2, "--shots", 5, "--seeds", 1, "--out", "a.jsonl")
+    lines = [json.loads(line) for line in Path("a.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len(lines) == 2 and all(line["context"].count("Label:") == 6 and line["cut"] for line in lines)
+    assert set(lines[0]["scores"]) == {"sum", "per token", "per byte", "unbiased"}
 
 
 def test_a_page_of_attention(base: Path, here: Path) -> None:

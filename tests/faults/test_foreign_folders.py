@@ -14,9 +14,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from systems_under_test import base_model
 
+import foretext as ft
 from foretext.errors import UserError
 from foretext.interop.exchange import import_model
 from foretext.interop.hub import export_hub
+from foretext.text.tokenizer import END
+from foretext.train.budget import Budget
+from foretext.train.pretrain import pretrain
+from foretext.train.pretrain_request import PretrainRequest
 
 
 class Evil:
@@ -101,6 +106,12 @@ def test_a_configuration_that_cannot_be(folder: Path) -> None:
         ({"n_layer": 1000}, ("numbers where config.json needs",)),
         ({"n_head": 5}, ("multiple",)),
         ({"n_embd": "many"}, ("n_embd", "number")),
+        ({"n_embd": float("inf")}, ("n_embd", "number")),
+        ({"vocab_size": -5}, ("config.json", "vocab")),
+        ({"model_type": ["gpt2"]}, ("model_type",)),
+        ({"resid_pdrop": None}, ("resid_pdrop", "number")),
+        ({"resid_pdrop": 0.5}, ("resid_pdrop 0.5", "make them equal")),
+        ({"eos_token_id": 17}, ("eos_token_id 17", "another model's tokenizer")),
     ):
         before = (folder / "config.json").read_bytes()
         settings(folder, **changes)
@@ -123,6 +134,56 @@ def test_another_models_tokenizer(folder: Path) -> None:
     refused(folder, "no tokenizer here")
 
 
+def test_a_tokenizer_that_would_cut_text_otherwise(folder: Path) -> None:
+    (folder / "foretext_tokenizer.json").unlink()
+    path = folder / "tokenizer.json"
+    whole = json.loads(path.read_text())
+    for changes, words in (
+        ({"normalizer": {"type": "Lowercase"}}, ("normalizer",)),
+        ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True, "use_regex": True}}, ("pre_tokenizer",)),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, ("pre_tokenizer",)),
+        ({"added_tokens": [{"id": 3}]}, ("added_tokens",)),
+        ({"model": whole["model"] | {"merges": [5]}}, ("merge", "5")),
+        ({"model": whole["model"] | {"vocab": {"a": "b", "c": 1}}}, ("ids are not 0",)),
+    ):
+        path.write_text(json.dumps(whole | changes))
+        refused(folder, "tokenizer.json", *words)
+    path.write_bytes(b"\xff\xfe{}")
+    refused(folder, "tokenizer.json")
+
+
+def test_pieces_of_weights(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    names = sorted(tensors)
+    (folder / "model.safetensors").unlink()
+    where = {}
+    for number, part in enumerate((names[:5], names[5:])):
+        file = f"model-0000{number + 1}-of-00002.safetensors"
+        save_file({name: tensors[name] for name in part}, folder / file)
+        where |= dict.fromkeys(part, file)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": where | {names[0]: "../model.safetensors"}}))
+    refused(folder, "../model.safetensors")
+    index.write_text(json.dumps({"weight_map": where | {"nothing": "model-00001-of-00002.safetensors"}}))
+    refused(folder, "nothing is not in it")
+    index.write_text(json.dumps({"weight_map": where}))
+    (folder / "model-00002-of-00002.safetensors").rename(folder / "aside")
+    refused(folder, "model-00002-of-00002.safetensors", "missing")
+    (folder / "aside").rename(folder / "model-00002-of-00002.safetensors")
+    assert import_model(folder, folder.parent / "run").is_dir()
+
+
+def test_what_a_trainer_leaves_beside_the_weights(folder: Path) -> None:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    (folder / "training_args.bin").write_bytes(pickle.dumps(Evil(folder.parent / "ran")))
+    assert import_model(folder, folder.parent / "run", allow_pickle=True).is_dir()
+    assert not (folder.parent / "ran").exists()
+    (folder / "pytorch_model.bin").rename(folder / "weights.pt")
+    with pytest.raises(UserError, match="which of training_args.bin, weights.pt"):
+        import_model(folder, folder.parent / "other", allow_pickle=True)
+
+
 def test_the_folder_to_write_is_there_already(folder: Path) -> None:
     (folder.parent / "run").mkdir()
     (folder.parent / "run" / "mine.txt").write_text("keep")
@@ -134,7 +195,7 @@ def test_the_folder_to_write_is_there_already(folder: Path) -> None:
 # -- OpenAI's files ----------------------------------------------------------------------------------------------------
 
 
-def write_openai(folder: Path, layers: int = 2, width: int = 64, context: int = 16) -> dict[str, np.ndarray]:
+def write_openai(folder: Path, layers: int = 2, width: int = 64, context: int = 16) -> list[np.ndarray]:
     """Random weights in the published layout, with a vocabulary of a few symbols."""
     draw = np.random.default_rng(0)
     pieces = ["<unk>", *"abcdefg", *(f"{letter}</w>" for letter in "abcdefg"), "ab</w>", "\n</w>"]
@@ -152,19 +213,45 @@ def write_openai(folder: Path, layers: int = 2, width: int = 64, context: int = 
     whole = np.concatenate([array.reshape(-1) for array in arrays]).astype(np.float32)
     for number, part in enumerate(np.array_split(whole, 10)):
         np.save(folder / f"params_{number}.npy", part)
-    return {"positions": arrays[0], "tokens": arrays[1], "qkv": arrays[2][0]}
+    return [array.astype(np.float32) for array in arrays]
 
 
 def test_openais_layout(tmp_path: Path) -> None:
+    """The reference, filled from the same arrays in the order in which they were published, gives the same logits."""
     pytest.importorskip("spacy")
-    from foretext.train.rundir import RunDirectory
-
+    transformers = pytest.importorskip("transformers")
     arrays = write_openai(tmp_path / "model")
-    run = RunDirectory(import_model(tmp_path / "model", tmp_path / "run"))
-    tensors = run.load_tensors("model.safetensors")
-    for name, key in (("trunk.positions.weight", "positions"), ("trunk.tokens.weight", "tokens")):
-        np.testing.assert_array_equal(tensors[name].numpy(), arrays[key].astype(np.float32))
-    np.testing.assert_array_equal(tensors["trunk.blocks.0.attention.qkv.weight"].numpy().T, arrays["qkv"].astype("f4"))
+    ours = ft.load(import_model(tmp_path / "model", tmp_path / "run"))
+    config = transformers.OpenAIGPTConfig(
+        vocab_size=len(arrays[1]), n_positions=len(arrays[0]), n_embd=64, n_layer=2, n_head=1
+    )
+    theirs = transformers.OpenAIGPTLMHeadModel(config).eval()
+    names = ["positions_embed.weight", "tokens_embed.weight"]
+    for layer in range(2):
+        for part in ("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2"):
+            names += [f"h.{layer}.{part}.weight", f"h.{layer}.{part}.bias"]
+    weights = {f"transformer.{name}": torch.from_numpy(array.squeeze()) for name, array in zip(names, arrays, strict=True)}
+    missing, unexpected = theirs.load_state_dict(weights, strict=False)
+    assert not unexpected and set(missing) <= {"lm_head.weight", "transformer.position_ids"}
+    theirs.tie_weights()
+    ids = [3, 1, 4, 1, 5, 9, 2, 6]
+    with torch.no_grad():
+        expected = theirs(torch.tensor([ids])).logits[0].numpy()
+    np.testing.assert_allclose(ours.logits(ids), expected, atol=1e-3, rtol=1e-4)
+
+
+def test_going_on_from_a_model_without_end_of_text(tmp_path: Path) -> None:
+    pytest.importorskip("spacy")
+    write_openai(tmp_path / "model")
+    run = import_model(tmp_path / "model", tmp_path / "run")
+    with pytest.raises(UserError, match="give a prompt"):
+        ft.load(run).generate("", max_tokens=2)
+    text = tmp_path / "text.txt"
+    text.write_text("a b c d e f g\n" * 60)
+    request = PretrainRequest((str(text),), tmp_path / "longer", None, None, Budget(steps=2), start=run)
+    longer = ft.load(pretrain(request))
+    assert longer.model.model_config.vocabulary == ft.load(run).model.model_config.vocabulary + 1
+    assert longer.model.tokenizer.specials == {END: longer.model.model_config.vocabulary - 1}
 
 
 def test_openais_layout_broken(tmp_path: Path) -> None:
@@ -180,5 +267,15 @@ def test_openais_layout_broken(tmp_path: Path) -> None:
     last.unlink()
     refused(folder, "params_*.npy", "numbers")
     last.write_bytes(data)
-    (folder / "params_shapes.json").write_text("[[1, 2], 3]")
-    refused(folder, "params_shapes.json")
+    shapes = (folder / "params_shapes.json").read_text()
+    for wrong in ("[[1, 2], 3]", "[[], []]", shapes.replace("[1, 64, 192]", "[2, 32, 192]", 1)):
+        (folder / "params_shapes.json").write_text(wrong)
+        refused(folder, "params_shapes.json")
+    (folder / "params_shapes.json").write_text(shapes)
+    whole = np.load(last)
+    for wrong_array in (np.full_like(whole, np.nan), whole.astype(int), np.array(["a"] * len(whole))):
+        np.save(last, wrong_array)
+        refused(folder)
+    np.savez(folder / "zip.npz", whole)
+    last.write_bytes((folder / "zip.npz").read_bytes())
+    refused(folder, "params_9.npy")

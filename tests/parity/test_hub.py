@@ -3,6 +3,7 @@ the same logits and ids there, and what comes back in is what went out."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +13,18 @@ from systems_under_test import byte_tokenizer
 
 import foretext as ft
 from foretext.interop.exchange import export_model, import_model
-from foretext.interop.hub_tokenizer import tokenizer_files
+from foretext.interop.hub_tokenizer import read_tokenizer, tokenizer_files
 from foretext.text.char_bpe import CharBPE
+from foretext.text.tokenizer import END
 from foretext.text.train_vocab import train_tokenizer
 from foretext.train.rundir import RunDirectory
 
 transformers = pytest.importorskip("transformers")
 
+SMALL = ("model.layers=2", "model.width=32", "model.heads=2", "model.context=32", "tokenizer.size=300")
 SHAPES = [(257, 2, 32, 4, 24), (257, 1, 8, 1, 40), (264, 3, 48, 3, 24)]  # 264: rows that no piece has
 TEXTS = ["Hello world", "  two  spaces\n\n\tand tabs ", "don't we'll", "中文 ไทย \U0001f600", "1,234.5 (ok)!!", ""]
+MERGED = ["Hello world, hello there", "don't we'll they're", "1,234.5 and 12 (ok)!!", "中文很好 中文"] * 8
 SENTENCES = [
     "The quick brown fox doesn't jump over 12,345 lazy dogs...",
     "It's A test -- of (words), 3.14!",
@@ -47,6 +51,30 @@ def write_folder(model: torch.nn.Module, folder: Path) -> Path:
     files, _ = tokenizer_files(byte_tokenizer(), 24, delimited=False)
     (folder / "tokenizer.json").write_bytes(files["tokenizer.json"])
     return folder
+
+
+@pytest.mark.parametrize("layout", ["tokenizer.json", "vocab.json", "vocab.json, added tokens", "foretext"])
+def test_a_tokenizer_with_merges_in_each_layout(layout: str, tmp_path: Path) -> None:
+    own = train_tokenizer(MERGED, "byte-bpe", 290)
+    files, _ = tokenizer_files(own, 24, delimited=False)
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path, local_files_only=True)
+    for text in [*TEXTS, *MERGED[:4], "Hello <|endoftext|> there"]:
+        assert theirs.encode(text) == own.encode(text), text
+    if layout != "foretext":
+        (tmp_path / "foretext_tokenizer.json").unlink()
+    if layout.startswith("vocab.json"):
+        whole = json.loads(files["tokenizer.json"])["model"]
+        ids = dict(whole["vocab"])
+        if "added" in layout:
+            (tmp_path / "added_tokens.json").write_text(json.dumps({END: ids.pop(END)}))
+        (tmp_path / "tokenizer.json").unlink()
+        (tmp_path / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
+        lines = [merge if isinstance(merge, str) else " ".join(merge) for merge in whole["merges"]]
+        (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    found = read_tokenizer(tmp_path, own.size, {"eos_token_id": own.specials[END]})
+    assert found.fingerprint() == own.fingerprint()
 
 
 def logits_of(model: torch.nn.Module, ids: list[int]) -> np.ndarray:
@@ -84,8 +112,7 @@ def test_in_and_out_and_in_again(system: str, shape: tuple[int, ...], tmp_path: 
 @pytest.mark.parametrize("system", ["gpt", "gpt2"])
 def test_a_trained_run_generates_the_same_there(system: str, tmp_path: Path) -> None:
     documents = [f"The {who} sees {what}." for who in ("cat", "dog", "man") for what in ("fish", "sun", "sea")] * 5
-    sets = ("model.layers=2", "model.width=32", "model.heads=2", "model.context=32", "tokenizer.size=300")
-    lm = ft.pretrain(documents=documents, system=system, steps=10, out=tmp_path / "run", sets=sets)
+    lm = ft.pretrain(documents=documents, system=system, steps=10, out=tmp_path / "run", sets=SMALL)
     export_model(tmp_path / "run", tmp_path / "out")
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
@@ -100,8 +127,7 @@ def test_a_trained_run_generates_the_same_there(system: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("task", ["classification", "entailment", "regression"])
 def test_a_classifier_there(system: str, task: str, tmp_path: Path) -> None:
     documents = ["a good film", "a bad film", "so good", "so bad"] * 20
-    sets = ("model.layers=2", "model.width=32", "model.heads=2", "model.context=32", "tokenizer.size=300")
-    lm = ft.pretrain(documents=documents, system=system, steps=4, sets=sets)
+    lm = ft.pretrain(documents=documents, system=system, steps=4, sets=SMALL)
     rows: list[tuple[object, ...]] = [("a good film", "pos"), ("so bad", "neg"), ("good good", "pos")] * 4
     if task == "entailment":
         rows = [("a good film", "good", "yes"), ("so bad", "good", "no"), ("bad film", "bad", "yes")] * 4
@@ -122,16 +148,55 @@ def test_a_classifier_there(system: str, task: str, tmp_path: Path) -> None:
     assert [model.config.id2label[int(best)] for best in logits.argmax(-1)] == clf.predict(texts)
 
 
-def test_gpts_character_vocabulary_there() -> None:
-    tokenizer = train_tokenizer(SENTENCES * 3, "char-bpe", 300, splitter="rules")
+ODD = [
+    "A new—sentence… with “quotes”, tabs\tand\n\nlines  ",
+    "it's 1,000.50 o'clock?!",
+    "中文，很好！（yes）？",
+    "ﬁne oﬃce ＡＢＣ",
+    "one\r\ntwo\rthree",
+]
+
+
+def test_gpts_character_vocabulary_there(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer([*SENTENCES, *ODD] * 3, "char-bpe", 300, splitter="rules")
     assert isinstance(tokenizer, CharBPE)
     files, notes = tokenizer_files(tokenizer, 32, delimited=False)
     assert len(notes) == 1 and "ftfy" in notes[0]
-    import tokenizers
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path, local_files_only=True)
+    for text in [*SENTENCES, *ODD]:
+        assert theirs.encode(text) == tokenizer.encode(text), text
+    (tmp_path / "foretext_tokenizer.json").unlink()
+    found = read_tokenizer(tmp_path, tokenizer.size, {})
+    assert isinstance(found, CharBPE) and found.splitter == "rules"
 
-    theirs = tokenizers.Tokenizer.from_str(files["tokenizer.json"].decode())
-    for text in [*SENTENCES, "A new—sentence… with “quotes”, tabs\tand\n\nlines  ", "it's 1,000.50 o'clock?!"]:
-        assert theirs.encode(text).ids == tokenizer.encode(text), text
+
+def test_spacys_rules_are_not_there(tmp_path: Path) -> None:
+    pytest.importorskip("spacy")
+    tokenizer = train_tokenizer(SENTENCES * 3, "char-bpe", 300, splitter="spacy")
+    _, notes = tokenizer_files(tokenizer, 32, delimited=False)
+    assert len(notes) == 1 and "ids will differ" in notes[0]
+
+
+@pytest.mark.parametrize("system", ["gpt", "gpt2"])
+def test_a_chooser_there(system: str, tmp_path: Path) -> None:
+    documents = ["a good film", "a bad film", "so good", "so bad"] * 20
+    lm = ft.pretrain(documents=documents, system=system, steps=4, sets=SMALL)
+    rows = [("the film", "good", "bad", 0), ("the end", "so bad", "good film", 1), ("it is", "bad", "so good", 0)] * 4
+    clf = lm.finetune(rows, task="choice", epochs=2, out=tmp_path / "clf", sets=("transfer.pooling=extract",))
+    notes = export_model(tmp_path / "clf", tmp_path / "out")
+    name = {"gpt": "OpenAIGPTDoubleHeadsModel", "gpt2": "GPT2DoubleHeadsModel"}[system]
+    assert name in notes[0]
+    model = getattr(transformers, name).from_pretrained(tmp_path / "out", local_files_only=True).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", local_files_only=True)
+    choices = ("good film", "a bad one", "so")
+    encoded = [tokenizer("the film", choice).input_ids for choice in choices]
+    with torch.no_grad():
+        scores = torch.stack([model(torch.tensor([[ids]])).mc_logits[0, 0] for ids in encoded])
+    np.testing.assert_allclose(
+        scores.softmax(0).numpy(), clf.predict_proba([("the film", *choices)])[0], atol=1e-4
+    )
 
 
 def test_attention_weights() -> None:

@@ -9,9 +9,9 @@ from systems_under_test import base_model
 
 from foretext.errors import UserError
 from foretext.evaluate import in_context
-from foretext.evaluate.in_context import Answered, accuracy_over, answer_rows
+from foretext.evaluate.in_context import Answered, answer_rows
 from foretext.evaluate.likelihood import Likelihood
-from foretext.evaluate.templates import Template
+from foretext.evaluate.templates import Prompt, Template
 from foretext.tasks.rows import Row
 
 
@@ -29,6 +29,13 @@ def test_ones_own_template_and_words() -> None:
     template = Template("classification", r"{text}\nIt was {label}", ("0", "1"), {"0": "terrible", "1": "great"})
     made = template.prompt(Row(("So {text} {label}",), "1", "row 1"))
     assert made.context == "So {text} {label}\nIt was" and made.answers == (" terrible", " great")
+
+
+def test_white_space_round_a_field_is_the_files() -> None:
+    made = Template("classification", "{text} very {label}", ("0", "1")).prompt(Row((" A journey . ",), "1", "row 1"))
+    assert (made.context, made.answers) == ("A journey . very", (" 0", " 1"))
+    choice = Template("choice").prompt(Row(("It rained. ", " We got wet. ", "We sang."), 0, "row 1"))
+    assert (choice.context, choice.answers) == ("It rained.", (" We got wet.", " We sang."))
 
 
 def test_kinds() -> None:
@@ -63,10 +70,9 @@ def test_templates_that_cannot_work(kind: str, text: str, words: str) -> None:
 def test_four_normalisations_may_choose_four_answers() -> None:
     likelihoods = [(-4.0, 1), (-6.0, 6), (-5.0, 2), (-9.0, 3)]
     answered = Answered(
+        Prompt("", (" ab", " abcd", " " + "好" * 16 + "ab", " abcde"), 0),  # 2, 4, 50 and 5 bytes, without the space
         tuple(Likelihood(total, tokens, False, 0) for total, tokens in likelihoods),
         alone=(-2.0, -5.0, -4.0, -20.0),
-        octets=(2, 4, 50, 5),
-        right=0,
     )
     assert answered.scores("sum") == [-4.0, -6.0, -5.0, -9.0]
     assert answered.scores("per token") == [-4.0, -1.0, -2.5, -3.0]
@@ -80,9 +86,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     real = in_context._query
 
-    def watched(model: Any, prompt: Any, examples: str) -> Any:
-        seen.append(examples + prompt.context)
-        return real(model, prompt, examples)
+    def watched(model: Any, prompt: Prompt) -> Any:
+        seen.append(prompt.whole)
+        return real(model, prompt)
 
     monkeypatch.setattr(in_context, "_query", watched)
     return seen
@@ -103,8 +109,7 @@ def test_examples_are_the_same_for_every_row_of_a_seed(monkeypatch: pytest.Monke
     assert len({text.rsplit("\n\n", 1)[0] for text in contexts}) > 1, "other seeds draw others"
     again = answer_rows(model, template, data[:3], data[3:], 2, [0])[0]
     assert again.answers == rounds[0].answers
-    spread = accuracy_over(rounds, "sum")
-    assert spread.seeds == 3 and 0 <= spread.mean <= 1
+    assert all(0 <= one.accuracy("sum") <= 1 for one in rounds)
 
 
 def test_a_row_is_no_example_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,6 +120,21 @@ def test_a_row_is_no_example_for_itself(monkeypatch: pytest.MonkeyPatch) -> None
         if not text.startswith("Answer"):
             *examples, question = text.split("\n\n")
             assert len(examples) == 2 and not any(example.startswith(question) for example in examples)
+
+
+def test_copies_of_a_row_are_no_examples_for_it_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = asked(monkeypatch)
+    data = rows(("t0", "a"), ("t0", "b"), ("t0", "a"), ("t1", "b"), ("t2", "a"))
+    answer_rows(base_model(), Template("classification", "{text}:{label}", ("a", "b")), data[:1], data, 2, range(5))
+    for text in seen:
+        if not text.startswith("Answer"):
+            assert text.count("t0") == 1 and text.count("\n\n") == 2
+
+
+def test_as_many_examples_as_rows_elsewhere() -> None:
+    data = rows(("t0", "a"), ("t1", "b"), ("t2", "a"))
+    template = Template("classification", "{text}:{label}", ("a", "b"))
+    assert answer_rows(base_model(), template, data[:1], data[1:], 2, [0])[0].shots == 2
 
 
 def test_too_few_rows_to_draw_from() -> None:

@@ -11,6 +11,7 @@ from systems_under_test import TINY, base_model
 
 from foretext.batch import Batch
 from foretext.errors import UserError
+from foretext.evaluate import likelihood as likelihood_module
 from foretext.evaluate.likelihood import Query, score_queries, split_border
 from foretext.text.tokenizer import END
 from foretext.text.train_vocab import train_tokenizer
@@ -45,8 +46,13 @@ def some_queries(seed: int, shared: int, longest: int) -> list[Query]:
     return [Query(before + ids(1, longest), tuple(ids(1, 6) for _ in range(draw.randint(1, 5)))) for _ in range(9)]
 
 
+@pytest.mark.parametrize("tokens, keys", [(4096, 1 << 16), (40, 1 << 16), (4096, 90), (1, 1)])
 @pytest.mark.parametrize("shared, longest", [(0, 5), (12, 6), (30, 9), (30, 30), (60, 5)])
-def test_as_one_by_one(model: SavedModel, shared: int, longest: int) -> None:
+def test_as_one_by_one(
+    model: SavedModel, shared: int, longest: int, tokens: int, keys: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(likelihood_module, "BATCH_TOKENS", tokens)
+    monkeypatch.setattr(likelihood_module, "BATCH_KEYS", keys)
     queries = some_queries(shared, shared, longest)
     found = score_queries(model, queries)
     for query, row in zip(queries, found):
@@ -88,8 +94,26 @@ def test_an_empty_context_begins_after_end_of_text(model: SavedModel) -> None:
 
 
 def test_a_completion_longer_than_the_context(model: SavedModel) -> None:
-    with pytest.raises(UserError, match="does not fit"):
-        score_queries(model, [Query((1,), (tuple(range(60)),))])
+    with pytest.raises(UserError, match="a.csv row 7: .* does not fit"):
+        score_queries(model, [Query((1,), (tuple(range(60)),), "a.csv row 7")])
+
+
+def test_what_is_read_at_a_time_has_a_limit(model: SavedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(likelihood_module, "BATCH_KEYS", 100)
+    rows: list[int] = []
+    real = type(model.trunk).forward
+
+    def watched(self: Any, batch: Batch, *rest: Any, **more: Any) -> Any:
+        found = real(self, batch, *rest, **more)
+        if batch.attend_BTT is not None:
+            rows.append(batch.ids_BT.shape[0])
+            assert found.state is None, "nothing is kept that nobody goes on from"
+        return found
+
+    monkeypatch.setattr(type(model.trunk), "forward", watched)
+    before = tuple(range(30))
+    score_queries(model, [Query((*before, number), ((1, 2),)) for number in range(20)])
+    assert sum(rows) == 20 and max(rows) == 3
 
 
 @pytest.mark.parametrize("kind", ["byte-bpe", "char-bpe"])
@@ -107,9 +131,10 @@ def test_the_border(kind: str) -> None:
     ]:
         before, after = split_border(tokenizer, context, completion)
         assert after, "something is scored"
-        assert [*before, *after] == tokenizer.encode(
-            context.rstrip(" ") + context[len(context.rstrip(" ")) :] + completion
-        )
-        bare = tokenizer.encode(context.rstrip(" "))
-        assert before == bare[: len(before)]
+        assert [*before, *after] == tokenizer.encode(context + completion)
+    before, after = split_border(tokenizer, "Question: is it good? Answer:", " yes")
+    assert before == tokenizer.encode("Question: is it good? Answer:")
+    assert tokenizer.decode(after).strip() == "yes"
+    before, after = split_border(tokenizer, "the ans", "wer is no")  # "answer" is one token here: it crosses
+    assert before == tokenizer.encode("the") and tokenizer.decode(after).strip() == "answer is no"
     assert split_border(tokenizer, "the answer is ", "no") == split_border(tokenizer, "the answer is", " no")

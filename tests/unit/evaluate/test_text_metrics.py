@@ -7,8 +7,9 @@ import random
 
 import pytest
 
+from foretext.errors import UserError
 from foretext.evaluate.heuristics import acceptability, best_threshold
-from foretext.evaluate.text_metrics import exact_match, rouge, word_f1
+from foretext.evaluate.text_metrics import bleu, exact_match, rouge, word_f1
 from foretext.evaluate.written import first_sentences
 
 
@@ -19,6 +20,27 @@ def test_rouge_by_hand() -> None:
     assert found["rougeL"] == pytest.approx(2 * 5 / 12)
     assert rouge("", "a b") == {"rouge1": 0.0, "rouge2": 0.0, "rougeL": 0.0}
     assert rouge("b a", "a b")["rougeL"] == pytest.approx(0.5)
+
+
+WORDS = "the a cat Cat sat on mat 3.5 U.S. it's café 北京 . ,".split()
+
+
+def test_rouge_as_its_reference_counts() -> None:
+    scorer = pytest.importorskip("rouge_score.rouge_scorer").RougeScorer(["rouge1", "rouge2", "rougeL"])
+    draw = random.Random(1)
+    for _ in range(200):
+        a, b = (" ".join(draw.choices(WORDS, k=draw.randint(0, 12))) for _ in range(2))
+        expected = {name: value.fmeasure for name, value in scorer.score(b, a).items()}
+        assert rouge(a, b) == pytest.approx(expected), (a, b)
+
+
+def test_bleu_as_its_reference_counts() -> None:
+    sacrebleu = pytest.importorskip("sacrebleu")
+    predicted, references = ["the cat sat on the mat", "a dog"], [("the cat is on the mat", "a cat sat"), ("a dog",)]
+    expected = sacrebleu.corpus_bleu(predicted, [["the cat is on the mat", "a dog"], ["a cat sat", None]])
+    value, signature = bleu(predicted, references)
+    assert value == pytest.approx(expected.score) and "tok:13a" in signature and value > 5
+    assert "tok:zh" in bleu(["今天天气很好"], [("今天天气好",)], "zh")[1]
 
 
 def test_answers_as_squad_compares_them() -> None:
@@ -33,6 +55,9 @@ def test_answers_as_squad_compares_them() -> None:
 def test_the_first_sentences() -> None:
     assert first_sentences("One. Two! Three? Four.", 3) == "One. Two! Three?"
     assert first_sentences("no end", 3) == "no end"
+    assert first_sentences("It cost 3.5 million. B. C. D.", 2) == "It cost 3.5 million. B."
+    assert first_sentences("One. two and no end", 3) == "One. two and no end"
+    assert first_sentences("一。二！三。四", 3) == "一。二！三。"
 
 
 def test_the_threshold_is_the_best_there_is() -> None:
@@ -47,6 +72,13 @@ def test_the_threshold_is_the_best_there_is() -> None:
         every = [(a + b) / 2 for a, b in itertools.pairwise(ordered)]
         best = max(matthews_corrcoef(truth, [score > cut for score in scores]) for cut in every)
         assert matthews_corrcoef(truth, [score > found for score in scores]) == pytest.approx(best)
+
+
+def test_equal_scores_are_never_parted() -> None:
+    threshold = best_threshold([0.0, 1.0, 1.0, 1.0, 2.0], [False, False, True, False, True])
+    assert threshold in (0.5, 1.5)
+    with pytest.raises(UserError, match="find a threshold on"):
+        acceptability([0.1, 0.9], ["0", "1"], "1", ([0.5], ["1"]))
 
 
 def test_without_other_rows_there_is_no_threshold() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,10 +12,14 @@ from systems_under_test import TINY, base_model
 
 from foretext.batch import Batch
 from foretext.errors import UserError
+from foretext.generate import many
 from foretext.generate.decode import Sampling, penalised
 from foretext.generate.decoder import Decoder
 from foretext.generate.many import beam_search, write_many
-from foretext.train.saved import SavedModel
+from foretext.systems import SYSTEMS
+from foretext.text.tokenizer import END
+from foretext.text.train_vocab import train_tokenizer
+from foretext.train.saved import RunConfig, SavedModel
 
 PROMPTS = ["Once upon a time", "a", "", "The cat sat on the mat, and", "xyz"]
 
@@ -40,12 +45,43 @@ def model(request: pytest.FixtureRequest) -> SavedModel:
 )
 def test_together_as_alone(model: SavedModel, sampling: Sampling) -> None:
     together = write_many(model, PROMPTS, sampling)
-    for number, (prompt, written) in enumerate(zip(PROMPTS, together)):
-        seed = None if sampling.seed is None else sampling.seed + number
-        own = Sampling(**{**sampling.__dict__, "seed": seed})
-        single = write_many(model, [prompt], own)[0]
+    alone = write_many(model, PROMPTS, sampling, batch=1)
+    assert write_many(model, PROMPTS[:1], sampling)[0].ids == together[0].ids
+    for single, written in zip(alone, together):
         assert written.ids == single.ids and written.text == single.text and written.ending == single.ending
         assert written.log_probabilities == pytest.approx(single.log_probabilities, abs=1e-3)
+
+
+def test_the_same_prompt_gives_other_texts_in_other_places(model: SavedModel) -> None:
+    texts = [one.ids for one in write_many(model, ["Once"] * 20, Sampling(12, 1.0, seed=1))]
+    assert len(set(texts)) == 20
+    others = [one.ids for one in write_many(model, ["Once"] * 20, Sampling(12, 1.0, seed=2))]
+    assert not set(texts) & set(others)
+
+
+def test_room_for_what_is_written(model: SavedModel) -> None:
+    long = "a long prompt, longer than the context of this model, which is short"
+    written = write_many(model, [long, "short"], Sampling(20, 0.0), reserve=True)
+    kept = long.encode()[-(48 - 20) :].decode()
+    assert [one.cut for one in written] == [len(long) - 28, 0]
+    assert written[0].ids == write_many(model, [kept], Sampling(20, 0.0))[0].ids
+    assert write_many(model, [long], Sampling(48, 0.0), reserve=True)[0].cut == len(long) - 24
+
+
+@pytest.mark.parametrize("stop", ["\n", " d", "c"])
+def test_stops_of_a_character_vocabulary(stop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text is scripted: what matters is when it ends, and what is shown of it."""
+    tokenizer = train_tokenizer(["a b c d e", "a\nb c"] * 9, "char-bpe", 40, splitter="rules")
+    shape = replace(TINY["gpt"], vocabulary=tokenizer.size)
+    info = RunConfig("pretrain", "gpt", "tiny", tokenizer=tokenizer.fingerprint())
+    system = SYSTEMS["gpt"]
+    model = SavedModel(None, {"run": info, "model": shape}, system, tokenizer, system.build_trunk(shape))
+    script = iter(tokenizer.encode("b \n c d e e e"))
+    monkeypatch.setattr(many, "choose", lambda *_: next(script))
+    written = write_many(model, ["a"], Sampling(7, 0.0, stop=(stop,)))[0]
+    assert written.ending == "stop"
+    assert written.text == {"\n": " b", " d": " b\nc", "c": " b\n"}[stop]
+    assert len(written.ids) == {"\n": 2, " d": 4, "c": 3}[stop]
 
 
 def test_log_probabilities_are_the_models_own(model: SavedModel) -> None:
@@ -85,13 +121,14 @@ def best_of_all(model: SavedModel, prompt: str, length: int, letters: list[int])
     """Every continuation over a few letters, scored by itself."""
     ids = model.tokenizer.encode(prompt)
     found = []
+    end = model.tokenizer.specials[END]
     for tokens in itertools.product(letters, repeat=length):
+        if end in tokens[:-1]:
+            continue
         whole = torch.tensor([[*ids, *tokens]])
         with torch.no_grad():
             scores = model.trunk.eval()(Batch(whole)).top[0].double() @ model.trunk.output_table().double().t()
-        keep = torch.full_like(scores, -math.inf)
-        keep[:, letters] = scores[:, letters]
-        logs = torch.log_softmax(keep, -1)
+        logs = torch.log_softmax(scores, -1)
         total = sum(float(logs[len(ids) - 1 + place, token]) for place, token in enumerate(tokens))
         found.append((total / length, tokens))
     return sorted(found, reverse=True)
@@ -113,6 +150,26 @@ def test_a_wide_beam_finds_the_best(model: SavedModel, monkeypatch: pytest.Monke
     narrow = beam_search(model, "ab", beams=1, max_tokens=3)[0][0]
     greedy = write_many(model, ["ab"], Sampling(3, 0.0))[0]
     assert narrow.ids == greedy.ids
+
+
+def test_a_wide_beam_finds_the_best_of_unequal_lengths(model: SavedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = model.tokenizer.specials[END]
+    letters = [97, 98, end]
+    monkeypatch.setattr(
+        Decoder,
+        "allowed",
+        lambda self, logits: torch.full_like(logits, -math.inf).index_copy(
+            1, torch.tensor(letters), logits[:, letters]
+        ),
+    )
+    whole = [best_of_all(model, "ab", length, letters) for length in (1, 2, 3)]
+    expected = [(score, ids) for all_of in whole[:2] for score, ids in all_of if ids[-1] == end] + whole[2]
+    expected.sort(reverse=True)
+    found = beam_search(model, "ab", beams=40, max_tokens=3)
+    assert [score for _, score in found] == pytest.approx([score for score, _ in expected], abs=1e-4)
+    for (written, _), (_, ids) in zip(found[:4], expected):
+        assert written.ids == tuple(token for token in ids if token != end)
+        assert written.ending == ("end" if ids[-1] == end else "length")
 
 
 def test_beams_that_cannot_be(model: SavedModel) -> None:

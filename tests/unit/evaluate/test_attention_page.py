@@ -1,0 +1,56 @@
+"""The page of attention: whatever the pieces are, it stays one page; what it shows is what the model reads."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+
+import numpy as np
+import pytest
+from systems_under_test import base_model
+
+from foretext.errors import UserError
+from foretext.evaluate.attention_page import attention_page, render
+
+
+class Scripts(html.parser.HTMLParser):
+    """The scripts of a page, as a parser of HTML finds them, and what it would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.fetched: list[str] = []
+        self.inside = False
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.inside = tag == "script"
+        self.fetched += [value or "" for name, value in attributes if name in ("src", "href")]
+        if self.inside:
+            self.found.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = False
+
+    def handle_data(self, data: str) -> None:
+        if self.inside:
+            self.found[-1] += data
+
+
+def test_pieces_that_look_like_a_page() -> None:
+    pieces = ["</script>", "<!--", "<script>", "<b>&amp;", "\u2028"]
+    weights = np.tril(np.ones((2, 3, 5, 5))) / np.arange(1, 6)[:, None]
+    page = render(pieces, weights, "<i>title</i>")
+    assert "<!--" not in page and "<i>" not in page
+    parser = Scripts()
+    parser.feed(page)
+    assert len(parser.found) == 2 and not parser.fetched
+    data = json.loads(parser.found[0])
+    assert data["pieces"] == pieces and (data["layers"], data["heads"]) == (2, 3)
+    assert data["weights"][0][0][:3] == [255, 128, 128]
+
+
+def test_how_much_can_be_shown() -> None:
+    model = base_model("gpt2")
+    assert "gpt2 tiny" in attention_page(model, "some text")
+    with pytest.raises(UserError, match="between 2 and 48"):
+        attention_page(model, "a" * 60)
