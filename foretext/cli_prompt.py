@@ -37,6 +37,16 @@ CHOSEN = ("classification", "entailment", "similarity", "choice", "last-word")
 WRITTEN = ("summary", "translation", "answer")
 TASKS = (*CHOSEN, "acceptability", "winograd", *WRITTEN)
 LABELLED = ("classification", "entailment", "similarity")
+_FIELDS = {  # by which a file's task is known
+    "choice": {"context", "choice1"},
+    "entailment": {"premise", "hypothesis"},
+    "similarity": {"text1", "text2"},
+    "translation": {"source", "target"},
+    "answer": {"question", "answer"},
+    "summary": {"text", "summary"},
+    "classification": {"text", "label"},
+    "last-word": {"text"},
+}
 # Options that not every task has, and those that have them; anywhere else they would be ignored, so they are refused.
 _FOR = {
     "--template": CHOSEN,
@@ -54,7 +64,7 @@ _FOR = {
 def prompt(
     run: Annotated[Path, typer.Argument(help="A pre-trained run.")],
     file: Annotated[Path, typer.Argument(help="Rows to answer: csv, tsv, jsonl, parquet, or --format.")],
-    task: Annotated[str, typer.Option(help=", ".join(TASKS))] = "classification",
+    task: Annotated[str | None, typer.Option(help=f"{', '.join(TASKS)}; without it as FILE's columns say.")] = None,
     shots: Annotated[str | None, typer.Option(help="Examples in the context: a number or several, 0,1,5.")] = None,
     examples: Annotated[Path | None, typer.Option(help="Rows to draw examples from; without it FILE's others.")] = None,
     template: Annotated[
@@ -72,6 +82,9 @@ def prompt(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a script.")] = False,
 ) -> None:
     """Ask a pre-trained model without training it: examples in the context, no gradient."""
+    names = parse_columns(columns)
+    if task is None:
+        task = _task_of(file, names, format, errors)
     if task not in TASKS:
         raise UserError(f"no task {task!r}; the tasks are {', '.join(TASKS)}")
     given = (template, words, seeds, shots, examples, good, format, language, out)
@@ -87,7 +100,6 @@ def prompt(
         check_output(out)
     draws = range(3 if seeds is None else seeds)
     model = language_model(run)
-    names = parse_columns(columns)
     if task in WRITTEN:
         pairs = _pairs(file, task, names, errors)
         known = pairs if examples is None else _pairs(examples, task, names, errors)
@@ -108,6 +120,21 @@ def prompt(
         if out is not None:
             _write_answers(out, asked, rounds)
         _show_chosen(made, len(asked), rounds, as_json)
+
+
+def _task_of(file: Path, columns: dict[str, str] | None, format: str | None, errors: str) -> str:
+    """The task that a file is for, by its layout or its columns."""
+    from foretext.tasks.formats import find_format
+
+    if format is not None:
+        return find_format(format).kind
+    if not {".csv", ".tsv", ".jsonl", ".parquet"} & {suffix.lower() for suffix in file.suffixes}:
+        return "last-word"
+    there = {*plain_table(file, errors).columns, *(columns or {})}
+    for task, fields in _FIELDS.items():
+        if fields <= there:
+            return task
+    return "classification"
 
 
 def _numbers(shots: str) -> list[int]:

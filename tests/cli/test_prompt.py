@@ -32,7 +32,9 @@ def test_choosing_with_examples(base: Path, files: Path) -> None:
 
 @pytest.mark.parametrize("task, file", [("entailment", "ent.csv"), ("similarity", "sim.tsv"), ("choice", "cho.jsonl")])
 def test_other_kinds(task: str, file: str, base: Path, files: Path) -> None:
-    assert "accuracy, per token" in works("prompt", base, files / file, "--task", task, "--rows", 5).out
+    said = works("prompt", base, files / file, "--task", task, "--rows", 5).out
+    assert "accuracy, per token" in said
+    assert works("prompt", base, files / file, "--rows", 5).out == said, "the columns say what the task is"
 
 
 def test_last_words_acceptability_and_referents(base: Path, here: Path) -> None:
