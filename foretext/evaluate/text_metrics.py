@@ -11,6 +11,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from foretext.errors import UserError
 
@@ -76,6 +77,6 @@ def bleu(predicted: Sequence[str], references: Sequence[Sequence[str]], language
     metric = BLEU(trg_lang=language)
     most = max(len(wanted) for wanted in references)
     # Theirs is a list of whole references; a text that has fewer than others has None there.
-    streams = [[wanted[k] if k < len(wanted) else None for wanted in references] for k in range(most)]
+    streams: list[Any] = [[wanted[k] if k < len(wanted) else None for wanted in references] for k in range(most)]
     score = metric.corpus_score(list(predicted), streams)
     return float(score.score), str(metric.get_signature())

@@ -8,6 +8,7 @@ there; rows that are shorter stay whole. A step then costs a little more, and th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,6 +33,8 @@ class Decoder:
         if model.tokenizer.unknown is not None:
             self.forbidden.append(model.tokenizer.unknown)
         self.rows = [list(prompt) or self._start() for prompt in prompts]
+        self._top: Tensor
+        self._state: Any
         self._device = next(self.trunk.parameters()).device
         self._starts = [max(0, len(row) - self.context) for row in self.rows]  # what stands before is forgotten
         self._read_all()

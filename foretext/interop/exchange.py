@@ -6,6 +6,7 @@ import dataclasses
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Literal
 
 from foretext.errors import UserError
 from foretext.interop.hub import Foreign, export_hub, read_hub
@@ -36,7 +37,7 @@ def import_model(source: str | Path, out: str | Path, allow_pickle: bool = False
 def _write(foreign: Foreign, run: RunDirectory, source: Path) -> None:
     size = _size_of(foreign.system, foreign)
     tokenizer = foreign.tokenizer
-    kind = "byte-bpe" if tokenizer.kind == "byte-bpe" else "char-bpe"
+    kind: Literal["byte-bpe", "char-bpe"] = "byte-bpe" if tokenizer.kind == "byte-bpe" else "char-bpe"
     sections = {
         "run": RunConfig("pretrain", foreign.system.name, size, tokenizer=tokenizer.fingerprint()),
         "model": foreign.model,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,9 @@ def _is_plain(value: object) -> bool:
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what the restricted loader may not know; it refuses that
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
     except MemoryError:
         raise
     except Exception as error:  # a malformed stream breaks the loader in any of a dozen ways; none of them runs it

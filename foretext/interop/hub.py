@@ -78,6 +78,8 @@ def _model_of(config: dict[str, Any], system: System, names: HubNames, where: Pa
                 continue  # the reference's defaults are ours
             raise UserError(f"{where}: {theirs} is missing; get the file again")
         changes[ours] = _number(config[theirs], theirs, type(getattr(model, ours)), where)
+    if changes["vocabulary"] < 1:
+        raise UserError(f"{where}: {names.shape['vocabulary']} is {changes['vocabulary']}; get the file again")
     inner = config.get("n_inner")
     if inner is not None and inner != 4 * changes["width"]:
         raise UserError(f"{where}: n_inner is {inner}, which {system.name} here cannot be (only 4 × n_embd)")
@@ -187,8 +189,8 @@ def _head(model: SavedModel, names: HubNames, weights: dict[str, Tensor]) -> dic
     """The head, put into `weights`, and what config.json says about it.
 
     Their head for labels is a matrix without a bias on the last token's state. Ours has a bias c; since W has full row
-    rank there is a d with W d = c, and d goes into the vector that is added last before the head. Their head for choices
-    is ours.
+    rank there is a d with W d = c, and d goes into the vector that is added last before the head. Their head for
+    choices is ours.
     """
     task, config = model.task, model.task_config
     assert isinstance(task, SupervisedTask)

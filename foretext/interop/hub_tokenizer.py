@@ -230,9 +230,10 @@ def _check_byte_level(data: Mapping[str, Any], path: Path) -> None:
     """Only GPT-2's own way to cut text can be read; another would give other ids without a word."""
     if data.get("normalizer") is not None:
         raise UserError(f"{path}: it has a normalizer, which cannot be read: here byte-level BPE takes text as it is")
-    splitter = data.get("pre_tokenizer")
-    plain = isinstance(splitter, dict) and splitter.get("type") == "ByteLevel"
-    if not plain or splitter.get("add_prefix_space") is not False or splitter.get("use_regex", True) is not True:
+    found = data.get("pre_tokenizer")
+    splitter = found if isinstance(found, dict) else {}
+    plain = splitter.get("type") == "ByteLevel" and splitter.get("use_regex", True) is True
+    if not plain or splitter.get("add_prefix_space") is not False:
         raise UserError(
             f"{path}: its pre_tokenizer is not GPT-2's (ByteLevel, no space before the text), which alone can be read"
         )

@@ -99,7 +99,7 @@ def _shapes(path: Path) -> list[list[int]]:
 
 
 def _arrays(folder: Path, shapes: list[list[int]]) -> list[np.ndarray]:
-    pieces = []
+    pieces: list[np.ndarray] = []
     while (folder / f"params_{len(pieces)}.npy").is_file():
         path = folder / f"params_{len(pieces)}.npy"
         try:

@@ -13,9 +13,9 @@ From the released code, where the paper is silent
 
 Deviations
     The paper tunes the rate for each size on held-out text and does not give it: here 6e-4 (124M) falling with size,
-    and β₂ .95, after GPT-3's table, with 2,000 updates of warm-up and GPT's cosine. The paper does not fine-tune; here GPT-2 is
-    fine-tuned GPT's way (L3 = L2 + λ·L1, start, delimiter and extract tokens, GPT's fine-tuning settings). `tiny` and
-    `small` are not the paper's: see `systems/short.py`.
+    and β₂ .95, after GPT-3's table, with 2,000 updates of warm-up and GPT's cosine. The paper does not fine-tune; here
+    GPT-2 is fine-tuned GPT's way (L3 = L2 + λ·L1, start, delimiter and extract tokens, GPT's fine-tuning settings).
+    `tiny` and `small` are not the paper's: see `systems/short.py`.
 """
 
 from __future__ import annotations

@@ -260,7 +260,7 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
     if source and not run.has(POSITION):
         started = work.started_model or load_model(source)
         if started.model_config.vocabulary < model.vocabulary:
-            started.trunk.grow_vocabulary(model.vocabulary)
+            started.trunk.grow_vocabulary(model.vocabulary)  # type: ignore[operator]
         put_weights(trunk, started.trunk.state_dict(), source)
         if started.objective is not None:
             put_weights(objective, started.objective.state_dict(), source)

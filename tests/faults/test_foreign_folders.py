@@ -230,7 +230,9 @@ def test_openais_layout(tmp_path: Path) -> None:
     for layer in range(2):
         for part in ("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2"):
             names += [f"h.{layer}.{part}.weight", f"h.{layer}.{part}.bias"]
-    weights = {f"transformer.{name}": torch.from_numpy(array.squeeze()) for name, array in zip(names, arrays, strict=True)}
+    weights = {
+        f"transformer.{name}": torch.from_numpy(array.squeeze()) for name, array in zip(names, arrays, strict=True)
+    }
     missing, unexpected = theirs.load_state_dict(weights, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight", "transformer.position_ids"}
     theirs.tie_weights()

@@ -183,20 +183,18 @@ def test_spacys_rules_are_not_there(tmp_path: Path) -> None:
 def test_a_chooser_there(system: str, tmp_path: Path) -> None:
     documents = ["a good film", "a bad film", "so good", "so bad"] * 20
     lm = ft.pretrain(documents=documents, system=system, steps=4, sets=SMALL)
-    rows = [("the film", "good", "bad", 0), ("the end", "so bad", "good film", 1), ("it is", "bad", "so good", 0)] * 4
+    rows = [("the film", ["good", "bad"], 1), ("the end", ["so bad", "good film"], 2), ("it", ["bad", "so"], 1)] * 4
     clf = lm.finetune(rows, task="choice", epochs=2, out=tmp_path / "clf", sets=("transfer.pooling=extract",))
     notes = export_model(tmp_path / "clf", tmp_path / "out")
     name = {"gpt": "OpenAIGPTDoubleHeadsModel", "gpt2": "GPT2DoubleHeadsModel"}[system]
     assert name in notes[0]
     model = getattr(transformers, name).from_pretrained(tmp_path / "out", local_files_only=True).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", local_files_only=True)
-    choices = ("good film", "a bad one", "so")
+    choices = ["good film", "a bad one", "so"]
     encoded = [tokenizer("the film", choice).input_ids for choice in choices]
     with torch.no_grad():
         scores = torch.stack([model(torch.tensor([[ids]])).mc_logits[0, 0] for ids in encoded])
-    np.testing.assert_allclose(
-        scores.softmax(0).numpy(), clf.predict_proba([("the film", *choices)])[0], atol=1e-4
-    )
+    np.testing.assert_allclose(scores.softmax(0).numpy(), clf.predict_proba([("the film", choices)])[0], atol=1e-4)
 
 
 def test_attention_weights() -> None:
