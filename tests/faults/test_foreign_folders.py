@@ -180,7 +180,7 @@ def test_what_a_trainer_leaves_beside_the_weights(folder: Path) -> None:
     assert import_model(folder, folder.parent / "run", allow_pickle=True).is_dir()
     assert not (folder.parent / "ran").exists()
     (folder / "pytorch_model.bin").rename(folder / "weights.pt")
-    with pytest.raises(UserError, match="which of training_args.bin, weights.pt"):
+    with pytest.raises(UserError, match=r"which of training_args\.bin, weights\.pt"):
         import_model(folder, folder.parent / "other", allow_pickle=True)
 
 

@@ -94,7 +94,7 @@ def test_an_empty_context_begins_after_end_of_text(model: SavedModel) -> None:
 
 
 def test_a_completion_longer_than_the_context(model: SavedModel) -> None:
-    with pytest.raises(UserError, match="a.csv row 7: .* does not fit"):
+    with pytest.raises(UserError, match=r"a\.csv row 7: .* does not fit"):
         score_queries(model, [Query((1,), (tuple(range(60)),), "a.csv row 7")])
 
 
