@@ -33,7 +33,8 @@ from foretext.tasks.remembered import Naming, layout_name, names_in, read_as_tra
 from foretext.tasks.rows import Row, read_rows, rows_from, rows_of, table_from, text_fields
 from foretext.tasks.tables import Table
 from foretext.train.budget import Budget
-from foretext.train.finetune import FinetuneRequest, encode_rows, finetune, probabilities_of, score_rows
+from foretext.train.examples import encode_rows
+from foretext.train.finetune import FinetuneRequest, finetune, probabilities_of, score_rows
 from foretext.train.fresh import fresh_model
 from foretext.train.pretrain import pretrain as run_pretraining
 from foretext.train.pretrain_request import PretrainRequest

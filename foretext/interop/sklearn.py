@@ -16,7 +16,8 @@ from foretext.systems import size_named, system_named
 from foretext.tasks.rows import Row
 from foretext.text.train_vocab import train_tokenizer
 from foretext.train.budget import Budget
-from foretext.train.finetune import FinetuneRequest, encode_rows, finetune, probabilities_of
+from foretext.train.examples import encode_rows
+from foretext.train.finetune import FinetuneRequest, finetune, probabilities_of
 from foretext.train.saved import SavedModel, load_model
 from foretext.train.scoring import task_scores
 

@@ -22,18 +22,25 @@ from foretext.systems import size_named
 from foretext.systems.base import Size, TrainingConfig
 from foretext.tasks.formats import find_format
 from foretext.tasks.labels import LabelSet, label_warnings
-from foretext.tasks.layout import Layout
 from foretext.tasks.metrics import Scores, check_metric, metrics_of, score
-from foretext.tasks.rows import Row, check_texts
+from foretext.tasks.rows import Row
 from foretext.tasks.splits import DEFAULT_FRACTION, hold_out
 from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.text.order import Order
 from foretext.train.budget import Budget
 from foretext.train.checks import check_seed, check_sets, check_training, check_transfer
+from foretext.train.examples import encode_rows
 from foretext.train.loop import Job, Loop, has_begun, is_finished, step_seed
-from foretext.train.machine import out_of_memory_as_user_error, size_text, tune_allocator
+from foretext.train.machine import out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
-from foretext.train.planning import check_disk, disk_needed
+from foretext.train.planning import (
+    SMALLER_RUN,
+    Memory,
+    check_disk,
+    check_memory,
+    describe_finetuning,
+    finetuning_memory,
+)
 from foretext.train.pretrain import choose_device, draw_missing_curve, write_curve
 from foretext.train.pretrain_request import MICRO_TOKENS
 from foretext.train.probe import fit_head
@@ -109,16 +116,20 @@ def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporte
     sections = _resolve(
         request, train, valid, writer.run if writer else None, lambda change: reporter.note(going_on(change))
     )
+    device = choose_device(request.device)
+    if device.type == "cpu":
+        check_memory(Memory(sections["model"], 1, 1), SMALLER_RUN)  # the weights; once more when the rows are encoded
     model = _build(request, sections)
     training: TrainingConfig = sections["training"]
     assert model.task is not None
-    device = choose_device(request.device)
-    layout = _layout(model)
-    examples = encode_rows(train, model, layout, reporter)
-    held_out = encode_rows(valid, model, layout, reporter)
+    examples = encode_rows(train, model, reporter)
+    held_out = encode_rows(valid, model, reporter)
     order = Order(len(examples), training.batch_size, request.seed)
     epochs = sections["task"].epochs
-    longest = max(sum(len(s.ids) for s in example.sequences) for example in examples)
+    micro = training.micro_batch or max(1, MICRO_TOKENS // max(example.tokens for example in examples))
+    if device.type == "cpu":
+        memory = finetuning_memory(micro, sections["model"], examples, held_out)
+        check_memory(memory, SMALLER_RUN, built=True)
     model.trunk.to(device)
     model.task.to(device)
     goes_on = writer is not None and has_begun(writer.run)
@@ -142,21 +153,19 @@ def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporte
         config=training,
         budget=Budget(steps=epochs * order.steps_per_epoch),
         seed=request.seed,
-        micro_batch=training.micro_batch or max(1, MICRO_TOKENS // longest),
+        micro_batch=micro,
         device=device,
         evaluate=_validator(model, held_out, valid, device),
         evaluate_every=order.steps_per_epoch,
         keep_best="main" if held_out else None,
     )
     loop = Loop(job, writer, reporter, stopping)
-    lines = _plan_lines(request, sections, len(train), len(valid))
     if writer is not None:
         check_disk(writer.run, job)
-        lines.append(("disk", f"about {size_text(disk_needed(job))} while saving"))
     with out_of_memory_as_user_error(training.batch_size):
         if writer is not None:
             _open_run(writer, sections, model, loop)
-        reporter.plan(f"fine-tuning for {request.kind}", lines)
+        reporter.plan(f"fine-tuning for {request.kind}", describe_finetuning(loop, sections, examples, held_out))
         loop.run()
     model.trunk.eval()
     model.task.eval()
@@ -191,48 +200,6 @@ def _split(request: FinetuneRequest, reporter: Reporter) -> tuple[Sequence[Row],
     if split.note:
         reporter.note(split.note)
     return split.train, split.valid
-
-
-def _layout(model: SavedModel) -> Layout:
-    return model.system.build_layout(dict(model.tokenizer.specials), model.model_config.context, model.info.direction)
-
-
-def encode_rows(
-    rows: Sequence[Row], model: SavedModel, layout: Layout | None = None, reporter: Reporter | None = None
-) -> list[Example]:
-    """Rows as transformed sequences with numeric labels; what had to be cut is counted and said."""
-    layout = layout or _layout(model)
-    config: TaskConfig = model.task_config
-    check_texts(rows, config.texts)
-    texts = [text for row in rows for text in row.texts]
-    encoded = iter(model.tokenizer.encode_many(texts))
-    examples, cut, lost = [], 0, 0
-    for row in rows:
-        parts = [next(encoded).tolist() for _ in row.texts]
-        sequences = tuple(layout.sequences(config.kind, parts))
-        lost += sum(sequence.cut for sequence in sequences)
-        cut += any(sequence.cut for sequence in sequences)
-        examples.append(Example(sequences, numeric_label(row, model)))
-    if cut and reporter is not None:
-        reporter.note(
-            f"{cut:,} of {len(rows):,} rows are longer than the context of {model.model_config.context} tokens: "
-            f"the ends of their longest texts were cut ({lost:,} tokens)"
-        )
-    return examples
-
-
-def numeric_label(row: Row, model: SavedModel) -> float | int | None:
-    """Class index, 0-based choice, or standardised score."""
-    config: TaskConfig = model.task_config
-    if row.label is None:
-        return None
-    if config.kind == "regression":
-        return (float(row.label) - config.mean) / config.deviation
-    if config.kind == "choice":
-        return int(row.label)
-    labels = model.labels
-    assert labels is not None
-    return labels.index(str(row.label), row.where)
 
 
 # -- model -----------------------------------------------------------------------------------------------------------
@@ -435,17 +402,3 @@ def _label_loss(model: SavedModel, examples: Sequence[Example], scores: np.ndarr
         return float(np.mean((scores - labels) ** 2))
     chosen = probabilities_of(scores)[np.arange(len(labels)), labels.astype(int)]
     return float(-np.log(np.maximum(chosen, 1e-12)).mean())
-
-
-def _plan_lines(request: FinetuneRequest, sections: dict[str, Any], train: int, valid: int) -> list[tuple[str, str]]:
-    task, training, transfer = sections["task"], sections["training"], sections["transfer"]
-    weights = "new weights" if task.from_scratch else "pre-trained weights"
-    if not task.from_scratch and transfer.layers >= 0:
-        weights = f"embeddings and the first {transfer.layers} blocks pre-trained"
-    return [
-        ("rows", f"{train:,} to train on, {valid:,} to validate"),
-        ("labels", ", ".join(task.labels[:12]) if task.labels else task.kind),
-        ("model", weights),
-        ("loss", f"label + {transfer.lm_weight:g} · language model" if transfer.lm_weight else "label"),
-        ("budget", f"{task.epochs} epochs, {sections['budget'].steps:,} updates of {training.batch_size} rows"),
-    ]

@@ -11,7 +11,7 @@ from foretext.systems.base import TokenizerConfig
 from foretext.tasks.rows import Row
 from foretext.text.train_vocab import train_tokenizer
 from foretext.train.checks import check_seed, check_sets, check_tokenizer
-from foretext.train.planning import check_memory
+from foretext.train.planning import Memory, check_memory
 from foretext.train.saved import RunConfig, SavedModel
 
 
@@ -24,7 +24,7 @@ def fresh_model(system: str, size: str, rows: Sequence[Row], seed: int = 0, sets
     sections = apply_sets({"model": chosen.model, "tokenizer": chosen.tokenizer}, sets)
     sections["model"].check()
     check_tokenizer(sections["tokenizer"])
-    check_memory(sections["model"], 1)
+    check_memory(Memory(sections["model"], 1, 1))
     config: TokenizerConfig = sections["tokenizer"]
     tokenizer = train_tokenizer(
         (text for row in rows for text in row.texts),

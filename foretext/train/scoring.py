@@ -41,7 +41,7 @@ def task_scores(
     """Logits [examples, classes] (choices that an example lacks are very negative), or predicted scores [examples]."""
     trunk.eval()
     task.eval()
-    lengths = [sum(len(sequence.ids) for sequence in example.sequences) for example in examples]
+    lengths = [example.tokens for example in examples]
     rows: list[np.ndarray | None] = [None] * len(examples)
     done = 0
     for indices in length_batches(lengths):
