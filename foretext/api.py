@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from foretext.batch import Batch
+from foretext.config import Setting
 from foretext.errors import UserError
 from foretext.evaluate.features import text_vectors
 from foretext.evaluate.perplexity import Perplexity
@@ -126,7 +127,7 @@ class LanguageModel:
         format: str | None = None,
         metric: str | None = None,
         hold_out: float | None = None,
-        sets: Sequence[str] = (),
+        sets: Sequence[str | Setting] = (),
         resume: bool = False,
         device: str = "auto",
         reporter: Reporter | None = None,
@@ -172,7 +173,7 @@ def _texts(given: str | Sequence[str], name: str) -> list[str]:
 
 
 def new_model(
-    rows: Sequence[Row], system: str = "gpt", size: str = "tiny", seed: int = 0, sets: Sequence[str] = ()
+    rows: Sequence[Row], system: str = "gpt", size: str = "tiny", seed: int = 0, sets: Sequence[str | Setting] = ()
 ) -> LanguageModel:
     """A model that has learned nothing, with a vocabulary made of the rows' texts: to fine-tune from nothing."""
     return LanguageModel(fresh_model(system, size, rows, seed, sets), Path())

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from foretext.config import Change, apply_sets
+from foretext.config import Change, Setting, apply_sets
 from foretext.errors import Interrupted, UserError
 from foretext.plan import TransferPlan
 from foretext.systems import size_named
@@ -82,7 +82,7 @@ class FinetuneRequest:
     format: str | None = None
     metric: str | None = None  # what the best epoch is chosen by; None: the format's or the kind's own
     hold_out: float | None = None  # the part of the rows to validate on where `valid` is None; None: .15
-    sets: tuple[str, ...] = ()
+    sets: tuple[str | Setting, ...] = ()  # section.key=value, or what a file says; the last counts
     resume: bool = False
     device: str = "auto"
 
@@ -127,6 +127,7 @@ def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporte
     order = Order(len(examples), training.batch_size, request.seed)
     epochs = sections["task"].epochs
     micro = training.micro_batch or max(1, MICRO_TOKENS // max(example.tokens for example in examples))
+    micro = min(micro, training.batch_size)
     if device.type == "cpu":
         memory = finetuning_memory(micro, sections["model"], examples, held_out)
         check_memory(memory, SMALLER_RUN, built=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from foretext.config import apply_sets
+from foretext.config import Setting, apply_sets
 from foretext.systems import size_named, system_named
 from foretext.systems.base import TokenizerConfig
 from foretext.tasks.rows import Row
@@ -15,7 +15,9 @@ from foretext.train.planning import Memory, check_memory
 from foretext.train.saved import RunConfig, SavedModel
 
 
-def fresh_model(system: str, size: str, rows: Sequence[Row], seed: int = 0, sets: Sequence[str] = ()) -> SavedModel:
+def fresh_model(
+    system: str, size: str, rows: Sequence[Row], seed: int = 0, sets: Sequence[str | Setting] = ()
+) -> SavedModel:
     """`system` at `size` with `sets` (model.…, tokenizer.…), not trained at all."""
     check_seed(seed)
     check_sets(sets)

@@ -349,7 +349,7 @@ def test_too_little_disk_is_said_before_training(tmp_path: Path, monkeypatch: py
 
 
 def test_too_little_memory_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = request_of("classification", out=tmp_path / "run", sets=(*NO_DROPOUT, "training.micro_batch=4"))
+    request = request_of("classification", out=tmp_path / "run")  # four rows at a time, though more would fit a part
     monkeypatch.setattr("foretext.train.finetune.Loop.run", None)
     model = replace(request.base.model_config, vocabulary=request.base.model_config.vocabulary + 3)
     enough = 20 * model.parameters()  # for the weights, their gradients, the optimiser and the best weights
