@@ -181,15 +181,15 @@ def finetune(
     from foretext.train.rundir import RunDirectory
     from foretext.train.signals import Stopper
 
-    if system is None:
-        base = language_model(run)
-    else:
-        shape = [one for one in settings if one.names[0] in ("model", "tokenizer")]
-        settings = [one for one in settings if one.names[0] not in ("model", "tokenizer")]
-        base, from_scratch = new_model(rows, system, size or "tiny", seed, shape), True
     terminal = Terminal()
     finished = resume and is_finished(RunDirectory(out))
     try:
+        if system is None:
+            base = language_model(run)
+        else:
+            shape = [one for one in settings if one.names[0] in ("model", "tokenizer")]
+            settings = [one for one in settings if one.names[0] not in ("model", "tokenizer")]
+            base, from_scratch = new_model(rows, system, size or "tiny", seed, shape, terminal), True
         with Stopper(terminal.note) as stopper:
             model = base.finetune(
                 rows,
@@ -343,13 +343,14 @@ def features(
     import polars
 
     from foretext.tasks.files import write_whole
+    from foretext.terminal import Terminal
 
     check_output(out)
     if out.suffix.lower() not in (".parquet", ".pq"):
         raise UserError(f"{out}: vectors are written as Parquet; give a name that ends in .parquet")
     model = language_model(run)
     texts = read_texts([str(file)], text_column, documents, errors)
-    vectors = model.features(texts, progress("computing vectors"))
+    vectors = model.features(texts, progress("computing vectors"), Terminal())
     data = io.BytesIO()
     polars.DataFrame({"text": texts, "vector": vectors.tolist()}).write_parquet(data)
     write_whole(out, data.getvalue())

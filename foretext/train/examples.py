@@ -6,18 +6,24 @@ from collections.abc import Sequence
 
 from foretext.tasks.rows import Row, check_texts
 from foretext.tasks.supervised import Example
-from foretext.train.report import Reporter
+from foretext.text.encoding import encode_texts
+from foretext.train.report import Reporter, Silent, Work
 from foretext.train.saved import SavedModel, TaskConfig
 
 
-def encode_rows(rows: Sequence[Row], model: SavedModel, reporter: Reporter | None = None) -> list[Example]:
-    """Rows as transformed sequences with numeric labels; what had to be cut is counted and said."""
+def encode_rows(
+    rows: Sequence[Row], model: SavedModel, reporter: Reporter | None = None, work: Work | None = None
+) -> list[Example]:
+    """Rows as transformed sequences with numeric labels; what had to be cut is counted and said. `work` hears of the
+    progress, if not the reporter."""
+    reporter = reporter or Silent()
+    work = work or reporter.work
     config: TaskConfig = model.task_config
     context = model.model_config.context
     layout = model.system.build_layout(dict(model.tokenizer.specials), context, model.info.direction)
     check_texts(rows, config.texts)
     texts = [text for row in rows for text in row.texts]
-    encoded = iter(model.tokenizer.encode_many(texts))
+    encoded = iter(encode_texts(texts, model.tokenizer, lambda done, total: work("encoding", done, total)))
     examples, cut, lost = [], 0, 0
     for row in rows:
         parts = [next(encoded).tolist() for _ in row.texts]
@@ -25,7 +31,7 @@ def encode_rows(rows: Sequence[Row], model: SavedModel, reporter: Reporter | Non
         lost += sum(sequence.cut for sequence in sequences)
         cut += any(sequence.cut for sequence in sequences)
         examples.append(Example(sequences, numeric_label(row, model)))
-    if cut and reporter is not None:
+    if cut:
         reporter.note(
             f"{cut:,} of {len(rows):,} rows are longer than the context of {context} tokens: "
             f"the ends of their longest texts were cut ({lost:,} tokens)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import statistics
@@ -11,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -22,7 +22,7 @@ from foretext.systems import size_named
 from foretext.systems.base import Size, TrainingConfig
 from foretext.tasks.formats import find_format
 from foretext.tasks.labels import LabelSet, label_warnings
-from foretext.tasks.metrics import Scores, check_metric, metrics_of, score
+from foretext.tasks.metrics import check_metric, metrics_of
 from foretext.tasks.rows import Row
 from foretext.tasks.splits import DEFAULT_FRACTION, hold_out
 from foretext.tasks.supervised import Example, SupervisedTask
@@ -57,7 +57,7 @@ from foretext.train.saved import (
     open_run,
     read_config,
 )
-from foretext.train.scoring import task_scores
+from foretext.train.scoring import label_loss, score_rows, task_scores
 from foretext.train.signals import NeverStop, StopRequest
 from foretext.train.undo import starts_over, writing
 
@@ -122,8 +122,16 @@ def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporte
     model = _build(request, sections)
     training: TrainingConfig = sections["training"]
     assert model.task is not None
-    examples = encode_rows(train, model, reporter)
-    held_out = encode_rows(valid, model, reporter)
+    goes_on = writer is not None and has_begun(writer.run)
+
+    def work(title: str, done: int, total: int) -> None:
+        """Before training a signal ends the work at once: there is nothing to save that is not saved."""
+        reporter.work(title, done, total)
+        if stopping.requested is not None:
+            raise Interrupted(stopping.requested, str(writer.run.path) if writer is not None and goes_on else None)
+
+    examples = encode_rows(train, model, reporter, work)
+    held_out = encode_rows(valid, model, reporter, work)
     order = Order(len(examples), training.batch_size, request.seed)
     epochs = sections["task"].epochs
     micro = training.micro_batch or max(1, MICRO_TOKENS // max(example.tokens for example in examples))
@@ -133,18 +141,12 @@ def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporte
         check_memory(memory, SMALLER_RUN, built=True)
     model.trunk.to(device)
     model.task.to(device)
-    goes_on = writer is not None and has_begun(writer.run)
     if sections["transfer"].head == "probe" and not goes_on:
         assert isinstance(model.task, SupervisedTask)
-
-        def progress(done: int, total: int) -> None:
-            """Before training a signal ends the work at once: there is nothing to save yet."""
-            reporter.work("fitting the head", done, total)
-            if stopping.requested is not None:
-                raise Interrupted(stopping.requested, None)
-
         with out_of_memory_as_user_error(training.batch_size):
-            fit_head(model.trunk, model.task, examples, device, request.seed, progress)
+            fit_head(
+                model.trunk, model.task, examples, device, request.seed, functools.partial(work, "fitting the head")
+            )
     job = Job(
         trunk=model.trunk,
         objective=model.task,
@@ -358,29 +360,6 @@ def _optimizer(config: TrainingConfig, plan: TransferPlan, model: SavedModel) ->
     )
 
 
-# -- scores ----------------------------------------------------------------------------------------------------------
-
-
-def probabilities_of(scores: np.ndarray) -> np.ndarray:
-    shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return shifted / shifted.sum(axis=1, keepdims=True)
-
-
-def score_rows(model: SavedModel, rows: Sequence[Row], scores: np.ndarray) -> Scores:
-    """The task's metrics for rows with labels, given `task_scores`' output."""
-    config: TaskConfig = model.task_config
-    gold = [row.label for row in rows]
-    if config.kind == "regression":
-        predicted: Any = scores * config.deviation + config.mean
-        return score(config.kind, gold, predicted.tolist(), None, main=config.metric)
-    best = scores.argmax(axis=1).tolist()
-    if config.kind == "choice":
-        return score(config.kind, gold, best, None, main=config.metric)
-    labels = model.labels
-    assert labels is not None
-    return score(config.kind, gold, [labels.names[index] for index in best], labels, main=config.metric)
-
-
 def _validator(model: SavedModel, examples: Sequence[Example], rows: Sequence[Row], device: torch.device) -> Any:
     task = model.task
     assert isinstance(task, SupervisedTask)
@@ -390,16 +369,8 @@ def _validator(model: SavedModel, examples: Sequence[Example], rows: Sequence[Ro
             return {}
         scores = task_scores(model.trunk, task, examples, device)
         result = score_rows(model, rows, scores)
-        loss = _label_loss(model, examples, scores)
+        loss = label_loss(model, examples, scores)
         # Among epochs of equal score (frequent with few rows) the one with the lower loss is the better one.
         return {"main": result.main_value - 1e-6 * min(loss, 1e3), "loss": loss} | result.values
 
     return evaluate
-
-
-def _label_loss(model: SavedModel, examples: Sequence[Example], scores: np.ndarray) -> float:
-    labels = np.array([example.label for example in examples])
-    if model.task_config.kind == "regression":
-        return float(np.mean((scores - labels) ** 2))
-    chosen = probabilities_of(scores)[np.arange(len(labels)), labels.astype(int)]
-    return float(-np.log(np.maximum(chosen, 1e-12)).mean())

@@ -12,13 +12,19 @@ from foretext.tasks.rows import Row
 from foretext.text.train_vocab import train_tokenizer
 from foretext.train.checks import check_seed, check_sets, check_tokenizer
 from foretext.train.planning import Memory, check_memory
+from foretext.train.report import Reporter, Silent
 from foretext.train.saved import RunConfig, SavedModel
 
 
 def fresh_model(
-    system: str, size: str, rows: Sequence[Row], seed: int = 0, sets: Sequence[str | Setting] = ()
+    system: str,
+    size: str,
+    rows: Sequence[Row],
+    seed: int = 0,
+    sets: Sequence[str | Setting] = (),
+    reporter: Reporter | None = None,
 ) -> SavedModel:
-    """`system` at `size` with `sets` (model.…, tokenizer.…), not trained at all."""
+    """`system` at `size` with `sets` (model.…, tokenizer.…), not trained at all; `reporter` hears of the vocabulary."""
     check_seed(seed)
     check_sets(sets)
     found = system_named(system)
@@ -35,6 +41,7 @@ def fresh_model(
         seed=seed,
         sample_chars=config.sample_megabytes * 1_000_000,
         splitter=None if config.splitter == "auto" else config.splitter,
+        progress=(reporter or Silent()).work,
     )
     sections["model"] = dataclasses.replace(sections["model"], vocabulary=tokenizer.size)
     sections["run"] = RunConfig("pretrain", system, size, "forward", seed, tokenizer.fingerprint())

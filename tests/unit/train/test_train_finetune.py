@@ -14,6 +14,7 @@ import pytest
 import torch
 from systems_under_test import KINDS, TINY, base_model, stopping_after
 
+from foretext.api import TaskModel
 from foretext.config import build_sections
 from foretext.errors import Interrupted, UserError
 from foretext.systems import SYSTEMS
@@ -338,6 +339,31 @@ def test_a_signal_while_the_head_is_fitted_leaves_nothing_and_says_so(tmp_path: 
     with pytest.raises(Interrupted, match=r"nothing was kept; give the same command again$"):
         finetune(request, stopping=SimpleNamespace(requested=130))
     finetune(request)
+
+
+def test_encoding_is_told_and_a_signal_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretext.text.encoding._BATCH_DOCUMENTS", 5)
+    told: list[tuple[str, int, int]] = []
+    stop = SimpleNamespace(requested=None)
+
+    class Heard(Silent):
+        def work(self, title: str, done: int, total: int) -> None:
+            told.append((title, done, total))
+            if done == 10:
+                stop.requested = 130
+
+    rows = rows_of("classification", 12)
+    model = finetune(request_of("classification", rows, valid=rows[:4]), Heard())
+    expected = [("encoding", done, 12) for done in (0, 5, 10, 12)] + [("encoding", done, 4) for done in (0, 4)]
+    assert told[:6] == expected
+    told.clear()
+    TaskModel(model, None).predictions(rows, reporter=Heard())
+    assert told == expected[:4]
+    told.clear()
+    stop.requested = None
+    with pytest.raises(Interrupted, match="nothing was kept"):
+        finetune(request_of("classification", rows, valid=rows[:4], out=tmp_path / "run"), Heard(), stop)
+    assert told == expected[:3] and not (tmp_path / "run").exists()
 
 
 def test_too_little_disk_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
