@@ -26,6 +26,7 @@ from foretext.train.budget import Budget
 from foretext.train.carried import from_tensors, to_tensors
 from foretext.train.loop import CARRIED, CURRENT, OPTIMIZER, Job, Loop, is_finished
 from foretext.train.optim import Group, Optimizer
+from foretext.train.planning import probe_speed
 from foretext.train.report import Silent
 from foretext.train.rundir import RunDirectory
 from foretext.train.signals import NeverStop
@@ -136,6 +137,16 @@ class StopAfter:
 
 
 # -- going on --------------------------------------------------------------------------------------------------------
+
+
+def test_measuring_the_speed_in_the_middle_of_a_run_changes_nothing() -> None:
+    loops = [toy_loop(objective=Toy(carries=True), steps=4) for _ in range(2)]
+    for number, loop in enumerate(loops):
+        loop._step()
+        if number:
+            assert loop.carried and probe_speed(loop) > 0.0
+        loop.run()
+    assert_equal(*(weights_of(loop) for loop in loops))
 
 
 @pytest.mark.parametrize("carries", [False, True], ids=["stateless", "carried state"])
