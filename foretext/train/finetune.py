@@ -22,7 +22,7 @@ from foretext.systems import size_named
 from foretext.systems.base import Size, TrainingConfig
 from foretext.tasks.formats import find_format
 from foretext.tasks.labels import LabelSet, label_warnings
-from foretext.tasks.layout import Layout
+from foretext.tasks.layout import Layout, keeping_question
 from foretext.tasks.metrics import Scores, check_metric, metrics_of, score
 from foretext.tasks.rows import Row, check_texts
 from foretext.tasks.splits import DEFAULT_FRACTION, hold_out
@@ -209,7 +209,8 @@ def encode_rows(
     examples, cut, lost = [], 0, 0
     for row in rows:
         parts = [next(encoded).tolist() for _ in row.texts]
-        sequences = tuple(layout.sequences(config.kind, parts))
+        kept = keeping_question(parts, row.texts, config.format, model.tokenizer.encode)
+        sequences = tuple(layout.sequences(config.kind, kept))
         lost += sum(sequence.cut for sequence in sequences)
         cut += any(sequence.cut for sequence in sequences)
         examples.append(Example(sequences, numeric_label(row, model)))
