@@ -164,7 +164,13 @@ class Demo:
 
     def _run(self) -> list[TaskResult]:
         with self._stage("collecting docstrings and deriving tasks"):
-            data = prepare(self.folder / "data", seed=self.settings.seed, limits=self.settings.limits, roots=self.roots)
+            data = prepare(
+                self.folder / "data",
+                seed=self.settings.seed,
+                limits=self.settings.limits,
+                roots=self.roots,
+                watch=self._end_if_asked,
+            )
         self._describe(data)
         plan = self.settings.plan(data, self.engine)
         book = ResultBook(self.folder / "results.jsonl", plan)
@@ -182,8 +188,7 @@ class Demo:
     @contextmanager
     def _stage(self, title: str) -> Iterator[None]:
         """A line with the time left; on a terminal it runs on while the stage does. None begins after a signal."""
-        if self.stopping.requested is not None:
-            raise Interrupted(self.stopping.requested, str(self.folder))
+        self._end_if_asked()
         label = f"[{self.clock.label()}] {title}"
         if not self.console.is_terminal:
             self.console.print(label, markup=False, highlight=False)
@@ -194,6 +199,10 @@ class Demo:
             bar.add_task(title)
             yield
         self.console.print(label, markup=False, highlight=False)
+
+    def _end_if_asked(self) -> None:
+        if self.stopping.requested is not None:
+            raise Interrupted(self.stopping.requested, str(self.folder))
 
     def _describe(self, data: DemoData) -> None:
         rows = ", ".join(f"{task} {sizes['train']}/{sizes['test']}" for task, sizes in data.sizes.items())

@@ -93,6 +93,32 @@ def test_the_demonstration_ends_after_its_stage(here: Path) -> None:
     assert "stopping; a second signal aborts at once" in done.stdout
 
 
+def test_ctrl_c_while_the_demonstration_collects_its_text(here: Path) -> None:
+    """To the whole group of processes, as a terminal sends it."""
+    process = subprocess.Popen(
+        [*COMMAND, "demo", "--out", "shown"],
+        env=ENVIRONMENT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    try:
+        while "collecting docstrings" not in process.stdout.readline():
+            assert process.poll() is None
+        time.sleep(3.0)  # the workers have begun
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    assert process.returncode == 130
+    assert "run the same command again" in one_complaint(err)
+    assert not (here / "shown" / "data").exists()
+
+
 def test_two_writers(files: Path, here: Path) -> None:
     with started("pretrain", files / "text.txt", "--out", "run", *LONG) as process:
         wait_for(here / "run/metrics.jsonl", process)

@@ -40,7 +40,7 @@ class Notes(Silent):
 
 def demo(folder: Path, site: Path, stopping: StopRequest | None = None) -> tuple[Demo, Notes]:
     notes = Notes()
-    settings = DemoSettings(folder, minutes=0.1, pretrain_share=0.1, seeds=(0,), epochs=1, limits=LIMITS)
+    settings = DemoSettings(folder, minutes=5.0, pretrain_share=0.002, seeds=(0,), epochs=1, limits=LIMITS)
     engine = ForetextEngine(sets=SMALL, reporter=notes)
     return Demo(settings, engine, Console(file=io.StringIO()), roots=[site], stopping=stopping), notes
 
@@ -48,16 +48,16 @@ def demo(folder: Path, site: Path, stopping: StopRequest | None = None) -> tuple
 @pytest.mark.slow
 def test_a_stop_in_either_training_is_gone_on_from(tmp_path: Path, site: Path) -> None:
     base = RunDirectory(tmp_path / "base")
-    with stopping_after(3, code=143) as stop, pytest.raises(Interrupted) as stopped:
+    with stopping_after(1, code=143) as stop, pytest.raises(Interrupted) as stopped:
         demo(tmp_path, site, stop)[0].run()
     assert stopped.value.code == 143
     assert str(stopped.value).endswith(f"is in {tmp_path}; run the same command again to go on from here")
-    assert base.has("training/optimizer.safetensors") and read_position(base).step == 3 and not is_finished(base)
+    assert base.has("training/optimizer.safetensors") and read_position(base).step == 1 and not is_finished(base)
 
     again, said = demo(tmp_path, site, _StopOnce(tmp_path / "data" / "measure.csv"))
     with pytest.raises(Interrupted) as stopped:
         again.run()
-    assert stopped.value.code == 130 and "going on at step 3" in said.notes
+    assert stopped.value.code == 130 and "going on at step 1" in said.notes
     assert is_finished(base) and not (tmp_path / "plan.json").exists(), "the first fine-tuning did not end"
 
     results = demo(tmp_path, site)[0].run()
