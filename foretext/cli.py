@@ -410,9 +410,14 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the runs and report.html.")] = Path("demo-out"),
 ) -> None:
     """Everything, on text that is already on this machine: at most 15 minutes on 2 cores."""
-    from foretext.demo.runner import DemoSettings, run_demo
+    from rich.console import Console
 
-    run_demo(DemoSettings(out))
+    from foretext.demo.runner import DemoSettings, run_demo
+    from foretext.train.signals import Stopper
+
+    console = Console()
+    with Stopper(console.print) as stopper:
+        run_demo(DemoSettings(out), console=console, stopping=stopper)
 
 
 @app.callback(invoke_without_command=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from foretext.tasks.layout import keeping_question
 from foretext.tasks.rows import Row, check_texts
 from foretext.tasks.supervised import Example
 from foretext.text.encoding import encode_texts
@@ -27,7 +28,8 @@ def encode_rows(
     examples, cut, lost = [], 0, 0
     for row in rows:
         parts = [next(encoded).tolist() for _ in row.texts]
-        sequences = tuple(layout.sequences(config.kind, parts))
+        kept = keeping_question(parts, row.texts, config.format, model.tokenizer.encode)
+        sequences = tuple(layout.sequences(config.kind, kept))
         lost += sum(sequence.cut for sequence in sequences)
         cut += any(sequence.cut for sequence in sequences)
         examples.append(Example(sequences, numeric_label(row, model)))

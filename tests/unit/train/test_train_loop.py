@@ -320,6 +320,34 @@ def test_the_count_of_bad_steps_survives_going_on(tmp_path: Path) -> None:
             loop.run()
 
 
+@pytest.mark.parametrize("saved", [True, False])
+def test_the_samples_of_bad_steps_outlive_going_on(tmp_path: Path, saved: bool) -> None:
+    """Also twice over, without growing: those after the checkpoint are kept once for each step, and marked."""
+    run = RunDirectory(tmp_path / "run")
+    if saved:
+        with run.writer() as writer, pytest.raises(Interrupted):
+            toy_loop(writer, Toy(bad=range(8)), bad_steps=3, stopping=StopAfter(2)).run()
+    start = 2 if saved else 0
+    for _ in range(3):
+        with run.writer() as writer:
+            loop = toy_loop(writer, Toy(bad=range(8)), bad_steps=3)
+            assert loop.restore() == saved
+            with pytest.raises(UserError, match="4 such steps"):
+                loop.run()
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as log:
+        log.write('{"bad_step": not JSON\n{"bad_step": {"samp')
+    with run.writer() as writer:
+        loop = toy_loop(writer, Toy(), bad_steps=3, steps=6)
+        loop.restore()
+        loop.run()
+    logged = [row for row in run.metrics() if "bad_step" in row]
+    assert [(row["step"], row.get("undone")) for row in logged] == [
+        (step, True if step >= start else None) for step in range(4)
+    ]
+    assert [row["bad_step"]["samples"] for row in logged] == [Order(8, 4, 0).batch(step)[1] for step in range(4)]
+    assert all(isinstance(row["step"], int) for row in run.metrics())
+
+
 # -- thawing ---------------------------------------------------------------------------------------------------------
 
 
