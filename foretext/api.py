@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from foretext.batch import Batch
+from foretext.config import Setting
 from foretext.errors import UserError
 from foretext.evaluate.features import text_vectors
 from foretext.evaluate.perplexity import Perplexity
@@ -34,13 +35,14 @@ from foretext.tasks.remembered import Naming, layout_name, names_in, read_as_tra
 from foretext.tasks.rows import Row, read_rows, rows_from, rows_of, table_from, text_fields
 from foretext.tasks.tables import Table
 from foretext.train.budget import Budget
-from foretext.train.finetune import FinetuneRequest, encode_rows, finetune, probabilities_of, score_rows
+from foretext.train.examples import encode_rows
+from foretext.train.finetune import FinetuneRequest, finetune
 from foretext.train.fresh import fresh_model
 from foretext.train.pretrain import pretrain as run_pretraining
 from foretext.train.pretrain_request import PretrainRequest
 from foretext.train.report import Reporter
 from foretext.train.saved import SavedModel, load_model
-from foretext.train.scoring import task_scores
+from foretext.train.scoring import probabilities_of, score_rows, task_scores
 from foretext.train.signals import StopRequest
 
 Progress = Callable[[int, int], None]
@@ -71,10 +73,14 @@ class LanguageModel:
             return (top @ trunk.output_table().t()).float().cpu().numpy()  # type: ignore[operator]
 
     def perplexity(
-        self, texts: str | Sequence[str], stride: int | None = None, progress: Progress | None = None
+        self,
+        texts: str | Sequence[str],
+        stride: int | None = None,
+        progress: Progress | None = None,
+        reporter: Reporter | None = None,
     ) -> Perplexity:
         """Perplexity per token and per word, and bits per byte; each text is a document."""
-        return measure_perplexity(self.model, _texts(texts, "texts"), stride, progress)
+        return measure_perplexity(self.model, _texts(texts, "texts"), stride, progress, reporter)
 
     def stream(
         self,
@@ -131,9 +137,11 @@ class LanguageModel:
             raise UserError(f"prompt must be a text, not {type(prompt).__name__}")
         return beam_search(self.model, prompt, beams, max_tokens)
 
-    def features(self, texts: str | Sequence[str], progress: Progress | None = None) -> np.ndarray:
+    def features(
+        self, texts: str | Sequence[str], progress: Progress | None = None, reporter: Reporter | None = None
+    ) -> np.ndarray:
         """One vector a text: the mean of its top-layer states, float32 [texts, width]."""
-        return text_vectors(self.model, _texts(texts, "texts"), progress)
+        return text_vectors(self.model, _texts(texts, "texts"), progress, reporter)
 
     def finetune(
         self,
@@ -151,7 +159,7 @@ class LanguageModel:
         format: str | None = None,
         metric: str | None = None,
         hold_out: float | None = None,
-        sets: Sequence[str] = (),
+        sets: Sequence[str | Setting] = (),
         resume: bool = False,
         device: str = "auto",
         reporter: Reporter | None = None,
@@ -197,10 +205,15 @@ def _texts(given: str | Sequence[str], name: str) -> list[str]:
 
 
 def new_model(
-    rows: Sequence[Row], system: str = "gpt", size: str = "tiny", seed: int = 0, sets: Sequence[str] = ()
+    rows: Sequence[Row],
+    system: str = "gpt",
+    size: str = "tiny",
+    seed: int = 0,
+    sets: Sequence[str | Setting] = (),
+    reporter: Reporter | None = None,
 ) -> LanguageModel:
     """A model that has learned nothing, with a vocabulary made of the rows' texts: to fine-tune from nothing."""
-    return LanguageModel(fresh_model(system, size, rows, seed, sets), Path())
+    return LanguageModel(fresh_model(system, size, rows, seed, sets, reporter), Path())
 
 
 class TaskModel:
@@ -263,8 +276,8 @@ class TaskModel:
     def predictions(
         self, rows: Sequence[Row], progress: Progress | None = None, reporter: Reporter | None = None
     ) -> Predictions:
-        """Values and probabilities for `rows`; labels that they may have play no part. `reporter` hears of rows that
-        had to be cut."""
+        """Values and probabilities for `rows`; labels that they may have play no part. `reporter` hears of the
+        encoding, and of rows that had to be cut."""
         scores = self._scores(_unlabelled(rows), progress, reporter)
         config = self.model.task_config
         if self.task == "regression":

@@ -14,6 +14,7 @@ from foretext import __version__
 from foretext.cli_generate import generate
 from foretext.cli_input import (
     check_output,
+    given_settings,
     labelled_rows,
     language_model,
     load_run,
@@ -37,6 +38,7 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="section.key=value, a setting of config.toml.")]
+Config = Annotated[Path | None, typer.Option(help="A TOML file of settings; --set counts where both say something.")]
 Columns = Annotated[str, typer.Option(help="Other column names: text=review,label=stars.")]
 Format = Annotated[str | None, typer.Option(help="A published layout: sst2, cola, trec, imdb, …; none: by the header.")]
 Metric = Annotated[str | None, typer.Option(help="The main metric: accuracy, f1, f1_macro, matthews, pearson, …")]
@@ -77,6 +79,7 @@ def pretrain(
     ] = None,
     resume: Resume = False,
     device: Device = "auto",
+    config: Config = None,
     sets: Sets = None,
 ) -> None:
     """Pre-train a language model on unlabelled text."""
@@ -95,7 +98,7 @@ def pretrain(
         budget=None if all(value is None for value in given) else Budget(*given),
         direction=direction.value if direction else None,
         seed=seed,
-        sets=tuple(sets or ()),
+        sets=tuple(given_settings(config, sets)),
         resume=resume,
         start=start,
         vocabulary=vocabulary,
@@ -142,6 +145,7 @@ def finetune(
     errors: Errors = "strict",
     resume: Resume = False,
     device: Device = "auto",
+    config: Config = None,
     sets: Sets = None,
     as_json: Json = False,
 ) -> None:
@@ -165,6 +169,7 @@ def finetune(
         raise UserError("--system starts from nothing: give the file of rows without a run, or leave out --system")
     if system is None and size is not None:
         raise UserError(f"--size is for a new model (--system), and {run} has its size already; leave it out")
+    settings = given_settings(config, sets)
     names = parse_columns(columns)
     rows = labelled_rows(file or run, task, names, format, errors)
     if valid is not None and part is not None:
@@ -176,16 +181,15 @@ def finetune(
     from foretext.train.rundir import RunDirectory
     from foretext.train.signals import Stopper
 
-    sets = sets or []
-    if system is None:
-        base = language_model(run)
-    else:
-        shape = [one for one in sets if one.startswith(("model.", "tokenizer."))]
-        sets = [one for one in sets if one not in shape]
-        base, from_scratch = new_model(rows, system, size or "tiny", seed, shape), True
     terminal = Terminal()
     finished = resume and is_finished(RunDirectory(out))
     try:
+        if system is None:
+            base = language_model(run)
+        else:
+            shape = [one for one in settings if one.names[0] in ("model", "tokenizer")]
+            settings = [one for one in settings if one.names[0] not in ("model", "tokenizer")]
+            base, from_scratch = new_model(rows, system, size or "tiny", seed, shape, terminal), True
         with Stopper(terminal.note) as stopper:
             model = base.finetune(
                 rows,
@@ -201,7 +205,7 @@ def finetune(
                 format=format,
                 metric=metric,
                 hold_out=part,
-                sets=sets,
+                sets=settings,
                 resume=resume,
                 device=device,
                 reporter=terminal,
@@ -313,13 +317,14 @@ def features(
     import polars
 
     from foretext.tasks.files import write_whole
+    from foretext.terminal import Terminal
 
     check_output(out)
     if out.suffix.lower() not in (".parquet", ".pq"):
         raise UserError(f"{out}: vectors are written as Parquet; give a name that ends in .parquet")
     model = language_model(run)
     texts = read_texts([str(file)], text_column, documents, errors)
-    vectors = model.features(texts, progress("computing vectors"))
+    vectors = model.features(texts, progress("computing vectors"), Terminal())
     data = io.BytesIO()
     polars.DataFrame({"text": texts, "vector": vectors.tolist()}).write_parquet(data)
     write_whole(out, data.getvalue())
@@ -437,9 +442,14 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the runs and report.html.")] = Path("demo-out"),
 ) -> None:
     """Everything, on text that is already on this machine: at most 15 minutes on 2 cores."""
-    from foretext.demo.runner import DemoSettings, run_demo
+    from rich.console import Console
 
-    run_demo(DemoSettings(out))
+    from foretext.demo.runner import DemoSettings, run_demo
+    from foretext.train.signals import Stopper
+
+    console = Console()
+    with Stopper(console.print) as stopper:
+        run_demo(DemoSettings(out), console=console, stopping=stopper)
 
 
 @app.callback(invoke_without_command=True)

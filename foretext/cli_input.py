@@ -16,6 +16,7 @@ from foretext.errors import UserError
 
 if TYPE_CHECKING:
     from foretext.api import LanguageModel, TaskModel
+    from foretext.config import Setting
     from foretext.tasks.rows import Row
     from foretext.tasks.tables import Table
 
@@ -59,6 +60,21 @@ def parse_pairs(text: str, option: str, advice: str) -> dict[str, str] | None:
     if any(len(pair) != 2 or not pair[0].strip() or not pair[1].strip() for pair in pairs):
         raise UserError(f"{option} {text}: {advice}")
     return {field.strip(): column.strip() for field, column in pairs}
+
+
+def given_settings(config: Path | None, sets: list[str] | None) -> list[Setting]:
+    """What --config's file says, then what --set says, so that --set counts where both say something."""
+    from foretext.config import setting_of, settings_in
+    from foretext.tasks.files import read_bytes
+
+    said = [setting_of(one) for one in sets or ()]
+    if config is None:
+        return said
+    try:
+        text = read_bytes(config).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{config}: not UTF-8 at byte offset {error.start}; save the file as UTF-8") from None
+    return [*settings_in(text, str(config)), *said]
 
 
 def check_output(path: Path, table: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -29,7 +30,9 @@ TRACEBACK = "FORETEXT_TRACEBACK"
 
 
 def show_perplexity(model: LanguageModel, texts: list[str], stride: int | None, as_json: bool) -> None:
-    measured = model.perplexity(texts, stride, progress("measuring"))
+    from foretext.terminal import Terminal
+
+    measured = model.perplexity(texts, stride, progress("measuring"), Terminal())
     notes = _perplexity_notes(measured)
     if as_json:
         typer.echo(json.dumps(measured.to_dict(), allow_nan=False))
@@ -90,14 +93,7 @@ def progress(title: str) -> Callable[[int, int], None]:
     """Shows work that takes more than two seconds."""
     from foretext.terminal import Terminal
 
-    terminal = Terminal()
-
-    def show(done: int, total: int) -> None:
-        terminal.work(title, done, total)
-        if done == total:
-            terminal.close()
-
-    return show
+    return functools.partial(Terminal().work, title)
 
 
 # -- the end ---------------------------------------------------------------------------------------------------------

@@ -144,35 +144,76 @@ def build_sections(classes: Mapping[str, type], mapping: Mapping[str, Any], wher
     return {name: build(cls, mapping.get(name, {}), f"{where} [{name}]") for name, cls in classes.items()}
 
 
-def apply_sets(sections: Mapping[str, Any], sets: Iterable[str]) -> dict[str, Any]:
-    """`sections` (dataclasses) with each `section.key=value` (or `section.table.key=value`) put in; none is changed."""
+@dataclass(frozen=True)
+class Setting:
+    """One value that a user gives: by --set, as text, or in a file, where it has a type already."""
+
+    names: tuple[str, ...]  # section and key, or section, table and key; a section alone sets nothing
+    value: Any
+    where: str  # to be named in an error
+    typed: bool = False
+
+    @property
+    def key(self) -> str:
+        return ".".join(self.names)
+
+
+def settings_in(text: str, where: str) -> list[Setting]:
+    """What a user's TOML file, named `where`, gives; sections and keys are checked where they are put in."""
+    settings = []
+    for section, table in from_toml(text, where).items():
+        if not isinstance(table, dict):
+            raise UserError(f"{where}: {section!r} stands in no section; write it under one, such as [training]")
+        settings.append(
+            Setting((section,), None, f"{where} [{section}]", typed=True)
+        )  # also an empty one must be known
+        for key, value in table.items():
+            inner = value if isinstance(value, dict) and value else {None: value}
+            for name, one in inner.items():
+                names = (section, key) if name is None else (section, key, name)
+                settings.append(Setting(names, one, f"{where} [{section}] {'.'.join(names[1:])}", typed=True))
+    return settings
+
+
+def setting_of(given: str | Setting) -> Setting:
+    """`section.key=value` (or `section.table.key=value`) as a setting."""
+    if isinstance(given, Setting):
+        return given
+    where = f"--set {given}"
+    path, equals, value = given.partition("=")
+    names = tuple(path.strip().split("."))
+    if not equals or not 2 <= len(names) <= 3:
+        raise UserError(f"{where}: must look like section.key=value")
+    return Setting(names, value.strip(), where)
+
+
+def apply_sets(sections: Mapping[str, Any], sets: Iterable[str | Setting]) -> dict[str, Any]:
+    """`sections` (dataclasses) with each setting put in, later ones over earlier ones; none is changed."""
     result = dict(sections)
-    for text in sets:
-        where = f"--set {text}"
-        path, equals, value = text.partition("=")
-        names = path.strip().split(".")
-        if not equals or not 2 <= len(names) <= 3:
-            raise UserError(f"{where}: must look like section.key=value")
-        if names[0] not in result:
-            raise UserError(f"{where}: unknown section {names[0]!r}{_nearest(names[0], result)}")
-        result[names[0]] = _with(result[names[0]], names[1:], value.strip(), where)
+    for setting in map(setting_of, sets):
+        name = setting.names[0]
+        if name not in result:
+            raise UserError(f"{setting.where}: unknown section {name!r}{_nearest(name, result)}")
+        if len(setting.names) > 1:
+            result[name] = _with(result[name], setting.names[1:], setting)
     return result
 
 
-def _with(section: Any, names: Sequence[str], text: str, where: str) -> Any:
-    hints = _hints(type(section))
+def _with(section: Any, names: Sequence[str], setting: Setting) -> Any:
+    hints, where = _hints(type(section)), setting.where
     name = names[0]
     if name not in hints:
         raise UserError(f"{where}: unknown key {name!r}{_nearest(name, hints)}")
+    read = _checked if setting.typed else _parsed
     current = getattr(section, name)
     if len(names) > 1 and dataclasses.is_dataclass(current):
-        value = _with(current, names[1:], text, where)
+        value = _with(current, names[1:], setting)
     elif len(names) > 1 and typing.get_origin(hints[name]) is dict:
-        value = {**current, names[1]: _parsed(text, typing.get_args(hints[name])[1], where)}
+        value = {**current, names[1]: read(setting.value, typing.get_args(hints[name])[1], where)}
     elif len(names) > 1:
         raise UserError(f"{where}: {name} is not a table")
     else:
-        value = _parsed(text, hints[name], where)
+        value = read(setting.value, hints[name], where)
     values = {field.name: getattr(section, field.name) for field in dataclasses.fields(section)}
     return _construct(type(section), {**values, name: value}, where)
 

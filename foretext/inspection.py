@@ -11,6 +11,7 @@ from foretext.config import difference, to_plain
 from foretext.errors import UserError
 from foretext.systems import size_named, system_named
 from foretext.tasks.labels import LabelSet
+from foretext.tasks.layout import keeping_question
 from foretext.tasks.rows import check_kind
 from foretext.train.loop import read_position
 from foretext.train.machine import clock, size_text
@@ -32,11 +33,12 @@ def sequences_of(run: RunDirectory, texts: Sequence[str]) -> list[Pieces]:
     info = sections["run"]
     if info.kind != "finetune":
         return []
-    kind = sections["task"].kind
+    kind, format = sections["task"].kind, sections["task"].format
     _check_number(kind, sections["task"].texts, len(texts))
     tokenizer = load_tokenizer(run, info)
     layout = system_named(info.system).build_layout(dict(tokenizer.specials), sections["model"].context, info.direction)
-    made = layout.sequences(kind, [tokenizer.encode(text) for text in texts])
+    parts = [tokenizer.encode(text) for text in texts]
+    made = layout.sequences(kind, keeping_question(parts, texts, format, tokenizer.encode))
     return [[(number, tokenizer.piece(number)) for number in sequence.ids] for sequence in made]
 
 

@@ -55,6 +55,9 @@ class Terminal:
             self.note(f"step {step:,}  validation: {shown}")
 
     def work(self, title: str, done: int, total: int) -> None:
+        if total and done >= total:
+            self._close()
+            return
         now = time.monotonic()
         if title != self._title:
             self._close()

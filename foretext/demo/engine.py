@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from foretext.demo.report import LossPoint
+from foretext.train.signals import StopRequest
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,12 @@ class Engine(Protocol):
         """What its scores depend on; a result made with others is not used again."""
         ...
 
-    def pretrain(self, corpus: Path, minutes: float, out: Path, seed: int) -> None: ...
+    def pretrain(self, corpus: Path, minutes: float, out: Path, seed: int, stopping: StopRequest) -> None:
+        """Makes the run at `out`, or goes on with it; ends in `Interrupted`, with a checkpoint, when asked to stop."""
+        ...
 
-    def finetune(self, base: Path, job: FineTuning) -> tuple[str, float]:
-        """The metric's name and its value on the test rows."""
+    def finetune(self, base: Path, job: FineTuning, stopping: StopRequest) -> tuple[str, float]:
+        """The metric's name and its value on the test rows; ends in `Interrupted` when asked to stop."""
         ...
 
     def generate(self, base: Path, prompt: str, seed: int) -> str: ...
@@ -61,7 +64,7 @@ class ForetextEngine:
     def settings(self) -> dict[str, object]:
         return {"size": self.size, "sets": list(self.sets), "finetune_sets": list(self.finetune_sets)}
 
-    def pretrain(self, corpus: Path, minutes: float, out: Path, seed: int) -> None:
+    def pretrain(self, corpus: Path, minutes: float, out: Path, seed: int, stopping: StopRequest) -> None:
         from foretext.api import pretrain
 
         pretrain(
@@ -74,9 +77,10 @@ class ForetextEngine:
             sets=self.sets,
             resume=out.exists(),  # cut short: from its last checkpoint, the time spent counts
             reporter=self.reporter,
+            stopping=stopping,
         )
 
-    def finetune(self, base: Path, job: FineTuning) -> tuple[str, float]:
+    def finetune(self, base: Path, job: FineTuning, stopping: StopRequest) -> tuple[str, float]:
         from foretext.api import load_language_model
 
         model = load_language_model(base).finetune(
@@ -88,6 +92,7 @@ class ForetextEngine:
             epochs=job.epochs,
             from_scratch=not job.pretrained,
             sets=self.finetune_sets,
+            stopping=stopping,
         )
         scores = model.evaluate(job.test)
         return scores.main, scores.values[scores.main]

@@ -11,11 +11,13 @@ import inspect
 import os
 import random
 import re
+import signal
 import sysconfig
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
@@ -239,13 +241,15 @@ def harvest(
     seed: int = 0,
     limits: HarvestLimits | None = None,
     workers: int | None = None,
+    watch: Callable[[], None] = lambda: None,
 ) -> tuple[list[Docstring], HarvestReport]:
-    """The docstrings below `roots` (this Python's own by default), without duplicates, sorted by module."""
+    """The docstrings below `roots` (this Python's own by default), without duplicates, sorted by module. `watch` is
+    called at each file, and may end the work by an exception."""
     limits = limits or HarvestLimits()
     chosen = choose_sources(find_sources(roots or standard_roots(), limits), limits, seed)
     report = HarvestReport(files=len(chosen), source_bytes=sum(source.size for source in chosen))
     everything: list[Docstring] = []
-    for docstrings in _read_all(chosen, limits.shortest, workers):
+    for docstrings in _read_all(chosen, limits.shortest, workers, watch):
         if docstrings is None:
             report.unreadable += 1
         else:
@@ -259,13 +263,29 @@ def harvest(
     return kept, report
 
 
-def _read_all(chosen: list[Source], shortest: int, workers: int | None) -> list[list[Docstring] | None]:
+def _read_all(
+    chosen: list[Source], shortest: int, workers: int | None, watch: Callable[[], None]
+) -> Iterator[list[Docstring] | None]:
     workers = min(2, os.cpu_count() or 1) if workers is None else workers
     if workers < 2 or len(chosen) < 200:
-        return [read_docstrings(source, shortest) for source in chosen]
+        for source in chosen:
+            watch()
+            yield read_docstrings(source, shortest)
+        return
     # Spawned, not forked: the caller may already run torch's threads, and a fork of those can hang.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(read_docstrings, chosen, [shortest] * len(chosen), chunksize=32))
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_leave_ctrl_c) as pool:
+        try:
+            for found in pool.map(read_docstrings, chosen, [shortest] * len(chosen), chunksize=32):
+                watch()
+                yield found
+        except BrokenProcessPool:
+            watch()  # Ctrl-C reaches a worker that is only starting, too
+            raise
+
+
+def _leave_ctrl_c() -> None:
+    """In a worker: Ctrl-C goes to the whole group of processes and is the parent's to answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _without_copies(docstrings: list[Docstring], report: HarvestReport) -> list[Docstring]:

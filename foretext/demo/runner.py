@@ -28,6 +28,7 @@ from foretext.demo.report import ReportData, TaskResult, percent, write_report
 from foretext.demo.results import Finished, ResultBook
 from foretext.demo.tasks import TASKS, DemoData, TaskLimits, prepare
 from foretext.errors import Interrupted, UserError
+from foretext.train.signals import NeverStop, StopRequest
 
 QUESTIONS = {
     "classification": "Which area of programming is this docstring from?",
@@ -121,6 +122,7 @@ class Demo:
         console: Console | None = None,
         roots: list[Path] | None = None,
         now: Callable[[], float] = time.monotonic,
+        stopping: StopRequest | None = None,
     ) -> None:
         self.settings = settings
         self.folder = Path(settings.folder)
@@ -128,11 +130,12 @@ class Demo:
         self.console = console or Console()
         self.roots = roots
         self.now = now
+        self.stopping = stopping or NeverStop()
         self.clock = Clock(settings.minutes, now)
         self.notes: list[str] = []
 
     def run(self) -> list[TaskResult]:
-        """Everything, from the corpus to report.html. After Ctrl-C what is done is kept, and the next run goes on."""
+        """Everything, from the corpus to report.html. After a signal what is done is kept, and the next run goes on."""
         self._take_folder()
         self.clock = Clock(self.settings.minutes, self.now)
         minutes = f"{self.settings.minutes:g}"
@@ -142,8 +145,11 @@ class Demo:
         )
         try:
             return self._run()
-        except KeyboardInterrupt:
-            raise Interrupted(130, str(self.folder), "run the same command again to go on from here") from None
+        except Interrupted as stopped:
+            code = stopped.code
+        except KeyboardInterrupt:  # from Python, where no handler is installed
+            code = 130
+        raise Interrupted(code, str(self.folder), "run the same command again to go on from here")
 
     def _take_folder(self) -> None:
         """The demonstration clears away what an earlier one left, so it works only in a folder of its own."""
@@ -158,7 +164,13 @@ class Demo:
 
     def _run(self) -> list[TaskResult]:
         with self._stage("collecting docstrings and deriving tasks"):
-            data = prepare(self.folder / "data", seed=self.settings.seed, limits=self.settings.limits, roots=self.roots)
+            data = prepare(
+                self.folder / "data",
+                seed=self.settings.seed,
+                limits=self.settings.limits,
+                roots=self.roots,
+                watch=self._end_if_asked,
+            )
         self._describe(data)
         plan = self.settings.plan(data, self.engine)
         book = ResultBook(self.folder / "results.jsonl", plan)
@@ -175,7 +187,8 @@ class Demo:
 
     @contextmanager
     def _stage(self, title: str) -> Iterator[None]:
-        """A line with the time left; on a terminal it runs on while the stage does."""
+        """A line with the time left; on a terminal it runs on while the stage does. None begins after a signal."""
+        self._end_if_asked()
         label = f"[{self.clock.label()}] {title}"
         if not self.console.is_terminal:
             self.console.print(label, markup=False, highlight=False)
@@ -186,6 +199,10 @@ class Demo:
             bar.add_task(title)
             yield
         self.console.print(label, markup=False, highlight=False)
+
+    def _end_if_asked(self) -> None:
+        if self.stopping.requested is not None:
+            raise Interrupted(self.stopping.requested, str(self.folder))
 
     def _describe(self, data: DemoData) -> None:
         rows = ", ".join(f"{task} {sizes['train']}/{sizes['test']}" for task, sizes in data.sizes.items())
@@ -207,7 +224,7 @@ class Demo:
             shutil.rmtree(base)  # made under another plan
         marker.write_text(json.dumps({"plan": book.plan, "finished": False}), encoding="utf-8")
         with self._stage(f"pre-training for {self.settings.pretrain_minutes:.1f} minutes"):
-            self.engine.pretrain(data.corpus, self.settings.pretrain_minutes, base, self.settings.seed)
+            self.engine.pretrain(data.corpus, self.settings.pretrain_minutes, base, self.settings.seed, self.stopping)
         marker.write_text(json.dumps({"plan": book.plan, "finished": True}), encoding="utf-8")
         return base
 
@@ -239,7 +256,7 @@ class Demo:
             train = _first_rows(data.path(task, "train"), self.folder / "data" / "measure.csv", rows)
             job = FineTuning(task, train, train, train, self.settings.seed, 1, pretrained=False)
             began = self.now()
-            self.engine.finetune(base, job)
+            self.engine.finetune(base, job, self.stopping)
             if rows >= TIMED_ROWS:
                 seconds += self.now() - began
                 size += work(train, train, train, task, 1)
@@ -289,7 +306,7 @@ class Demo:
             task, train, data.path(task, "valid"), data.path(task, "test"), seed, self.settings.epochs, pretrained, out
         )
         began = self.now()
-        metric, score = self.engine.finetune(base, job)
+        metric, score = self.engine.finetune(base, job, self.stopping)
         rows = count_rows(train)
         return Finished(task, pretrained, seed, metric, score, self.now() - began, rows, data.sizes[task]["test"])
 
@@ -411,6 +428,11 @@ def _first_rows(source: Path, target: Path, count: int) -> Path:
     return target
 
 
-def run_demo(settings: DemoSettings, engine: Engine | None = None, console: Console | None = None) -> list[TaskResult]:
+def run_demo(
+    settings: DemoSettings,
+    engine: Engine | None = None,
+    console: Console | None = None,
+    stopping: StopRequest | None = None,
+) -> list[TaskResult]:
     """What `foretext demo` calls."""
-    return Demo(settings, engine, console).run()
+    return Demo(settings, engine, console, stopping=stopping).run()

@@ -102,11 +102,16 @@ def split_of(module: str, seed: int, limits: TaskLimits) -> str:
 
 
 def prepare(
-    folder: Path, *, seed: int = 0, limits: TaskLimits | None = None, roots: Sequence[Path] | None = None
+    folder: Path,
+    *,
+    seed: int = 0,
+    limits: TaskLimits | None = None,
+    roots: Sequence[Path] | None = None,
+    watch: Callable[[], None] = lambda: None,
 ) -> DemoData:
-    """Harvests, splits and writes corpus.jsonl and TASK-SPLIT.csv into `folder`."""
+    """Harvests, splits and writes corpus.jsonl and TASK-SPLIT.csv into `folder`; `watch` may end the harvest."""
     limits = limits or TaskLimits()
-    docstrings, harvested = harvest(roots, seed=seed, limits=limits.harvest)
+    docstrings, harvested = harvest(roots, seed=seed, limits=limits.harvest, watch=watch)
     by_split: dict[str, list[Docstring]] = {split: [] for split in SPLITS}
     for docstring in docstrings:
         by_split[split_of(docstring.module, seed, limits)].append(docstring)

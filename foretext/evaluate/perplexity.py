@@ -9,6 +9,7 @@ tokenizer keeps the text whole.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -19,7 +20,9 @@ import torch
 from foretext.batch import Batch, padded
 from foretext.errors import UserError
 from foretext.nn.loss import tied_token_losses
+from foretext.text.encoding import encode_texts
 from foretext.text.tokenizer import END
+from foretext.train.report import Reporter, Silent
 from foretext.train.saved import SavedModel
 from foretext.train.scoring import length_batches
 
@@ -57,13 +60,16 @@ def perplexity(
     texts: Sequence[str],
     stride: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    reporter: Reporter | None = None,
 ) -> Perplexity:
-    """Perplexity of `texts`, each a document. `stride` None is half the context."""
+    """Perplexity of `texts`, each a document. `stride` None is half the context. `progress` hears of the measuring,
+    `reporter` of the encoding before it."""
     context = model.model_config.context
     stride = max(1, context // 2) if stride is None else stride
     if not 1 <= stride <= context:
         raise UserError(f"stride must be between 1 and the context of {context} tokens, not {stride}")
-    encoded = [ids.tolist() for ids in model.tokenizer.encode_many(list(texts))]
+    heard = functools.partial((reporter or Silent()).work, "encoding")
+    encoded = [ids.tolist() for ids in encode_texts(texts, model.tokenizer, heard)]
     tokens = sum(len(ids) for ids in encoded)
     if not tokens:
         raise UserError("there is no text to measure: every document is empty")

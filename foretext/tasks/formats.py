@@ -52,6 +52,7 @@ class Format:
     reader: Reader
     description: str
     metric: str | None = None  # what the data set's authors score it by, where it is not the kind's own
+    asks: bool = False  # whether the last line of the context is the question, which must not be cut
 
 
 def read_format(
@@ -72,6 +73,12 @@ def find_format(name: str) -> Format:
     if name not in FORMATS:
         raise UserError(f"--format {name}: no such format; the formats are {', '.join(sorted(FORMATS))}")
     return FORMATS[name]
+
+
+def question_in(text: str, name: str | None) -> str:
+    """The question behind the article in a row's text, with its line break, by the format `name`; empty if none."""
+    _, mark, question = text.rpartition("\n")
+    return mark + question if mark and name is not None and find_format(name).asks else ""
 
 
 # ---- helpers: most layouts are one of these with the names of its columns ----
@@ -276,11 +283,12 @@ def _race_questions(passage: Any, file: Path) -> list[dict[str, Any]]:
         answers = passage.get("answers") or [None] * len(questions)
         if not len(questions) == len(options) == len(answers):
             raise UserError(f"{file}: questions, options and answers are not equally many; correct the file")
+        asked = [str(question).strip().replace("\n", " ") for question in questions]  # a line each: see `question_in`
         return [
             {"id": passage.get("id", file.name), "question": number, "context": f"{article}\n{question}"}
             | {f"choice{i}": choice for i, choice in enumerate(choices, 1)}
             | {"label": None if answer is None else str("ABCDEFGHIJ".index(answer) + 1)}
-            for number, (question, choices, answer) in enumerate(zip(questions, options, answers), 1)
+            for number, (question, choices, answer) in enumerate(zip(asked, options, answers), 1)
         ]
     except (KeyError, TypeError, AttributeError, ValueError):
         raise UserError(
@@ -357,5 +365,7 @@ FORMATS: dict[str, Format] = {
     "stsb": Format("regression", _read_stsb, "STS-B, 0 to 5: sts-*.csv (tab-separated, no header) or GLUE's TSV"),
     "copa": Format("choice", _read_copa, "COPA: XML; the question (cause or effect) is put after the premise"),
     "storycloze": Format("choice", _read_storycloze, "Story Cloze: CSV, four sentences and two endings"),
-    "race": Format("choice", _read_race, "RACE: a folder of JSON files; the question is put after the article"),
+    "race": Format(
+        "choice", _read_race, "RACE: a folder of JSON files; the question is put after the article", asks=True
+    ),
 }

@@ -3,15 +3,17 @@ input.
 
 A system says how (GPT: `start premise delimiter hypothesis extract`, …); a task says what is then done with the states.
 Over-long input is cut here, by one policy, and counted: the longest text of a sequence gives way first, from its end.
+Where a question stands behind an article in one text, the end of the article goes and the question stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from foretext.errors import UserError
+from foretext.tasks.formats import question_in
 
 SEQUENCES = {"classification": 1, "entailment": 1, "similarity": 2, "regression": 1}  # for each example; choice: k
 
@@ -32,19 +34,41 @@ class Layout(Protocol):
         """The sequences of one example, given its encoded texts."""
 
 
+class Tailed(list[int]):
+    """A text's tokens, of which the last `tail` are not cut."""
+
+    def __init__(self, ids: Iterable[int], tail: int) -> None:
+        super().__init__(ids)
+        self.tail = tail
+
+
+def keeping_question(
+    parts: Sequence[Sequence[int]], texts: Sequence[str], format: str | None, encode: Callable[[str], Sequence[int]]
+) -> Sequence[Sequence[int]]:
+    """The encoded `texts` of a row, the first with its question as a tail if the published layout has one there."""
+    question = question_in(texts[0], format)
+    return [Tailed(parts[0], len(encode(question))), *parts[1:]] if question else parts
+
+
 def fit(parts: Sequence[Sequence[int]], room: int) -> tuple[list[list[int]], int]:
-    """Cuts `parts` so that together they have at most `room` tokens; returns them and how many tokens went."""
+    """Cuts `parts` so that together they have at most `room` tokens; returns them and how many tokens went.
+
+    A tail is kept as long as it is no more than its part's even share of the room.
+    """
     if room < len(parts):
         raise UserError(
             f"a context with room for {max(0, room)} tokens cannot hold {len(parts)} texts; use a longer context"
         )
     lengths = [len(part) for part in parts]
+    tails = [min(part.tail, len(part), room // len(parts)) if isinstance(part, Tailed) else 0 for part in parts]
     surplus = sum(lengths) - room
     cut = max(0, surplus)
     while surplus > 0:
-        longest = max(range(len(lengths)), key=lambda i: lengths[i])
+        able = [i for i, tail in enumerate(tails) if lengths[i] > max(1, tail)]
+        longest = max(able, key=lambda i: lengths[i])
         others = [length for i, length in enumerate(lengths) if i != longest]
-        step = min(surplus, max(1, lengths[longest] - max(others, default=0)))
+        step = min(surplus, max(1, lengths[longest] - max(others, default=0)), lengths[longest] - tails[longest])
         lengths[longest] -= step
         surplus -= step
-    return [list(part[:length]) for part, length in zip(parts, lengths)], cut
+    kept = zip(parts, lengths, tails)
+    return [[*part[: length - tail], *part[len(part) - tail :]] for part, length, tail in kept], cut

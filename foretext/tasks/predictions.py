@@ -79,7 +79,7 @@ def _new_columns(predictions: Predictions) -> tuple[list[str], list[tuple[Any, .
 
 
 def write_table(table: Table, path: str | Path) -> None:
-    """Write a table by the file's ending: .csv, .tsv, .jsonl (each also .gz) or .parquet."""
+    """Write a table by the file's ending: .csv, .tsv, .jsonl or .parquet, each also .gz."""
     path = Path(path)
     kind = table_kind(path)
     data = _parquet(table) if kind == "parquet" else table_text(table, kind).encode()

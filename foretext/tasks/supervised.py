@@ -34,6 +34,10 @@ class Example:
     sequences: tuple[TokenSequence, ...]
     label: float | int | None
 
+    @property
+    def tokens(self) -> int:
+        return sum(len(sequence.ids) for sequence in self.sequences)
+
 
 class SupervisedTask(Objective):
     """Any of the kinds in `rows.KINDS`, on any trunk."""

@@ -74,7 +74,7 @@ class Table:
 
 
 def read_table(path: str | Path, *, errors: str = "strict", notes: list[str] | None = None) -> Table:
-    """Read a table by the file's ending: .csv, .tsv, .jsonl (each also .gz) or .parquet."""
+    """Read a table by the file's ending: .csv, .tsv, .jsonl or .parquet, each also .gz."""
     path = Path(path)
     kind = table_kind(path)
     if kind == "parquet":
@@ -97,9 +97,9 @@ def table_kind(path: Path) -> str:
     packed = path.suffix.lower() == ".gz"
     suffix = Path(path.stem).suffix.lower() if packed else path.suffix.lower()
     kind = SUFFIXES.get(suffix)
-    if kind is None or (packed and kind == "parquet"):
+    if kind is None:
         raise UserError(
-            f"{path}: the ending {suffix or '(none)'!r} is not one of .csv, .tsv, .jsonl (or .gz of these), .parquet; "
+            f"{path}: the ending {suffix or '(none)'!r} is not one of .csv, .tsv, .jsonl, .parquet, or .gz of these; "
             "rename the file, or give --format if it has a published layout"
         )
     return kind
@@ -113,7 +113,8 @@ def table_header(path: Path) -> tuple[str, ...]:
         if kind == "parquet":
             import polars
 
-            return tuple(polars.read_parquet_schema(path))
+            packed = path.suffix.lower() == ".gz"
+            return tuple(polars.read_parquet_schema(io.BytesIO(read_bytes(path)) if packed else path))
         line = first_line(path)
         if kind == "jsonl":
             return tuple(_json_object(line, str(path)))

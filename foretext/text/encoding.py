@@ -14,7 +14,7 @@ import struct
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -58,6 +58,19 @@ def encode_documents(
         finally:
             for _, answer in waiting:
                 answer.cancel()
+
+
+def encode_texts(
+    texts: Sequence[str], tokenizer: Tokenizer, progress: Callable[[int, int], None] | None = None
+) -> list[np.ndarray]:
+    """The ids of texts that are all in memory, in this process; `progress` hears how many of them are done."""
+    tell = progress or (lambda done, total: None)
+    encoded: list[np.ndarray] = []
+    tell(0, len(texts))
+    for _, ids in encode_documents(texts, tokenizer, workers=0):
+        encoded += ids
+        tell(len(encoded), len(texts))
+    return encoded
 
 
 def _batches(documents: Iterable[str]) -> Iterator[list[str]]:

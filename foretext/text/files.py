@@ -7,20 +7,22 @@ the file and the byte, unless `errors="replace"` asks for replacement, which is 
 from __future__ import annotations
 
 import codecs
+import contextlib
 import glob
 import gzip
 import os
+import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from foretext.errors import EXIT_USER, UserError
+from foretext.errors import EXIT_MACHINE, EXIT_USER, UserError
 
 KINDS = ("txt", "jsonl", "csv", "tsv", "parquet")
 _SUFFIXES = {f".{kind}": kind for kind in KINDS}
-_KNOWN = "a .txt, .jsonl, .csv or .tsv file, one of these with .gz, or a .parquet file"
+_KNOWN = "a .txt, .jsonl, .csv, .tsv or .parquet file, or one of these with .gz"
 _BLOCK = 1 << 20
 _REPLACEMENT = "\ufffd"
 _WIDE_MARKS = (
@@ -113,25 +115,60 @@ def _as_text_file(path: Path) -> TextFile | None:
     name = path.name.lower()
     gzipped = name.endswith(".gz")
     kind = _SUFFIXES.get(Path(name.removesuffix(".gz")).suffix)
-    if kind is None or (gzipped and kind == "parquet"):
-        return None
-    return TextFile(path, kind, gzipped)
+    return None if kind is None else TextFile(path, kind, gzipped)
 
 
 def text_blocks(file: TextFile, errors: str, report: ReadReport) -> Iterator[str]:
     """The file's text in blocks; their borders fall anywhere between two characters."""
     before = report.done_bytes
+    with _opened(file) as (raw, stream):
+        for text in _decoded(file, stream, errors, report):
+            report.done_bytes = before + raw.tell()
+            yield text
+    report.done_bytes = before + file.size
+
+
+@contextlib.contextmanager
+def plain_path(file: TextFile) -> Iterator[Path]:
+    """Where the file's bytes lie as they are, for a reader that jumps about in them: a packed one is unpacked into a
+    temporary file, not into memory."""
+    if not file.gzipped:
+        yield file.path
+        return
+    with tempfile.TemporaryDirectory(prefix="foretext-") as folder:
+        path = Path(folder) / f"unpacked.{file.kind}"
+        _unpack(file, path)
+        yield path
+
+
+def _unpack(file: TextFile, path: Path) -> None:
+    try:
+        with path.open("wb") as out:
+            out.writelines(_unpacked_blocks(file))
+    except OSError as error:  # of writing: those of reading have become user errors
+        raise UserError(
+            f"{file.path}: cannot be unpacked into {path.parent.parent} ({error.strerror}); make room there, or unpack "
+            "the file elsewhere",
+            EXIT_MACHINE,
+        ) from None
+
+
+def _unpacked_blocks(file: TextFile) -> Iterator[bytes]:
+    with _opened(file) as (_, stream):
+        while block := stream.read(_BLOCK):
+            yield block
+
+
+@contextlib.contextmanager
+def _opened(file: TextFile) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """The file as it lies on disk, and unpacked."""
     try:
         with file.path.open("rb") as raw:
-            stream: BinaryIO = gzip.GzipFile(fileobj=raw) if file.gzipped else raw  # type: ignore[assignment]
-            for text in _decoded(file, stream, errors, report):
-                report.done_bytes = before + raw.tell()
-                yield text
+            yield raw, gzip.GzipFile(fileobj=raw) if file.gzipped else raw  # type: ignore[misc]
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise UserError(f"{file.path}: broken gzip, cut short or damaged; get the file again") from None
     except OSError as error:
         raise UserError(f"{file.path}: cannot be read ({error.strerror or error})", EXIT_USER) from None
-    report.done_bytes = before + file.size
 
 
 def _decoded(file: TextFile, stream: BinaryIO, errors: str, report: ReadReport) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Documents out of text files, streamed: .txt, .jsonl, .csv, .tsv, .parquet, and all but the last with .gz.
+"""Documents out of text files, streamed: .txt, .jsonl, .csv, .tsv, .parquet, each also with .gz.
 
 A table gives a document a row, from its text column. Plain text gives one a line, one between blank lines, or one a
 file; `auto` decides, and the report says how. CSV has quotes as spreadsheets write them, and commas, semicolons or
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from foretext.errors import UserError
-from foretext.text.files import ReadReport, TextFile, find_files, text_blocks
+from foretext.text.files import ReadReport, TextFile, find_files, plain_path, text_blocks
 from foretext.text.tokenizer import encodable
 
 __all__ = ["ReadOptions", "ReadReport", "TextFile", "find_files", "read_documents"]
@@ -294,19 +294,20 @@ def _read_parquet(file: TextFile, options: ReadOptions, report: ReadReport) -> I
 
     before, size = report.done_bytes, file.size
     try:
-        schema = pl.read_parquet_schema(file.path)
-        textual = [name for name, kind in schema.items() if kind in (pl.String, pl.Categorical)]
-        column = _choose_column(file, options.column, list(schema), textual)
-        _note_rule(report, f"one document a row (column {column})")
-        frame = pl.scan_parquet(file.path)
-        rows = max(1, frame.select(pl.len()).collect().item())
-        number = 0
-        wanted = frame.select(pl.col(column).cast(pl.String) if column in textual else pl.col(column))
-        for batch in wanted.collect_batches(chunk_size=_PARQUET_ROWS, maintain_order=True):
-            for value in batch.to_series():
-                number += 1
-                yield number, value
-            report.done_bytes = before + size * number // rows
+        with plain_path(file) as path:
+            schema = pl.read_parquet_schema(path)
+            textual = [name for name, kind in schema.items() if kind in (pl.String, pl.Categorical)]
+            column = _choose_column(file, options.column, list(schema), textual)
+            _note_rule(report, f"one document a row (column {column})")
+            frame = pl.scan_parquet(path)
+            rows = max(1, frame.select(pl.len()).collect().item())
+            number = 0
+            wanted = frame.select(pl.col(column).cast(pl.String) if column in textual else pl.col(column))
+            for batch in wanted.collect_batches(chunk_size=_PARQUET_ROWS, maintain_order=True):
+                for value in batch.to_series():
+                    number += 1
+                    yield number, value
+                report.done_bytes = before + size * number // rows
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{file.path}: broken parquet, cannot be read ({reason}); get the file again") from None

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from foretext.config import Setting, setting_of
 from foretext.errors import UserError
 from foretext.plan import TransferPlan
 from foretext.systems.base import TokenizerConfig, TrainingConfig
@@ -27,14 +28,13 @@ def check_seed(seed: int) -> None:
         raise UserError(f"seed must be at least 0 and below 2**63, not {seed}")
 
 
-def check_sets(sets: Sequence[str], options: Mapping[str, str] | None = None) -> None:
-    """Refuses --set of a key that follows from something else, or that one of `options` (key → its option) says."""
-    for text in sets:
-        key = text.partition("=")[0].strip()
-        if key in DERIVED:
-            raise UserError(f"--set {text}: {DERIVED[key]}")
-        if options and key in options:
-            raise UserError(f"--set {text}: {options[key]} the same; leave one of them out")
+def check_sets(sets: Sequence[str | Setting], options: Mapping[str, str] | None = None) -> None:
+    """Refuses to set a key that follows from something else, or that one of `options` (key → its option) says."""
+    for setting in map(setting_of, sets):
+        if setting.key in DERIVED:
+            raise UserError(f"{setting.where}: {DERIVED[setting.key]}")
+        if options and setting.key in options:
+            raise UserError(f"{setting.where}: {options[setting.key]} the same; leave one of them out")
 
 
 def check_tokenizer(tokenizer: TokenizerConfig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import statistics
@@ -11,29 +12,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
-from foretext.config import Change, apply_sets
+from foretext.config import Change, Setting, apply_sets
 from foretext.errors import Interrupted, UserError
 from foretext.plan import TransferPlan
 from foretext.systems import size_named
 from foretext.systems.base import Size, TrainingConfig
 from foretext.tasks.formats import find_format
 from foretext.tasks.labels import LabelSet, label_warnings
-from foretext.tasks.layout import Layout
-from foretext.tasks.metrics import Scores, check_metric, metrics_of, score
-from foretext.tasks.rows import Row, check_texts
+from foretext.tasks.metrics import check_metric, metrics_of
+from foretext.tasks.rows import Row
 from foretext.tasks.splits import DEFAULT_FRACTION, hold_out
 from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.text.order import Order
 from foretext.train.budget import Budget
 from foretext.train.checks import check_seed, check_sets, check_training, check_transfer
+from foretext.train.examples import encode_rows
 from foretext.train.loop import Job, Loop, has_begun, is_finished, step_seed
-from foretext.train.machine import out_of_memory_as_user_error, size_text, tune_allocator
+from foretext.train.machine import out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
-from foretext.train.planning import check_disk, disk_needed
+from foretext.train.planning import (
+    SMALLER_RUN,
+    Memory,
+    check_disk,
+    check_memory,
+    describe_finetuning,
+    finetuning_memory,
+)
 from foretext.train.pretrain import choose_device, draw_missing_curve, write_curve
 from foretext.train.pretrain_request import MICRO_TOKENS
 from foretext.train.probe import fit_head
@@ -50,7 +57,7 @@ from foretext.train.saved import (
     open_run,
     read_config,
 )
-from foretext.train.scoring import task_scores
+from foretext.train.scoring import label_loss, score_rows, task_scores
 from foretext.train.signals import NeverStop, StopRequest
 from foretext.train.undo import starts_over, writing
 
@@ -75,7 +82,7 @@ class FinetuneRequest:
     format: str | None = None
     metric: str | None = None  # what the best epoch is chosen by; None: the format's or the kind's own
     hold_out: float | None = None  # the part of the rows to validate on where `valid` is None; None: .15
-    sets: tuple[str, ...] = ()
+    sets: tuple[str | Setting, ...] = ()  # section.key=value, or what a file says; the last counts
     resume: bool = False
     device: str = "auto"
 
@@ -109,30 +116,37 @@ def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporte
     sections = _resolve(
         request, train, valid, writer.run if writer else None, lambda change: reporter.note(going_on(change))
     )
+    device = choose_device(request.device)
+    if device.type == "cpu":
+        check_memory(Memory(sections["model"], 1, 1), SMALLER_RUN)  # the weights; once more when the rows are encoded
     model = _build(request, sections)
     training: TrainingConfig = sections["training"]
     assert model.task is not None
-    device = choose_device(request.device)
-    layout = _layout(model)
-    examples = encode_rows(train, model, layout, reporter)
-    held_out = encode_rows(valid, model, layout, reporter)
+    goes_on = writer is not None and has_begun(writer.run)
+
+    def work(title: str, done: int, total: int) -> None:
+        """Before training a signal ends the work at once: there is nothing to save that is not saved."""
+        reporter.work(title, done, total)
+        if stopping.requested is not None:
+            raise Interrupted(stopping.requested, str(writer.run.path) if writer is not None and goes_on else None)
+
+    examples = encode_rows(train, model, reporter, work)
+    held_out = encode_rows(valid, model, reporter, work)
     order = Order(len(examples), training.batch_size, request.seed)
     epochs = sections["task"].epochs
-    longest = max(sum(len(s.ids) for s in example.sequences) for example in examples)
+    micro = training.micro_batch or max(1, MICRO_TOKENS // max(example.tokens for example in examples))
+    micro = min(micro, training.batch_size)
+    if device.type == "cpu":
+        memory = finetuning_memory(micro, sections["model"], examples, held_out)
+        check_memory(memory, SMALLER_RUN, built=True)
     model.trunk.to(device)
     model.task.to(device)
-    goes_on = writer is not None and has_begun(writer.run)
     if sections["transfer"].head == "probe" and not goes_on:
         assert isinstance(model.task, SupervisedTask)
-
-        def progress(done: int, total: int) -> None:
-            """Before training a signal ends the work at once: there is nothing to save yet."""
-            reporter.work("fitting the head", done, total)
-            if stopping.requested is not None:
-                raise Interrupted(stopping.requested, None)
-
         with out_of_memory_as_user_error(training.batch_size):
-            fit_head(model.trunk, model.task, examples, device, request.seed, progress)
+            fit_head(
+                model.trunk, model.task, examples, device, request.seed, functools.partial(work, "fitting the head")
+            )
     job = Job(
         trunk=model.trunk,
         objective=model.task,
@@ -142,21 +156,19 @@ def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporte
         config=training,
         budget=Budget(steps=epochs * order.steps_per_epoch),
         seed=request.seed,
-        micro_batch=training.micro_batch or max(1, MICRO_TOKENS // longest),
+        micro_batch=micro,
         device=device,
         evaluate=_validator(model, held_out, valid, device),
         evaluate_every=order.steps_per_epoch,
         keep_best="main" if held_out else None,
     )
     loop = Loop(job, writer, reporter, stopping)
-    lines = _plan_lines(request, sections, len(train), len(valid))
     if writer is not None:
         check_disk(writer.run, job)
-        lines.append(("disk", f"about {size_text(disk_needed(job))} while saving"))
     with out_of_memory_as_user_error(training.batch_size):
         if writer is not None:
             _open_run(writer, sections, model, loop)
-        reporter.plan(f"fine-tuning for {request.kind}", lines)
+        reporter.plan(f"fine-tuning for {request.kind}", describe_finetuning(loop, sections, examples, held_out))
         loop.run()
     model.trunk.eval()
     model.task.eval()
@@ -191,48 +203,6 @@ def _split(request: FinetuneRequest, reporter: Reporter) -> tuple[Sequence[Row],
     if split.note:
         reporter.note(split.note)
     return split.train, split.valid
-
-
-def _layout(model: SavedModel) -> Layout:
-    return model.system.build_layout(dict(model.tokenizer.specials), model.model_config.context, model.info.direction)
-
-
-def encode_rows(
-    rows: Sequence[Row], model: SavedModel, layout: Layout | None = None, reporter: Reporter | None = None
-) -> list[Example]:
-    """Rows as transformed sequences with numeric labels; what had to be cut is counted and said."""
-    layout = layout or _layout(model)
-    config: TaskConfig = model.task_config
-    check_texts(rows, config.texts)
-    texts = [text for row in rows for text in row.texts]
-    encoded = iter(model.tokenizer.encode_many(texts))
-    examples, cut, lost = [], 0, 0
-    for row in rows:
-        parts = [next(encoded).tolist() for _ in row.texts]
-        sequences = tuple(layout.sequences(config.kind, parts))
-        lost += sum(sequence.cut for sequence in sequences)
-        cut += any(sequence.cut for sequence in sequences)
-        examples.append(Example(sequences, numeric_label(row, model)))
-    if cut and reporter is not None:
-        reporter.note(
-            f"{cut:,} of {len(rows):,} rows are longer than the context of {model.model_config.context} tokens: "
-            f"the ends of their longest texts were cut ({lost:,} tokens)"
-        )
-    return examples
-
-
-def numeric_label(row: Row, model: SavedModel) -> float | int | None:
-    """Class index, 0-based choice, or standardised score."""
-    config: TaskConfig = model.task_config
-    if row.label is None:
-        return None
-    if config.kind == "regression":
-        return (float(row.label) - config.mean) / config.deviation
-    if config.kind == "choice":
-        return int(row.label)
-    labels = model.labels
-    assert labels is not None
-    return labels.index(str(row.label), row.where)
 
 
 # -- model -----------------------------------------------------------------------------------------------------------
@@ -390,29 +360,6 @@ def _optimizer(config: TrainingConfig, plan: TransferPlan, model: SavedModel) ->
     )
 
 
-# -- scores ----------------------------------------------------------------------------------------------------------
-
-
-def probabilities_of(scores: np.ndarray) -> np.ndarray:
-    shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return shifted / shifted.sum(axis=1, keepdims=True)
-
-
-def score_rows(model: SavedModel, rows: Sequence[Row], scores: np.ndarray) -> Scores:
-    """The task's metrics for rows with labels, given `task_scores`' output."""
-    config: TaskConfig = model.task_config
-    gold = [row.label for row in rows]
-    if config.kind == "regression":
-        predicted: Any = scores * config.deviation + config.mean
-        return score(config.kind, gold, predicted.tolist(), None, main=config.metric)
-    best = scores.argmax(axis=1).tolist()
-    if config.kind == "choice":
-        return score(config.kind, gold, best, None, main=config.metric)
-    labels = model.labels
-    assert labels is not None
-    return score(config.kind, gold, [labels.names[index] for index in best], labels, main=config.metric)
-
-
 def _validator(model: SavedModel, examples: Sequence[Example], rows: Sequence[Row], device: torch.device) -> Any:
     task = model.task
     assert isinstance(task, SupervisedTask)
@@ -422,30 +369,8 @@ def _validator(model: SavedModel, examples: Sequence[Example], rows: Sequence[Ro
             return {}
         scores = task_scores(model.trunk, task, examples, device)
         result = score_rows(model, rows, scores)
-        loss = _label_loss(model, examples, scores)
+        loss = label_loss(model, examples, scores)
         # Among epochs of equal score (frequent with few rows) the one with the lower loss is the better one.
         return {"main": result.main_value - 1e-6 * min(loss, 1e3), "loss": loss} | result.values
 
     return evaluate
-
-
-def _label_loss(model: SavedModel, examples: Sequence[Example], scores: np.ndarray) -> float:
-    labels = np.array([example.label for example in examples])
-    if model.task_config.kind == "regression":
-        return float(np.mean((scores - labels) ** 2))
-    chosen = probabilities_of(scores)[np.arange(len(labels)), labels.astype(int)]
-    return float(-np.log(np.maximum(chosen, 1e-12)).mean())
-
-
-def _plan_lines(request: FinetuneRequest, sections: dict[str, Any], train: int, valid: int) -> list[tuple[str, str]]:
-    task, training, transfer = sections["task"], sections["training"], sections["transfer"]
-    weights = "new weights" if task.from_scratch else "pre-trained weights"
-    if not task.from_scratch and transfer.layers >= 0:
-        weights = f"embeddings and the first {transfer.layers} blocks pre-trained"
-    return [
-        ("rows", f"{train:,} to train on, {valid:,} to validate"),
-        ("labels", ", ".join(task.labels[:12]) if task.labels else task.kind),
-        ("model", weights),
-        ("loss", f"label + {transfer.lm_weight:g} · language model" if transfer.lm_weight else "label"),
-        ("budget", f"{task.epochs} epochs, {sections['budget'].steps:,} updates of {training.batch_size} rows"),
-    ]

@@ -5,18 +5,26 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from foretext.config import apply_sets
+from foretext.config import Setting, apply_sets
 from foretext.systems import size_named, system_named
 from foretext.systems.base import TokenizerConfig
 from foretext.tasks.rows import Row
 from foretext.text.train_vocab import train_tokenizer
 from foretext.train.checks import check_seed, check_sets, check_tokenizer
-from foretext.train.planning import check_memory
+from foretext.train.planning import Memory, check_memory
+from foretext.train.report import Reporter, Silent
 from foretext.train.saved import RunConfig, SavedModel
 
 
-def fresh_model(system: str, size: str, rows: Sequence[Row], seed: int = 0, sets: Sequence[str] = ()) -> SavedModel:
-    """`system` at `size` with `sets` (model.…, tokenizer.…), not trained at all."""
+def fresh_model(
+    system: str,
+    size: str,
+    rows: Sequence[Row],
+    seed: int = 0,
+    sets: Sequence[str | Setting] = (),
+    reporter: Reporter | None = None,
+) -> SavedModel:
+    """`system` at `size` with `sets` (model.…, tokenizer.…), not trained at all; `reporter` hears of the vocabulary."""
     check_seed(seed)
     check_sets(sets)
     found = system_named(system)
@@ -24,7 +32,7 @@ def fresh_model(system: str, size: str, rows: Sequence[Row], seed: int = 0, sets
     sections = apply_sets({"model": chosen.model, "tokenizer": chosen.tokenizer}, sets)
     sections["model"].check()
     check_tokenizer(sections["tokenizer"])
-    check_memory(sections["model"], 1)
+    check_memory(Memory(sections["model"], 1, 1))
     config: TokenizerConfig = sections["tokenizer"]
     tokenizer = train_tokenizer(
         (text for row in rows for text in row.texts),
@@ -33,6 +41,7 @@ def fresh_model(system: str, size: str, rows: Sequence[Row], seed: int = 0, sets
         seed=seed,
         sample_chars=config.sample_megabytes * 1_000_000,
         splitter=None if config.splitter == "auto" else config.splitter,
+        progress=(reporter or Silent()).work,
     )
     sections["model"] = dataclasses.replace(sections["model"], vocabulary=tokenizer.size)
     sections["run"] = RunConfig("pretrain", system, size, "forward", seed, tokenizer.fingerprint())

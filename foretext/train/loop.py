@@ -42,6 +42,7 @@ POSITION = "training/position.json"
 OPTIMIZER = "training/optimizer.safetensors"
 CURRENT = "training/current.safetensors"  # the weights to go on with, where model.safetensors has the best ones
 CARRIED = "training/state.safetensors"
+UNDONE = "undone"  # marks a line of the log about a step that was made after the checkpoint gone on from
 
 
 @dataclass(frozen=True)
@@ -337,19 +338,19 @@ class Loop:
         At most `LOST_SHARE` of the budget is counted before there is any checkpoint: something is left to train in."""
         if self.job.budget.minutes is None:
             return 0.0
-        logged = (record.get("seconds") for record in run.metrics())
+        logged = (record.get("seconds") for record in run.metrics() if UNDONE not in record)
         spent = max((float(value) for value in logged if isinstance(value, int | float)), default=0.0)
         whole = 60.0 * self.job.budget.minutes
         return min(spent, whole if has_begun(run) else LOST_SHARE * whole)
 
     def restore(self) -> bool:
-        """Goes back to the checkpoint in the run directory, and the log with it; False (and an empty log) if there is
-        none yet."""
+        """Goes back to the checkpoint in the run directory, and the log with it; False (and an empty log, but for bad
+        steps) if there is none yet."""
         assert self.writer is not None
         run = self.writer.run
         spent = self._minutes_spent(run)
         if not has_begun(run):
-            self.writer.truncate_metrics(0)
+            self._cut_log(0)
             self.position.seconds = spent
             return False
         self.position = read_position(run)
@@ -363,6 +364,15 @@ class Loop:
             self.job.optimizer.load_state(run.load_tensors(OPTIMIZER))
         if run.has(CARRIED):
             self.carried = from_tensors(run.load_tensors(CARRIED), self.job.device)
-        self.writer.truncate_metrics(self.position.metrics_bytes)
+        self._cut_log(self.position.metrics_bytes)
         self.reporter.note(f"going on at step {self.position.step:,}")
         return True
+
+    def _cut_log(self, size: int) -> None:
+        """Back to where the checkpoint left the log. The samples of bad steps made since are kept, once for each step,
+        and marked: a run that stopped because of them is told to go on, and they are what tells why."""
+        assert self.writer is not None
+        bad = {row.get("step"): row for row in self.writer.metrics_after(size, "bad_step")}
+        self.writer.truncate_metrics(size)
+        for row in bad.values():
+            self.writer.append_metrics(row | {UNDONE: True})

@@ -1,11 +1,13 @@
 """metrics.jsonl: the append-only log of a run, one JSON object a line.
 
 It is not in the manifest: it grows between checkpoints. A checkpoint's position records how long the log was; going on
-cuts it back to that, so that the log of a stopped run ends up equal to that of one that was never stopped.
+cuts it back to that, so that the log of a stopped run ends up equal to that of one that was never stopped. What was
+bad about steps that are undone so is kept, since it is what a user looks for: see `Loop.restore`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import math
@@ -54,6 +56,16 @@ class MetricsLog:
         except OSError as error:
             os.ftruncate(descriptor, before)
             raise write_error(self.path, error, len(line)) from None
+
+    def rows_after(self, size: int, key: str) -> list[dict[str, Any]]:
+        """The lines beyond `size` bytes that have `key`; what cannot be read is passed over: it is cut off anyway."""
+        rows = []
+        for line in os.pread(self._open(), max(0, self.size() - size), size).split(b"\n")[:-1]:
+            with contextlib.suppress(ValueError, RecursionError):
+                row = json.loads(line)
+                if isinstance(row, dict) and key in row:
+                    rows.append(row)
+        return rows
 
     def truncate(self, size: int, notice: Callable[[str], None]) -> None:
         """Back to `size` bytes, where the checkpoint left it."""

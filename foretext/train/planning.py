@@ -1,15 +1,20 @@
-"""The plan that is shown before training: how many tokens and steps, how long, how much memory and disk."""
+"""The plan that is shown before training, pre-training or fine-tuning: how many tokens and steps, how long, how much
+memory and disk; and the refusal of what cannot fit."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from foretext.errors import EXIT_MACHINE, UserError
 from foretext.nn.loss import CHUNK_ELEMENTS, LEAST_ROWS
 from foretext.nn.model_config import ModelConfig
+from foretext.tasks.supervised import Example
 from foretext.train.loop import Job, Loop
 from foretext.train.machine import available_memory, check_space, clock, size_text
 from foretext.train.rundir import RunDirectory
@@ -18,33 +23,57 @@ _HEADER = 256  # bytes, at most, that a tensor takes beside its numbers: its nam
 
 
 MANY_TIMES = 4
-STATES = 16  # bytes a weight: itself, its gradient, two of the optimiser
+WEIGHT = 4  # bytes
+STATES = 4 * WEIGHT  # a weight itself, its gradient, two of the optimiser
+LEAST_TO_PROBE = 20  # updates: fewer are done before a measurement would be worth its time
+FORWARD_SHARE = 1 / 3  # of a training step's time: validation has no backward pass, which costs two forward ones
+SMALLER_SIZE = "a smaller --size, --set model.width=… or model.layers=…"  # what to do where memory is short
+SMALLER_RUN = "a smaller pre-trained RUN (with --system: a smaller --size)"
 
 
-def memory_needed(model: ModelConfig, micro: int) -> int:
-    """Bytes: weights, gradients and optimiser, and the activations of one micro-batch (an estimate)."""
-    tokens = micro * model.context
-    states = STATES * model.parameters()
-    logits = model.vocabulary * min(tokens, max(LEAST_ROWS, CHUNK_ELEMENTS // model.vocabulary))
-    return states + 4 * (model.activations(tokens) + logits)
+@dataclass(frozen=True)
+class Memory:
+    """What training takes of memory, as an estimate from the configuration alone."""
+
+    model: ModelConfig
+    micro: int  # examples at a time
+    length: int  # tokens of the longest example
+    keeps_best: bool = False  # the best weights beside those that are trained
+
+    def states(self) -> int:
+        """Bytes of weights, gradients and optimiser."""
+        return (STATES + WEIGHT * self.keeps_best) * self.model.parameters()
+
+    def needed(self) -> int:
+        """Bytes: the states, and the activations of one micro-batch."""
+        tokens = self.micro * self.length
+        read = dataclasses.replace(self.model, context=min(self.length, self.model.context))
+        logits = read.vocabulary * min(tokens, max(LEAST_ROWS, CHUNK_ELEMENTS // read.vocabulary))
+        return self.states() + 4 * (read.activations(tokens) + logits)
 
 
-def check_memory(model: ModelConfig, micro: int) -> None:
-    """UserError if training would not fit; from the configuration alone, so before any work is done. A vocabulary that
-    is not known yet counts as one piece, so that nothing is refused that might fit."""
-    known = dataclasses.replace(model, vocabulary=model.vocabulary or 1)
-    needed, states, there = memory_needed(known, micro), STATES * known.parameters(), available_memory()
-    if there is None or needed <= there:
+def check_memory(memory: Memory, smaller: str = SMALLER_SIZE, built: bool = False) -> None:
+    """UserError if training would not fit, to be asked before any work is done. A vocabulary that is not known yet
+    counts as one piece, so that nothing is refused that might fit. `smaller`: what makes the model smaller; `built`:
+    its weights are in memory already."""
+    known = dataclasses.replace(memory.model, vocabulary=memory.model.vocabulary or 1)
+    memory = dataclasses.replace(memory, model=known)
+    there = available_memory()
+    if there is None:
         return
-    if states > there:
+    there += WEIGHT * known.parameters() * built
+    if memory.needed() <= there:
+        return
+    if memory.states() > there:
         raise UserError(
-            f"the weights alone, with gradients and optimiser, need about {size_text(states)} of memory and "
-            f"{size_text(there)} are free; make the model smaller: --size, --set model.width=… or model.layers=…",
+            f"the weights alone, with gradients and optimiser, need about {size_text(memory.states())} of memory and "
+            f"{size_text(there)} are free; use {smaller}",
             code=EXIT_MACHINE,
         )
+    fewer = f"--set training.micro_batch={memory.micro // 2}, or " if memory.micro > 1 else ""
     raise UserError(
-        f"training needs about {size_text(needed)} of memory and {size_text(there)} are free; "
-        f"use a smaller --size, or --set training.micro_batch={max(1, micro // 2)}",
+        f"training needs about {size_text(memory.needed())} of memory and {size_text(there)} are free; "
+        f"use {fewer}{smaller}",
         code=EXIT_MACHINE,
     )
 
@@ -70,10 +99,13 @@ def check_disk(run: RunDirectory, job: Job) -> None:
 
 
 def probe_speed(loop: Loop) -> float:
-    """Tokens a second, from two gradient computations that are thrown away."""
+    """Tokens a second, from two gradient computations that are thrown away: weights, optimiser and what is carried are
+    as they were, and each step seeds its random numbers anew."""
     best = float("inf")
     tokens = 0
+    carried = loop.carried
     for _ in range(2):
+        loop.carried = {}
         begun = time.perf_counter()
         _, parts, _ = loop.batches(0)
         loop.model.train()
@@ -81,11 +113,12 @@ def probe_speed(loop: Loop) -> float:
         best = min(best, time.perf_counter() - begun)
         tokens = parts[0].real_tokens
         loop.job.optimizer.zero_grad()
-    loop.carried = {}
+    loop.carried = carried
     return tokens / best
 
 
 def describe_plan(loop: Loop, speed: float, corpus: int, model: ModelConfig) -> list[tuple[str, str]]:
+    """The plan of a pre-training on `corpus` tokens."""
     job = loop.job
     budget = job.budget
     _, parts, _ = loop.batches(0)
@@ -105,10 +138,46 @@ def describe_plan(loop: Loop, speed: float, corpus: int, model: ModelConfig) -> 
             + _warmup(job.config.warmup_steps, steps),
         ),
         ("time", f"about {clock(seconds)}"),
-        ("memory", f"about {size_text(memory_needed(model, job.micro_batch))}"),
-        ("disk", f"about {size_text(disk_needed(job))} while saving"),
-        ("threads", f"{torch.get_num_threads()} on {job.device}"),
+        *_machine_lines(loop, Memory(model, job.micro_batch, model.context)),
     ]
+
+
+def describe_finetuning(
+    loop: Loop, sections: dict[str, Any], train: Sequence[Example], valid: Sequence[Example]
+) -> list[tuple[str, str]]:
+    """The plan of a fine-tuning on rows that are encoded; the time is that of the updates which are left."""
+    task, training, transfer, model = (sections[name] for name in ("task", "training", "transfer", "model"))
+    weights = "new weights" if task.from_scratch else "pre-trained weights"
+    if not task.from_scratch and transfer.layers >= 0:
+        weights = f"embeddings and the first {transfer.layers} blocks pre-trained"
+    updates = sections["budget"].steps
+    tokens = sum(example.tokens for example in train)
+    lines = [
+        ("rows", f"{len(train):,} to train on, {len(valid):,} to validate"),
+        ("tokens", f"{tokens:,} an epoch, {task.epochs * tokens:,} in all"),
+        ("labels", ", ".join(task.labels[:12]) if task.labels else task.kind),
+        ("model", f"{model.parameters():,} parameters: {model.describe()}; {weights}"),
+        ("loss", f"label + {transfer.lm_weight:g} · language model" if transfer.lm_weight else "label"),
+        ("budget", f"{task.epochs} epochs, {updates:,} updates of {training.batch_size} rows"),
+    ]
+    left = updates - loop.position.step
+    if left >= LEAST_TO_PROBE:
+        speed = probe_speed(loop)
+        epoch = (tokens + FORWARD_SHARE * sum(example.tokens for example in valid)) / speed
+        lines.append(("time", f"about {clock(left / updates * task.epochs * epoch)} at {speed:,.0f} tokens/s"))
+    return lines + _machine_lines(loop, finetuning_memory(loop.job.micro_batch, model, train, valid))
+
+
+def finetuning_memory(micro: int, model: ModelConfig, train: Sequence[Example], valid: Sequence[Example]) -> Memory:
+    """Of rows that are encoded; the best epoch's weights are kept where there are rows to choose it by."""
+    return Memory(model, micro, max(example.tokens for example in train), keeps_best=bool(valid))
+
+
+def _machine_lines(loop: Loop, memory: Memory) -> list[tuple[str, str]]:
+    lines = [("memory", f"about {size_text(memory.needed())}")]
+    if loop.writer is not None:
+        lines.append(("disk", f"about {size_text(disk_needed(loop.job))} while saving"))
+    return [*lines, ("threads", f"{torch.get_num_threads()} on {loop.job.device}")]
 
 
 def _warmup(warmup_steps: int, steps: int) -> str:

@@ -27,7 +27,7 @@ from foretext.text.train_vocab import train_tokenizer
 from foretext.train.loop import POSITION, Job, Loop, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
-from foretext.train.planning import check_disk, check_memory, describe_plan, probe_speed
+from foretext.train.planning import Memory, check_disk, check_memory, describe_plan, probe_speed
 from foretext.train.pretrain_request import PretrainRequest, micro_batch_of, published_tokenizer, resolved_sections
 from foretext.train.report import Reporter, Silent
 from foretext.train.resume import finished, going_on
@@ -86,7 +86,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     for change in changes:
         reporter.note(going_on(change))
     if choose_device(request.device).type == "cpu":
-        check_memory(sections["model"], micro_batch_of(sections))
+        check_memory(Memory(sections["model"], micro_batch_of(sections), sections["model"].context))
     work = _Work(request, sections, reporter, stopping)
     tune_allocator()
     with writing(run, reporter.note, over) as writer, out_of_memory_as_user_error(work.sections["training"].batch_size):
@@ -281,7 +281,7 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
     )
     loop = Loop(job, writer, work.reporter, stopping)
     if device.type == "cpu":
-        check_memory(model, micro)  # once more, now that the vocabulary is known
+        check_memory(Memory(model, micro, model.context), built=True)  # once more: the vocabulary is known
     check_disk(run, job)
     speed = probe_speed(loop)
     work.reporter.plan(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from foretext.config import Change, apply_sets, difference
+from foretext.config import Change, Setting, apply_sets, difference
 from foretext.errors import UserError
 from foretext.systems import size_named, system_named
 from foretext.systems.base import TrainingConfig
@@ -34,7 +34,7 @@ class PretrainRequest:
     budget: Budget | None = None
     direction: Literal["forward", "backward"] | None = None  # forward
     seed: int | None = None  # 0
-    sets: tuple[str, ...] = ()
+    sets: tuple[str | Setting, ...] = ()  # section.key=value, or what a file says; the last counts
     resume: bool = False
     start: Path | None = None  # run to go on from, with new text
     vocabulary: Path | None = None  # folder with a published vocabulary
@@ -140,7 +140,7 @@ def published_tokenizer(folder: Path) -> Tokenizer:
     return tokenizer_from_published(folder).with_specials([END])
 
 
-def _with_sets(sections: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
+def _with_sets(sections: dict[str, Any], sets: Sequence[str | Setting]) -> dict[str, Any]:
     """`sections` after --set, checked. What [run] says is not for setting: it has options of its own."""
     check_seed(sections["run"].seed)
     changed = apply_sets({name: section for name, section in sections.items() if name != "run"}, sets)
@@ -186,5 +186,5 @@ def _check_kept(before: dict[str, Any], after: dict[str, Any], start: Path | Non
         if change.key != "model.dropout":  # which follows training.dropout and has no weights
             raise UserError(
                 f"--from {start} keeps that run's {change.key}, {change.old}: it cannot become {change.new}; "
-                "leave that --set out"
+                "leave that setting out"
             )

@@ -35,7 +35,7 @@ def fit_head(
     """Sets `task.head` from the states of (at most 2,000 of) the examples; both modules are left in training mode."""
     if len(examples) > MOST_EXAMPLES:
         examples = random.Random(seed).sample(list(examples), MOST_EXAMPLES)
-    lengths = [sum(len(sequence.ids) for sequence in example.sequences) for example in examples]
+    lengths = [example.tokens for example in examples]
     groups = [[examples[index] for index in indices] for indices in length_batches(lengths)]
     states = pooled_states(trunk, task, groups, device, progress)
     whole = task.make([example for group in groups for example in group]).to(device)

@@ -3,6 +3,7 @@ default."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,6 +36,9 @@ class Reporter(Protocol):
 
     def work(self, title: str, done: int, total: int) -> None:
         """Progress of something other than training (reading, encoding, predicting); total 0: it is not known."""
+
+
+Work = Callable[[str, int, int], None]  # what `Reporter.work` is
 
 
 class Silent:

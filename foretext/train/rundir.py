@@ -285,6 +285,10 @@ class RunWriter:
         """The log's length, for a checkpoint's position."""
         return self._log.size()
 
+    def metrics_after(self, size: int, key: str) -> list[dict[str, Any]]:
+        """The log's lines beyond `size` bytes that have `key`."""
+        return self._log.rows_after(size, key)
+
     def truncate_metrics(self, size: int) -> None:
         """Cuts the log back to where a checkpoint left it, for going on from there."""
         self._log.truncate(size, self._notice)

@@ -1,9 +1,11 @@
-"""Running a trained model over many examples without gradients: batches of like length, results in the order given."""
+"""Running a trained model over many examples without gradients: batches of like length, results in the order given;
+and what these are worth against the labels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +13,10 @@ from torch import nn
 
 from foretext.batch import Batch
 from foretext.objectives.base import Objective
+from foretext.tasks.metrics import Scores, score
+from foretext.tasks.rows import Row
 from foretext.tasks.supervised import NO_CHOICE, Example, SupervisedTask
+from foretext.train.saved import SavedModel, TaskConfig
 
 BATCH_TOKENS = 8192
 
@@ -41,7 +46,7 @@ def task_scores(
     """Logits [examples, classes] (choices that an example lacks are very negative), or predicted scores [examples]."""
     trunk.eval()
     task.eval()
-    lengths = [sum(len(sequence.ids) for sequence in example.sequences) for example in examples]
+    lengths = [example.tokens for example in examples]
     rows: list[np.ndarray | None] = [None] * len(examples)
     done = 0
     for indices in length_batches(lengths):
@@ -77,3 +82,32 @@ def mean_losses(trunk: nn.Module, objective: Objective, batches: Sequence[Batch]
             total, count = totals.get(name, (0.0, 0.0))
             totals[name] = total + float(loss.total), count + loss.count
     return {name: total / count for name, (total, count) in totals.items() if count}
+
+
+def probabilities_of(scores: np.ndarray) -> np.ndarray:
+    shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return shifted / shifted.sum(axis=1, keepdims=True)
+
+
+def score_rows(model: SavedModel, rows: Sequence[Row], scores: np.ndarray) -> Scores:
+    """The task's metrics for rows with labels, given `task_scores`' output."""
+    config: TaskConfig = model.task_config
+    gold = [row.label for row in rows]
+    if config.kind == "regression":
+        predicted: Any = scores * config.deviation + config.mean
+        return score(config.kind, gold, predicted.tolist(), None, main=config.metric)
+    best = scores.argmax(axis=1).tolist()
+    if config.kind == "choice":
+        return score(config.kind, gold, best, None, main=config.metric)
+    labels = model.labels
+    assert labels is not None
+    return score(config.kind, gold, [labels.names[index] for index in best], labels, main=config.metric)
+
+
+def label_loss(model: SavedModel, examples: Sequence[Example], scores: np.ndarray) -> float:
+    """The mean loss of the labels, given `task_scores`' output."""
+    labels = np.array([example.label for example in examples])
+    if model.task_config.kind == "regression":
+        return float(np.mean((scores - labels) ** 2))
+    chosen = probabilities_of(scores)[np.arange(len(labels)), labels.astype(int)]
+    return float(-np.log(np.maximum(chosen, 1e-12)).mean())

@@ -69,6 +69,56 @@ def test_a_signal_ends_the_step_and_saves(number: int, code: int, files: Path, h
     works("generate", "run", "--max-tokens", 2)
 
 
+DEMO = """
+import os, signal
+from foretext import cli
+from foretext.demo.runner import Demo
+
+def stages(demo):
+    for number in (1, 2):
+        with demo._stage(f"stage {number}"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+Demo._run = stages
+cli.main()
+"""
+
+
+def test_the_demonstration_ends_after_its_stage(here: Path) -> None:
+    command = [sys.executable, "-c", DEMO, "demo", "--out", "shown"]
+    done = subprocess.run(command, env=ENVIRONMENT, text=True, capture_output=True, timeout=120)
+    assert done.returncode == 143, done.stderr
+    assert "in shown; run the same command again to go on from here" in one_complaint(done.stderr)
+    assert "stage 1" in done.stdout and "stage 2" not in done.stdout
+    assert "stopping; a second signal aborts at once" in done.stdout
+
+
+def test_ctrl_c_while_the_demonstration_collects_its_text(here: Path) -> None:
+    """To the whole group of processes, as a terminal sends it."""
+    process = subprocess.Popen(
+        [*COMMAND, "demo", "--out", "shown"],
+        env=ENVIRONMENT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    try:
+        while "collecting docstrings" not in process.stdout.readline():
+            assert process.poll() is None
+        time.sleep(3.0)  # the workers have begun
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    assert process.returncode == 130
+    assert "run the same command again" in one_complaint(err)
+    assert not (here / "shown" / "data").exists()
+
+
 def test_two_writers(files: Path, here: Path) -> None:
     with started("pretrain", files / "text.txt", "--out", "run", *LONG) as process:
         wait_for(here / "run/metrics.jsonl", process)

@@ -23,6 +23,7 @@ from systems_under_test import base_model, pretrain_request, stopping_after, wri
 
 from foretext.errors import EXIT_MACHINE, Interrupted, UserError
 from foretext.tasks.rows import Row
+from foretext.train.budget import Budget
 from foretext.train.finetune import FinetuneRequest, finetune
 from foretext.train.loop import Loop, is_finished
 from foretext.train.pretrain import pretrain
@@ -97,14 +98,23 @@ def killed_until_finished(work: Callable[[], Any], run: RunDirectory, steps: int
 # -- SIGKILL ---------------------------------------------------------------------------------------------------------
 
 
+SPLIT = ("training.optimizer=adamw", "training.dropout=0.1", "training.micro_batch=3")
+STEP_TOKENS = 4 * 16  # rows of a batch, and their context: `SMALL`
+
+
 @pytest.mark.parametrize(
-    "sets", [(), ("training.optimizer=adamw", "training.dropout=0.1", "training.micro_batch=3")], ids=["plain", "split"]
+    ("budget", "sets"),
+    [
+        (Budget(steps=120), ()),
+        (Budget(tokens=119 * STEP_TOKENS + 1), SPLIT),  # the 120th step is the one that reaches it
+    ],
+    ids=["steps-plain", "tokens-split"],
 )
-def test_pretraining_killed_ten_times(sets: tuple[str, ...], tmp_path: Path) -> None:
+def test_pretraining_killed_ten_times(budget: Budget, sets: tuple[str, ...], tmp_path: Path) -> None:
     warm()
     text = write_text(tmp_path)
     sets = ("training.save_seconds=0.05", "training.log_samples=true", "training.evaluations=3", *sets)
-    request = pretrain_request("gpt", text, tmp_path / "whole", 120, *sets)
+    request = pretrain_request("gpt", text, tmp_path / "whole", 120, *sets, budget=budget)
     assert code_of(in_child(lambda: pretrain(request))) == 0
     again = replace(request, out=tmp_path / "killed", resume=True)
     hits = killed_until_finished(lambda: pretrain(again), RunDirectory(again.out), 120, len(sets))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretext.config import Change, apply_sets, build, build_sections, difference, from_toml, to_toml
+from foretext.config import Change, apply_sets, build, build_sections, difference, from_toml, settings_in, to_toml
 from foretext.errors import UserError
 
 
@@ -178,6 +178,34 @@ def test_bad_sets_name_the_flag(text: str, part: str) -> None:
     said = message(apply_sets, SECTIONS, [text])
     assert said.startswith(f"--set {text}: ")
     assert part in said
+
+
+def test_a_file_is_put_in_as_sets_are_and_before_them() -> None:
+    text = "[model]\nwidth = 64\nsizes = [3, 4]\nbetas = [0.5, 1]\n[model.inner]\nname = 'a, b'\n[train]\nrate = 9\n"
+    given = settings_in(text + "[model.weights]\nlabel = 2\n", "my.toml")
+    result = apply_sets(SECTIONS, [*given, "model.width=32", "train.name=c"])
+    inner = Inner(name="a, b")
+    assert result == {
+        "model": Model(width=32, sizes=(3, 4), betas=(0.5, 1.0), inner=inner, weights={"lm": 0.5, "label": 2.0}),
+        "train": Inner(rate=9.0, name="c"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[model]\nwidht = 1", "my.toml [model] widht: unknown key 'widht'; did you mean 'width'?"),
+        ("[modle]\nwidth = 1", "my.toml [modle]: unknown section 'modle'; did you mean 'model'?"),
+        ("[modle]", "my.toml [modle]: unknown section 'modle'; did you mean 'model'?"),
+        ("[model.inner]\nrat = 1", "my.toml [model] inner.rat: unknown key 'rat'; did you mean 'rate'?"),
+        ("[model]\nwidth = '64'", "my.toml [model] width: must be a whole number, not '64'"),
+        ("[model]\nwidth.x = 64", "my.toml [model] width.x: width is not a table"),
+        ("[model]\nwidth = 0", "my.toml [model] width: width must be positive"),
+        ("width = 1", "my.toml: 'width' stands in no section; write it under one, such as [training]"),
+    ],
+)
+def test_mistakes_in_a_file_name_the_place(text: str, said: str) -> None:
+    assert message(lambda: apply_sets(SECTIONS, settings_in(text, "my.toml"))) == said
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from foretext.demo.results import Finished, ResultBook
 from foretext.demo.runner import MEASURED, ROW_LADDER, Demo, DemoSettings, count_rows
 from foretext.demo.tasks import TASKS, TaskLimits
 from foretext.errors import Interrupted, UserError
+from foretext.train.signals import StopRequest
 
 LIMITS = TaskLimits(train=40, train_entailment=40, valid=20, test=20, valid_share=0.2, test_share=0.3)
 MEASURING = len(MEASURED)  # fine-tunings before the first that counts
@@ -32,7 +33,7 @@ class FakeEngine:
     def settings(self) -> dict[str, object]:
         return {"width": self.width}
 
-    def pretrain(self, corpus: Path, minutes: float, out: Path, seed: int) -> None:
+    def pretrain(self, corpus: Path, minutes: float, out: Path, seed: int, stopping: StopRequest) -> None:
         assert corpus.is_file()
         out.mkdir(parents=True, exist_ok=True)
         if self.stop_at == -1:
@@ -41,7 +42,7 @@ class FakeEngine:
         self.now += 60 * minutes
         self.pretrained.append(minutes)
 
-    def finetune(self, base: Path, job: FineTuning) -> tuple[str, float]:
+    def finetune(self, base: Path, job: FineTuning, stopping: StopRequest) -> tuple[str, float]:
         if self.stop_at is not None and len(self.jobs) == self.stop_at:
             raise KeyboardInterrupt
         self.jobs.append(job)

@@ -22,6 +22,7 @@ from foretext.evaluate.perplexity import _windows, perplexity
 from foretext.tasks.rows import Row
 from foretext.text.tokenizer import END
 from foretext.train.fresh import fresh_model
+from foretext.train.report import Silent
 from foretext.train.saved import SavedModel
 
 CONTEXT = 12
@@ -202,3 +203,30 @@ def test_a_vector_is_the_mean_of_the_top_states(model: SavedModel) -> None:
     with torch.no_grad():
         mean = model.trunk.eval()(Batch(torch.tensor([ids[:CONTEXT]]))).top[0].mean(0)
     np.testing.assert_allclose(text_vectors(model, TEXTS[:1])[0], mean.numpy(), atol=1e-5)
+
+
+class Heard(Silent):
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int, int]] = []
+
+    def work(self, title: str, done: int, total: int) -> None:
+        self.told.append((title, done, total))
+
+
+def test_encoding_is_told_chunk_by_chunk_and_changes_nothing(
+    model: SavedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured, vectors = perplexity(model, TEXTS), text_vectors(model, TEXTS)
+    monkeypatch.setattr("foretext.text.encoding._BATCH_DOCUMENTS", 2)
+    heard = Heard()
+    assert perplexity(model, TEXTS, reporter=heard) == measured
+    assert heard.told == [("encoding", done, 3) for done in (0, 2, 3)]
+    assert np.array_equal(text_vectors(model, TEXTS, reporter=heard), vectors)
+    assert heard.told == 2 * [("encoding", done, 3) for done in (0, 2, 3)]
+
+
+def test_a_new_models_vocabulary_is_told() -> None:
+    heard = Heard()
+    sets = ["model.layers=1", "model.width=16", "model.heads=2", "tokenizer.size=290"]
+    fresh_model("gpt", "tiny", [Row((text,), None, "row") for text in TEXTS], sets=sets, reporter=heard)
+    assert {title for title, _, _ in heard.told} >= {"counting words"}

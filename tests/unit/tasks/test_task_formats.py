@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from foretext.errors import UserError
-from foretext.tasks.formats import FORMATS, find_format
+from foretext.tasks.formats import FORMATS, find_format, question_in
 from foretext.tasks.rows import KINDS, Row, read_rows, read_task_table
 
 NLI_HEADER = "gold_label\tsentence1_parse\tsentence1\tsentence2\tpairID\n"
@@ -248,6 +248,14 @@ def test_race_folder_with_subfolders(tmp_path: Path) -> None:
     rows = read(tmp_path, "race")
     assert len(rows) == 4
     assert rows[3].where == f"{tmp_path / 'middle' / '1.txt'} question 2"
+
+
+def test_race_questions_are_a_line_each(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(json.dumps(RACE | {"questions": ["Who\nran?\n", "Tom _ ."]}))
+    assert [question_in(row.texts[0], "race") for row in read(path, "race")] == ["\nWho ran?", "\nTom _ ."]
+    assert question_in("Tom ran.\nWho ran?", None) == question_in("Tom ran.\nWho ran?", "copa") == ""
+    assert question_in("no line break", "race") == ""
 
 
 def test_a_format_of_another_kind_and_an_unknown_one(tmp_path: Path) -> None:

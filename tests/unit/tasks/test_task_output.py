@@ -51,7 +51,7 @@ def test_columns_of_the_same_name_are_kept_under_another() -> None:
     assert "'prediction' is kept as 'input_input_prediction'" in notes[0]
 
 
-@pytest.mark.parametrize("name", ["p.csv", "p.csv.gz", "p.tsv", "p.jsonl", "p.parquet"])
+@pytest.mark.parametrize("name", ["p.csv", "p.csv.gz", "p.tsv", "p.jsonl", "p.parquet", "p.parquet.gz"])
 def test_files_read_back(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text("old")

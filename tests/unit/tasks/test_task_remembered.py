@@ -68,6 +68,8 @@ def test_a_header_is_read_without_the_file(tmp_path: Path) -> None:
     assert table_header(tmp_path / "a.csv.gz") == ("a", "text")
     polars.DataFrame({"a": [1], "text": ["x"]}).write_parquet(tmp_path / "a.parquet")
     assert table_header(tmp_path / "a.parquet") == ("a", "text")
+    (tmp_path / "a.parquet.gz").write_bytes(gzip.compress((tmp_path / "a.parquet").read_bytes()))
+    assert table_header(tmp_path / "a.parquet.gz") == ("a", "text")
     for name, content in (("b.parquet", "no"), ("b.jsonl", "[1]"), ("b.txt", "text"), ("b.csv", ""), ("b.csv.gz", "x")):
         assert table_header(file(tmp_path, name, content)) == ()
     assert table_header(tmp_path / "nowhere.csv") == () == table_header(tmp_path)

@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import os
+import resource
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from foretext.errors import UserError
+from foretext.errors import EXIT_MACHINE, UserError
 from foretext.text import files as files_module
 from foretext.text import readers
 from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
@@ -41,12 +44,13 @@ def test_files_folders_and_globs(tmp_path: Path) -> None:
         ("c.csv", "csv", False),
         ("d.tsv.gz", "tsv", True),
         ("e.parquet", "parquet", False),
+        ("g.parquet.gz", "parquet", True),
     ]
     assert [file.path.name for file in find_files([str(tmp_path / "**" / "*.csv"), tmp_path / "b.txt"])] == [
         "b.txt",
         "c.csv",
     ]
-    assert len(find_files([tmp_path / "b.txt", tmp_path, str(tmp_path / "*.txt")])) == 5, "a file is read once"
+    assert len(find_files([tmp_path / "b.txt", tmp_path, str(tmp_path / "*.txt")])) == 6, "a file is read once"
 
 
 def test_a_name_with_brackets_is_a_file_before_it_is_a_pattern(tmp_path: Path) -> None:
@@ -259,22 +263,51 @@ def test_parquet_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert report.done_bytes == report.total_bytes > 0
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.tsv"])
+def parquet(*texts: str) -> bytes:
+    data = io.BytesIO()
+    pl.DataFrame({"text": texts}).write_parquet(data)
+    return data.getvalue()
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.tsv", "a.parquet"])
 def test_gzip(tmp_path: Path, name: str) -> None:
     body = {
-        "txt": "one\ntwo\n",
-        "jsonl": '{"text":"one"}\n{"text":"two"}',
-        "csv": "text\none\ntwo",
-        "tsv": "text\none\ntwo",
+        "txt": b"one\ntwo\n",
+        "jsonl": b'{"text":"one"}\n{"text":"two"}',
+        "csv": b"text\none\ntwo",
+        "tsv": b"text\none\ntwo",
+        "parquet": parquet("one", "two"),
     }
-    path = put(tmp_path / (name + ".gz"), gzip.compress(body[name[2:]].encode()))
-    documents, report = read(path)
+    path = put(tmp_path / "texts" / (name + ".gz"), gzip.compress(body[name[2:]]))
+    documents, report = read(path.parent)
     assert documents == ["one", "two"] and report.done_bytes == report.total_bytes == path.stat().st_size
+
+
+def test_packed_parquet_is_unpacked_aside_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(aside))
+    path = put(tmp_path / "a.parquet.gz", gzip.compress(parquet(*(f"row {n}" for n in range(50_000)))))
+    documents = read_documents(find_files([path]), ReadOptions(), ReadReport())
+    assert next(documents) == "row 0" and any(aside.iterdir())
+    documents.close()  # type: ignore[attr-defined]
+    assert not any(aside.iterdir())
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        with pytest.raises(UserError, match=r"a.parquet.gz: cannot be unpacked into .*aside \(File too") as caught:
+            read(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.code == EXIT_MACHINE and not any(aside.iterdir())
 
 
 @pytest.mark.parametrize(
     ("name", "data", "says"),
     [
+        ("a.parquet.gz", b"plain", "broken gzip"),
+        ("a.parquet.gz", gzip.compress(parquet("one"))[:-9], "broken gzip"),
+        ("a.parquet.gz", gzip.compress(b"PAR1 no"), "broken parquet"),
         ("a.txt.gz", b"plain", "broken gzip"),
         ("a.txt.gz", gzip.compress(os.urandom(4000).hex().encode())[:-900], "broken gzip"),
         ("a.parquet", b"PAR1 no", "broken parquet"),

@@ -14,13 +14,18 @@ import pytest
 import torch
 from systems_under_test import KINDS, TINY, base_model, stopping_after
 
+from foretext.api import TaskModel
 from foretext.config import build_sections
 from foretext.errors import Interrupted, UserError
 from foretext.systems import SYSTEMS
 from foretext.tasks.rows import Row
 from foretext.train import finetune as module
-from foretext.train.finetune import FinetuneRequest, encode_rows, finetune
+from foretext.train import planning
+from foretext.train.examples import encode_rows
+from foretext.train.finetune import FinetuneRequest, finetune
 from foretext.train.loop import Loop
+from foretext.train.machine import clock
+from foretext.train.planning import probe_speed
 from foretext.train.report import Silent
 from foretext.train.resume import agreed_sections
 from foretext.train.rundir import RunDirectory
@@ -336,12 +341,110 @@ def test_a_signal_while_the_head_is_fitted_leaves_nothing_and_says_so(tmp_path: 
     finetune(request)
 
 
+def test_encoding_is_told_and_a_signal_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretext.text.encoding._BATCH_DOCUMENTS", 5)
+    told: list[tuple[str, int, int]] = []
+    stop = SimpleNamespace(requested=None)
+
+    class Heard(Silent):
+        def work(self, title: str, done: int, total: int) -> None:
+            told.append((title, done, total))
+            if done == 10:
+                stop.requested = 130
+
+    rows = rows_of("classification", 12)
+    model = finetune(request_of("classification", rows, valid=rows[:4]), Heard())
+    expected = [("encoding", done, 12) for done in (0, 5, 10, 12)] + [("encoding", done, 4) for done in (0, 4)]
+    assert told[:6] == expected
+    told.clear()
+    TaskModel(model, None).predictions(rows, reporter=Heard())
+    assert told == expected[:4]
+    told.clear()
+    stop.requested = None
+    with pytest.raises(Interrupted, match="nothing was kept"):
+        finetune(request_of("classification", rows, valid=rows[:4], out=tmp_path / "run"), Heard(), stop)
+    assert told == expected[:3] and not (tmp_path / "run").exists()
+
+
 def test_too_little_disk_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("foretext.train.machine.free_disk", lambda path: 20_000)
     monkeypatch.setattr("foretext.train.finetune.Loop.run", None)
     with pytest.raises(UserError, match=r"not enough disk space .* 20.0 KB available") as refused:
         finetune(request_of("classification", out=tmp_path / "run"))
     assert refused.value.code == 4 and not (tmp_path / "run").exists()
+
+
+def test_too_little_memory_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = request_of("classification", out=tmp_path / "run")  # four rows at a time, though more would fit a part
+    monkeypatch.setattr("foretext.train.finetune.Loop.run", None)
+    model = replace(request.base.model_config, vocabulary=request.base.model_config.vocabulary + 3)
+    enough = 20 * model.parameters()  # for the weights, their gradients, the optimiser and the best weights
+    for there, words in (
+        (1000, r"the weights alone, .* use a smaller pre-trained RUN"),
+        (enough, "micro_batch=2, or a"),
+    ):
+        monkeypatch.setattr(planning, "available_memory", lambda there=there: there)
+        with pytest.raises(UserError, match=words) as refused:
+            finetune(request)
+        assert refused.value.code == 4 and not (tmp_path / "run").exists()
+
+
+class Plans(Silent):
+    def __init__(self) -> None:
+        self.plans: list[dict[str, str]] = []
+
+    def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
+        self.plans.append(dict(lines))
+
+
+def test_the_plan_has_tokens_updates_time_memory_and_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "probe_speed", lambda loop: 10.0)
+    rows, valid, heard = rows_of("similarity", 40), rows_of("similarity", 8, seed=1), Plans()
+    model = finetune(request_of("similarity", rows, valid=valid, out=tmp_path / "run"), heard)
+    (plan,) = heard.plans
+    tokens, scored = (sum(e.tokens for e in encode_rows(some, model)) for some in (rows, valid))
+    assert plan["tokens"] == f"{tokens:,} an epoch, {2 * tokens:,} in all"
+    assert plan["budget"] == "2 epochs, 20 updates of 4 rows"
+    assert plan["time"] == f"about {clock(2 * (tokens + scored / 3) / 10)} at 10 tokens/s"
+    assert plan["memory"].startswith("about ") and plan["disk"].endswith(" while saving")
+    finetune(request_of("similarity", rows, valid=valid), heard)
+    assert "disk" not in heard.plans[1]
+
+
+def test_the_time_of_a_run_that_goes_on_is_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "probe_speed", lambda loop: 1.0)
+    rows, heard = rows_of("classification", 200), Plans()
+    request = request_of("classification", rows, valid=[], out=tmp_path / "run")
+    with stopping_after(25) as stop, pytest.raises(Interrupted):
+        finetune(request, heard, stop)
+    model = finetune(replace(request, resume=True), heard)
+    tokens = 2 * sum(example.tokens for example in encode_rows(rows, model))
+    assert [plan["time"] for plan in heard.plans] == [
+        f"about {clock(seconds)} at 1 tokens/s" for seconds in (tokens, 0.75 * tokens)
+    ]
+
+
+def test_few_updates_are_not_measured_and_measuring_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sets = ("training.batch_size=4", "training.dropout=0.1", "transfer.thaw=gradual")
+    probed: list[int] = []
+
+    def counted(loop: Loop) -> float:
+        probed.append(loop.job.budget.steps or 0)
+        return probe_speed(loop)
+
+    monkeypatch.setattr(planning, "probe_speed", counted)
+    for count in (36, 40):
+        finetune(request_of("classification", rows_of("classification", count), valid=[], sets=sets))
+    assert probed == [20]
+    rows = rows_of("classification", 40)
+    for name, least in (("measured", 20), ("not", 21)):
+        monkeypatch.setattr(planning, "LEAST_TO_PROBE", least)
+        finetune(request_of("classification", rows, valid=[], sets=sets, out=tmp_path / name))
+    assert probed == [20, 20]
+    a, b = (RunDirectory(tmp_path / name).read("model.safetensors") for name in ("measured", "not"))
+    assert a == b
 
 
 def test_nothing_is_held_out_if_so_asked(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from foretext.train.budget import Budget
 from foretext.train.carried import from_tensors, to_tensors
 from foretext.train.loop import CARRIED, CURRENT, OPTIMIZER, Job, Loop, is_finished
 from foretext.train.optim import Group, Optimizer
+from foretext.train.planning import probe_speed
 from foretext.train.report import Silent
 from foretext.train.rundir import RunDirectory
 from foretext.train.signals import NeverStop
@@ -136,6 +137,16 @@ class StopAfter:
 
 
 # -- going on --------------------------------------------------------------------------------------------------------
+
+
+def test_measuring_the_speed_in_the_middle_of_a_run_changes_nothing() -> None:
+    loops = [toy_loop(objective=Toy(carries=True), steps=4) for _ in range(2)]
+    for number, loop in enumerate(loops):
+        loop._step()
+        if number:
+            assert loop.carried and probe_speed(loop) > 0.0
+        loop.run()
+    assert_equal(*(weights_of(loop) for loop in loops))
 
 
 @pytest.mark.parametrize("carries", [False, True], ids=["stateless", "carried state"])
@@ -307,6 +318,34 @@ def test_the_count_of_bad_steps_survives_going_on(tmp_path: Path) -> None:
         loop.restore()
         with pytest.raises(UserError, match="4 such steps"):
             loop.run()
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_the_samples_of_bad_steps_outlive_going_on(tmp_path: Path, saved: bool) -> None:
+    """Also twice over, without growing: those after the checkpoint are kept once for each step, and marked."""
+    run = RunDirectory(tmp_path / "run")
+    if saved:
+        with run.writer() as writer, pytest.raises(Interrupted):
+            toy_loop(writer, Toy(bad=range(8)), bad_steps=3, stopping=StopAfter(2)).run()
+    start = 2 if saved else 0
+    for _ in range(3):
+        with run.writer() as writer:
+            loop = toy_loop(writer, Toy(bad=range(8)), bad_steps=3)
+            assert loop.restore() == saved
+            with pytest.raises(UserError, match="4 such steps"):
+                loop.run()
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as log:
+        log.write('{"bad_step": not JSON\n{"bad_step": {"samp')
+    with run.writer() as writer:
+        loop = toy_loop(writer, Toy(), bad_steps=3, steps=6)
+        loop.restore()
+        loop.run()
+    logged = [row for row in run.metrics() if "bad_step" in row]
+    assert [(row["step"], row.get("undone")) for row in logged] == [
+        (step, True if step >= start else None) for step in range(4)
+    ]
+    assert [row["bad_step"]["samples"] for row in logged] == [Order(8, 4, 0).batch(step)[1] for step in range(4)]
+    assert all(isinstance(row["step"], int) for row in run.metrics())
 
 
 # -- thawing ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,66 @@
+"""The demonstration with the real engine, in minute sizes."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from systems_under_test import SMALL, stopping_after
+
+from foretext.demo.engine import ForetextEngine
+from foretext.demo.runner import Demo, DemoSettings
+from foretext.demo.tasks import TASKS, TaskLimits
+from foretext.errors import Interrupted
+from foretext.train.loop import is_finished, read_position
+from foretext.train.report import Silent
+from foretext.train.rundir import RunDirectory
+from foretext.train.signals import StopRequest
+
+LIMITS = TaskLimits(train=16, train_entailment=16, valid=8, test=8, valid_share=0.2, test_share=0.3)
+
+
+class _StopOnce:
+    """A request to stop that comes once a file is there: the rows of the first fine-tuning."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    @property
+    def requested(self) -> int | None:
+        return 130 if self.file.exists() else None
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def demo(folder: Path, site: Path, stopping: StopRequest | None = None) -> tuple[Demo, Notes]:
+    notes = Notes()
+    settings = DemoSettings(folder, minutes=5.0, pretrain_share=0.002, seeds=(0,), epochs=1, limits=LIMITS)
+    engine = ForetextEngine(sets=SMALL, reporter=notes)
+    return Demo(settings, engine, Console(file=io.StringIO()), roots=[site], stopping=stopping), notes
+
+
+@pytest.mark.slow
+def test_a_stop_in_either_training_is_gone_on_from(tmp_path: Path, site: Path) -> None:
+    base = RunDirectory(tmp_path / "base")
+    with stopping_after(1, code=143) as stop, pytest.raises(Interrupted) as stopped:
+        demo(tmp_path, site, stop)[0].run()
+    assert stopped.value.code == 143
+    assert str(stopped.value).endswith(f"is in {tmp_path}; run the same command again to go on from here")
+    assert base.has("training/optimizer.safetensors") and read_position(base).step == 1 and not is_finished(base)
+
+    again, said = demo(tmp_path, site, _StopOnce(tmp_path / "data" / "measure.csv"))
+    with pytest.raises(Interrupted) as stopped:
+        again.run()
+    assert stopped.value.code == 130 and "going on at step 1" in said.notes
+    assert is_finished(base) and not (tmp_path / "plan.json").exists(), "the first fine-tuning did not end"
+
+    results = demo(tmp_path, site)[0].run()
+    assert [one.task for one in results] == list(TASKS)
+    assert all(len(one.with_pretraining) == len(one.without) == 1 for one in results)
+    assert (tmp_path / "report.html").exists()
