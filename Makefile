@@ -25,7 +25,7 @@ lint: $(READY_TO_TEST)
 	$(BIN)/mypy
 
 unit: $(READY_TO_TEST)
-	$(BIN)/python -m pytest tests/unit
+	$(BIN)/python -m pytest -n 2 tests/unit
 
 bench: $(READY_TO_TEST)
 	$(BIN)/python -m bench
