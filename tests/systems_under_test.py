@@ -4,6 +4,7 @@ line in `TINY`."""
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -141,6 +142,25 @@ def stopping_after(steps: int, code: int = 130) -> Iterator[StopRequest]:
 def byte_tokenizer() -> ByteBPE:
     """Bytes only, and END."""
     return ByteBPE(bytes(range(256)), [], {END: 256})
+
+
+class Evil:
+    """Pickled, it makes the folder `mark` when it is loaded."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (str(self.mark),)
+
+
+def shaken_model(system: str, by: float) -> SavedModel:
+    """The same with weights so large that what it reads matters."""
+    found = base_model(system)
+    with torch.no_grad():
+        for parameter in found.trunk.parameters():
+            parameter.add_(by * torch.randn_like(parameter))
+    return found
 
 
 def base_model(system: str = "gpt", seed: int = 0) -> SavedModel:

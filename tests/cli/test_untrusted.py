@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import pickle
 import shutil
 from pathlib import Path
 
 import pytest
 from cli_harness import MINUTE, fails, works
-
-
-class Evil:
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return os.mkdir, (str(self.mark),)
+from systems_under_test import Evil
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from systems_under_test import base_model
+from systems_under_test import Evil, base_model
 
 import foretext as ft
 from foretext.errors import UserError
@@ -22,14 +21,6 @@ from foretext.text.tokenizer import END
 from foretext.train.budget import Budget
 from foretext.train.pretrain import pretrain
 from foretext.train.pretrain_request import PretrainRequest
-
-
-class Evil:
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return os.mkdir, (str(self.mark),)
 
 
 @pytest.fixture

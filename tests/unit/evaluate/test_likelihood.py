@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from systems_under_test import TINY, base_model
+from systems_under_test import TINY, shaken_model
 
 from foretext.batch import Batch
 from foretext.errors import UserError
@@ -20,11 +20,7 @@ from foretext.train.saved import SavedModel
 
 @pytest.fixture(params=TINY)
 def model(request: pytest.FixtureRequest) -> SavedModel:
-    found = base_model(request.param)
-    with torch.no_grad():
-        for parameter in found.trunk.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return found
+    return shaken_model(request.param, 0.1)
 
 
 def alone(model: SavedModel, context: tuple[int, ...], completion: tuple[int, ...]) -> tuple[float, bool]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from systems_under_test import TINY, base_model
+from systems_under_test import TINY, shaken_model
 
 from foretext.batch import Batch
 from foretext.errors import UserError
@@ -26,11 +26,7 @@ PROMPTS = ["Once upon a time", "a", "", "The cat sat on the mat, and", "xyz"]
 
 @pytest.fixture(params=TINY)
 def model(request: pytest.FixtureRequest) -> SavedModel:
-    found = base_model(request.param)
-    with torch.no_grad():
-        for parameter in found.trunk.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return found
+    return shaken_model(request.param, 0.2)
 
 
 @pytest.mark.parametrize(
