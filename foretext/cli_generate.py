@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,7 +58,7 @@ def generate(
     if prompts is not None:
         _many(model, _lines(prompts), sampling, beams, log_probabilities)
     elif beams or log_probabilities:
-        written = _best(model, [prompt], sampling, beams)[0]
+        (written,) = _best(model, [prompt], sampling, beams)
         typer.echo(_json(model, prompt, written, log_probabilities) if as_json else prompt + written.text)
     else:
         _stream(model, prompt, sampling, as_json)
@@ -92,12 +93,13 @@ def _many(model: LanguageModel, prompts: list[str], sampling: Any, beams: int, l
         typer.echo(_json(model, prompt, written, log_probabilities))
 
 
-def _best(model: LanguageModel, prompts: list[str], sampling: Any, beams: int) -> list[Written]:
-    from foretext.generate.many import beam_search, write_many
+def _best(model: LanguageModel, prompts: list[str], sampling: Any, beams: int) -> Iterator[Written]:
+    """One after the other, so that each is shown when it is there."""
+    from foretext.generate.many import beam_search, write_in_turn
 
     if beams:
-        return [beam_search(model.model, prompt, beams, sampling.max_tokens)[0][0] for prompt in prompts]
-    return write_many(model.model, prompts, sampling)
+        return (beam_search(model.model, prompt, beams, sampling.max_tokens)[0][0] for prompt in prompts)
+    return write_in_turn(model.model, prompts, sampling)
 
 
 def _json(model: LanguageModel, prompt: str, written: Written, log_probabilities: bool) -> str:

@@ -313,7 +313,8 @@ def _written(
 
     results = []
     for shots in numbers:
-        rounds = answer_pairs(model.model, task, asked, known, shots, draws, language)
+        bar = progress(f"writing after {shots} examples")
+        rounds = answer_pairs(model.model, task, asked, known, shots, draws, language, bar)
         values = {name: [one.scores[name] for one in rounds] for name in rounds[0].scores}
         described = _over_draws(shots, values, sum(one.cut for one in rounds))
         results.append(described | {"note": rounds[0].note, "texts": [list(one.texts) for one in rounds]})

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 from foretext.errors import UserError
 from foretext.evaluate.in_context import drawn_examples
+from foretext.evaluate.likelihood import Progress
 from foretext.evaluate.text_metrics import bleu, exact_match, has_rouge_words, rouge, word_f1
 from foretext.generate.decode import Sampling
-from foretext.generate.many import write_many
+from foretext.generate.many import write_in_turn
 from foretext.tasks.rows import cell_text
 from foretext.tasks.tables import Table
 from foretext.train.saved import SavedModel
@@ -93,6 +94,7 @@ def answer_pairs(
     shots: int,
     seeds: Sequence[int],
     language: str = "",
+    progress: Progress | None = None,
 ) -> list[WrittenRound]:
     """A round for each draw of examples; without examples one is all there is."""
     if shots and not TASKS[task].example:
@@ -100,14 +102,18 @@ def answer_pairs(
     rounds = []
     for seed in seeds if shots else [0]:
         chosen = drawn_examples(known, [row.given for row in rows], shots, seed, lambda pair: pair.given)
-        texts, cut = _write(model, task, rows, chosen)
+        texts, cut = _write(model, task, rows, chosen, progress)
         scores, note = score_written(task, texts, [row.wanted for row in rows], language)
         rounds.append(WrittenRound(shots, seed, tuple(texts), scores, cut, note))
     return rounds
 
 
 def _write(
-    model: SavedModel, task: str, rows: Sequence[Pair], examples: Sequence[Sequence[Pair]]
+    model: SavedModel,
+    task: str,
+    rows: Sequence[Pair],
+    examples: Sequence[Sequence[Pair]],
+    progress: Progress | None,
 ) -> tuple[list[str], int]:
     """What the model writes for each row, and how many prompts were cut."""
     chosen = TASKS[task]
@@ -115,11 +121,13 @@ def _write(
     for row, solved in zip(rows, examples):
         before = "".join(chosen.example.format(one.given, one.wanted[0]) for one in solved)
         prompts.append(before + chosen.prompt.format(row.given))
-    written = write_many(model, prompts, chosen.sampling, reserve=True)
-    texts = [one.text.strip() for one in written]
-    return [first_sentences(text, 3) for text in texts] if task == "summary" else texts, sum(
-        one.cut > 0 for one in written
-    )
+    texts, cut = [], 0
+    for one in write_in_turn(model, prompts, chosen.sampling, reserve=True):
+        texts.append(first_sentences(one.text.strip(), 3) if task == "summary" else one.text.strip())
+        cut += one.cut > 0
+        if progress is not None:
+            progress(len(texts), len(prompts))
+    return texts, cut
 
 
 def first_sentences(text: str, count: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -47,15 +47,21 @@ class _Row:
 def write_many(
     model: SavedModel, prompts: Sequence[str], sampling: Sampling, batch: int = BATCH, reserve: bool = False
 ) -> list[Written]:
-    """A continuation of each prompt, `batch` of them at a time. A text depends on its prompt, the seed and its place,
-    not on its neighbours. `reserve`: a prompt is cut on the left, and the tokens lost are counted, so that it and all
-    `max_tokens` fit the context (or to half of it, if that is more); otherwise the window moves as the text grows."""
+    """All of `write_in_turn`."""
+    return list(write_in_turn(model, prompts, sampling, batch, reserve))
+
+
+def write_in_turn(
+    model: SavedModel, prompts: Sequence[str], sampling: Sampling, batch: int = BATCH, reserve: bool = False
+) -> Iterator[Written]:
+    """A continuation of each prompt, as they are done, `batch` of them at a time. A text depends on its prompt, the
+    seed and its place, not on its neighbours. `reserve`: a prompt is cut on the left, and the tokens lost are counted,
+    so that it and all `max_tokens` fit the context (or to half of it, if that is more); otherwise the window moves as
+    the text grows."""
     if model.info.direction != "forward":
         raise UserError("a right-to-left model writes one text at a time; use generate")
-    written: list[Written] = []
     for start in range(0, len(prompts), batch):
-        written += _write_batch(model, prompts[start : start + batch], sampling, start, reserve)
-    return written
+        yield from _write_batch(model, prompts[start : start + batch], sampling, start, reserve)
 
 
 def _write_batch(

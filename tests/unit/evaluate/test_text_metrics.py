@@ -6,11 +6,12 @@ import itertools
 import random
 
 import pytest
+from systems_under_test import base_model
 
 from foretext.errors import UserError
 from foretext.evaluate.heuristics import acceptability, best_threshold
 from foretext.evaluate.text_metrics import bleu, exact_match, rouge, word_f1
-from foretext.evaluate.written import first_sentences
+from foretext.evaluate.written import Pair, answer_pairs, first_sentences
 
 
 def test_rouge_by_hand() -> None:
@@ -50,6 +51,12 @@ def test_answers_as_squad_compares_them() -> None:
     assert word_f1("北京市", ["北京"]) == pytest.approx(0.8)
     assert word_f1("", [""]) == 1.0 and word_f1("", ["x"]) == 0.0
     assert word_f1("b", ["a x", "b"]) == 1.0
+
+
+def test_written_answers_show_their_progress() -> None:
+    pairs, told = [Pair(f"q{number}", ("a",)) for number in range(20)], []
+    (found,) = answer_pairs(base_model(), "answer", pairs, [], 0, [0], progress=lambda *done: told.append(done))
+    assert told == [(number, 20) for number in range(1, 21)] and len(found.texts) == 20
 
 
 def test_the_first_sentences() -> None:
