@@ -128,13 +128,16 @@ class _DroppedAttention(torch.autograd.Function):
             place = (strip.start, strip.stop)
             if place not in triangles:
                 triangles[place] = _triangle(strip)
-            q, k, v = _matrices(qkv, chosen)
-            scores = torch.baddbmm(triangles[place], q[:, strip], k[:, keys].transpose(1, 2), alpha=width**-0.5)
+            joint = _matrices(qkv, chosen)
+            q, k, v = joint.unbind()
+            if strip.stop - strip.start < chosen[2]:
+                q, k, v = q[:, strip], k[:, keys], v[:, keys]
+            scores = torch.baddbmm(triangles[place], q, k.transpose(1, 2), alpha=width**-0.5)
             weights = torch.softmax(scores, dim=-1)
             drop = keep_mask(weights.shape, p)
-            mixed = torch.bmm(torch.mul(weights, drop, out=scores), v[:, keys])
+            mixed = torch.bmm(torch.mul(weights, drop, out=scores), v)
             _sequences(out, chosen)[:, :, strip] = mixed.unflatten(0, (-1, heads))
-            saved += [weights, drop]
+            saved += [joint, weights, drop]
         ctx.save_for_backward(qkv, *saved)
         ctx.groups = groups
         return out
@@ -148,16 +151,18 @@ class _DroppedAttention(torch.autograd.Function):
         # Backwards: a row's last strip sees all keys and writes their gradients, the others add to them.
         for block in range(len(blocks) - 1, -1, -1):
             chosen, strip, keys = blocks[block]
-            weights, drop = saved[2 * block], saved[2 * block + 1]
-            q, k, v = _matrices(qkv, chosen)
-            dq, dk, dv = _sequences(joint, chosen)
-            grad_out = _matrices(grad, chosen)[:, strip]
-            grad_weights = torch.bmm(grad_out, v[:, keys].transpose(1, 2)).mul_(drop)
+            given, weights, drop = saved[3 * block : 3 * block + 3]
+            (q, k, v), grad_out = given.unbind(), _matrices(grad, chosen)
+            whole = strip.stop - strip.start == chosen[2]
+            if not whole:
+                q, k, v, grad_out = q[:, strip], k[:, keys], v[:, keys], grad_out[:, strip]
+            grad_weights = torch.bmm(grad_out, v.transpose(1, 2)).mul_(drop)
             values = torch.bmm(drop.mul_(weights).transpose(1, 2), grad_out)
             grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype).mul_(width**-0.5)
-            dq[:, :, strip] = torch.bmm(grad_scores, k[:, keys]).unflatten(0, (-1, heads))
-            seen = torch.bmm(grad_scores.transpose(1, 2), q[:, strip])
-            for total, term in ((dk, seen), (dv, values)):
+            parts = torch.bmm(grad_scores, k), torch.bmm(grad_scores.transpose(1, 2), q), values
+            dq, dk, dv = _sequences(joint, chosen)
+            dq[:, :, strip] = parts[0].unflatten(0, (-1, heads))
+            for total, term in ((dk, parts[1]), (dv, parts[2])):
                 part = term.unflatten(0, (-1, heads))
                 if strip.stop == chosen[2]:
                     total.copy_(part)
