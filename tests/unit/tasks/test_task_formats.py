@@ -49,7 +49,7 @@ LAYOUTS: dict[str, tuple[str, str, str | bytes, list[tuple[tuple[str, ...], obje
     "imdb": (
         "imdb",
         "a.jsonl.gz",
-        gzip.compress(b'{"id": "0_3", "label": "neg", "rating": 3, "text": "Bad."}\n'),
+        gzip.compress(b'{"id": "0_3", "label": "neg", "rating": 3, "text": "Bad."}\n', mtime=0),
         [(("Bad.",), "neg")],
     ),
     "chnsenticorp": ("chnsenticorp", "a.tsv", "label\ttext_a\n1\t很好\n", [(("很好",), "1")]),
