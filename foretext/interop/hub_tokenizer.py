@@ -21,7 +21,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, pro
 from foretext.errors import UserError
 from foretext.interop.foreign import read_json
 from foretext.tasks.delimited import DELIMITER, EXTRACT, START
-from foretext.text.byte_bpe import BYTE_TO_CHAR, ByteBPE
+from foretext.text.byte_bpe import ByteBPE
 from foretext.text.char_bpe import UNKNOWN, WORD_END, CharBPE
 from foretext.text.splitters import DASHES, PUNCTUATION, WORD
 from foretext.text.tokenizer import END, Tokenizer, read_merges, read_vocabulary, tokenizer_from_json
@@ -82,9 +82,9 @@ def padding_of(tokenizer: Tokenizer) -> str | None:
 
 
 def _byte_level(tokenizer: ByteBPE) -> tokenizers.Tokenizer:
-    pieces = [BYTE_TO_CHAR[byte] for byte in tokenizer.alphabet] + [left + right for left, right in tokenizer.merges]
-    ids = {piece: number for number, piece in enumerate(pieces)} | tokenizer.specials
-    whole = tokenizers.Tokenizer(models.BPE(vocab=ids, merges=list(tokenizer.merges)))
+    whole = tokenizers.Tokenizer(
+        models.BPE(vocab=tokenizer.written() | tokenizer.specials, merges=list(tokenizer.merges))
+    )
     whole.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     whole.decoder = decoders.ByteLevel()
     return whole

@@ -121,12 +121,12 @@ def append_specials(specials: dict[str, int], names: Sequence[str], size: int) -
     return result
 
 
-def checked_specials(data: dict[str, Any], first: int, where: str) -> dict[str, int]:
-    """The list of specials of a tokenizer file as name → id, the first of them at id `first`."""
+def checked_names(data: dict[str, Any], where: str) -> list[str]:
+    """The specials of a tokenizer file, in the order of their ids."""
     names = data.get("specials")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
         raise UserError(f"{where}: field 'specials' must be a list of different names")
-    return {name: first + i for i, name in enumerate(names)}
+    return names
 
 
 def checked_pairs(data: dict[str, Any], where: str) -> list[tuple[str, str]]:
