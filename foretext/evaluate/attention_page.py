@@ -57,8 +57,7 @@ def render(pieces: Sequence[str], weights_LHTT: np.ndarray, title: str) -> str:
     """The page, given the pieces and each layer's and head's weights."""
     layers, heads, length, _ = weights_LHTT.shape
     lower = np.tril_indices(length)
-    # One byte a weight: 255 levels are more than an eye tells apart.
-    levels = np.rint(255 * weights_LHTT[:, :, lower[0], lower[1]]).astype(int)
+    levels = np.rint(1000 * weights_LHTT[:, :, lower[0], lower[1]]).astype(int)  # the page writes tenths of a per cent
     data = {"pieces": list(pieces), "layers": layers, "heads": heads, "weights": levels.tolist()}
     written = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     return _PAGE.replace("%TITLE%", html.escape(title)).replace("%DATA%", written)
@@ -104,7 +103,7 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const n = data.pieces.length;
 const visible = data.pieces.map(p => p.replace(/ /g, "\\u00b7").replace(/\\n/g, "\\u21b5"));
 let layer = data.layers - 1, head = 0, token = n - 1;
-const weight = (l, h, row, column) => data.weights[l][h][row * (row + 1) / 2 + column] / 255;
+const weight = (l, h, row, column) => data.weights[l][h][row * (row + 1) / 2 + column] / 1000;
 const colour = w => `rgb(${255 - 75 * w | 0},${250 - 181 * w | 0},${247 - 216 * w | 0})`;
 
 function hatched(context, cell) {

@@ -20,8 +20,11 @@ from foretext.train.saved import DataConfig, RunConfig, config_text, load_model
 FORMATS = ("hf",)
 
 
-def import_model(source: str | Path, out: str | Path, allow_pickle: bool = False) -> Path:
-    """Makes a run directory of a folder in one of the layouts that are known; nothing in it is run."""
+def import_model(
+    source: str | Path, out: str | Path, allow_pickle: bool = False, notes: list[str] | None = None
+) -> Path:
+    """Makes a run directory of a folder in one of the layouts that are known; nothing in it is run. What a user must
+    know about it is put into `notes`."""
     folder, run = Path(source), RunDirectory(out)
     if not folder.is_dir():
         raise UserError(
@@ -31,6 +34,8 @@ def import_model(source: str | Path, out: str | Path, allow_pickle: bool = False
         raise UserError(f"{run.path} is not an empty folder; choose another --out")
     foreign = read_openai_gpt(folder) if is_openai_gpt(folder) else read_hub(folder, allow_pickle)
     _write(foreign, run, folder)
+    if notes is not None:
+        notes += foreign.notes
     return run.path
 
 

@@ -39,6 +39,7 @@ class Foreign:
     tokenizer: Tokenizer
     weights: dict[str, Tensor]  # the trunk's, by our names
     where: str  # the file of the weights
+    notes: tuple[str, ...] = ()  # what a user must know
 
 
 # -- in --------------------------------------------------------------------------------------------------------------
@@ -51,7 +52,9 @@ def read_hub(folder: Path, allow_pickle: bool = False) -> Foreign:
     model = _model_of(config, system, names, folder / "config.json")
     tensors, where = read_weights(folder, allow_pickle)
     weights = _ours(tensors, system, names, model, where)
-    return Foreign(system, model, read_tokenizer(folder, model.vocabulary, config), weights, where)
+    notes: list[str] = []
+    tokenizer = read_tokenizer(folder, model.vocabulary, config, notes)
+    return Foreign(system, model, tokenizer, weights, where, tuple(notes))
 
 
 def _system_of(config: dict[str, Any], where: Path) -> tuple[System, HubNames]:

@@ -20,6 +20,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, pro
 
 from foretext.errors import UserError
 from foretext.interop.foreign import read_json
+from foretext.interop.hub_specials import check_added, note_begin, with_end
 from foretext.tasks.delimited import DELIMITER, EXTRACT, START
 from foretext.text.byte_bpe import ByteBPE
 from foretext.text.char_bpe import UNKNOWN, WORD_END, CharBPE
@@ -124,9 +125,12 @@ def _character_level(tokenizer: CharBPE) -> tokenizers.Tokenizer:
 # -- in --------------------------------------------------------------------------------------------------------------
 
 
-def read_tokenizer(folder: Path, rows: int, config: Mapping[str, Any]) -> Tokenizer:
-    """The tokenizer of a folder whose token table has `rows` rows; `config`: its config.json."""
-    if (folder / OWN).is_file():
+def read_tokenizer(folder: Path, rows: int, config: Mapping[str, Any], notes: list[str] | None = None) -> Tokenizer:
+    """The tokenizer of a folder whose token table has `rows` rows; `config`: its config.json. What a user must know
+    about it is put into `notes`."""
+    notes = [] if notes is None else notes
+    own = (folder / OWN).is_file()
+    if own:
         where = folder / OWN
         tokenizer = tokenizer_from_json(_text(where), str(where))
     elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
@@ -143,14 +147,12 @@ def read_tokenizer(folder: Path, rows: int, config: Mapping[str, Any]) -> Tokeni
             f"{where}: {tokenizer.size:,} pieces, but the model's table has {rows:,} rows; this is another model's "
             "tokenizer: put the right one there"
         )
-    for key in ("bos_token_id", "eos_token_id"):
-        said = config.get(key)
-        known = isinstance(said, int) and 0 <= said < rows  # beyond the table: a default that was never set
-        if known and tokenizer.specials.get(END, said) != said:
-            raise UserError(
-                f"{where}: {END} is id {tokenizer.specials[END]}, but config.json has {key} {said}; this is another "
-                "model's tokenizer: put the right one there"
-            )
+    if not own:
+        check_added(folder)
+        note_begin(folder, notes)
+        if isinstance(tokenizer, CharBPE) and tokenizer.splitter == "spacy":
+            notes.append(f"{where}: words are split by spaCy's rules, as GPT was trained; transformers splits simply")
+    tokenizer = with_end(tokenizer, config, folder, rows, where, notes)
     return tokenizer.with_specials([f"<|unused{number}|>" for number in range(unused)])
 
 
@@ -191,7 +193,8 @@ def _added(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
 def _add(ids: dict[str, int], more: Mapping[str, Any], path: Path) -> None:
     """Puts further pieces among `ids`, all of which must then be 0, 1, 2 …, each once."""
     for piece, number in more.items():
-        ids.setdefault(piece, number)
+        if ids.setdefault(piece, number) != number:
+            raise UserError(f"{path}: the token {piece!r} is id {ids[piece]} and id {number}; get the file again")
     whole = all(isinstance(number, int) and not isinstance(number, bool) for number in ids.values())
     if not whole or sorted(ids.values()) != list(range(len(ids))):
         raise UserError(f"{path}: ids are not 0 … {len(ids) - 1}, each once; get the file again")
@@ -211,7 +214,10 @@ def _of_library(path: Path) -> Tokenizer:
     ids: dict[str, int] = dict(model["vocab"])
     _add(ids, _added(data, path), path)
     merges = []
-    for merge in model.get("merges") or []:
+    listed = model.get("merges") or []
+    if not isinstance(listed, list):
+        raise UserError(f"{path}: field 'merges' must be a list; get the file again")
+    for merge in listed:
         parts = merge.split(" ") if isinstance(merge, str) else merge
         if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
             raise UserError(f"{path}: a merge has two pieces, not {merge!r}; get the file again")

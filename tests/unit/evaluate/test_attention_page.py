@@ -46,7 +46,7 @@ def test_pieces_that_look_like_a_page() -> None:
     assert len(parser.found) == 2 and not parser.fetched
     data = json.loads(parser.found[0])
     assert data["pieces"] == pieces and (data["layers"], data["heads"]) == (2, 3)
-    assert data["weights"][0][0][:3] == [255, 128, 128]
+    assert data["weights"][0][0][:3] == [1000, 500, 500]
 
 
 def test_how_much_can_be_shown() -> None:
