@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,26 @@ _OTHER = "this is another model's tokenizer: put the right one there, or correct
 _ROLES = ("bos", "eos", "pad")
 
 
+@dataclass(frozen=True)
+class Said:
+    """What a folder says of its tokenizer beside the vocabulary; empty where a file is not there."""
+
+    folder: Path
+    settings: Mapping[str, Any]  # tokenizer_config.json
+    whole: Mapping[str, Any]  # tokenizer.json
+
+
+def said_in(folder: Path) -> Said:
+    settings, whole = (read_json(folder / name) if (folder / name).is_file() else {} for name in (SETTINGS, WHOLE))
+    return Said(folder, settings, whole)
+
+
 def with_end(
-    tokenizer: Tokenizer, config: Mapping[str, Any], folder: Path, rows: int, where: Path, notes: list[str]
+    tokenizer: Tokenizer, config: Mapping[str, Any], beside: Said, rows: int, where: Path, notes: list[str]
 ) -> Tokenizer:
     """The tokenizer with its end of text known by our name for it; `config`: config.json, `rows`: of the model's token
     table."""
-    settings = read_json(folder / SETTINGS) if (folder / SETTINGS).is_file() else {}
+    settings = beside.settings
     for role in _ROLES:
         _check_role(tokenizer, role, config.get(f"{role}_token_id"), _name(settings.get(f"{role}_token")), rows, where)
     if END in tokenizer.specials:
@@ -71,31 +86,29 @@ def _renamed(tokenizer: Tokenizer, old: str, new: str) -> Tokenizer:
     return tokenizer_from_json(json.dumps(data), "the tokenizer")
 
 
-def check_added(folder: Path) -> None:
+def check_added(beside: Said) -> None:
     """Refuses tokens that were added as ordinary text: there a text that spells one has its id, here it has not."""
-    entries: list[tuple[Path, Any]] = []
-    if (folder / WHOLE).is_file():
-        found = read_json(folder / WHOLE).get("added_tokens")
-        entries += [(folder / WHOLE, one) for one in found if isinstance(found, list)] if found else []
-    if (folder / SETTINGS).is_file():
-        decoder = read_json(folder / SETTINGS).get("added_tokens_decoder")
-        entries += [(folder / SETTINGS, one) for one in decoder.values()] if isinstance(decoder, dict) else []
-    for path, one in entries:
-        if isinstance(one, dict) and one.get("special") is False:
-            raise UserError(
-                f"{path}: the token {one.get('content')!r} was added as ordinary text, which cannot be read: texts "
-                "that spell it would get other ids here; import a folder whose added tokens are special"
-            )
+    listed, decoder = beside.whole.get("added_tokens"), beside.settings.get("added_tokens_decoder")
+    found = {
+        WHOLE: listed if isinstance(listed, list) else [],
+        SETTINGS: list(decoder.values()) if isinstance(decoder, dict) else [],
+    }
+    for name, entries in found.items():
+        for one in entries:
+            if isinstance(one, dict) and one.get("special") is False:
+                raise UserError(
+                    f"{beside.folder / name}: the token {one.get('content')!r} was added as ordinary text, which "
+                    "cannot be read: texts that spell it would get other ids here; import a folder whose added tokens "
+                    "are special"
+                )
 
 
-def note_begin(folder: Path, notes: list[str]) -> None:
+def note_begin(beside: Said, notes: list[str]) -> None:
     """Says if the tokenizer puts a token before every text by itself, which ours does not."""
-    settings = read_json(folder / SETTINGS) if (folder / SETTINGS).is_file() else {}
-    whole = read_json(folder / WHOLE) if (folder / WHOLE).is_file() else {}
-    step = whole.get("post_processor")
+    step = beside.whole.get("post_processor")
     template = isinstance(step, dict) and step.get("type") == "TemplateProcessing" and "SpecialToken" in str(step)
-    if template or settings.get("add_bos_token") is True:
+    if template or beside.settings.get("add_bos_token") is True:
         notes.append(
-            f"{folder}: its tokenizer puts special tokens round every text by itself; here {END} stands before a "
-            "document and nothing else is added, so the ids of a text alone differ by them"
+            f"{beside.folder}: its tokenizer puts special tokens round every text by itself; here {END} stands before "
+            "a document and nothing else is added, so the ids of a text alone differ by them"
         )

@@ -20,7 +20,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, pro
 
 from foretext.errors import UserError
 from foretext.interop.foreign import read_json
-from foretext.interop.hub_specials import check_added, note_begin, with_end
+from foretext.interop.hub_specials import check_added, note_begin, said_in, with_end
 from foretext.tasks.delimited import DELIMITER, EXTRACT, START
 from foretext.text.byte_bpe import ByteBPE
 from foretext.text.char_bpe import UNKNOWN, WORD_END, CharBPE
@@ -147,12 +147,13 @@ def read_tokenizer(folder: Path, rows: int, config: Mapping[str, Any], notes: li
             f"{where}: {tokenizer.size:,} pieces, but the model's table has {rows:,} rows; this is another model's "
             "tokenizer: put the right one there"
         )
+    beside = said_in(folder)
     if not own:
-        check_added(folder)
-        note_begin(folder, notes)
+        check_added(beside)
+        note_begin(beside, notes)
         if isinstance(tokenizer, CharBPE) and tokenizer.splitter == "spacy":
             notes.append(f"{where}: words are split by spaCy's rules, as GPT was trained; transformers splits simply")
-    tokenizer = with_end(tokenizer, config, folder, rows, where, notes)
+    tokenizer = with_end(tokenizer, config, beside, rows, where, notes)
     return tokenizer.with_specials([f"<|unused{number}|>" for number in range(unused)])
 
 
