@@ -42,6 +42,7 @@ def _write(foreign: Foreign, run: RunDirectory, source: Path) -> None:
         "run": RunConfig("pretrain", foreign.system.name, size, tokenizer=tokenizer.fingerprint()),
         "model": foreign.model,
         "tokenizer": TokenizerConfig(kind, tokenizer.size),
+        "objective": foreign.system.sizes[size].objective,
         "training": foreign.system.sizes[size].pretraining,
         "budget": Budget(steps=1),
         "data": DataConfig(imported_from=str(source)),

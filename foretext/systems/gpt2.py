@@ -94,7 +94,7 @@ GPT2 = System(
     sizes=SIZES,
     config=TransformerConfig,
     build_trunk=Transformer,
-    build_objective=lambda config, direction: CausalObjective(direction),
+    build_objective=lambda parts: CausalObjective(parts.direction),
     build_layout=DelimitedLayout,
     hub=HUB,
 )

@@ -125,6 +125,11 @@ class TokenShards:
             place += 1
         return result
 
+    def places(self, id: int) -> np.ndarray:
+        """Where `id` stands, rising."""
+        found = [np.flatnonzero(array == id) + start for array, start in zip(self._arrays, self._starts)]
+        return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+
 
 def _check(path: Path, shard: Shard, verify: bool) -> None:
     try:

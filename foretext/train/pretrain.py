@@ -18,7 +18,7 @@ from foretext.errors import Interrupted, UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import Draw, Objective
 from foretext.systems import system_named
-from foretext.systems.base import TokenizerConfig, TrainingConfig
+from foretext.systems.base import ObjectiveParts, TokenizerConfig, TrainingConfig
 from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
 from foretext.text.shards import ShardManifest, write_shards
 from foretext.text.token_shards import DamagedShards, TokenShards, read_manifest
@@ -255,7 +255,9 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
     shards = TokenShards.open(run.path / TOKENS, "train", verify=True)
     torch.manual_seed(step_seed(info.seed, 0, 1 << 20))
     trunk = system.build_trunk(model).to(device)
-    objective = system.build_objective(model, info.direction).to(device)
+    assert work.tokenizer is not None
+    parts = ObjectiveParts(model, sections["objective"], work.tokenizer, info.direction)
+    objective = system.build_objective(parts).to(device)
     source = sections["data"].starts_from
     if source and not run.has(POSITION):
         started = work.started_model or load_model(source)

@@ -69,6 +69,7 @@ def resolved_sections(request: PretrainRequest, run: RunDirectory, note: Callabl
         "run": info,
         "model": started["model"] if started else size.model,
         "tokenizer": started["tokenizer"] if started else size.tokenizer,
+        "objective": started["objective"] if started else size.objective,
         "training": size.pretraining,
         "budget": request.budget,
         "data": _replaced(DataConfig(), _given_data(request)),
@@ -145,6 +146,7 @@ def _with_sets(sections: dict[str, Any], sets: Sequence[str | Setting]) -> dict[
     check_seed(sections["run"].seed)
     changed = apply_sets({name: section for name, section in sections.items() if name != "run"}, sets)
     check_training(changed["training"])
+    changed["objective"].check()
     changed["model"] = dataclasses.replace(changed["model"], dropout=changed["training"].dropout)
     changed["model"].check()
     check_tokenizer(changed["tokenizer"])

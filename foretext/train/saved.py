@@ -17,7 +17,7 @@ from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import Objective
 from foretext.plan import TransferPlan
 from foretext.systems import system_named
-from foretext.systems.base import System, TokenizerConfig, TrainingConfig
+from foretext.systems.base import ObjectiveParts, System, TokenizerConfig, TrainingConfig
 from foretext.tasks.labels import LabelSet
 from foretext.tasks.supervised import SupervisedTask
 from foretext.text.tokenizer import Tokenizer, tokenizer_from_json
@@ -83,7 +83,7 @@ SECTIONS: dict[str, type] = {
     "transfer": TransferPlan,
     "task": TaskConfig,
 }
-BASE_SECTIONS = ("run", "model", "tokenizer", "training", "budget", "data")
+BASE_SECTIONS = ("run", "model", "tokenizer", "objective", "training", "budget", "data")
 TASK_SECTIONS = ("run", "model", "training", "budget", "transfer", "task")
 
 
@@ -105,19 +105,20 @@ def read_config(run: RunDirectory) -> dict[str, Any]:
     if raw.get("run", {}).get("format", FORMAT) != FORMAT:
         raise UserError(f"{where}: written by a newer Foretext (format {raw['run']['format']}); update foretext")
     names = TASK_SECTIONS if raw.get("run", {}).get("kind") == "finetune" else BASE_SECTIONS
-    kinds = SECTIONS | {"model": _model_section(raw, where)}
+    system = _system_of(raw, where)
+    kinds = SECTIONS | {"model": system.config, "objective": system.objective_config}
     sections = build_sections({name: kinds[name] for name in names}, raw, where)
     check_saved(sections, where)
     return sections
 
 
-def _model_section(raw: dict[str, Any], where: str) -> type:
-    """The dataclass of [model], which the system names."""
+def _system_of(raw: dict[str, Any], where: str) -> System:
+    """The system, which names the dataclasses of [model] and [objective]."""
     section = raw.get("run", {})
     name = section.get("system", RunConfig.system) if isinstance(section, dict) else None
     if not isinstance(name, str):
         raise UserError(f"{where}: [run] must name the system; restore it from a copy")
-    return system_named(name).config
+    return system_named(name)
 
 
 @dataclass
@@ -182,7 +183,7 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedMod
         raise UserError(f"{run.path}: there are no weights before the first checkpoint; train on with --resume")
     where, tensors = str(run.path / "model.safetensors"), run.load_tensors("model.safetensors")
     check_amount(sections["model"], tensors, where, "[model] in config.toml")
-    modules = _modules(system, sections)
+    modules = _modules(system, sections, tokenizer)
     whole = nn.ModuleDict(modules)
     put_weights(whole, tensors, where)
     whole.to(device).eval()
@@ -193,13 +194,13 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedMod
     return SavedModel(run, sections, system, tokenizer, trunk, objective=task)
 
 
-def _modules(system: System, sections: dict[str, Any]) -> dict[str, nn.Module]:
+def _modules(system: System, sections: dict[str, Any], tokenizer: Tokenizer) -> dict[str, nn.Module]:
     """The two parts of a model, as the loop names them in its checkpoints."""
     info, model = sections["run"], sections["model"]
     if info.kind == "finetune":
         task: nn.Module = build_task(sections["task"], model, sections["transfer"], 0.0)
     else:
-        task = system.build_objective(model, info.direction)
+        task = system.build_objective(ObjectiveParts(model, sections["objective"], tokenizer, info.direction))
     return {"trunk": system.build_trunk(model), "task": task}
 
 
