@@ -1,0 +1,84 @@
+"""RoBERTa: "RoBERTa: A Robustly Optimized BERT Pretraining Approach" (Liu, Ott, Goyal, Du, Joshi, Chen, Levy, Lewis,
+Zettlemoyer, Stoyanov, 2019).
+
+Followed
+    BERT's trunk and masked language model without next sentence and without its segments; masks are drawn anew whenever
+    a sequence is seen; sequences are full stretches of text across documents, a separator between; byte-level BPE,
+    50,265 ids in the released model. Positions begin after the padding's index (2), ε 1e-5, as released. `paper` is the
+    base model: 12 blocks of width 768, 12 heads, context 512, Adam at 6e-4 (β₂ .98, ε 1e-6, decay .01), 24,000 updates
+    of warm-up, then linear to 0, batch 8,192, no clipping. Fine-tuning: `<s> A </s></s> B </s>`; the state of `<s>`
+    through dropout, a dense tanh layer of its own, dropout and one more layer; 2e-5, batch 32, 10 epochs, 6 % warm-up,
+    linear decay.
+
+Deviations
+    Random pieces are never special ones. `tiny` and `small` are not the paper's: see `systems/short.py`.
+"""
+
+from __future__ import annotations
+
+from foretext.nn.encoder import Encoder, EncoderConfig
+from foretext.objectives.masked import Frame, MaskedObjective
+from foretext.objectives.masking import MaskingConfig
+from foretext.plan import TransferPlan
+from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
+from foretext.systems.short import short_masked_size
+from foretext.tasks.framed import FramedLayout
+
+FIRST, SEPARATOR, MASK = "<s>", "</s>", "<mask>"
+SPECIALS = (FIRST, "<pad>", SEPARATOR, "<unk>", MASK)
+
+
+def _shape(layers: int, width: int, heads: int, context: int) -> EncoderConfig:
+    return EncoderConfig(0, layers, width, heads, context, segments=1, first_position=2, pooler=False, epsilon=1e-5)
+
+
+SIZES = {
+    "tiny": short_masked_size(_shape(4, 192, 3, 256), TokenizerConfig("byte-bpe", 8000, specials=SPECIALS)),
+    "small": short_masked_size(_shape(6, 384, 6, 256), TokenizerConfig("byte-bpe", 16000, specials=SPECIALS)),
+    "paper": Size(
+        _shape(12, 768, 12, 512),
+        TokenizerConfig("byte-bpe", 50265, specials=SPECIALS),
+        TrainingConfig(
+            rate=6e-4,
+            schedule="linear",
+            warmup_steps=24_000,
+            beta2=0.98,
+            epsilon=1e-6,
+            clip=0.0,
+            batch_size=8192,
+            dropout=0.1,
+        ),
+        TrainingConfig(
+            rate=2e-5, schedule="linear", warmup=0.06, beta2=0.98, epsilon=1e-6, clip=0.0, batch_size=32, dropout=0.1
+        ),
+        epochs=10,
+        transfer=TransferPlan(lm_weight=0.0, head="hidden"),
+        objective=MaskingConfig(),
+    ),
+}
+
+
+def build_objective(parts: ObjectiveParts) -> MaskedObjective:
+    frame = Frame.of(parts.tokenizer, (FIRST, SEPARATOR, MASK))
+    return MaskedObjective(parts.model, parts.settings, "none", frame, parts.tokenizer)
+
+
+ROBERTA = System(
+    name="roberta",
+    paper="Liu et al. 2019, RoBERTa: A Robustly Optimized BERT Pretraining Approach",
+    base="transformer encoder, post-norm",
+    objective="masked language model",
+    direction="both at once",
+    tokenizer="byte-level BPE",
+    transfer="fine-tune everything: <s> through a dense layer for texts, each token's state for tags and spans",
+    specials=(),
+    sizes=SIZES,
+    config=EncoderConfig,
+    build_trunk=Encoder,
+    build_objective=build_objective,
+    build_layout=lambda ids, context, direction: FramedLayout(
+        ids[FIRST], (ids[SEPARATOR], ids[SEPARATOR]), context, segments=False
+    ),
+    causal=False,
+    objective_config=MaskingConfig,
+)
