@@ -30,6 +30,7 @@ DRAW_SEED = 1000  # seed of a draw's rows is this and its number: others than th
 TEST_SEED = 1
 LOG_SECONDS = 60.0
 QUICK_PRETRAINING = ("model.layers=1", "model.width=32", "model.heads=2", "model.context=32", "tokenizer.size=400")
+SETTINGS = ("minutes", "size", "base", "pretrain_set", "finetune_set", "quick")
 EPOCHS, HOLD_OUT = "task.epochs=", "task.hold_out="  # options of their own in fine-tuning, written like settings here
 QUICK_FINETUNING = (f"{EPOCHS}1",)
 
@@ -95,9 +96,8 @@ def parse(experiment: Experiment, words: Sequence[str] | None) -> argparse.Names
     return given
 
 
-def check_settings(given: argparse.Namespace, out: Path) -> None:
+def check_settings(given: argparse.Namespace, out: Path, names: Sequence[str] = SETTINGS) -> None:
     """An output folder holds results of one set of settings; going on with others would mix them."""
-    names = ("minutes", "size", "base", "pretrain_set", "finetune_set", "quick")
     settings = {name: str(value) if isinstance(value := getattr(given, name), Path) else value for name in names}
     file = out / "settings.json"
     if file.exists():
@@ -107,7 +107,7 @@ def check_settings(given: argparse.Namespace, out: Path) -> None:
             name = changed[0]
             raise UserError(
                 f"{out} was begun with {name} {old.get(name)!r}, not {settings[name]!r}: choose another --out"
-                " (--base takes the pre-trained run along)"
+                f"{' (--base takes the pre-trained run along)' if 'base' in names else ''}"
             )
         return
     whole = file.with_suffix(".part")

@@ -6,7 +6,8 @@ A GPT is pre-trained on IMDb's unlabelled reviews for a fixed number of updates,
 double; at each the model is asked, without any training, by GPT's own heuristics: CoLA by the mean log-probability of a
 sentence against a threshold from 500 training rows (Matthews), SST-2 by "very positive" against "very negative", COPA
 by the answer with the higher mean log-probability, LAMBADA by the most likely last word. Stopping and going on gives
-the weights of a run that was never stopped. A killed experiment goes on where it was.
+the weights of a run that was never stopped. A killed experiment goes on from its last checkpoint, at most five minutes
+back; Ctrl-C writes one.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import foretext as ft
 from bench.common import arguments_for, commit, head_lines, need_data, table
-from experiments.common import Log
+from experiments.common import Log, check_settings
+from experiments.results import Results
 from foretext.errors import Interrupted, UserError
 from foretext.evaluate.heuristics import VERY, acceptability, sentence_scores
 from foretext.evaluate.in_context import answer_rows
@@ -35,6 +36,7 @@ from foretext.train.loop import POSITION
 from foretext.train.report import StepReport
 from foretext.train.rundir import RunDirectory
 from foretext.train.saved import SavedModel
+from foretext.train.signals import Stopper, StopRequest
 
 ROWS = {"cola": 527, "cola_train": 500, "sst2": 872, "copa": 500, "lambada": 500}
 FIRST = 50  # the loop reports at least at every fiftieth update
@@ -42,17 +44,20 @@ CHANCE = {"CoLA (Matthews)": 0.0, "SST-2 (accuracy)": 0.5, "COPA (accuracy)": 0.
 
 
 class Stopping(Log):
-    """Asks the run to stop once it has made so many updates."""
+    """Asks the run to stop once it has made so many updates, or when a signal comes."""
 
-    def __init__(self, path: Path, updates: int) -> None:
+    def __init__(self, path: Path, updates: int, signals: StopRequest) -> None:
         super().__init__(path)
-        self.updates = updates
-        self.request = SimpleNamespace(requested=None)
+        self.updates, self.signals = updates, signals
+        self.there = False
 
     def step(self, report: StepReport) -> None:
         super().step(report)
-        if report.step >= self.updates:
-            self.request.requested = 130
+        self.there = self.there or report.step >= self.updates
+
+    @property
+    def requested(self) -> int | None:
+        return self.signals.requested or (130 if self.there else None)
 
 
 def points(steps: int) -> list[int]:
@@ -103,9 +108,9 @@ def ask(model: SavedModel, rows: dict[str, list[Row]]) -> dict[str, float]:
     }
 
 
-def train_to(given: argparse.Namespace, updates: int) -> ft.LanguageModel:
+def train_to(given: argparse.Namespace, updates: int, signals: StopRequest) -> ft.LanguageModel:
     """The run with so many updates made; it goes on from where it is."""
-    model = _as_it_is(given, updates) or _trained(given, updates)
+    model = _as_it_is(given, updates) or _trained(given, updates, signals)
     made = updates_of(model)
     if made != updates:
         raise UserError(f"{given.out / 'run'} has made {made} updates, not {updates}: choose another --out")
@@ -127,9 +132,8 @@ def _as_it_is(given: argparse.Namespace, updates: int) -> ft.LanguageModel | Non
     return model
 
 
-def _trained(given: argparse.Namespace, updates: int) -> ft.LanguageModel:
-    log = Stopping(given.out / "log.txt", updates)
-    sets = ("training.save_seconds=1000000000", *given.set)
+def _trained(given: argparse.Namespace, updates: int, signals: StopRequest) -> ft.LanguageModel:
+    log = Stopping(given.out / "log.txt", updates, signals)
     try:
         return ft.pretrain(
             given.data / "imdb" / "unsup.txt.gz",
@@ -137,13 +141,13 @@ def _trained(given: argparse.Namespace, updates: int) -> ft.LanguageModel:
             size=given.size,
             steps=given.steps,
             out=given.out / "run",
-            sets=sets,
+            sets=tuple(given.set),
             resume=True,
             reporter=log,
-            stopping=log.request,
+            stopping=log,
         )
     except Interrupted:
-        if log.request.requested is None:
+        if signals.requested is not None or not log.there:
             raise
         model = ft.load(given.out / "run")
         assert isinstance(model, ft.LanguageModel)
@@ -170,6 +174,30 @@ def plot(records: Sequence[dict[str, Any]], path: Path) -> None:
     figure.savefig(path)
 
 
+def measure(given: argparse.Namespace, results: Results, signals: StopRequest, log: Log) -> None:
+    """Trains and asks, point by point; what is there is not done again."""
+    rows = rows_of(given.data, given.quick)
+    done = {record["updates"] for record in results.records}
+    for updates in points(given.steps):
+        if updates in done:
+            continue
+        begun = time.perf_counter()
+        model = train_to(given, updates, signals)
+        trained = time.perf_counter()
+        scores = ask(model.model, rows)
+        now = time.perf_counter()
+        results.append(
+            {
+                "updates": updates,
+                "scores": scores,
+                "seconds": round(now - begun, 2),
+                "asking_seconds": round(now - trained, 2),
+                "commit": commit(),
+            }
+        )
+        log.note(f"{updates} updates: " + ", ".join(f"{name} {value:.3f}" for name, value in scores.items()))
+
+
 def main(words: Sequence[str] | None = None) -> int:
     parser = arguments_for(__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/zero_shot"), help="goes on if it is there")
@@ -187,36 +215,19 @@ def main(words: Sequence[str] | None = None) -> int:
     head = head_lines(["torch"], "python -m experiments.zero_shot")
     for line in head:
         log.note(line)
-    results = given.out / "results.jsonl"
-    records = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    results = Results(given.out / "results.jsonl")
     try:
-        rows = rows_of(given.data, given.quick)
-        done = {record["updates"] for record in records}
-        for updates in points(given.steps):
-            if updates in done:
-                continue
-            begun = time.perf_counter()
-            model = train_to(given, updates)
-            trained = time.perf_counter()
-            scores = ask(model.model, rows)
-            record = {
-                "updates": updates,
-                "scores": scores,
-                "training_seconds": trained - begun,
-                "asking_seconds": time.perf_counter() - trained,
-                "commit": commit(),
-            }
-            with results.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
-            records.append(record)
-            log.note(f"{updates} updates: " + ", ".join(f"{name} {value:.3f}" for name, value in scores.items()))
+        check_settings(given, given.out, ("system", "size", "steps", "set", "quick"))
+        with Stopper() as stopper:
+            measure(given, results, stopper, log)
     except (UserError, Interrupted) as error:
         print(error, file=sys.stderr)
         return error.code
+    records = results.records
     plot(records, given.out / "zero_shot.png")
     names = list(records[0]["scores"])
     lines = [[str(record["updates"]), *(f"{record['scores'][name]:.3f}" for name in names)] for record in records]
-    minutes = sum(record["training_seconds"] + record["asking_seconds"] for record in records) / 60
+    minutes = sum(record["seconds"] for record in records) / 60
     text = "\n".join(
         [*(f"- {line}" for line in head), f"- minutes: {minutes:.1f}", "", table(["updates", *names], lines)]
     )

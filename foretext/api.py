@@ -131,11 +131,19 @@ class LanguageModel:
         sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, stops, repetition_penalty)
         return write_many(self.model, _texts(prompts, "prompts"), sampling)
 
-    def beam_search(self, prompt: str, beams: int = 4, max_tokens: int = 100) -> list[tuple[Written, float]]:
+    def beam_search(
+        self,
+        prompt: str,
+        beams: int = 4,
+        max_tokens: int = 100,
+        stop: str | Sequence[str] = (),
+        repetition_penalty: float = 1.0,
+    ) -> list[tuple[Written, float]]:
         """The most likely continuations that a search with so many beams finds, best first, and their scores."""
         if not isinstance(prompt, str):
             raise UserError(f"prompt must be a text, not {type(prompt).__name__}")
-        return beam_search(self.model, prompt, beams, max_tokens)
+        stops = tuple(_texts(stop, "stop"))
+        return beam_search(self.model, prompt, beams, max_tokens, 1.0, stops, repetition_penalty)
 
     def features(
         self, texts: str | Sequence[str], progress: Progress | None = None, reporter: Reporter | None = None

@@ -61,7 +61,7 @@ def pretrain(
         list[str] | None, typer.Argument(help="Files, folders, globs; txt, jsonl, csv, tsv, parquet.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The run directory to make.")] = Path("runs/base"),
-    system: Annotated[str | None, typer.Option(help="Which system (gpt); see `foretext systems`.")] = None,
+    system: Annotated[str | None, typer.Option(help="Which system (the default: gpt); see `foretext systems`.")] = None,
     size: Annotated[str | None, typer.Option(help="tiny (the default: minutes on 2 cores), small, paper.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Budget in minutes of training.")] = None,
     steps: Annotated[int | None, typer.Option(help="Budget in updates.")] = None,

@@ -50,7 +50,7 @@ def generate(
         raise UserError("--log-probabilities are for --json or --prompts; add one")
     if beams < 0:
         raise UserError(f"--beams must be 0 (sampling) or more, not {beams}")
-    if beams and sampling != Sampling(max_tokens):
+    if beams and sampling != Sampling(max_tokens, stop=stops, repetition_penalty=repetition_penalty):
         raise UserError("--beams looks for the most likely text, without chance: leave out the options of sampling")
     otherwise = "give it on standard input (--prompt -)"
     prompt = standard_input() if prompt == "-" else text_argument(prompt, "--prompt", otherwise)
@@ -98,7 +98,8 @@ def _best(model: LanguageModel, prompts: list[str], sampling: Any, beams: int) -
     from foretext.generate.many import beam_search, write_in_turn
 
     if beams:
-        return (beam_search(model.model, prompt, beams, sampling.max_tokens)[0][0] for prompt in prompts)
+        most, stop, penalty = sampling.max_tokens, sampling.stop, sampling.repetition_penalty
+        return (beam_search(model.model, one, beams, most, 1.0, stop, penalty)[0][0] for one in prompts)
     return write_in_turn(model.model, prompts, sampling)
 
 

@@ -75,12 +75,13 @@ def show_validation(model: TaskModel, held_out: list[Row], run: Path | None, as_
     given."""
     from foretext.tasks.metrics import format_scores
     from foretext.tasks.pictures import confusion_matrix_png
+    from foretext.train.report import Silent
 
     if not held_out:
         if as_json:
             typer.echo("null")
         return
-    scores = model.evaluate(held_out, progress("validating"))
+    scores = model.evaluate(held_out, progress("validating"), reporter=Silent())  # what was cut is said already
     if as_json:
         typer.echo(json.dumps(scores.to_dict(), ensure_ascii=False))
     else:

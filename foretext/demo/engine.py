@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from foretext.demo.report import LossPoint
+from foretext.train.report import Silent
 from foretext.train.signals import StopRequest
 
 
@@ -91,10 +92,11 @@ class ForetextEngine:
             seed=job.seed,
             epochs=job.epochs,
             from_scratch=not job.pretrained,
+            reporter=Silent(),  # a long row is cut alike with and without pre-training
             sets=self.finetune_sets,
             stopping=stopping,
         )
-        scores = model.evaluate(job.test)
+        scores = model.evaluate(job.test, reporter=Silent())
         return scores.main, scores.values[scores.main]
 
     def generate(self, base: Path, prompt: str, seed: int) -> str:

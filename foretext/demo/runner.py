@@ -28,6 +28,7 @@ from foretext.demo.report import ReportData, TaskResult, percent, write_report
 from foretext.demo.results import Finished, ResultBook
 from foretext.demo.tasks import TASKS, DemoData, TaskLimits, prepare
 from foretext.errors import Interrupted, UserError
+from foretext.tasks.files import write_whole
 from foretext.train.signals import NeverStop, StopRequest
 
 QUESTIONS = {
@@ -222,10 +223,10 @@ class Demo:
             return base
         if base.exists() and kept.get("plan") != book.plan:
             shutil.rmtree(base)  # made under another plan
-        marker.write_text(json.dumps({"plan": book.plan, "finished": False}), encoding="utf-8")
+        write_whole(marker, json.dumps({"plan": book.plan, "finished": False}).encode())
         with self._stage(f"pre-training for {self.settings.pretrain_minutes:.1f} minutes"):
             self.engine.pretrain(data.corpus, self.settings.pretrain_minutes, base, self.settings.seed, self.stopping)
-        marker.write_text(json.dumps({"plan": book.plan, "finished": True}), encoding="utf-8")
+        write_whole(marker, json.dumps({"plan": book.plan, "finished": True}).encode())
         return base
 
     def _row_share(self, data: DemoData, base: Path, book: ResultBook) -> float:
@@ -239,9 +240,8 @@ class Demo:
             seconds_per_character = self._measure(data, base)
         available = self.clock.left() - RESERVE * 60 * self.settings.minutes
         share = choose_share(data, self.settings, seconds_per_character, available)
-        path.write_text(
-            json.dumps({"plan": book.plan, "share": share, "seconds_per_character": seconds_per_character}), "utf-8"
-        )
+        chosen = {"plan": book.plan, "share": share, "seconds_per_character": seconds_per_character}
+        write_whole(path, json.dumps(chosen).encode())
         if share < 1:
             self.console.print(
                 f"By the speed measured, {share:.0%} of the training rows fit into the time; both sides get the same."

@@ -115,8 +115,8 @@ def prepare(
     by_split: dict[str, list[Docstring]] = {split: [] for split in SPLITS}
     for docstring in docstrings:
         by_split[split_of(docstring.module, seed, limits)].append(docstring)
-    shared = _shared_keys(docstrings)
-    passages = {split: [_passage(one, shared, limits) for one in by_split[split]] for split in SPLITS}
+    shared, headings = _shared_keys(docstrings), Counter(one.heading for one in docstrings)
+    passages = {split: [_passage(one, shared, headings, limits) for one in by_split[split]] for split in SPLITS}
     rows = _all_rows(passages, limits, seed)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -187,7 +187,7 @@ def _corpus(docstrings: list[Docstring], held_out: set[str], limits: TaskLimits,
     return documents
 
 
-def _passage(docstring: Docstring, shared: set[str], limits: TaskLimits) -> Passage:
+def _passage(docstring: Docstring, shared: set[str], headings: Counter[str], limits: TaskLimits) -> Passage:
     running: list[str] = []
     for block in docstring.blocks:
         if not block.narrative:
@@ -198,10 +198,16 @@ def _passage(docstring: Docstring, shared: set[str], limits: TaskLimits) -> Pass
     return Passage(
         package=docstring.package,
         area=area_of(docstring.package),
-        heading=docstring.heading if docstring.name and len(docstring.heading) <= limits.longest_heading else "",
+        heading=_own_heading(docstring, headings, limits),
         excerpt=_excerpt(running, usable, limits.excerpt_words),
         halves=next((cut for cut in map(_halves, whole) if cut), None),
     )
+
+
+def _own_heading(docstring: Docstring, headings: Counter[str], limits: TaskLimits) -> str:
+    """The heading, if no other docstring has it: one of two modules' would stand in training and in test."""
+    own = docstring.name and headings[docstring.heading] == 1 and len(docstring.heading) <= limits.longest_heading
+    return docstring.heading if own else ""
 
 
 def _halves(text: str, least_words: int = 9) -> tuple[str, str] | None:

@@ -119,11 +119,12 @@ def answer_rows(
     rounds = []
     alone: dict[str, float] = {}
     for seed, prompts in drawn.items():
+        scored = _score(model, prompts, progress)  # first: what is too long is named with its row
         if not alone and template.kind != "last-word":  # whose one answer is compared with nothing
             alone = _alone(model, prompts)
         answers = [
             Answered(prompt, tuple(found), tuple(alone.get(answer, 0.0) for answer in prompt.answers))
-            for prompt, found in zip(prompts, _score(model, prompts, progress))
+            for prompt, found in zip(prompts, scored)
         ]
         rounds.append(Round(shots, seed, tuple(answers)))
     return rounds

@@ -5,6 +5,9 @@ predicted too. A document longer than the context is read in overlapping windows
 least context − stride tokens before it (from the second window on). Per token, per word (pieces between white space)
 and per byte of the original text are different numbers; only bits per byte compares tokenizers, and only if the
 tokenizer keeps the text whole.
+
+A vocabulary without end-of-text (GPT's, as it was published) has nothing to stand before the first token of a document:
+that token is not predicted, and counts as much as the others do on the average.
 """
 
 from __future__ import annotations
@@ -74,7 +77,10 @@ def perplexity(
     if not tokens:
         raise UserError("there is no text to measure: every document is empty")
     windows = [window for ids in encoded for window in _windows(model, ids, context, stride)]
-    nats = _score(model, windows, progress)
+    predicted = sum(window.scored for window in windows)
+    if not predicted:
+        raise UserError("there is nothing to predict: every document is one token, and nothing stands before it")
+    nats = _score(model, windows, progress) * tokens / predicted
     words = sum(len(text.split()) for text in texts)
     octets = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
     return Perplexity(

@@ -3,6 +3,9 @@
 A template is a text with fields in braces; the last one is the answer. What stands before the answer is the context,
 and the answer with the space before it the completion. Examples are the same template filled in with the right answer,
 one after another, an empty line between them, and the row to be answered last.
+
+COPA's rows ask a question after the premise, which suits fine-tuning; without a template of one's own they are prompted
+as a sentence instead: "The man broke his toe because he dropped a hammer on it."
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from foretext.errors import UserError
+from foretext.tasks.formats import COPA_QUESTIONS
 from foretext.tasks.rows import Row
 
 BETWEEN = "\n\n"
@@ -30,6 +34,7 @@ DEFAULTS = {
     "choice": "{context} {choice}",
     "last-word": "{text} {word}",
 }
+COPA_WORDS = {"cause": "because", "effect": "so"}
 _FIELD = re.compile(r"\{([a-z0-9]+)\}")
 _LAST_WORD = re.compile(r"^(.*\S)\s+(\S+)\s*$", re.DOTALL)
 
@@ -98,7 +103,8 @@ class Template:
             return self._made({"text": found[1]}, (found[2],), 0)
         if self.kind == "choice":
             right = None if row.label is None else int(row.label)
-            return self._made({"context": row.texts[0]}, row.texts[1:], right)
+            context, *choices = row.texts if self.text != DEFAULTS["choice"] else _joined(row.texts)
+            return self._made({"context": context}, choices, right)
         values = dict(zip(FIELDS[self.kind], row.texts))
         right = None if row.label is None else self.labels.index(str(row.label))
         return self._made(values, tuple(self._words[label] for label in self.labels), right)
@@ -110,6 +116,20 @@ class Template:
         bare = context.rstrip()
         gap = context[len(bare) :]
         return Prompt(bare, tuple(gap + answer.strip() for answer in answers), right)
+
+
+def _joined(texts: Sequence[str]) -> Sequence[str]:
+    """COPA's premise, question and choices as parts of a sentence; other rows as they are."""
+    for kind, question in COPA_QUESTIONS.items():
+        if texts[0].endswith(question):
+            premise = texts[0].removesuffix(question).strip().removesuffix(".")
+            return [f"{premise} {COPA_WORDS[kind]}", *(_inside(choice) for choice in texts[1:])]
+    return texts
+
+
+def _inside(sentence: str) -> str:
+    """A sentence as it stands inside another: with a small letter, unless it begins with "I"."""
+    return sentence if re.match(r"I\b", sentence) else sentence[:1].lower() + sentence[1:]
 
 
 def _braced(fields: Sequence[str]) -> str:

@@ -59,7 +59,9 @@ def write_in_turn(
     so that it and all `max_tokens` fit the context (or to half of it, if that is more); otherwise the window moves as
     the text grows."""
     if model.info.direction != "forward":
-        raise UserError("a right-to-left model writes one text at a time; use generate")
+        raise UserError(
+            "a right-to-left model writes one text at a time, without log-probabilities: generate RUN --prompt …"
+        )
     for start in range(0, len(prompts), batch):
         yield from _write_batch(model, prompts[start : start + batch], sampling, start, reserve)
 
@@ -113,13 +115,20 @@ def _write_batch(
 
 
 def beam_search(
-    model: SavedModel, prompt: str, beams: int, max_tokens: int, length_penalty: float = 1.0
+    model: SavedModel,
+    prompt: str,
+    beams: int,
+    max_tokens: int,
+    length_penalty: float = 1.0,
+    stop: Sequence[str] = (),
+    repetition_penalty: float = 1.0,
 ) -> list[tuple[Written, float]]:
-    """The best continuations and their scores, best first: the sum of log-probabilities divided by the number of tokens
-    (end-of-text among them) to the power of `length_penalty`.
+    """The best continuations and their scores, best first: the sum of log-probabilities (with a repetition penalty,
+    those after it) divided by the number of tokens (end-of-text among them) to the power of `length_penalty`.
 
-    Each step keeps the `beams` best of all continuations by one token; those that end are put aside. It stops when no
-    continuation can beat the worst of `beams` that have ended, or at `max_tokens`, where what goes on counts too.
+    Each step keeps the `beams` best of all continuations by one token; those that end, by end-of-text or a stop string,
+    are put aside. It stops when no continuation can beat the worst of `beams` that have ended, or at `max_tokens`,
+    where what goes on counts too.
     """
     if beams < 1 or max_tokens < 1:
         raise UserError(f"beam search needs at least one beam and one token, not {beams} and {max_tokens}")
@@ -127,13 +136,21 @@ def beam_search(
         raise UserError("beam search is for left-to-right models")
     asked = model.tokenizer.encode(prompt)
     start = len(asked) or 1
+    begins = spaced(model.tokenizer, asked, prompt[-1:])
+
+    def text_of(ids: Sequence[int]) -> str:
+        return "".join(text_pieces(model.tokenizer, iter(ids), begins))
+
     decoder = Decoder(model, [asked])
     totals = [0.0]
     steps: list[tuple[float, ...]] = [()]  # each row's log-probabilities
     done: list[tuple[float, tuple[float, ...], tuple[int, ...], Ending]] = []
     for step in range(max_tokens):
         logits = decoder.logits().double()
-        scores = torch.log_softmax(logits, dim=-1).masked_fill(decoder.allowed(logits) == -torch.inf, -torch.inf)
+        own = torch.log_softmax(logits, dim=-1)
+        pressed = [penalised(row, ids, repetition_penalty) for row, ids in zip(logits, decoder.rows)]
+        scores = torch.log_softmax(torch.stack(pressed), dim=-1)
+        scores = scores.masked_fill(decoder.allowed(logits) == -torch.inf, -torch.inf)
         whole = scores + torch.tensor(totals, dtype=torch.double)[:, None]
         values, places = whole.flatten().topk(min(2 * beams, whole.numel()))
         kept: list[tuple[int, int, float]] = []
@@ -146,10 +163,15 @@ def beam_search(
                     ids = tuple(decoder.rows[row][start:])
                     done.append((value / (step + 1) ** length_penalty, steps[row], ids, "end"))
             elif len(kept) < beams:
-                kept.append((row, token, value))
+                ids = (*decoder.rows[row][start:], token)
+                if stop and any(one and one in text_of(ids) for one in stop):
+                    gains = (*steps[row], float(own[row, token]))
+                    done.append((value / (step + 1) ** length_penalty, gains, ids, "stop"))
+                else:
+                    kept.append((row, token, value))
         if not kept:
             break
-        added = [float(scores[row, token]) for row, token, _ in kept]
+        added = [float(own[row, token]) for row, token, _ in kept]
         steps = [(*steps[row], gain) for (row, _, _), gain in zip(kept, added)]
         totals = [value for _, _, value in kept]
         last = step + 1 == max_tokens
@@ -161,10 +183,9 @@ def beam_search(
         decoder.keep([row for row, _, _ in kept])
         decoder.append([token for _, token, _ in kept])
     done.sort(key=lambda entry: -entry[0])
-    begins = spaced(model.tokenizer, asked, prompt[-1:])
     found = []
     for score, gains, ids, ending in done[:beams]:
-        text = "".join(text_pieces(model.tokenizer, iter(ids), begins))
+        text = "".join(stop_at(iter([text_of(ids)]), stop))
         found.append((Written(text, ids, gains, ending), score))
     return found
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from foretext.errors import UserError
 
 _MAX_HEADER = 100_000_000
+_MAX_JSON = 500_000_000
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 INDEX = "model.safetensors.index.json"
 WEIGHTS = "model.safetensors"
@@ -28,10 +29,12 @@ PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 
 def read_json(path: Path) -> dict[str, Any]:
     """A file with one JSON object in it."""
+    if not path.exists():
+        raise UserError(f"{path}: missing; the folder is not whole")
+    if not path.is_file() or path.stat().st_size > _MAX_JSON:
+        raise UserError(f"{path}: not a file of JSON, or one larger than 500 MB; get the file again")
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: missing; the folder is not whole") from None
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read as JSON ({error}); get the file again") from None
     if not isinstance(data, dict):
@@ -95,7 +98,10 @@ def _read_pieces(folder: Path, index: str, ending: str, read: Callable[[Path], d
 
 
 def _is_plain(value: object) -> bool:
-    return isinstance(value, Tensor) and value.layout is torch.strided and not value.is_meta
+    """A tensor that has all of its numbers: one that repeats a few by its strides could fill any memory."""
+    if not isinstance(value, Tensor) or value.layout is not torch.strided or value.is_meta:
+        return False
+    return value.numel() * value.element_size() <= value.untyped_storage().nbytes()
 
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:

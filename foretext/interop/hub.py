@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import shutil
 import tempfile
@@ -27,6 +26,7 @@ from foretext.text.tokenizer import END, Tokenizer
 from foretext.train.commit import write_staged
 from foretext.train.saved import SavedModel, check_amount
 
+MOST_NUMBER = 1e15  # in a config.json
 EXPORTED = ("classification", "entailment", "regression", "choice")  # kinds whose head `transformers` has
 
 
@@ -99,8 +99,8 @@ def _model_of(config: dict[str, Any], system: System, names: HubNames, where: Pa
 
 def _number(value: Any, key: str, wanted: type, where: Path) -> Any:
     """A number of the wanted type; whatever else JSON can hold is refused."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise UserError(f"{where}: {key} must be a number, not {value!r}; get the file again")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -MOST_NUMBER < value < MOST_NUMBER:
+        raise UserError(f"{where}: {key} must be a number, not {str(value)[:40]}; get the file again")
     if wanted(value) != value:
         raise UserError(f"{where}: {key} must be a whole number, not {value!r}; get the file again")
     return wanted(value)
@@ -111,6 +111,7 @@ def _ours(
 ) -> dict[str, Tensor]:
     """The trunk's weights by our names; a key or shape that does not fit is named as the file has it."""
     plain = {name.removeprefix(names.prefix): tensor for name, tensor in tensors.items()}
+    written = {name.removeprefix(names.prefix): name for name in tensors}
     check_amount(model, tensors, where, "config.json")  # before a trunk is made
     trunk = shapes_of(system, model)
     weights: dict[str, Tensor] = {}
@@ -133,7 +134,10 @@ def _ours(
             raise UserError(f"{where}: {copy} is not the token table, and an output table of its own cannot be read")
     left = sorted(name for name in plain if not name.endswith(names.empty))
     if left:
-        raise UserError(f"{where}: {left[0]} has no place in {names.language_model}; export the language model alone")
+        raise UserError(
+            f"{where}: {written[left[0]]} has no place in {names.language_model} of the shape in config.json; get both "
+            "again, or save the language model without other heads"
+        )
     return weights
 
 

@@ -107,8 +107,9 @@ def _character_level(tokenizer: CharBPE) -> tokenizers.Tokenizer:
     replaced = [normalizers.Replace(old, new) for old, new in (_ftfy_table() | DASHES).items()]
     replaced.append(normalizers.Replace(Regex("\r\n?|\u2028|\u2029|\u0085"), "\n"))
     breaks = normalizers.Replace(Regex(r"\s*\n\s*"), "\n")
+    sigma = normalizers.Replace(Regex(r"(?<=\p{L})Σ(?!\p{L})"), "ς")  # as Python lower-cases a word's last one
     whole.normalizer = normalizers.Sequence(
-        [normalizers.NFC(), *replaced, normalizers.Strip(), breaks, normalizers.Lowercase()]
+        [*replaced, normalizers.NFC(), normalizers.Strip(), breaks, sigma, normalizers.Lowercase()]
     )
     whole.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -163,14 +164,17 @@ def _text(path: Path) -> str:
 def _of_vocabulary(folder: Path) -> Tokenizer:
     """vocab.json and merges.txt, and what was added to them later."""
     ids = read_vocabulary(folder / "vocab.json")
-    for name in ("tokenizer.json", "added_tokens.json"):
-        if (folder / name).is_file():
-            data = read_json(folder / name)
-            _add(ids, _added(data, folder / name) if name == "tokenizer.json" else data, folder / name)
+    splitter, whole = "spacy", folder / "tokenizer.json"
+    if whole.is_file():
+        data = read_json(whole)
+        splitter = _splitter_of(data, ids, whole)
+        _add(ids, _added(data, whole), whole)
+    if (folder / "added_tokens.json").is_file():
+        _add(ids, read_json(folder / "added_tokens.json"), folder / "added_tokens.json")
     settings = folder / "tokenizer_config.json"
     if settings.is_file() and read_json(settings).get("add_prefix_space") is True:
         raise UserError(f"{settings}: add_prefix_space is true, which cannot be read: here a text begins as it is")
-    return _of_pieces(ids, read_merges(folder / "merges.txt"), "spacy", str(folder))
+    return _of_pieces(ids, read_merges(folder / "merges.txt"), splitter, str(folder))
 
 
 def _added(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -212,11 +216,15 @@ def _of_library(path: Path) -> Tokenizer:
         if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
             raise UserError(f"{path}: a merge has two pieces, not {merge!r}; get the file again")
         merges.append((parts[0], parts[1]))
+    return _of_pieces(ids, merges, _splitter_of(data, ids, path), str(path))
+
+
+def _splitter_of(data: Mapping[str, Any], ids: Mapping[str, int], path: Path) -> str:
+    """How tokenizer.json cuts text: one of our two ways for words that end in a mark; otherwise GPT-2's, or it is
+    refused."""
     if not any(piece.endswith(WORD_END) for piece in ids):
         _check_byte_level(data, path)
-    return _of_pieces(
-        ids, merges, "rules" if PUNCTUATION in _text_of(data.get("pre_tokenizer")) else "spacy", str(path)
-    )
+    return "rules" if PUNCTUATION in _text_of(data.get("pre_tokenizer")) else "spacy"
 
 
 def _text_of(value: Any) -> str:

@@ -20,7 +20,7 @@ from foretext.train.saved import SavedModel, load_model
 NAME = "foretext"
 _SAID_ELSEWHERE = {"--config", "-C", "--help", "-h"}
 _MOST_TOKENS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # the first that is given
-_DECODING = {*_MOST_TOKENS, "until", "do_sample", "temperature", "top_k", "top_p", "repetition_penalty"}
+_DECODING = {*_MOST_TOKENS, "until", "do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "num_beams"}
 
 
 def run_harness(arguments: Sequence[str]) -> None:
@@ -161,6 +161,8 @@ def _sampling(settings: dict[str, Any]) -> Sampling:
     unknown = sorted(set(settings) - _DECODING)
     if unknown:
         raise UserError(f"generation_kwargs: {unknown[0]} is not known here; there are {', '.join(sorted(_DECODING))}")
+    if settings.get("num_beams", 1) != 1:
+        raise UserError(f"generation_kwargs: num_beams is {settings['num_beams']!r}, and only 1 is known here")
     most = next((settings[name] for name in _MOST_TOKENS if settings.get(name) is not None), 256)
     temperature = 0.0 if settings.get("do_sample") is False else float(settings.get("temperature") or 0.0)
     until = settings.get("until") or ()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import tokenize
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from foretext.systems.gpt import GPT
 from foretext.text.tokenizer import tokenizer_from_published
 
 SHAPES = "params_shapes.json"
+MOST_SIDES, MOST_SIDE = 4, 1 << 40  # of an array
 _HEAD_WIDTH = 64  # which the files do not say
 _BLOCK = ("attention.qkv", "attention.out", "norm1", "up", "down", "norm2")  # a weight and a bias each
 
@@ -92,7 +94,10 @@ def _shapes(path: Path) -> list[list[int]]:
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read ({error}); get the file again") from None
     if not isinstance(shapes, list) or not all(
-        isinstance(shape, list) and all(isinstance(size, int) and size > 0 for size in shape) for shape in shapes
+        isinstance(shape, list)
+        and len(shape) <= MOST_SIDES
+        and all(isinstance(size, int) and 0 < size < MOST_SIDE for size in shape)
+        for shape in shapes
     ):
         raise UserError(f"{path}: must be a list of shapes; get the file again")
     return shapes
@@ -104,8 +109,8 @@ def _arrays(folder: Path, shapes: list[list[int]]) -> list[np.ndarray]:
         path = folder / f"params_{len(pieces)}.npy"
         try:
             piece = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise UserError(f"{path}: not a whole array of numbers ({error}); get the file again") from None
+        except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError):
+            raise UserError(f"{path}: not a whole array of numbers; get the file again") from None
         if not isinstance(piece, np.ndarray) or piece.dtype.kind != "f":
             raise UserError(f"{path}: not one array of numbers with a fraction; get the file again")
         pieces.append(piece.reshape(-1))

@@ -18,7 +18,7 @@ from foretext.text.train_vocab import train_tokenizer
 from foretext.train.budget import Budget
 from foretext.train.examples import encode_rows
 from foretext.train.finetune import FinetuneRequest, finetune
-from foretext.train.saved import SavedModel, load_model
+from foretext.train.saved import SavedModel, load_model, model_of_state, model_state
 from foretext.train.scoring import probabilities_of, task_scores
 
 _LISTED = 20  # labels that a message names
@@ -73,6 +73,18 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         )
         self.model_ = finetune(request)
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and joblib: the model as texts and arrays."""
+        state = dict(super().__getstate__())
+        if "model_" in state:
+            state["model_"] = model_state(state["model_"])
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "model_" in state:
+            state = {**state, "model_": model_of_state(state["model_"])}
+        super().__setstate__(state)
 
     def _base(self, texts: list[str]) -> SavedModel:
         if self.run is not None:

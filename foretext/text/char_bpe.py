@@ -153,7 +153,12 @@ class CharBPE:
     ) -> CharBPE:
         pieces = sorted(ids, key=ids.__getitem__)
         _check_pieces(pieces, merges, where)
-        return cls(pieces, merges, {}, splitter, where=where)
+        made = {left + right for left, right in merges}
+        plain = len(pieces)
+        while not _is_symbol(pieces[plain - 1]) and pieces[plain - 1] not in made:
+            plain -= 1
+        specials = {name: plain + number for number, name in enumerate(pieces[plain:])}
+        return cls(pieces[:plain], merges, specials, splitter, where=where)
 
 
 def char_bpe_from_merges(symbols: Sequence[str], merges: Sequence[tuple[str, str]], splitter: str) -> CharBPE:
@@ -161,6 +166,11 @@ def char_bpe_from_merges(symbols: Sequence[str], merges: Sequence[tuple[str, str
     pieces = [UNKNOWN, *symbols, *(left + right for left, right in merges), NEWLINE]
     _check_pieces(pieces, merges, "trained merges")
     return CharBPE(pieces, merges, {END: len(pieces)}, splitter)
+
+
+def _is_symbol(piece: str) -> bool:
+    """Whether text can give the piece without a merge. Names after the last such piece or merge are specials."""
+    return piece == UNKNOWN or len(piece.removesuffix(WORD_END)) == 1
 
 
 def _check_pieces(pieces: Sequence[str], merges: Sequence[tuple[str, str]], where: str) -> None:

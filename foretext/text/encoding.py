@@ -133,7 +133,7 @@ class _Worker:
         if answer is None:
             raise UserError(
                 f"an encoding process ended early (exit code {self._process.wait()}), perhaps for want of memory; "
-                "try again with fewer workers",
+                "free some and try again",
                 EXIT_MACHINE,
             )
         return [np.frombuffer(ids, dtype=np.uint32) for ids in _unpack(answer)]
@@ -169,7 +169,8 @@ def _receive(stream: IO[bytes]) -> bytes | None:
 
 def _serve() -> None:
     """A worker's life: the tokenizer, then batches until the input ends (which it also does if the parent dies)."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent ends its workers
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group; the parent ends its workers
+        signal.signal(number, signal.SIG_IGN)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nothing that a library prints may reach the answers
     requests = sys.stdin.buffer

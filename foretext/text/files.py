@@ -44,6 +44,11 @@ class TextFile:
         """Bytes on disk."""
         return self.path.stat().st_size
 
+    @property
+    def packed(self) -> bool:
+        """Whether the text takes less room on disk than its letters do."""
+        return self.gzipped or self.kind == "parquet"
+
 
 @dataclass
 class ReadReport:

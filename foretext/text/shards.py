@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,15 +165,23 @@ def _hold(documents: Iterator[_Document]) -> list[_Document]:
 
 
 def _sides(held: Sequence[_Document], limit: int) -> tuple[list[bool], set[int]]:
-    """Which of the held documents are for validation, and the keys whose side was changed so that neither is empty."""
-    sides = [document.key < limit for document in held]
-    if any(sides) and not all(sides):
-        return sides, set()
-    keys = sorted({document.key for document in held})
+    """Which of the held documents are for validation, and the keys whose side was changed: neither is to be empty, and
+    a book is not to be held out beside a note. Copies of a document have one key and stay on one side."""
+    sizes: Counter[int] = Counter()
+    for document in held:
+        sizes[document.key] += len(document.ids)
+    keys = sorted(sizes)
     if len(keys) == 1:  # copies of one document: there is no other way than to have it on both sides
         return [place == 0 for place in range(len(held))], set()
-    moved = keys[-1] if all(sides) else keys[0]
-    return [(document.key == moved) != side for document, side in zip(held, sides)], {moved}
+    drawn = {key for key in keys if key < limit}
+    valid, total = set(drawn), sum(sizes.values())
+    most = max(0.5, 2 * limit / 2**64) * total
+    for key in sorted(valid, key=lambda key: -sizes[key]):
+        if len(valid) == len(keys) or sum(sizes[one] for one in valid) > most:
+            valid.remove(key)
+    if not valid:
+        valid = {next(key for key in keys if sizes[key] <= total / len(keys))}
+    return [document.key in valid for document in held], valid ^ drawn
 
 
 def _cut_in_two(document: _Document, tokenizer: Tokenizer, fraction: float) -> tuple[_Document, _Document]:

@@ -147,7 +147,9 @@ def read_vocabulary(path: Path) -> dict[str, int]:
         ids = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError, OSError) as error:
         raise UserError(f"{path}: cannot be read as a vocabulary ({error}); get the published file again") from None
-    if not isinstance(ids, dict) or sorted(ids.values()) != list(range(len(ids))):
+    if not isinstance(ids, dict) or not all(type(number) is int for number in ids.values()):
+        raise UserError(f"{path}: must hold pieces and their ids; get the published file again")
+    if sorted(ids.values()) != list(range(len(ids))):
         raise UserError(f"{path}: ids are not 0 … {len(ids) - 1}, each once; get the published file again")
     return ids
 

@@ -107,9 +107,11 @@ def _train_characters(sample: list[str], size: int, splitter: str, progress: Pro
     split, _ = make_splitter(splitter, None, "tokenizer training")
     texts: list[list[str]] = []
     counts: Counter[str] = Counter()
+    known: dict[str, str] = {}  # a word is held once, however often it stands in the text
     for number, text in enumerate(sample):
         progress("splitting words", number, len(sample))
-        texts.append([word.lower() for word in split(standardise(text)) if not word.isspace()])
+        lowered = (word.lower() for word in split(standardise(text)) if not word.isspace())
+        texts.append([known.setdefault(word, word) for word in lowered])
         counts.update(texts[-1])
     letters: Counter[str] = Counter()
     for word, count in counts.items():

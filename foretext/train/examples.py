@@ -8,7 +8,7 @@ from foretext.tasks.layout import keeping_question
 from foretext.tasks.rows import Row, check_texts
 from foretext.tasks.supervised import Example
 from foretext.text.encoding import encode_texts
-from foretext.train.report import Reporter, Silent, Work
+from foretext.train.report import Reporter, Warns, Work
 from foretext.train.saved import SavedModel, TaskConfig
 
 
@@ -16,8 +16,8 @@ def encode_rows(
     rows: Sequence[Row], model: SavedModel, reporter: Reporter | None = None, work: Work | None = None
 ) -> list[Example]:
     """Rows as transformed sequences with numeric labels; what had to be cut is counted and said. `work` hears of the
-    progress, if not the reporter."""
-    reporter = reporter or Silent()
+    progress, if not the reporter; without one, Python's warnings say it."""
+    reporter = reporter or Warns()
     work = work or reporter.work
     config: TaskConfig = model.task_config
     context = model.model_config.context

@@ -44,7 +44,7 @@ from foretext.train.planning import (
 from foretext.train.pretrain import choose_device, draw_missing_curve, write_curve
 from foretext.train.pretrain_request import MICRO_TOKENS
 from foretext.train.probe import fit_head
-from foretext.train.report import Reporter, Silent
+from foretext.train.report import Reporter, Silent, Warns
 from foretext.train.resume import agreed_sections, finished, going_on
 from foretext.train.rundir import RunDirectory, RunWriter
 from foretext.train.saved import (
@@ -91,10 +91,11 @@ def finetune(
     request: FinetuneRequest, reporter: Reporter | None = None, stopping: StopRequest | None = None
 ) -> SavedModel:
     """Fine-tunes and returns the model with the weights of its best epoch on the validation rows."""
+    about_rows: Reporter = reporter or Warns()
     reporter, stopping = reporter or Silent(), stopping or NeverStop()
     tune_allocator()
     if request.out is None:
-        return _train(request, None, reporter, stopping)
+        return _train(request, None, reporter, about_rows, stopping)
     run = open_run(request.out)
     if request.resume and run.has("config.toml") and read_config(run)["run"].kind != "finetune":
         raise UserError(f"{run.path} is a pre-trained run, which is not gone on with here; choose another --out")
@@ -106,12 +107,18 @@ def finetune(
         draw_missing_curve(run, reporter.note)
         return load_model(run.path)
     with writing(run, reporter.note, over) as writer:
-        model = _train(request, writer, reporter, stopping)
+        model = _train(request, writer, reporter, about_rows, stopping)
         write_curve(run)
     return model
 
 
-def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporter, stopping: StopRequest) -> SavedModel:
+def _train(
+    request: FinetuneRequest,
+    writer: RunWriter | None,
+    reporter: Reporter,
+    about_rows: Reporter,
+    stopping: StopRequest,
+) -> SavedModel:
     train, valid = _split(request, reporter)
     sections = _resolve(
         request, train, valid, writer.run if writer else None, lambda change: reporter.note(going_on(change))
@@ -130,8 +137,8 @@ def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporte
         if stopping.requested is not None:
             raise Interrupted(stopping.requested, str(writer.run.path) if writer is not None and goes_on else None)
 
-    examples = encode_rows(train, model, reporter, work)
-    held_out = encode_rows(valid, model, reporter, work)
+    examples = encode_rows(train, model, about_rows, work)
+    held_out = encode_rows(valid, model, about_rows, work)
     order = Order(len(examples), training.batch_size, request.seed)
     epochs = sections["task"].epochs
     micro = training.micro_batch or max(1, MICRO_TOKENS // max(example.tokens for example in examples))
@@ -143,7 +150,7 @@ def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporte
     model.task.to(device)
     if sections["transfer"].head == "probe" and not goes_on:
         assert isinstance(model.task, SupervisedTask)
-        with out_of_memory_as_user_error(training.batch_size):
+        with out_of_memory_as_user_error(micro):
             fit_head(
                 model.trunk, model.task, examples, device, request.seed, functools.partial(work, "fitting the head")
             )
@@ -165,7 +172,7 @@ def _train(request: FinetuneRequest, writer: RunWriter | None, reporter: Reporte
     loop = Loop(job, writer, reporter, stopping)
     if writer is not None:
         check_disk(writer.run, job)
-    with out_of_memory_as_user_error(training.batch_size):
+    with out_of_memory_as_user_error(micro):
         if writer is not None:
             _open_run(writer, sections, model, loop)
         reporter.plan(f"fine-tuning for {request.kind}", describe_finetuning(loop, sections, examples, held_out))
@@ -292,8 +299,12 @@ def _check_same_data(old: dict[str, Any], new: dict[str, Any], where: Path) -> N
     """Going on with other rows or another vocabulary would give a model of neither."""
     if old["run"].tokenizer != new["run"].tokenizer:
         raise UserError(f"{where}: begun with another tokenizer; name the same RUN and rows, or start a new run")
-    if old["task"].rows and old["task"].rows != new["task"].rows:
-        raise UserError(f"{where}: the rows are not those it was begun with; give the same files, or start a new run")
+    # Another seed holds out other rows; it is refused by its name, after this.
+    if old["task"].rows and old["task"].rows != new["task"].rows and old["run"].seed == new["run"].seed:
+        raise UserError(
+            f"{where}: the rows are not those it was begun with; give the same files, --valid and --hold-out, or start "
+            "a new run"
+        )
 
 
 def default_epochs(size: Size, rows: int, training: TrainingConfig) -> int:

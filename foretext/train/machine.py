@@ -108,14 +108,23 @@ def _darwin_memory() -> int | None:
     return None
 
 
-def _cgroup_memory() -> int | None:
-    for limit, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+def _cgroup_memory(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    for limit, used, stat in (
+        ("memory.max", "memory.current", "memory.stat"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
     ):
         with contextlib.suppress(OSError, ValueError):  # "max": no limit
-            return max(0, int(Path(limit).read_text()) - int(Path(used).read_text()))
+            taken = int((root / used).read_text()) - _cached_files(root / stat)
+            return max(0, int((root / limit).read_text()) - taken)
     return None
+
+
+def _cached_files(stat: Path) -> int:
+    """Bytes of files that were read or written and are given up when memory is wanted: they count as used there."""
+    with contextlib.suppress(OSError, ValueError):
+        values = dict(line.split() for line in stat.read_text().splitlines())
+        return int(values.get("total_inactive_file", values.get("inactive_file", 0)))
+    return 0
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -128,22 +137,23 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def out_of_memory_as_user_error(batch_size: int | None = None, remedy: str | None = None) -> Iterator[None]:
-    """Turns running out of memory inside the block into a UserError that suggests a smaller batch."""
+def out_of_memory_as_user_error(micro_batch: int | None = None, remedy: str | None = None) -> Iterator[None]:
+    """Turns running out of memory inside the block into a UserError that suggests a smaller batch. What needs memory
+    is the part of a batch that is worked on at a time, which may change when a run goes on."""
     try:
         yield
     except (MemoryError, RuntimeError, OSError) as error:
         if not is_out_of_memory(error):
             raise
-        raise UserError(f"out of memory: {remedy or _smaller_batch(batch_size)}", EXIT_MACHINE) from None
+        raise UserError(f"out of memory: {remedy or _smaller_batch(micro_batch)}", EXIT_MACHINE) from None
 
 
-def _smaller_batch(batch_size: int | None) -> str:
-    if batch_size is None:
-        return "try a smaller batch: --set training.batch_size=…"
-    if batch_size > 1:
-        return f"try --set training.batch_size={batch_size // 2} (it was {batch_size})"
-    return "the batch size is already 1: choose a smaller --size or a shorter context"
+def _smaller_batch(micro_batch: int | None) -> str:
+    if micro_batch is None:
+        return "try a smaller batch at a time: --set training.micro_batch=…"
+    if micro_batch > 1:
+        return f"try a smaller batch at a time: --set training.micro_batch={micro_batch // 2} (it was {micro_batch})"
+    return "the batch at a time is already 1: choose a smaller --size or a shorter context"
 
 
 def tune_allocator() -> None:

@@ -89,7 +89,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
         check_memory(Memory(sections["model"], micro_batch_of(sections), sections["model"].context))
     work = _Work(request, sections, reporter, stopping)
     tune_allocator()
-    with writing(run, reporter.note, over) as writer, out_of_memory_as_user_error(work.sections["training"].batch_size):
+    with writing(run, reporter.note, over) as writer, out_of_memory_as_user_error(micro_batch_of(sections)):
         try:
             _prepare_text(work, run, writer)
             loop = _make_loop(work, run, writer, stopping)
@@ -130,7 +130,7 @@ def _prepare_text(work: _Work, run: RunDirectory, writer: RunWriter) -> None:
     # Shards without a configuration beside them are of an unknown text; with a checkpoint they must not change.
     if not begun_before or not ((folder / "manifest.json").exists() or run.has(POSITION)):
         files = find_files(data.inputs)
-        check_space(run.path, sum(file.size for file in files))
+        check_space(run.path, sum(file.size * (2 if file.packed else 1) for file in files))
         begun = time.perf_counter()
         manifest = write_shards(
             files,
@@ -149,6 +149,8 @@ def _prepare_text(work: _Work, run: RunDirectory, writer: RunWriter) -> None:
             f"{train.tokens:,} tokens to train on, {manifest.splits['valid'].tokens:,} to validate; "
             f"encoded in {took:.1f} s"
         )
+        if lopsided := _lopsided(manifest, data.valid_fraction):
+            work.reporter.note(lopsided)
         if manifest.replaced:
             work.reporter.note(f"{manifest.replaced:,} bytes that are not UTF-8 were replaced")
         _check_tokens(manifest, work.sections)
@@ -158,6 +160,18 @@ def _prepare_text(work: _Work, run: RunDirectory, writer: RunWriter) -> None:
     if not run.has("tokenizer.json"):
         files_now["tokenizer.json"] = work.tokenizer.to_json().encode()
     writer.commit(files_now)
+
+
+def _lopsided(manifest: ShardManifest, fraction: float) -> str | None:
+    """What to say if a long document has fallen to validation. Documents are never cut to avoid it."""
+    train, valid = manifest.splits["train"].tokens, manifest.splits["valid"].tokens
+    share = valid / (train + valid)
+    if share <= max(0.25, 2 * fraction):
+        return None
+    return (
+        f"{share:.0%} of the text are for validation (wanted: {fraction:.0%}), because a long document is among them; "
+        "another --seed draws anew, or cut long documents into several"
+    )
 
 
 def _check_length(work: _Work) -> None:

@@ -1,8 +1,9 @@
-"""What training tells whoever is watching. The command line shows it on a terminal; a library user hears nothing by
-default."""
+"""What training tells whoever is watching. The command line shows it on a terminal; a library user hears, by default,
+only what should be known about the data, as Python's warnings."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -58,3 +59,10 @@ class Silent:
 
     def work(self, title: str, done: int, total: int) -> None:
         pass
+
+
+class Warns(Silent):
+    """Says what stays (texts that were cut) by Python's warnings, and nothing else."""
+
+    def note(self, text: str) -> None:
+        warnings.warn(text, UserWarning, stacklevel=2)

@@ -100,8 +100,12 @@ def _text(run: RunDirectory, name: str) -> str:
 
 def read_config(run: RunDirectory) -> dict[str, Any]:
     """The sections of a run's config.toml, checked."""
-    where = str(run.path / "config.toml")
-    raw = from_toml(_text(run, "config.toml"), where)
+    return sections_of(_text(run, "config.toml"), str(run.path / "config.toml"))
+
+
+def sections_of(text: str, where: str) -> dict[str, Any]:
+    """What `config_text` wrote."""
+    raw = from_toml(text, where)
     if raw.get("run", {}).get("format", FORMAT) != FORMAT:
         raise UserError(f"{where}: written by a newer Foretext (format {raw['run']['format']}); update foretext")
     names = TASK_SECTIONS if raw.get("run", {}).get("kind") == "finetune" else BASE_SECTIONS
@@ -176,13 +180,23 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedMod
     """Everything in a run directory that prediction and generation need."""
     run = open_run(path)
     sections = read_config(run)
-    info: RunConfig = sections["run"]
-    system = system_named(info.system)
-    tokenizer = load_tokenizer(run, info)
+    tokenizer = load_tokenizer(run, sections["run"])
     if not run.has("model.safetensors"):
         raise UserError(f"{run.path}: there are no weights before the first checkpoint; train on with --resume")
     where, tensors = str(run.path / "model.safetensors"), run.load_tensors("model.safetensors")
     check_amount(sections["model"], tensors, where, "[model] in config.toml")
+    return _assembled(run, sections, tokenizer, tensors, where, device)
+
+
+def _assembled(
+    run: RunDirectory | None,
+    sections: dict[str, Any],
+    tokenizer: Tokenizer,
+    tensors: dict[str, Tensor],
+    where: str,
+    device: torch.device | str,
+) -> SavedModel:
+    system = system_named(sections["run"].system)
     modules = _modules(system, sections, tokenizer)
     whole = nn.ModuleDict(modules)
     put_weights(whole, tensors, where)
@@ -192,6 +206,26 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedMod
         return SavedModel(run, sections, system, tokenizer, trunk, task=task)
     assert isinstance(task, Objective)
     return SavedModel(run, sections, system, tokenizer, trunk, objective=task)
+
+
+def model_state(model: SavedModel) -> dict[str, Any]:
+    """A model as plain data, texts and arrays: what its run directory would hold."""
+    head = model.task if model.task is not None else model.objective
+    assert head is not None
+    tensors = nn.ModuleDict({"trunk": model.trunk, "task": head}).state_dict()
+    return {
+        "config": config_text(model.sections),
+        "tokenizer": model.tokenizer.to_json(),
+        "weights": {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()},
+    }
+
+
+def model_of_state(state: dict[str, Any]) -> SavedModel:
+    """The model that `model_state` took apart."""
+    where = "the saved state"
+    tensors = {name: torch.from_numpy(array.copy()) for name, array in state["weights"].items()}
+    tokenizer = tokenizer_from_json(state["tokenizer"], where)
+    return _assembled(None, sections_of(state["config"], where), tokenizer, tensors, where, "cpu")
 
 
 def _modules(system: System, sections: dict[str, Any], tokenizer: Tokenizer) -> dict[str, nn.Module]:

@@ -125,7 +125,7 @@ def test_settings_of_generation(base: Path) -> None:
     scorer = Scorer(load_model(base))
     short = scorer.written([("the film", {"until": [], "max_new_tokens": 3, "do_sample": False, "temperature": 0.7})])
     assert short == scorer.written([("the film", {"max_gen_toks": 3})])
-    with pytest.raises(UserError, match="num_beams is not known"):
+    with pytest.raises(UserError, match="num_beams is 3, and only 1"):
         scorer.written([("the film", {"num_beams": 3})])
 
 

@@ -98,6 +98,8 @@ def test_a_configuration_that_cannot_be(folder: Path) -> None:
         ({"n_head": 5}, ("multiple",)),
         ({"n_embd": "many"}, ("n_embd", "number")),
         ({"n_embd": float("inf")}, ("n_embd", "number")),
+        ({"n_embd": 10**400}, ("n_embd", "number")),
+        ({"n_layer": 1}, ("transformer.h.1.", "has no place")),
         ({"vocab_size": -5}, ("config.json", "vocab")),
         ({"model_type": ["gpt2"]}, ("model_type",)),
         ({"resid_pdrop": None}, ("resid_pdrop", "number")),
@@ -272,3 +274,27 @@ def test_openais_layout_broken(tmp_path: Path) -> None:
     np.savez(folder / "zip.npz", whole)
     last.write_bytes((folder / "zip.npz").read_bytes())
     refused(folder, "params_9.npy")
+
+
+@pytest.mark.parametrize("content", ["5", "null", '{"a": "b", "c": 1}', '{"a": true, "b": 1}', "[1]"])
+def test_a_vocabulary_that_is_none(content: str, folder: Path) -> None:
+    (folder / "foretext_tokenizer.json").unlink()
+    (folder / "vocab.json").write_text(content)
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    refused(folder, "vocab.json", "pieces and their ids")
+
+
+def test_a_small_pickle_that_would_fill_the_memory(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors["transformer.wpe.weight"] = torch.zeros(1).expand(10_000_000, 32)
+    torch.save(tensors, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    assert (folder / "pytorch_model.bin").stat().st_size < 1_000_000
+    settings(folder, n_positions=10_000_000)
+    refused(folder, "pytorch_model.bin", "plain tensors", allow_pickle=True)
+
+
+def test_a_configuration_without_an_end(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    (folder / "config.json").symlink_to("/dev/zero")
+    refused(folder, "config.json", "not a file")

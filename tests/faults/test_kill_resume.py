@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import torch
-from systems_under_test import base_model, pretrain_request, stopping_after, write_text
+from systems_under_test import TINY, base_model, pretrain_request, stopping_after, write_text
 
 from foretext.errors import EXIT_MACHINE, Interrupted, UserError
 from foretext.tasks.rows import Row
@@ -102,6 +102,7 @@ SPLIT = ("training.optimizer=adamw", "training.dropout=0.1", "training.micro_bat
 STEP_TOKENS = 4 * 16  # rows of a batch, and their context: `SMALL`
 
 
+@pytest.mark.parametrize("system", TINY)
 @pytest.mark.parametrize(
     ("budget", "sets"),
     [
@@ -110,11 +111,11 @@ STEP_TOKENS = 4 * 16  # rows of a batch, and their context: `SMALL`
     ],
     ids=["steps-plain", "tokens-split"],
 )
-def test_pretraining_killed_ten_times(budget: Budget, sets: tuple[str, ...], tmp_path: Path) -> None:
+def test_pretraining_killed_ten_times(system: str, budget: Budget, sets: tuple[str, ...], tmp_path: Path) -> None:
     warm()
     text = write_text(tmp_path)
     sets = ("training.save_seconds=0.05", "training.log_samples=true", "training.evaluations=3", *sets)
-    request = pretrain_request("gpt", text, tmp_path / "whole", 120, *sets, budget=budget)
+    request = pretrain_request(system, text, tmp_path / "whole", 120, *sets, budget=budget)
     assert code_of(in_child(lambda: pretrain(request))) == 0
     again = replace(request, out=tmp_path / "killed", resume=True)
     hits = killed_until_finished(lambda: pretrain(again), RunDirectory(again.out), 120, len(sets))
@@ -131,7 +132,7 @@ def test_pretraining_killed_ten_times(budget: Budget, sets: tuple[str, ...], tmp
     assert steps == [row["step"] for row in whole.metrics() if "validation" in row]
 
 
-def finetune_request(out: Path, epochs: int) -> FinetuneRequest:
+def finetune_request(system: str, out: Path, epochs: int) -> FinetuneRequest:
     draw = random.Random(0)
     rows = []
     for number in range(40):
@@ -144,12 +145,13 @@ def finetune_request(out: Path, epochs: int) -> FinetuneRequest:
         "training.batch_size=8",
         "training.micro_batch=3",
     )
-    return FinetuneRequest(base_model(), rows, "classification", out, epochs=epochs, sets=sets, resume=True)
+    return FinetuneRequest(base_model(system), rows, "classification", out, epochs=epochs, sets=sets, resume=True)
 
 
-def test_fine_tuning_killed_ten_times(tmp_path: Path) -> None:
+@pytest.mark.parametrize("system", TINY)
+def test_fine_tuning_killed_ten_times(system: str, tmp_path: Path) -> None:
     warm()
-    request = finetune_request(tmp_path / "whole", 12)
+    request = finetune_request(system, tmp_path / "whole", 12)
     assert code_of(in_child(lambda: finetune(request))) == 0
     again = replace(request, out=tmp_path / "killed")
     run = RunDirectory(tmp_path / "killed")
@@ -273,5 +275,31 @@ def test_out_of_memory_is_one_line_and_leaves_the_checkpoint(tmp_path: Path) -> 
     command = [sys.executable, "-c", STARVED, str(request.out)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stderr) == (EXIT_MACHINE, "")
-    assert ended.stdout == "out of memory: try --set training.batch_size=64 (it was 128)\n"
+    assert ended.stdout == "out of memory: try a smaller batch at a time: --set training.micro_batch=64 (it was 128)\n"
     assert {name: run.read(name) for name in run.names()} == before
+
+
+def test_on_two_threads_too(tmp_path: Path) -> None:
+    """As a user runs it: another process each time, both cores, killed after its first checkpoints."""
+    text = write_text(tmp_path, 200)
+    shape = ("model.layers=2", "model.width=128", "model.heads=4", "model.context=64", "tokenizer.size=400")
+    sets = [word for one in (*shape, "training.save_seconds=0.01", "training.dropout=0.1") for word in ("--set", one)]
+    command = [sys.executable, "-m", "foretext", "pretrain", str(text), "--steps", "30", *sets]
+    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    subprocess.run([*command, "--out", str(whole)], env=environment, check=True, capture_output=True)
+    again = [*command, "--out", str(parts), "--resume"]
+    kills = 0
+    for _ in range(2):
+        running = subprocess.Popen(again, env=environment, stderr=subprocess.DEVNULL)
+        position = parts / "training" / "position.json"
+        before = position.read_bytes() if position.exists() else b""
+        while running.poll() is None and (not position.exists() or position.read_bytes() == before):
+            time.sleep(0.005)
+        kills += running.poll() is None
+        running.kill()
+        running.wait()
+    assert kills, "never killed while it ran"
+    subprocess.run(again, env=environment, check=True, capture_output=True)
+    a, b = (RunDirectory(path).load_tensors("model.safetensors") for path in (whole, parts))
+    assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)

@@ -12,6 +12,7 @@ import torch
 from systems_under_test import byte_tokenizer
 
 import foretext as ft
+from foretext.errors import UserError
 from foretext.interop.exchange import export_model, import_model
 from foretext.interop.hub_tokenizer import read_tokenizer, tokenizer_files
 from foretext.text.char_bpe import CharBPE
@@ -53,6 +54,29 @@ def write_folder(model: torch.nn.Module, folder: Path) -> Path:
     return folder
 
 
+def write_vocabulary(folder: Path, library: bytes) -> dict[str, int]:
+    """vocab.json and merges.txt, as older tokenizers write themselves."""
+    whole = json.loads(library)["model"]
+    (folder / "vocab.json").write_text(json.dumps(whole["vocab"]), encoding="utf-8")
+    lines = [merge if isinstance(merge, str) else " ".join(merge) for merge in whole["merges"]]
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    return dict(whole["vocab"])
+
+
+def test_what_tokenizer_json_says_counts_beside_a_vocabulary(tmp_path: Path) -> None:
+    own = train_tokenizer(MERGED, "byte-bpe", 290)
+    files, _ = tokenizer_files(own, 24, delimited=False)
+    write_vocabulary(tmp_path, files["tokenizer.json"])
+    data = json.loads(files["tokenizer.json"])
+    for change, words in (
+        ({"normalizer": {"type": "Lowercase"}}, "it has a normalizer"),
+        ({"pre_tokenizer": {**data["pre_tokenizer"], "add_prefix_space": True}}, "pre_tokenizer is not GPT-2's"),
+    ):
+        (tmp_path / "tokenizer.json").write_text(json.dumps({**data, **change}))
+        with pytest.raises(UserError, match=words):
+            read_tokenizer(tmp_path, own.size, {})
+
+
 @pytest.mark.parametrize("layout", ["tokenizer.json", "vocab.json", "vocab.json, added tokens", "foretext"])
 def test_a_tokenizer_with_merges_in_each_layout(layout: str, tmp_path: Path) -> None:
     own = train_tokenizer(MERGED, "byte-bpe", 290)
@@ -65,14 +89,11 @@ def test_a_tokenizer_with_merges_in_each_layout(layout: str, tmp_path: Path) -> 
     if layout != "foretext":
         (tmp_path / "foretext_tokenizer.json").unlink()
     if layout.startswith("vocab.json"):
-        whole = json.loads(files["tokenizer.json"])["model"]
-        ids = dict(whole["vocab"])
+        ids = write_vocabulary(tmp_path, files["tokenizer.json"])
         if "added" in layout:
             (tmp_path / "added_tokens.json").write_text(json.dumps({END: ids.pop(END)}))
+            (tmp_path / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
         (tmp_path / "tokenizer.json").unlink()
-        (tmp_path / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
-        lines = [merge if isinstance(merge, str) else " ".join(merge) for merge in whole["merges"]]
-        (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(lines) + "\n", encoding="utf-8")
     found = read_tokenizer(tmp_path, own.size, {"eos_token_id": own.specials[END]})
     assert found.fingerprint() == own.fingerprint()
 
@@ -154,6 +175,7 @@ ODD = [
     "中文，很好！（yes）？",
     "ﬁne oﬃce ＡＢＣ",
     "one\r\ntwo\rthree",
+    "ﾊﾞｽ ΟΔΟΣ. ΣΟΦΟΣ Σ",
 ]
 
 
@@ -168,8 +190,11 @@ def test_gpts_character_vocabulary_there(tmp_path: Path) -> None:
     for text in [*SENTENCES, *ODD]:
         assert theirs.encode(text) == tokenizer.encode(text), text
     (tmp_path / "foretext_tokenizer.json").unlink()
-    found = read_tokenizer(tmp_path, tokenizer.size, {})
-    assert isinstance(found, CharBPE) and found.splitter == "rules"
+    for layout in ("tokenizer.json", "vocab.json"):
+        if layout == "vocab.json":
+            write_vocabulary(tmp_path, files["tokenizer.json"])
+        found = read_tokenizer(tmp_path, tokenizer.size, {"eos_token_id": tokenizer.specials[END]})
+        assert isinstance(found, CharBPE) and found.fingerprint() == tokenizer.fingerprint()
 
 
 def test_spacys_rules_are_not_there(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from foretext.demo import prose
-from foretext.demo.harvest import harvest
-from foretext.demo.tasks import COLUMNS, SPLITS, TASKS, DemoData, TaskLimits, prepare, split_of
+from foretext.demo.harvest import Docstring, harvest
+from foretext.demo.tasks import COLUMNS, SPLITS, TASKS, DemoData, TaskLimits, _passage, prepare, split_of
 from foretext.errors import UserError
 
 LIMITS = TaskLimits(train=60, train_entailment=60, valid=20, test=40, valid_share=0.2, test_share=0.3)
@@ -84,6 +84,18 @@ def test_a_held_out_sentence_repeated_in_a_training_module_is_taken_out_of_the_c
     assert own in corpus
     assert borrowed not in corpus
     assert all(borrowed not in made.path(task, split).read_text() for task in TASKS for split in SPLITS)
+
+
+def test_a_heading_of_several_docstrings_stands_in_no_row() -> None:
+    limits = TaskLimits()
+    block = prose.Block("Fits the model to the data and gives it back.", narrative=True)
+    twins = [
+        Docstring(f"sklearn.linear_model.{name}", "sklearn", f"{name}.fit", "def fit(X, y)", (block,)) for name in "ab"
+    ]
+    assert len({one.heading for one in twins}) == 1
+    for docstrings, wanted in ((twins, ""), (twins[:1], twins[0].heading)):
+        headings = Counter(one.heading for one in docstrings)
+        assert _passage(twins[0], set(), headings, limits).heading == wanted
 
 
 def test_labels_are_balanced(data: DemoData) -> None:

@@ -148,3 +148,19 @@ def test_long_contexts_lose_their_beginning_and_are_counted() -> None:
     template = Template("classification", "{text}:{label}", ("a", "b"))
     assert answer_rows(base_model(), template, data[:4], data[4:], 0, [0])[0].cut == 0
     assert answer_rows(base_model(), template, data[:4], data[4:], 5, [0])[0].cut == 4
+
+
+def test_copas_question_becomes_a_sentence() -> None:
+    rows = [
+        Row(("The man broke his toe. What was the cause?", "He dropped a hammer on it.", "I saw him."), 0, "a"),
+        Row(("It rained. What happened as a result?", "The road got wet.", "A dog barked."), 0, "b"),
+        Row(("She ran.", "Then he did."), 0, "c"),
+    ]
+    made = [Template("choice").prompt(row) for row in rows]
+    assert [(one.context, one.answers) for one in made] == [
+        ("The man broke his toe because", (" he dropped a hammer on it.", " I saw him.")),
+        ("It rained so", (" the road got wet.", " a dog barked.")),
+        ("She ran.", (" Then he did.",)),
+    ]
+    kept = Template("choice", "{context}\nAnswer: {choice}").prompt(rows[0])
+    assert kept.context == "The man broke his toe. What was the cause?\nAnswer:"

@@ -20,6 +20,7 @@ from foretext.errors import UserError
 from foretext.evaluate.features import text_vectors
 from foretext.evaluate.perplexity import _windows, perplexity
 from foretext.tasks.rows import Row
+from foretext.text.byte_bpe import ByteBPE
 from foretext.text.tokenizer import END
 from foretext.train.fresh import fresh_model
 from foretext.train.report import Silent
@@ -80,6 +81,23 @@ def test_equals_the_literal_computation(model: SavedModel, stride: int, directio
     assert measured.bits_per_byte == pytest.approx(sum(nats) / math.log(2) / octets, rel=1e-5)
     assert (measured.context, measured.stride, measured.documents) == (CONTEXT, stride, 3)
     assert measured.comparable
+
+
+def test_without_end_of_text_the_first_token_counts_as_the_others_do(model: SavedModel) -> None:
+    bare = ByteBPE(model.tokenizer.alphabet, model.tokenizer.merges, {})  # type: ignore[attr-defined]
+    changed = dataclasses.replace(model, tokenizer=bare)
+    text = "the film"
+    ids = bare.encode(text)
+    with torch.no_grad():
+        top = model.trunk.eval()(Batch(torch.tensor([ids[:-1]]))).top[0]
+        logs = torch.log_softmax((top @ model.trunk.output_table().t()).double(), -1)  # type: ignore[operator]
+    mean = -float(logs[torch.arange(len(ids) - 1), torch.tensor(ids[1:])].mean())
+    measured = perplexity(changed, [text, text])
+    assert measured.tokens == 2 * len(ids)
+    assert measured.per_token == pytest.approx(math.exp(mean), rel=1e-5)
+    assert measured.per_word == pytest.approx(math.exp(mean * len(ids) / 2), rel=1e-5)
+    with pytest.raises(UserError, match="there is nothing to predict"):
+        perplexity(changed, ["x", "y"])
 
 
 @pytest.mark.parametrize("stride", [1, 2, 5, 11, CONTEXT])

@@ -171,3 +171,27 @@ def test_a_wide_beam_finds_the_best_of_unequal_lengths(model: SavedModel, monkey
 def test_beams_that_cannot_be(model: SavedModel) -> None:
     with pytest.raises(UserError, match="at least one beam"):
         beam_search(model, "a", 0, 3)
+
+
+def test_a_beam_ends_at_a_stop_string(model: SavedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    letters = [97, 98, 99, 100]
+    monkeypatch.setattr(
+        Decoder,
+        "allowed",
+        lambda self, logits: torch.full_like(logits, -math.inf).index_copy(
+            1, torch.tensor(letters), logits[:, letters]
+        ),
+    )
+    found = [written for written, _ in beam_search(model, "ab", 64, 3, stop=("cd",))]
+    ended = {written.ids: written.text for written in found if written.ending == "stop"}
+    assert ended == {(99, 100): "", (97, 99, 100): "a", (98, 99, 100): "b", (99, 99, 100): "c", (100, 99, 100): "d"}
+    assert len(found) == 64 - 8 + 5 and all("cd" not in written.text for written in found)
+    assert all(len(written.log_probabilities) == len(written.ids) for written in found)
+
+
+def test_a_beam_with_a_penalty(model: SavedModel) -> None:
+    """A penalty so hard that nothing comes twice; the log-probabilities stay the model's own."""
+    ((best, _), *_) = beam_search(model, "ab", 1, 6, repetition_penalty=1e6)
+    greedy = write_many(model, ["ab"], Sampling(6, 0.0, repetition_penalty=1e6))[0]
+    assert best.ids == greedy.ids
+    assert best.log_probabilities == pytest.approx(greedy.log_probabilities, abs=1e-5)

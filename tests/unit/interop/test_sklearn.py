@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 import time
 from collections.abc import Callable
@@ -213,3 +215,17 @@ def test_forty_short_texts_without_a_run(chinese: bool, tmp_path: Path, monkeypa
     assert fitted.score(texts, [i % 2 for i in range(40)]) >= 0.9, "one word tells the classes apart"
     assert time.monotonic() - begun < 60
     assert not list(tmp_path.iterdir()), "its temporary run is still there"
+
+
+def test_a_fitted_one_is_kept_by_pickle(run: str) -> None:
+    fitted = minute(run).fit(TEXTS, LABELS)
+    for kept in (pickle.loads(pickle.dumps(fitted)), copy.deepcopy(fitted)):
+        np.testing.assert_array_equal(kept.predict_proba(TEXTS), fitted.predict_proba(TEXTS))
+        assert kept.classes_.tolist() == fitted.classes_.tolist() and kept.get_params() == fitted.get_params()
+    assert pickle.loads(pickle.dumps(minute(run))).get_params() == minute(run).get_params()
+
+
+def test_texts_that_are_cut_are_counted(run: str) -> None:
+    fitted = minute(run).fit(TEXTS, LABELS)
+    with pytest.warns(UserWarning, match="1 of 2 rows are longer than the context"):
+        fitted.predict(["good film", "good film " * 400])

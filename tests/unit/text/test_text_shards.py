@@ -271,3 +271,12 @@ def test_report_is_filled(tmp_path: Path, tokenizer: ByteBPE) -> None:
     )
     assert (report.documents, report.replaced, manifest.replaced) == (2, 1, 1)
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["replaced"] == 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_book_is_not_held_out_beside_a_note(tmp_path: Path, tokenizer: ByteBPE, seed: int) -> None:
+    book, note = " ".join(texts(200)), "a short note"
+    make(put(tmp_path, [book, note]), tokenizer, tmp_path / "out", seed=seed)
+    assert documents_of(tmp_path / "out", "valid", tokenizer) == [note]
+    make(put(tmp_path, [book, note]), tokenizer, tmp_path / "most", seed=seed, valid_fraction=0.9999)
+    assert documents_of(tmp_path / "most", "train", tokenizer) == [book]

@@ -8,7 +8,13 @@ import pytest
 import torch
 
 from foretext.errors import EXIT_MACHINE, UserError
-from foretext.train.machine import available_memory, free_disk, out_of_memory_as_user_error, size_text
+from foretext.train.machine import (
+    _cgroup_memory,
+    available_memory,
+    free_disk,
+    out_of_memory_as_user_error,
+    size_text,
+)
 
 LIMITED = """
 import resource, sys
@@ -19,7 +25,7 @@ used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + 200_000_000,) * 2)
 makers = {"torch": lambda: torch.zeros(10**8), "numpy": lambda: numpy.ones(10**8), "bytes": lambda: bytes(10**9)}
 try:
-    with out_of_memory_as_user_error(batch_size=64):
+    with out_of_memory_as_user_error(micro_batch=64):
         makers[sys.argv[1]]()
 except UserError as error:
     print(error)
@@ -31,17 +37,19 @@ except UserError as error:
 @pytest.mark.parametrize("who", ["torch", "numpy", "bytes"])
 def test_a_limited_address_space(who: str) -> None:
     done = subprocess.run([sys.executable, "-c", LIMITED, who], capture_output=True, text=True)
-    assert done.stdout == "out of memory: try --set training.batch_size=32 (it was 64)\n", done.stderr
+    assert done.stdout == "out of memory: try a smaller batch at a time: --set training.micro_batch=32 (it was 64)\n", (
+        done.stderr
+    )
     assert done.returncode == EXIT_MACHINE
 
 
 @pytest.mark.parametrize(
     ("error", "size", "part"),
     [
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), 3, "training.batch_size=1 (it was 3)"),
-        (RuntimeError("MPS backend out of memory"), None, "a smaller batch"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), 3, "training.micro_batch=1 (it was 3)"),
+        (RuntimeError("MPS backend out of memory"), None, "a smaller batch at a time"),
         (MemoryError(), 1, "already 1: choose a smaller --size"),
-        (OSError(12, "Cannot allocate memory"), 8, "training.batch_size=4"),
+        (OSError(12, "Cannot allocate memory"), 8, "training.micro_batch=4"),
     ],
 )
 def test_each_way_of_saying_so(error: Exception, size: int | None, part: str) -> None:
@@ -69,3 +77,20 @@ def test_what_the_machine_has(tmp_path: Path) -> None:
         "7.0 GB",
         "8.0 TB",
     ]
+
+
+def test_cached_files_are_free_memory(tmp_path: Path) -> None:
+    """A container that has read a large corpus has its limit full of files, which give way."""
+    (tmp_path / "memory.max").write_text("4000\n")
+    (tmp_path / "memory.current").write_text("3900\n")
+    assert _cgroup_memory(tmp_path) == 100
+    (tmp_path / "memory.stat").write_text("anon 500\ninactive_file 3000\nactive_file 400\n")
+    assert _cgroup_memory(tmp_path) == 3100
+    (tmp_path / "memory.max").write_text("max\n")
+    assert _cgroup_memory(tmp_path) is None
+    old = tmp_path / "memory"
+    old.mkdir()
+    for name, value in (("limit_in_bytes", 4000), ("usage_in_bytes", 3900)):
+        (old / f"memory.{name}").write_text(f"{value}\n")
+    (old / "memory.stat").write_text("inactive_file 1\ntotal_inactive_file 3000\n")
+    assert _cgroup_memory(tmp_path) == 3100

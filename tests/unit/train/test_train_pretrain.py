@@ -108,9 +108,10 @@ def test_micro_batches_of_the_run_change_the_weights_by_rounding_only(text: Path
 # -- going on --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("system", TINY)
 @pytest.mark.parametrize("sets", [(), ("training.dropout=0.2", "training.micro_batch=3", "training.optimizer=adamw")])
-def test_going_on_equals_never_stopping(sets: tuple[str, ...], text: Path, tmp_path: Path) -> None:
-    request = pretrain_request("gpt", text, tmp_path / "a", 12, "training.log_samples=true", *sets)
+def test_going_on_equals_never_stopping(system: str, sets: tuple[str, ...], text: Path, tmp_path: Path) -> None:
+    request = pretrain_request(system, text, tmp_path / "a", 12, "training.log_samples=true", *sets)
     pretrain(stopped(request))
     pretrain(replace(request, out=tmp_path / "b"))
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
