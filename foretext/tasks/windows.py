@@ -33,6 +33,7 @@ OUTSIDE = "O"
 _UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]")
 
 Offsets = Sequence[tuple[int, int]]  # of each token of a text: its first character and the one behind its last
+_Ranked = tuple[float, int, int, str]  # an answer: score, the characters [start, end), text
 
 
 @dataclass(frozen=True)
@@ -169,9 +170,6 @@ def best_answer(
     if threshold is not None:
         ranked = sorted([*ranked, (null, 0, 0, "")], key=_rank)
     return Answered(text, _with_probabilities(ranked), margin)
-
-
-_Ranked = tuple[float, int, int, str]  # score, the characters [start, end), text
 
 
 def _rank(candidate: _Ranked) -> tuple[float, int, int]:
