@@ -11,7 +11,8 @@ a question's gold answers, averaged over the questions. Parts of 1, not of 100.
   told apart by a simple pattern where the script asks NLTK, and ideographs beyond U+9FA5 count as such too: neither
   matters in text that is Chinese throughout. Where there may be no answer, SQuAD 2.0's rules decide about empty sides.
 
-A question is scored as Chinese if at least a third of its letters are ideographs, or as the caller says.
+A question is scored as Chinese if it and its passage have at least as many ideographs as words of other letters, or as
+the caller says.
 """
 
 import re
@@ -25,18 +26,19 @@ from foretext.tasks.metrics import Scores, with_main
 from foretext.tasks.squad import Question
 
 SPAN_METRICS = ("f1", "exact_match")  # the values that may be the main one
-CHINESE_SHARE = 1 / 3
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _IDEOGRAPH = "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]"
 _IDEOGRAPHS = re.compile(_IDEOGRAPH)
+_OTHER_WORD = re.compile(rf"(?:(?!{_IDEOGRAPH})[^\W\d_])+")
 _TOKEN = re.compile(rf"{_IDEOGRAPH}|(?:(?!{_IDEOGRAPH})\w)+(?:[.,](?:(?!{_IDEOGRAPH})\w)+)*|[^\w\s]")
 _CMRC_SIGNS = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 
 
 def is_chinese(text: str) -> bool:
-    letters = sum(char.isalpha() for char in text)
-    return letters > 0 and len(_IDEOGRAPHS.findall(text)) >= CHINESE_SHARE * letters
+    """Whether it has at least as many ideographs as words of other letters."""
+    ideographs = len(_IDEOGRAPHS.findall(text))
+    return ideographs > 0 and ideographs >= len(_OTHER_WORD.findall(text))
 
 
 def score_answers(
@@ -81,7 +83,7 @@ def answer_score(
 ) -> tuple[float, float]:
     """Exact match and F1 of one answer; the best of each over the gold answers."""
     if chinese is None:
-        chinese = is_chinese(question.question)
+        chinese = is_chinese(f"{question.question} {question.passage}")
     gold = [answer.text for answer in question.answers]
     if unanswerable:
         gold = [text for text in gold if (without_signs(text) if chinese else normalised(text))] or [""]
