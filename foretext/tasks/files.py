@@ -34,15 +34,17 @@ def read_bytes(path: Path, limit: int | None = None) -> bytes:
     if path.suffix.lower() != ".gz":
         return data
     try:
-        if limit is None:
-            return gzip.decompress(data)
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
-            plain = packed.read(limit + 1)
+        plain = gzip.decompress(data) if limit is None else _unpacked(data, limit + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: not a whole gzip file ({error}); fetch or pack it again") from None
-    if len(plain) > limit:
+    if limit is not None and len(plain) > limit:
         raise _too_large(path, limit)
     return plain
+
+
+def _unpacked(data: bytes, most: int) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+        return packed.read(most)
 
 
 def _too_large(path: Path, limit: int) -> UserError:
