@@ -17,14 +17,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
+from foretext.batch import Batch, LossSum, Outcome, padded
 from foretext.nn.dropout import dropout
-from foretext.nn.loss import tied_softmax_loss
 from foretext.objectives.base import Draw, Objective, Trunk
 from foretext.tasks.layout import TokenSequence
+from foretext.tasks.sequences import NO_SCORE, next_tokens, padded_segments, sequence_lm_loss
 
 Pooling = Literal["extract", "mean"]  # the state at the extract token; or that and the mean of all states, added
-NO_CHOICE = -1e9  # score of an alternative that an example does not have
+NO_CHOICE = NO_SCORE  # score of an alternative that an example does not have
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,12 @@ class SupervisedTask(Objective):
     def make(self, examples: Sequence[Example], draw: Draw | None = None) -> Batch:
         sequences = [sequence for example in examples for sequence in example.sequences]
         ids, real = padded([sequence.ids for sequence in sequences])
-        targets = torch.full_like(ids, IGNORE)
-        targets[:, :-1] = ids[:, 1:].masked_fill(~real[:, 1:], IGNORE)
         group = [number for number, example in enumerate(examples) for _ in example.sequences]
         return Batch(
             ids,
             real,
-            targets_BT=targets,
+            segments_BT=padded_segments([sequence.segments for sequence in sequences], ids.shape[1]),
+            targets_BT=next_tokens(ids, real),
             extract_B=torch.tensor([sequence.extract for sequence in sequences]),
             group_B=torch.tensor(group),
             labels=self._labels([example.label for example in examples]),
@@ -93,7 +92,9 @@ class SupervisedTask(Objective):
         if batch.labels is not None:
             losses["label"] = LossSum(self.label_loss(scores, batch.labels), float(len(batch.labels)))
             if "lm" in self.weights and torch.is_grad_enabled():  # scoring has no use for it
-                losses["lm"] = LossSum(self._lm_loss(trunk, hidden.top, batch), float(len(batch.ids_BT)))
+                assert batch.targets_BT is not None
+                lm_loss = sequence_lm_loss(trunk, hidden.top, batch.targets_BT)
+                losses["lm"] = LossSum(lm_loss, float(len(batch.ids_BT)))
         return Outcome(losses, None, scores)
 
     def pool(self, top_BTD: Tensor, batch: Batch) -> Tensor:
@@ -125,12 +126,3 @@ class SupervisedTask(Objective):
         if self.kind == "regression":
             return F.mse_loss(scores, labels, reduction="sum")
         return F.cross_entropy(scores, labels, reduction="sum")
-
-    def _lm_loss(self, trunk: Trunk, top_BTD: Tensor, batch: Batch) -> Tensor:
-        assert batch.targets_BT is not None
-        wanted_BT = batch.targets_BT != IGNORE
-        weights_BT = wanted_BT / wanted_BT.sum(1, keepdim=True).clamp(min=1)
-        chosen = wanted_BT.reshape(-1).nonzero().squeeze(1)
-        top = top_BTD.reshape(-1, top_BTD.shape[-1])[chosen]
-        targets, weights = batch.targets_BT.reshape(-1)[chosen], weights_BT.reshape(-1)[chosen]
-        return tied_softmax_loss(top, trunk.output_table(), targets, weights)
