@@ -20,9 +20,10 @@ from foretext.tasks.layout import Layout
 class TokenizerConfig:
     """What vocabulary a run uses when it trains one of its own."""
 
-    kind: Literal["byte-bpe", "char-bpe"] = "byte-bpe"
-    size: int = 8000  # pieces, END included
+    kind: Literal["byte-bpe", "char-bpe", "wordpiece", "unigram"] = "byte-bpe"
+    size: int = 8000  # pieces, specials included
     splitter: Literal["auto", "spacy", "rules"] = "auto"  # char-bpe only; auto: spaCy's rules where installed
+    lower: bool = True  # wordpiece and unigram only: lower-cased, accents stripped
     sample_megabytes: int = 20  # text that the vocabulary is trained on
 
 
