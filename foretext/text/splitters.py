@@ -14,6 +14,7 @@ import ftfy
 import regex
 
 from foretext.errors import UserError
+from foretext.text.words import UNSPACED
 
 NAMES = ("spacy", "rules")
 _SPACY_STRINGS = 500_000  # spaCy keeps every string it ever saw; its tokenizer is made anew when there are more
@@ -23,7 +24,6 @@ PUNCTUATION = r"""([-~!";?+,)(\\/*\[\]}{|_])\1*"""  # a run of one sign
 
 # Scripts written without spaces make one word for each unbroken run, not one for each character: then merges can
 # find the words inside, and decoding, which puts a space after each word, does not tear the text apart.
-UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}ー々\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
 WORD = "|".join(
     (
         rf"[{UNSPACED}][{UNSPACED}\p{{M}}]*",  # a run of an unspaced script

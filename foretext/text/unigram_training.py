@@ -22,7 +22,7 @@ from itertools import pairwise
 import numpy as np
 import regex
 
-from foretext.text.splitters import UNSPACED
+from foretext.text.words import UNSPACED
 
 LONGEST_PIECE = 16
 _LONGEST_RUN = 24  # longer runs are cut

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import regex
 
-from foretext.text.splitters import UNSPACED
-
+# Scripts that are written without spaces, for a class of a regular expression.
+UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}ー々\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
 _IN_WORD = regex.compile(rf"(?![{UNSPACED}])[\p{{L}}\p{{M}}\p{{N}}]")
 
 
@@ -24,7 +24,7 @@ class WordBorders:
 
     def starts(self, ids: np.ndarray) -> np.ndarray:
         """Which ids of sequences [..., length] begin a word."""
-        ids = np.asarray(ids)
+        ids = np.asarray(ids, dtype=np.int64)
         starts = np.ones(ids.shape, dtype=bool)
         starts[..., 1:] = ~(self.into[ids[..., 1:]] & self.out[ids[..., :-1]])
         return starts
