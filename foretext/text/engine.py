@@ -56,7 +56,7 @@ class Engine:
             found = self._pipeline.encode(part[skip:], add_special_tokens=False)
             ids += found.ids
             offsets += [(start + skip + first, start + skip + last) for first, last in found.offsets]
-        return ids, in_original(_with_marks(offsets, clean), text, clean)
+        return ids, in_original(_tidied(offsets, clean), text, clean)
 
 
 def stretches(text: str) -> Iterator[tuple[int, str]]:
@@ -71,14 +71,15 @@ def stretches(text: str) -> Iterator[tuple[int, str]]:
     yield start, text[start:]
 
 
-def _with_marks(offsets: Offsets, text: str) -> Offsets:
-    """Marks that stand on their own in the text, and that cleaning dropped, belong to the piece before them."""
-    if text.isascii():
-        return offsets
-    widened = []
+def _tidied(offsets: Offsets, text: str) -> Offsets:
+    """Marks that stand on their own in the text, and that cleaning dropped, belong to the piece before them; and where
+    cleaning exchanged characters, starts and ends still never fall."""
+    tidy = []
+    low = high = 0
     for number, (start, end) in enumerate(offsets):
+        low, high = max(low, start), max(high, low, start, end)
         following = offsets[number + 1][0] if number + 1 < len(offsets) else len(text)
-        while end < following and unicodedata.category(text[end]).startswith("M"):
-            end += 1
-        widened.append((start, end))
-    return widened
+        while high < following and unicodedata.category(text[high]).startswith("M"):
+            high += 1
+        tidy.append((low, high))
+    return tidy
