@@ -257,13 +257,13 @@ def _checked_places(data: dict[str, Any], count: int, size: int, where: str) -> 
 def _borders_of(piece: bytes) -> tuple[bool, bool]:
     """Whether a word can go on into a piece, and out of it.
 
-    A piece that begins or ends within a character goes on there. Of a character of which it has only the beginning it
-    can be said that one of two bytes is a letter of a script with spaces, and one of more bytes is not."""
+    A piece that begins or ends within a character goes on there. Of a character of which only the first bytes are
+    known it is taken that it is a letter if it lies before U+2000, and a sign or a word of its own if not."""
     whole = piece.lstrip(_LATER_BYTES)
     text = whole.decode("utf-8", errors="ignore")
     cut = text.encode("utf-8") != whole
-    into = len(whole) < len(piece) or (in_word(text[0]) if text else cut and whole[0] < 0xE0)
-    return into, cut or (text != "" and in_word(text[-1]))
+    into = len(whole) < len(piece) or (in_word(text[0]) if text else cut and whole[0] < 0xE2)
+    return into, cut or (in_word(text[-1]) if text else piece != b"")
 
 
 _LATER_BYTES = bytes(range(0x80, 0xC0))  # of a character in UTF-8, after its first

@@ -167,10 +167,13 @@ def _spread(old: str, new: str, before: tuple[int, int], after: tuple[int, int])
     (start, end), (first, last) = before, after
     if end - start == last - first:
         return [(place, place + 1) for place in range(start, end)]
-    spans = [(start, end)] * (last - first)
     words = [match.span() for match in _UNBROKEN.finditer(old, start, end)]
     repaired = [match.span() for match in _UNBROKEN.finditer(new, first, last)]
-    if len(words) == len(repaired) > 1:
-        for word, (begin, stop) in zip(words, repaired):
-            spans[begin - first : stop - first] = [word] * (stop - begin)
-    return spans
+    if len(words) != len(repaired) or len(words) < 2:
+        return [(start, end)] * (last - first)
+    spans: Spans = []
+    for word, (begin, stop) in zip(words, repaired):
+        spans += [(start, word[0])] * (begin - first - len(spans))
+        spans += [word] * (stop - begin)
+        start = word[1]
+    return spans + [(start, end)] * (last - first - len(spans))

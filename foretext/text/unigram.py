@@ -140,6 +140,7 @@ class Unigram:
         return [np.array(self._cut_numbers(ids), dtype=np.uint32) for ids in self._engine.encode_many(texts)]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        """A `▁` stands for no character of its own: alone, it has nothing, just before its word."""
         found, spans = self._engine.encode_with_offsets(text)
         ids: list[int] = []
         offsets: Offsets = []
@@ -150,7 +151,8 @@ class Unigram:
                 middle = max(start, min(start + len(self.pieces[part].removeprefix(SPACE)), end - 1))
                 offsets.append((start, middle))
                 start = middle
-            offsets.append((start, end))
+            before = offsets[-1][1] if offsets else 0
+            offsets.append((start, max(start, before) if self.pieces[id] == SPACE else end))
         return ids, offsets
 
     def word_starts(self, ids: np.ndarray) -> np.ndarray:
