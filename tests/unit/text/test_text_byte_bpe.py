@@ -142,3 +142,62 @@ def test_a_damaged_file_is_named(trained: ByteBPE, change: dict, says: str) -> N
 def test_not_a_tokenizer(text: str) -> None:
     with pytest.raises(UserError, match=r"t\.json: not a tokenizer"):
         tokenizer_from_json(text, "t.json")
+
+
+# -- ids in another order, as RoBERTa has them -----------------------------------------------------------------------
+
+
+def reordered(trained: ByteBPE) -> dict[str, int]:
+    """RoBERTa's way: four specials, the pieces in an order of their own, END, three ids left out, `<mask>`."""
+    pieces = list(trained.written())
+    order = sorted(pieces, key=lambda piece: (len(piece) % 3, piece))
+    names = ["<s>", "<pad>", "</s>", "<unk>", *order, END]
+    return {name: id for id, name in enumerate(names)} | {"<mask>": len(names) + 3}
+
+
+def test_published_ids_in_another_order(trained: ByteBPE) -> None:
+    ids = reordered(trained)
+    tokenizer = ByteBPE.from_published(ids, trained.merges, "folder")
+    assert tokenizer.size == len(ids) + 3 and tokenizer.unknown is None
+    assert tokenizer.specials["<mask>"] == tokenizer.size - 1 and tokenizer.specials["madeupword0002"] == len(ids) + 1
+    assert tokenizer.end == tokenizer.specials["</s>"] == 2
+    assert tokenizer.written() == {name: id for name, id in ids.items() if name not in tokenizer.specials}
+    text = "the cat's <s> hat 酒店 \U0001f600</s>"
+    written = {id: name for name, id in trained.written().items()}
+    assert tokenizer.encode(text) == [ids[written[id]] for id in trained.encode(text)]
+    assert tokenizer.decode([0, *tokenizer.encode(text), 2]) == text
+    assert tokenizer.encode_with_offsets(text)[1] == trained.encode_with_offsets(text)[1]
+    assert tokenizer.word_starts(tokenizer.encode_array(text)).tolist() == (
+        trained.word_starts(trained.encode_array(text)).tolist()
+    )
+
+
+def test_ids_in_another_order_are_kept_in_the_file(trained: ByteBPE) -> None:
+    tokenizer = ByteBPE.from_published(reordered(trained), trained.merges, "folder").with_specials(["<more>"])
+    again = tokenizer_from_json(tokenizer.to_json(), "t.json")
+    assert again.fingerprint() == tokenizer.fingerprint() and again.specials == tokenizer.specials
+    assert again.encode("the cat 酒店") == tokenizer.encode("the cat 酒店")
+    assert "places" not in json.loads(trained.to_json())
+
+
+@pytest.mark.parametrize(
+    "change", [lambda p: p[:-1], lambda p: [*p[:-1], p[0]], lambda p: [*p[:-1], 10**9], lambda p: 5]
+)
+def test_damaged_places_are_named(trained: ByteBPE, change: object) -> None:
+    data = json.loads(ByteBPE.from_published(reordered(trained), trained.merges, "folder").to_json())
+    data["places"] = change(data["places"])  # type: ignore[operator]
+    with pytest.raises(UserError, match=r"t\.json: field 'places'"):
+        tokenizer_from_json(json.dumps(data), "t.json")
+
+
+def test_a_vocabulary_of_other_merges_is_refused(trained: ByteBPE) -> None:
+    ids = reordered(trained)
+    gone = "".join(trained.merges[-1])
+    with pytest.raises(UserError, match="do not belong together"):
+        ByteBPE.from_published({name: id for name, id in ids.items() if name != gone}, trained.merges, "folder")
+
+
+def test_gpt2s_own_order_needs_no_table(trained: ByteBPE) -> None:
+    ids = trained.written() | {END: trained.size - 1}
+    tokenizer = ByteBPE.from_published(ids, trained.merges, "folder")
+    assert tokenizer.places is None and tokenizer.fingerprint() == trained.fingerprint()
