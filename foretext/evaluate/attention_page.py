@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from foretext.errors import UserError
+from foretext.evaluate.reading import read_as
 from foretext.tasks.supervised import SupervisedTask
-from foretext.text.tokenizer import END
 from foretext.train.saved import SavedModel
 
 MOST_TOKENS = 128  # a picture of more could not be read, and the page would grow by their square
@@ -49,8 +49,8 @@ def _sequence(model: SavedModel, text: str) -> list[int]:
         specials = dict(model.tokenizer.specials)
         layout = model.system.build_layout(specials, model.model_config.context, model.info.direction)
         return list(layout.sequences(model.task.kind, [ids])[0].ids)
-    end = model.tokenizer.specials.get(END)
-    return ([] if end is None else [end]) + (ids[::-1] if model.info.direction == "backward" else ids)
+    reading = read_as(model, ids)
+    return reading.ids if reading.count == len(ids) else [*reading.ids, *ids[reading.count :]]  # too many, and refused
 
 
 def render(pieces: Sequence[str], weights_LHTT: np.ndarray, title: str) -> str:

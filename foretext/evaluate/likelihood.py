@@ -118,7 +118,7 @@ def _with_start(query: Query, tokenizer: Tokenizer) -> Query:
     """Something must stand before the first token that is predicted: end-of-text, which every document follows."""
     if query.context:
         return query
-    end = tokenizer.specials.get(END)
+    end = tokenizer.end
     if end is None:
         raise UserError(f"an empty context needs {END}, which this vocabulary does not have; give a context")
     return replace(query, context=(end,))

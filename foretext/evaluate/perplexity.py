@@ -24,7 +24,6 @@ from foretext.batch import Batch, padded
 from foretext.errors import UserError
 from foretext.nn.loss import tied_token_losses
 from foretext.text.encoding import encode_texts
-from foretext.text.tokenizer import END
 from foretext.train.report import Reporter, Silent
 from foretext.train.saved import SavedModel
 from foretext.train.scoring import length_batches
@@ -45,6 +44,7 @@ class Perplexity:
     context: int
     stride: int
     comparable: bool
+    pseudo: bool = False  # each token seen by a masked model from both sides: no perplexity of a text
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, which has neither infinity nor NaN: those are None."""
@@ -108,7 +108,7 @@ def _windows(model: SavedModel, ids: list[int], context: int, stride: int) -> It
     """Windows of at most context + 1 ids (inputs and, shifted, targets) in which each id is a target just once."""
     if model.info.direction == "backward":
         ids = ids[::-1]
-    end = model.tokenizer.specials.get(END)
+    end = model.tokenizer.end
     stream = ids if end is None else [end, *ids]
     done = 0  # targets scored so far; target t is stream[t + 1]
     total = len(stream) - 1

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from foretext.batch import Batch
 from foretext.errors import UserError
-from foretext.text.tokenizer import END
 from foretext.train.saved import SavedModel
 
 
@@ -28,7 +27,7 @@ class Decoder:
             raise UserError("there is no prompt to go on from")
         self.trunk = model.trunk.eval()
         self.context = model.model_config.context
-        self.end = model.tokenizer.specials.get(END)
+        self.end = model.tokenizer.end
         self.forbidden = [number for number in model.tokenizer.specials.values() if number != self.end]
         if model.tokenizer.unknown is not None:
             self.forbidden.append(model.tokenizer.unknown)

@@ -22,7 +22,7 @@ from foretext.systems import SYSTEMS
 from foretext.systems.base import System
 from foretext.systems.hub import HubNames
 from foretext.tasks.supervised import SupervisedTask
-from foretext.text.tokenizer import END, Tokenizer
+from foretext.text.tokenizer import Tokenizer
 from foretext.train.commit import write_staged
 from foretext.train.saved import SavedModel, check_amount
 
@@ -185,7 +185,7 @@ def _config_of(model: SavedModel, names: HubNames) -> dict[str, Any]:
     config |= dict.fromkeys(names.dropouts, shape.dropout)
     config |= {key: values[0] for key, values in names.only.items()}
     config |= {"tie_word_embeddings": True, "torch_dtype": "float32"}
-    end = model.tokenizer.specials.get(END)
+    end = model.tokenizer.end
     return config | {"bos_token_id": end, "eos_token_id": end}
 
 

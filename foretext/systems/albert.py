@@ -3,10 +3,10 @@ Sharma, Soricut, 2019).
 
 Followed
     BERT's encoder with a factorised embedding (V×E, then E×H; the masked head returns to E), one set of block weights
-    for all layers, tanh-GELU. Masked n-grams of up to three words, p(n) ∝ 1/n. Sentence order in place of next sentence:
-    two consecutive spans, swapped half of the time. Unigram (SentencePiece) vocabulary of 30,000. `paper` is the base
-    model: 12 layers of width 768, 12 heads, E = 128, context 512, dropout .1, LAMB at 1.76e-3, batch 4,096, 3,125 updates
-    of warm-up, then linear to 0. Fine-tuning as BERT's: `[CLS] A [SEP] B [SEP]`, pooled `[CLS]`.
+    for all layers, tanh-GELU. Masked n-grams of up to three words, p(n) ∝ 1/n. Sentence order in place of next
+    sentence: two consecutive spans, swapped half of the time. Unigram (SentencePiece) vocabulary of 30,000. `paper` is
+    the base model: 12 layers of width 768, 12 heads, E = 128, context 512, dropout .1, LAMB at 1.76e-3, batch 4,096,
+    3,125 updates of warm-up, then linear to 0. Fine-tuning as BERT's: `[CLS] A [SEP] B [SEP]`, pooled `[CLS]`.
 
 Deviations
     The spans of sentence order are stretches of text, not sentences. A run of words that goes beyond the 15 % is

@@ -2,15 +2,15 @@
 Toutanova, 2018).
 
 Followed
-    Trunk: a transformer encoder; token, learned position and segment embeddings, norm and dropout after their sum;
-    norm after each residual addition, ε 1e-12, exact (erf) GELU, truncated normal .02. WordPiece, 30,522 pieces.
-    Masked language model: 15 % of the tokens, never a special one, at least one a sequence; 80 % `[MASK]`, 10 % a random
-    piece, 10 % unchanged; head dense, GELU, norm, tied to W_e, with a bias of its own. Next sentence: B follows A in its
-    document half of the time, otherwise it is of another document; the label is read from `[CLS]` through the tanh
+    Trunk: a transformer encoder; token, learned position and segment embeddings, norm and dropout after their sum; norm
+    after each residual addition, ε 1e-12, exact (erf) GELU, truncated normal .02. WordPiece, 30,522 pieces. Masked
+    language model: 15 % of the tokens, never a special one, at least one a sequence; 80 % `[MASK]`, 10 % a random
+    piece, 10 % unchanged; head dense, GELU, norm, tied to W_e, with a bias of its own. Next sentence: B follows A in
+    its document half of the time, otherwise it is of another document; the label is read from `[CLS]` through the tanh
     pooler; a tenth of the sequences is shorter. `paper` is the base model: 12 blocks of width 768, 12 heads, context
-    512, dropout .1, Adam at 1e-4 (β₂ .999, ε 1e-6, decay .01 except on biases and norms), 10,000 updates of warm-up, then
-    linear to 0, batch 256. Fine-tuning: `[CLS] A [SEP] B [SEP]` with segments, the pooled `[CLS]` through dropout and one
-    new layer, everything trained, 3e-5, batch 32, 3 epochs, 10 % warm-up, linear decay.
+    512, dropout .1, Adam at 1e-4 (β₂ .999, ε 1e-6, decay .01 except on biases and norms), 10,000 updates of warm-up,
+    then linear to 0, batch 256. Fine-tuning: `[CLS] A [SEP] B [SEP]` with segments, the pooled `[CLS]` through dropout
+    and one new layer, everything trained, 3e-5, batch 32, 3 epochs, 10 % warm-up, linear decay.
 
 From the released code, where the paper is silent
     Gradients are clipped at norm 1; segment B begins after the first `[SEP]`.

@@ -23,9 +23,9 @@ from foretext.plan import TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
 from foretext.systems.short import short_masked_size
 from foretext.tasks.framed import FramedLayout
+from foretext.text.byte_bpe import ROBERTA_SPECIALS
 
 FIRST, SEPARATOR, MASK = "<s>", "</s>", "<mask>"
-SPECIALS = (FIRST, "<pad>", SEPARATOR, "<unk>", MASK)
 
 
 def _shape(layers: int, width: int, heads: int, context: int) -> EncoderConfig:
@@ -33,11 +33,11 @@ def _shape(layers: int, width: int, heads: int, context: int) -> EncoderConfig:
 
 
 SIZES = {
-    "tiny": short_masked_size(_shape(4, 192, 3, 256), TokenizerConfig("byte-bpe", 8000, specials=SPECIALS)),
-    "small": short_masked_size(_shape(6, 384, 6, 256), TokenizerConfig("byte-bpe", 16000, specials=SPECIALS)),
+    "tiny": short_masked_size(_shape(4, 192, 3, 256), TokenizerConfig("byte-bpe", 8000)),
+    "small": short_masked_size(_shape(6, 384, 6, 256), TokenizerConfig("byte-bpe", 16000)),
     "paper": Size(
         _shape(12, 768, 12, 512),
-        TokenizerConfig("byte-bpe", 50265, specials=SPECIALS),
+        TokenizerConfig("byte-bpe", 50265),
         TrainingConfig(
             rate=6e-4,
             schedule="linear",
@@ -81,4 +81,5 @@ ROBERTA = System(
     ),
     causal=False,
     objective_config=MaskingConfig,
+    vocabulary=ROBERTA_SPECIALS,
 )

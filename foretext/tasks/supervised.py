@@ -23,7 +23,8 @@ from foretext.objectives.base import Draw, Objective, Trunk
 from foretext.tasks.layout import TokenSequence
 from foretext.tasks.sequences import NO_SCORE, next_tokens, padded_segments, sequence_lm_loss
 
-Pooling = Literal["extract", "mean"]  # the state at the extract token; or that and the mean of all states, added
+# The state at the extract token; that and the mean of all states, added; that through the trunk's own layer for it.
+Pooling = Literal["extract", "mean", "pooler"]
 NO_CHOICE = NO_SCORE  # score of an alternative that an example does not have
 
 
@@ -51,15 +52,20 @@ class SupervisedTask(Objective):
         p: float,
         init_std: float = 0.02,
         pooling: Pooling = "extract",
+        hidden: bool = False,
     ) -> None:
+        """`hidden`: whether a tanh layer stands before W_y (RoBERTa's head)."""
         super().__init__()
         self.pooling = pooling
         self.kind = kind
         self.p = p
         outputs = 1 if kind in ("choice", "regression") else classes
         self.head = nn.Linear(width, outputs)
-        nn.init.normal_(self.head.weight, std=init_std)
-        nn.init.zeros_(self.head.bias)
+        self.dense = nn.Linear(width, width) if hidden else None
+        for layer in (self.head, self.dense):
+            if layer is not None:
+                nn.init.normal_(layer.weight, std=init_std)
+                nn.init.zeros_(layer.bias)
         self.weights = {"label": 1.0, "lm": lm_weight} if lm_weight else {"label": 1.0}
 
     def make(self, examples: Sequence[Example], draw: Draw | None = None) -> Batch:
@@ -87,7 +93,10 @@ class SupervisedTask(Objective):
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         hidden = trunk(batch)
-        scores = self.arrange(self.head(dropout(self.pool(hidden.top, batch), self.p, self.training)), batch)
+        states = dropout(self.pool(trunk, hidden.top, batch), self.p, self.training)
+        if self.dense is not None:
+            states = dropout(torch.tanh(self.dense(states)), self.p, self.training)
+        scores = self.arrange(self.head(states), batch)
         losses: dict[str, LossSum] = {}
         if batch.labels is not None:
             losses["label"] = LossSum(self.label_loss(scores, batch.labels), float(len(batch.labels)))
@@ -97,11 +106,13 @@ class SupervisedTask(Objective):
                 losses["lm"] = LossSum(lm_loss, float(len(batch.ids_BT)))
         return Outcome(losses, None, scores)
 
-    def pool(self, top_BTD: Tensor, batch: Batch) -> Tensor:
+    def pool(self, trunk: Trunk, top_BTD: Tensor, batch: Batch) -> Tensor:
         """The state that W_y reads: one for each example, or for each alternative of a choice."""
         assert batch.extract_B is not None and batch.group_B is not None
         rows = torch.arange(len(batch.extract_B), device=top_BTD.device)
         states_BD = top_BTD[rows, batch.extract_B]
+        if self.pooling == "pooler":
+            states_BD = trunk.summary(states_BD)
         if self.pooling == "mean":
             assert batch.mask_BT is not None
             states_BD = states_BD + (top_BTD * batch.mask_BT[..., None]).sum(1) / batch.mask_BT.sum(1, keepdim=True)

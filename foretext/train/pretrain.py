@@ -22,8 +22,7 @@ from foretext.systems.base import ObjectiveParts, TokenizerConfig, TrainingConfi
 from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
 from foretext.text.shards import ShardManifest, write_shards
 from foretext.text.token_shards import DamagedShards, TokenShards, read_manifest
-from foretext.text.tokenizer import END, Tokenizer
-from foretext.text.train_vocab import train_tokenizer
+from foretext.text.tokenizer import Tokenizer
 from foretext.train.loop import POSITION, Job, Loop, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
@@ -45,6 +44,7 @@ from foretext.train.saved import (
 from foretext.train.scoring import mean_losses
 from foretext.train.signals import NeverStop, StopRequest
 from foretext.train.undo import TOKENS, starts_over, writing
+from foretext.train.vocabulary import new_tokenizer, with_end
 
 VALID_TOKENS = 32768
 VALID_ROWS = 16
@@ -210,22 +210,16 @@ def _make_tokenizer(work: _Work) -> Tokenizer:
     request, data = work.request, work.sections["data"]
     if request.start is not None:
         work.started_model = load_model(request.start)
-        # A model that others trained may have no end-of-text, which stands after each document here.
-        return work.started_model.tokenizer.with_specials([END])
+        return with_end(work.started_model.tokenizer)
     if request.vocabulary is not None:
         return published_tokenizer(request.vocabulary)
     config: TokenizerConfig = work.sections["tokenizer"]
     files = find_files(data.inputs)
     report = ReadReport()
     documents = read_documents(files, ReadOptions(data.column, data.documents, data.errors), report)
-    tokenizer = train_tokenizer(
-        _watched(documents, report, work),
-        config.kind,
-        config.size,
-        seed=work.sections["run"].seed,
-        sample_chars=config.sample_megabytes * 1_000_000,
-        splitter=None if config.splitter == "auto" else config.splitter,
-        progress=work.progress,
+    system = system_named(work.sections["run"].system)
+    tokenizer = new_tokenizer(
+        system, _watched(documents, report, work), config, work.sections["run"].seed, work.progress
     )
     work.reporter.note(f"vocabulary: {tokenizer.size:,} pieces of {config.kind}")
     return tokenizer

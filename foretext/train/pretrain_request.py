@@ -13,12 +13,13 @@ from foretext.config import Change, Setting, apply_sets, difference
 from foretext.errors import UserError
 from foretext.systems import size_named, system_named
 from foretext.systems.base import TrainingConfig
-from foretext.text.tokenizer import END, Tokenizer, tokenizer_from_published
+from foretext.text.tokenizer import Tokenizer, tokenizer_from_published
 from foretext.train.budget import Budget
 from foretext.train.checks import check_seed, check_sets, check_tokenizer, check_training, check_valid_fraction
 from foretext.train.resume import agreed_sections
 from foretext.train.rundir import RunDirectory
 from foretext.train.saved import DataConfig, RunConfig, open_run, read_config
+from foretext.train.vocabulary import with_end
 
 MICRO_TOKENS = 4096
 
@@ -138,7 +139,7 @@ def _check_vocabulary(folder: Path, kept: RunConfig, where: Path) -> None:
 
 
 def published_tokenizer(folder: Path) -> Tokenizer:
-    return tokenizer_from_published(folder).with_specials([END])
+    return with_end(tokenizer_from_published(folder))
 
 
 def _with_sets(sections: dict[str, Any], sets: Sequence[str | Setting]) -> dict[str, Any]:

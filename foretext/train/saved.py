@@ -172,7 +172,14 @@ def load_tokenizer(run: RunDirectory, info: RunConfig) -> Tokenizer:
 
 def build_task(task: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> SupervisedTask:
     return SupervisedTask(
-        task.kind, len(task.labels), model.width, plan.lm_weight, dropout, model.init_std, plan.pooling
+        task.kind,
+        len(task.labels),
+        model.width,
+        plan.lm_weight,
+        dropout,
+        model.init_std,
+        plan.pooling,
+        hidden=plan.head == "hidden",
     )
 
 
