@@ -158,6 +158,15 @@ class SavedModel:
         return LabelSet(tuple(names)) if names else None
 
 
+def need_causal(model: SavedModel, what: str) -> None:
+    """UserError for what only a model that reads in one direction can do."""
+    if not model.system.causal:
+        raise UserError(
+            f"{what} needs a model that predicts each token from those before it, and {model.system.name} sees both sides; "
+            "foretext fill asks it about blanks"
+        )
+
+
 def open_run(path: str | Path) -> RunDirectory:
     return RunDirectory(Path(path))
 
