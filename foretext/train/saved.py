@@ -162,8 +162,8 @@ def need_causal(model: SavedModel, what: str) -> None:
     """UserError for what only a model that reads in one direction can do."""
     if not model.system.causal:
         raise UserError(
-            f"{what} needs a model that predicts each token from those before it, and {model.system.name} sees both sides; "
-            "foretext fill asks it about blanks"
+            f"{what} needs a model that predicts each token from those before it, and {model.system.name} sees both "
+            "sides; foretext fill asks it about blanks"
         )
 
 
