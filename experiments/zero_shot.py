@@ -201,7 +201,7 @@ def measure(given: argparse.Namespace, results: Results, signals: StopRequest, l
 def main(words: Sequence[str] | None = None) -> int:
     parser = arguments_for(__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/zero_shot"), help="goes on if it is there")
-    parser.add_argument("--steps", type=int, default=3200)
+    parser.add_argument("--steps", type=int, default=1600)
     parser.add_argument("--system", default="gpt")
     parser.add_argument("--size", default="tiny")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")

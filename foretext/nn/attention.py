@@ -119,6 +119,11 @@ class _Block:
     keys: slice
     hidden: Tensor | None
 
+    @property
+    def whole(self) -> bool:
+        """Whether the strip is all of the rows' length."""
+        return bool(self.strip.stop - self.strip.start == self.rows[2])
+
 
 def _blocks(groups: Groups, heads: int, causal: bool, hidden: Hiding) -> Iterator[_Block]:
     """As many short rows as make a block worth its calls; a long row alone, whose heads are then a batch of matrices
@@ -166,20 +171,23 @@ class _DroppedAttention(torch.autograd.Function):
         nothing = qkv.new_zeros(())
         saved: list[Tensor] = []
         for block in _blocks(groups, heads, causal, hidden):
-            q, k, v = _matrices(qkv, block.rows)
+            joint = _matrices(qkv, block.rows)
+            q, k, v = joint.unbind()
+            if not block.whole:
+                q, k, v = q[:, block.strip], k[:, block.keys], v[:, block.keys]
             added = unseen.of(block)
             scores = torch.baddbmm(
                 nothing if added is None else added,
-                q[:, block.strip],
-                k[:, block.keys].transpose(1, 2),
+                q,
+                k.transpose(1, 2),
                 beta=0 if added is None else 1,
                 alpha=width**-0.5,
             )
             weights = torch.softmax(scores, dim=-1)
             drop = keep_mask(weights.shape, p)
-            mixed = torch.bmm(torch.mul(weights, drop, out=scores), v[:, block.keys])
+            mixed = torch.bmm(torch.mul(weights, drop, out=scores), v)
             _sequences(out, block.rows)[:, :, block.strip] = mixed.unflatten(0, (-1, heads))
-            saved += [weights, drop]
+            saved += [joint, weights, drop]
         ctx.save_for_backward(qkv, *saved)
         ctx.groups, ctx.causal, ctx.hidden = groups, causal, hidden
         return out
@@ -192,17 +200,18 @@ class _DroppedAttention(torch.autograd.Function):
         blocks = list(_blocks(ctx.groups, heads, ctx.causal, ctx.hidden))
         # Backwards: a row's last strip sees all keys and writes their gradients, the others add to them.
         for number in range(len(blocks) - 1, -1, -1):
-            chosen, strip, keys = blocks[number].rows, blocks[number].strip, blocks[number].keys
-            weights, drop = saved[2 * number], saved[2 * number + 1]
-            q, k, v = _matrices(qkv, chosen)
-            dq, dk, dv = _sequences(joint, chosen)
-            grad_out = _matrices(grad, chosen)[:, strip]
-            grad_weights = torch.bmm(grad_out, v[:, keys].transpose(1, 2)).mul_(drop)
+            block = blocks[number]
+            chosen, strip, keys = block.rows, block.strip, block.keys
+            given, weights, drop = saved[3 * number : 3 * number + 3]
+            (q, k, v), grad_out = given.unbind(), _matrices(grad, chosen)
+            if not block.whole:
+                q, k, v, grad_out = q[:, strip], k[:, keys], v[:, keys], grad_out[:, strip]
+            grad_weights = torch.bmm(grad_out, v.transpose(1, 2)).mul_(drop)
             values = torch.bmm(drop.mul_(weights).transpose(1, 2), grad_out)
             grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype).mul_(width**-0.5)
-            dq[:, :, strip] = torch.bmm(grad_scores, k[:, keys]).unflatten(0, (-1, heads))
-            seen = torch.bmm(grad_scores.transpose(1, 2), q[:, strip])
-            for total, term in ((dk, seen), (dv, values)):
+            dq, dk, dv = _sequences(joint, chosen)
+            dq[:, :, strip] = torch.bmm(grad_scores, k).unflatten(0, (-1, heads))
+            for total, term in ((dk, torch.bmm(grad_scores.transpose(1, 2), q)), (dv, values)):
                 part = term.unflatten(0, (-1, heads))
                 if strip.stop == chosen[2]:
                     total.copy_(part)

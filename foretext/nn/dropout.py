@@ -21,17 +21,10 @@ _LEVELS = 1 << 16
 def keep_mask(shape: tuple[int, ...] | torch.Size, p: float) -> Tensor:
     """A float mask of zeros (probability p) and 1 / (1 − p), on the CPU."""
     threshold = min(round(p * _LEVELS), _LEVELS - 1)
-    keep = keep_bits(shape, threshold).view(torch.uint8).to(torch.float32)
-    return keep.mul_(_LEVELS / (_LEVELS - threshold))
-
-
-def keep_bits(shape: tuple[int, ...] | torch.Size, threshold: int) -> Tensor:
-    """Booleans that are false with probability threshold / 65536."""
-    count = 1
-    for length in shape:
-        count *= length
-    words = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    return words.view(torch.int16)[:count].view(shape) >= threshold - (_LEVELS // 2)
+    mask = torch.empty(shape)
+    words = torch.empty((mask.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    bits = words.view(torch.int16)[: mask.numel()].view(shape)
+    return torch.ge(bits, threshold - _LEVELS // 2, out=mask).mul_(_LEVELS / (_LEVELS - threshold))
 
 
 class _Dropout(torch.autograd.Function):
