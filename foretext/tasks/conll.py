@@ -221,8 +221,8 @@ def conll_text(sentences: Sequence[TaggedSentence], predicted: Sequence[Sequence
 def sentences_from(data: Any, *, need_tags: bool = True, name: str | None = None) -> list[TaggedSentence]:
     """Sentences of Python data: a list of pairs `(words, tags)` or of dicts with `words` (or `text`) and `tags`; where
     they need none, also of lists of words, or of texts whose words stand between white space; or a pair `(X, y)` of
-    lists of words and lists of tags. `TaggedSentence`s pass through. `name`: what to call the data in messages, where it is not an
-    argument."""
+    lists of words and lists of tags. `TaggedSentence`s pass through. `name`: what to call the data in messages, where
+    it is not an argument."""
     shown = name or "data"
     if isinstance(data, tuple) and len(data) == 2 and all(_are_lists(part) for part in data):
         if len(data[0]) != len(data[1]):
