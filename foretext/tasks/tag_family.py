@@ -287,8 +287,9 @@ def _classes(rows: Sequence[TaggedSentence], config: TaskConfig, note: Note) -> 
     unknown = order_names(tag for tag in counts if tag not in known)
     telling = {tag for tag in counts if tag != OUTSIDE}
     if unknown and not telling & known.keys():
+        here = order_names(tag for row in rows for tag in _tags(row))
         raise UserError(
-            f"{rows[0].where}: no tag here was trained on; here are {LabelSet(unknown).listing()}, the model has "
+            f"{rows[0].where}: no tag here was trained on; here are {LabelSet(here).listing()}, the model has "
             f"{LabelSet(tuple(config.labels)).listing()}; name the tag's column (--columns tag=NUMBER) or another file"
         )
     if unknown:
