@@ -10,7 +10,6 @@ ft.load("runs/clf").evaluate("test.csv").values
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import operator
 import tempfile
@@ -29,20 +28,21 @@ from foretext.evaluate.perplexity import Perplexity
 from foretext.evaluate.perplexity import perplexity as measure_perplexity
 from foretext.generate.decode import Sampling, generate_text
 from foretext.generate.many import Written, beam_search, write_many
-from foretext.tasks.metrics import Scores, check_metric, metrics_of, with_main
+from foretext.tasks.families import family_of
+from foretext.tasks.family import Encoded, Reading
+from foretext.tasks.metrics import Scores, check_metric, with_main
 from foretext.tasks.predictions import Predictions
-from foretext.tasks.remembered import Naming, layout_name, names_in, read_as_trained
-from foretext.tasks.rows import Row, read_rows, rows_from, rows_of, table_from, text_fields
-from foretext.tasks.tables import Table
+from foretext.tasks.remembered import layout_name
+from foretext.tasks.rows import Row
 from foretext.train.budget import Budget
-from foretext.train.examples import encode_rows
+from foretext.train.examples import encode
 from foretext.train.finetune import FinetuneRequest, finetune
 from foretext.train.fresh import fresh_model
 from foretext.train.pretrain import pretrain as run_pretraining
 from foretext.train.pretrain_request import PretrainRequest
 from foretext.train.report import Reporter
 from foretext.train.saved import SavedModel, load_model
-from foretext.train.scoring import probabilities_of, score_rows, task_scores
+from foretext.train.scoring import example_scores
 from foretext.train.signals import StopRequest
 
 Progress = Callable[[int, int], None]
@@ -173,7 +173,8 @@ class LanguageModel:
         reporter: Reporter | None = None,
         stopping: StopRequest | None = None,
     ) -> TaskModel:
-        """Teaches the model a task. `rows`: a file, or rows as `rows_from` takes them. `metric`: what the best epoch is
+        """Teaches the model a task. `rows`: a file, or rows as `rows_from` (tagging: `sentences_from`, span:
+        `questions_from`) takes them. `metric`: what the best epoch is
         chosen by, if not the layout's or the task's own. `hold_out`: the part of the rows to validate on where `valid`
         is None, if not .15; 0 trains on all and keeps the last epoch."""
         format = layout_name(format)
@@ -213,15 +214,17 @@ def _texts(given: str | Sequence[str], name: str) -> list[str]:
 
 
 def new_model(
-    rows: Sequence[Row],
+    rows: Sequence[Any],
     system: str = "gpt",
     size: str = "tiny",
     seed: int = 0,
     sets: Sequence[str | Setting] = (),
     reporter: Reporter | None = None,
+    task: str = "classification",
 ) -> LanguageModel:
     """A model that has learned nothing, with a vocabulary made of the rows' texts: to fine-tune from nothing."""
-    return LanguageModel(fresh_model(system, size, rows, seed, sets, reporter), Path())
+    texts = [Row((text,), None, "a row") for text in family_of(task).texts(rows)]
+    return LanguageModel(fresh_model(system, size, texts, seed, sets, reporter), Path())
 
 
 class TaskModel:
@@ -231,10 +234,16 @@ class TaskModel:
         self.model = model
         self.path = path
         self.task = model.task_config.kind
+        self.family = family_of(self.task)
 
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(self.model.task_config.labels)
+
+    @property
+    def draws_confusion(self) -> bool:
+        """Whether its scores have a confusion matrix."""
+        return self.family.draws_confusion(self.model.task_config)
 
     def rows(
         self,
@@ -242,71 +251,44 @@ class TaskModel:
         need_labels: bool = False,
         columns: dict[str, str] | None = None,
         format: str | None = None,
-    ) -> list[Row]:
+    ) -> list[Any]:
         """Rows of a file laid out like the training file or under the task's own column names, or of Python data;
         `columns` or `format` say that a file is laid out otherwise (`format="none"`: by the task's own names)."""
+        reading = self.reading(need_labels, columns, format)
         if isinstance(data, str | Path):
-            return self.read(data, need_labels, columns, format)[1]
-        unnamed = isinstance(data, list | tuple) and not any(isinstance(item, dict) for item in data)
-        if unnamed or columns:
-            return rows_from(data, self.task, columns=columns, need_labels=need_labels)
-        table = table_from(data, self.task)
-        return rows_of(table, self.task, columns=self.columns(table, need_labels), need_labels=need_labels)
+            return self.family.read(Path(data), reading).rows
+        return self.family.from_data(data, reading)
 
-    def read(
+    def reading(
         self,
-        file: str | Path,
         need_labels: bool = False,
         columns: dict[str, str] | None = None,
         format: str | None = None,
         errors: str = "strict",
-        notes: list[str] | None = None,
-    ) -> tuple[Table, list[Row]]:
-        """A file's table and the rows in it, read as `foretext.tasks.remembered` says."""
-        config = self.model.task_config
-        table, names = read_as_trained(
-            file,
-            self.task,
-            Naming(config.columns, config.format),
-            Naming(columns, format),
-            texts=config.texts,
-            need_labels=need_labels,
-            errors=errors,
-            notes=notes,
-        )
-        return table, rows_of(table, self.task, columns=names, need_labels=need_labels)
-
-    def columns(self, table: Table, need_labels: bool) -> dict[str, str] | None:
-        """The columns' names of the training file, or None where `table` has the task's own instead."""
-        config = self.model.task_config
-        return names_in(table.columns, text_fields(self.task, config.texts), config.columns, need_labels)
+    ) -> Reading:
+        """How this run reads rows: what it remembers of its training file counts where nothing is given."""
+        return Reading(self.task, columns, format, self.model.task_config, need_labels, errors)
 
     def predictions(
-        self, rows: Sequence[Row], progress: Progress | None = None, reporter: Reporter | None = None
+        self, rows: Sequence[Any], progress: Progress | None = None, reporter: Reporter | None = None
     ) -> Predictions:
         """Values and probabilities for `rows`; labels that they may have play no part. `reporter` hears of the
         encoding, and of rows that had to be cut."""
-        scores = self._scores(_unlabelled(rows), progress, reporter)
-        config = self.model.task_config
-        if self.task == "regression":
-            return Predictions(self.task, (scores * config.deviation + config.mean).tolist(), None, None)
-        probabilities = probabilities_of(scores)
-        best = scores.argmax(axis=1).tolist()
-        if self.task == "choice":
-            lists = [row[: len(r.texts) - 1].tolist() for row, r in zip(probabilities, rows)]
-            return Predictions(self.task, best, lists, None)
-        return Predictions(self.task, [self.labels[i] for i in best], probabilities.tolist(), self.labels)
+        return self._predictions(*self._scores(rows, False, progress, reporter))
+
+    def _predictions(self, encoded: Encoded, scores: Sequence[np.ndarray]) -> Predictions:
+        assert self.model.task is not None
+        return self.family.predictions(encoded, scores, self.model.task_config, self.model.task)
 
     def predict(self, data: Any, columns: dict[str, str] | None = None, format: str | None = None) -> list[Any]:
-        """Class names, numbers of choices (from 1), or scores. `columns`, `format`: as in `rows`."""
-        values = self.predictions(self.rows(data, False, columns, format)).values
-        return [value + 1 for value in values] if self.task == "choice" else list(values)
+        """Class names, numbers of choices (from 1), scores, lists of tags, or texts of answers. `columns`, `format`: as
+        in `rows`."""
+        return self.family.values(self.predictions(self.rows(data, False, columns, format)))
 
     def predict_proba(self, data: Any, columns: dict[str, str] | None = None, format: str | None = None) -> np.ndarray:
         """Probabilities [rows, classes], in the order of `labels`; choices in their own order."""
-        if self.task == "regression":
-            raise UserError("a regression has no probabilities; use predict")
-        return probabilities_of(self._scores(_unlabelled(self.rows(data, False, columns, format))))
+        _, scores = self._scores(self.rows(data, False, columns, format), False)
+        return self.family.probabilities(scores, self.model.task_config)
 
     def evaluate(
         self,
@@ -321,23 +303,24 @@ class TaskModel:
         """The task's metrics on labelled rows; `metric`: the main one, if not that of the fine-tuning."""
         rows = self.rows(data, True, columns, format)
         if metric is not None:
-            check_metric(metric, metrics_of(self.task, len(self.labels)))
-        scores = score_rows(self.model, rows, self._scores(rows, progress, reporter))
+            check_metric(metric, self.family.metrics(self.model.task_config))
+        predictions = self._predictions(*self._scores(rows, True, progress, reporter))
+        scores = self.family.score(rows, predictions, self.model.task_config)
         return scores if metric is None else with_main(scores, metric)
 
     def _scores(
-        self, rows: Sequence[Row], progress: Progress | None = None, reporter: Reporter | None = None
-    ) -> np.ndarray:
+        self,
+        rows: Sequence[Any],
+        labelled: bool,
+        progress: Progress | None = None,
+        reporter: Reporter | None = None,
+    ) -> tuple[Encoded, list[np.ndarray]]:
         if not rows:
             raise UserError("there are no rows to predict")
         assert self.model.task is not None
         device = next(self.model.trunk.parameters()).device
-        examples = encode_rows(rows, self.model, reporter=reporter)
-        return task_scores(self.model.trunk, self.model.task, examples, device, progress)
-
-
-def _unlabelled(rows: Sequence[Row]) -> list[Row]:
-    return [dataclasses.replace(row, label=None) for row in rows]
+        encoded = encode(rows, self.model, reporter, labelled=labelled)
+        return encoded, example_scores(self.model.trunk, self.model.task, encoded.examples, device, progress)
 
 
 def as_rows(
@@ -346,11 +329,10 @@ def as_rows(
     columns: dict[str, str] | None = None,
     format: str | None = None,
     need_labels: bool = True,
-) -> list[Row]:
+) -> list[Any]:
     """A file's rows, or rows given in Python."""
-    if isinstance(data, str | Path):
-        return read_rows(data, kind, columns=columns, format=format, need_labels=need_labels)
-    return rows_from(data, kind, columns=columns, need_labels=need_labels)
+    family, reading = family_of(kind), Reading(kind, columns, format, need_labels=need_labels)
+    return family.read(Path(data), reading).rows if isinstance(data, str | Path) else family.from_data(data, reading)
 
 
 def load(path: str | Path, device: str = "cpu") -> LanguageModel | TaskModel:

@@ -19,7 +19,6 @@ from foretext.errors import EXIT_BUG, EXIT_MACHINE, EXIT_USER, Interrupted, User
 if TYPE_CHECKING:
     from foretext.api import LanguageModel, TaskModel
     from foretext.evaluate.perplexity import Perplexity
-    from foretext.tasks.rows import Row
 
 EXIT_BROKEN_PIPE = 141
 LARGE = 1e9  # figures from here on are written 1.234e+09
@@ -70,7 +69,7 @@ def _perplexity_notes(measured: Perplexity) -> list[str]:
     return []
 
 
-def show_validation(model: TaskModel, held_out: list[Row], run: Path | None, as_json: bool) -> None:
+def show_validation(model: TaskModel, held_out: list[Any], run: Path | None, as_json: bool) -> None:
     """The best epoch's figures on the validation rows, with a picture of the confusion in the run directory if one is
     given."""
     from foretext.tasks.metrics import format_scores

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from foretext.config import difference, to_plain
-from foretext.errors import UserError
 from foretext.systems import size_named, system_named
+from foretext.tasks.families import family_of
+from foretext.tasks.family import Encoding
 from foretext.tasks.labels import LabelSet
-from foretext.tasks.layout import keeping_question
-from foretext.tasks.rows import check_kind
 from foretext.train.loop import read_position
 from foretext.train.machine import clock, size_text
 from foretext.train.rundir import RunDirectory
@@ -33,31 +31,10 @@ def sequences_of(run: RunDirectory, texts: Sequence[str]) -> list[Pieces]:
     info = sections["run"]
     if info.kind != "finetune":
         return []
-    kind, format = sections["task"].kind, sections["task"].format
-    _check_number(kind, sections["task"].texts, len(texts))
     tokenizer = load_tokenizer(run, info)
     layout = system_named(info.system).build_layout(dict(tokenizer.specials), sections["model"].context, info.direction)
-    parts = [tokenizer.encode(text) for text in texts]
-    made = layout.sequences(kind, keeping_question(parts, texts, format, tokenizer.encode))
-    return [[(number, tokenizer.piece(number)) for number in sequence.ids] for sequence in made]
-
-
-_NUMBERS = {
-    "classification": ("one text", 1, 1),
-    "entailment": ("two texts", 2, 2),
-    "similarity": ("two texts", 2, 2),
-    "choice": ("a context and its choices", 3, sys.maxsize),
-}
-_REGRESSION = (("one text or two", 1, 2), ("one text", 1, 1), ("two texts", 2, 2))  # not kept, single, pairs
-
-
-def _check_number(kind: str, texts: int, given: int) -> None:
-    """As many texts as an example of the task has; `texts`: of a regression's row, where the run has kept it."""
-    check_kind(kind)
-    known = texts if texts in (1, 2) else 0
-    wanted, least, most = _REGRESSION[known] if kind == "regression" else _NUMBERS[kind]
-    if not least <= given <= most:
-        raise UserError(f"{kind} takes {wanted}, not {given}")
+    made = family_of(sections["task"].kind).sequences(texts, Encoding(sections["task"], tokenizer, layout))
+    return [[(number, tokenizer.piece(number)) for number in ids] for ids in made]
 
 
 def describe_run(run: RunDirectory) -> dict[str, dict[str, Any]]:
@@ -113,6 +90,12 @@ def _task_lines(sections: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [("began with", began), ("loss", f"label + {transfer.lm_weight:g} · language model")]
     if task.labels:
         lines.append(("labels", LabelSet(tuple(task.labels)).listing()))
+    if task.scheme:
+        lines.append(("chunks", f"marked as {task.scheme}" if task.scheme != "other" else "marked otherwise than IOB"))
+    if task.unanswerable:
+        lines.append(("answers", "a question may have none"))
+    if task.format:
+        lines.append(("layout", task.format))
     if task.metric:
         lines.append(("chosen by", task.metric))
     if task.columns:

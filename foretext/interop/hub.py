@@ -197,9 +197,9 @@ def _head(model: SavedModel, names: HubNames, weights: dict[str, Tensor]) -> dic
     choices is ours.
     """
     task, config = model.task, model.task_config
+    if config.kind not in EXPORTED:
+        raise UserError(f"transformers has no head for {config.kind}; it has for {', '.join(EXPORTED)}")
     assert isinstance(task, SupervisedTask)
-    if task.kind not in EXPORTED:
-        raise UserError(f"transformers has no head for {task.kind}; it has for {', '.join(EXPORTED)}")
     if task.pooling != "extract":
         raise UserError(
             "the head of this model reads the mean of all states, and transformers' reads the last one alone; "

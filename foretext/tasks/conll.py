@@ -15,9 +15,10 @@ Lines in messages are counted from 1, as an editor shows them.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from foretext.errors import UserError
 from foretext.tasks.files import read_text, text_lines
@@ -28,6 +29,7 @@ _ID = re.compile(r"[0-9]+([-.][0-9]+)?")
 _SKIPPED_ID = re.compile(r"[0-9]+[-.][0-9]+")
 _UNIVERSAL_TAGS = (4, 5)  # the columns of CoNLL-U where _ means that there is no tag
 _SPACES = re.compile("[ \t]+")
+_BREAKS = re.compile("[\t\r\n]")
 
 
 @dataclass(frozen=True)
@@ -211,3 +213,67 @@ def conll_text(sentences: Sequence[TaggedSentence], predicted: Sequence[Sequence
         columns = [sentence.words, *([sentence.tags or ()] if tagged else []), tuple(found)]
         lines += [*(between.join(cells) for cells in zip(*columns)), ""]
     return "".join(f"{line}\n" for line in lines)
+
+
+# -- Python data -----------------------------------------------------------------------------------------------------
+
+
+def sentences_from(data: Any, *, need_tags: bool = True, name: str | None = None) -> list[TaggedSentence]:
+    """Sentences of Python data: a list of pairs `(words, tags)` or of dicts with `words` (or `text`) and `tags`; where
+    they need none, also of lists of words, or of texts whose words stand between white space; or a pair `(X, y)` of
+    lists of words and lists of tags. `TaggedSentence`s pass through. `name`: what to call the data in messages, where
+    it is not an argument."""
+    shown = name or "data"
+    if isinstance(data, tuple) and len(data) == 2 and all(_are_lists(part) for part in data):
+        if len(data[0]) != len(data[1]):
+            raise UserError(f"{shown}: {len(data[0])} sentences and tags for {len(data[1])}; they must be equally many")
+        data = list(zip(*data))
+    if isinstance(data, str | bytes | dict) or not isinstance(data, Iterable):
+        raise UserError(f"{shown}: a {type(data).__name__} where a list of sentences is expected")
+    sentences = [
+        _sentence_from(item, f"{name} {number + 1}" if name else f"data[{number}]") for number, item in enumerate(data)
+    ]
+    if not sentences:
+        raise UserError(f"{shown}: no sentences; give at least one")
+    for sentence in sentences:
+        if need_tags and sentence.tags is None:
+            raise UserError(f"{sentence.where}: no tags; give a pair of words and tags")
+    return sentences
+
+
+def _are_lists(part: Any) -> bool:
+    return isinstance(part, list) and not any(isinstance(item, str) for item in part)
+
+
+def _sentence_from(item: Any, where: str) -> TaggedSentence:
+    if isinstance(item, TaggedSentence):
+        return item
+    words: Any = item
+    tags: Any = None
+    if isinstance(item, dict):
+        words, tags = item.get("words", item.get("text")), item.get("tags")
+    elif isinstance(item, list | tuple) and len(item) == 2 and not any(isinstance(part, str) for part in item):
+        words, tags = item
+    if isinstance(words, str):
+        words = words.split()
+    words = _texts_from(words, "words", where)
+    if not words:
+        raise UserError(f"{where}: no words; leave the sentence out, or give it some")
+    if tags is None:
+        return TaggedSentence(words, None, where)
+    tags = _texts_from(tags, "tags", where)
+    if len(tags) != len(words):
+        raise UserError(f"{where}: {len(words)} words and {len(tags)} tags; give each word one")
+    return TaggedSentence(words, tags, where)
+
+
+def _texts_from(items: Any, what: str, where: str) -> tuple[str, ...]:
+    if isinstance(items, bytes | dict) or not isinstance(items, Iterable):
+        raise UserError(f"{where}: a {type(items).__name__} where a list of {what} is expected")
+    found = tuple(items)
+    for number, text in enumerate(found):
+        if not isinstance(text, str) or not text.strip() or _BREAKS.search(text):
+            raise UserError(
+                f"{where}: {what}[{number}] is {text!r}; give a text that is not blank, without a tab or a line break"
+            )
+    return found

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -37,6 +38,10 @@ class SpanExample:
     def tokens(self) -> int:
         return len(self.ids)
 
+    def asked(self, scores: np.ndarray) -> np.ndarray:
+        """Without the padding."""
+        return scores[: len(self.ids)]
+
 
 def span_example(window: SpanWindow, answer: tuple[int, int] | None, known: bool = True) -> SpanExample:
     """`answer`: the first and the last token of the answer in the whole passage; None if there is none. If it is not
@@ -57,6 +62,7 @@ class SpanTask(Objective):
     """Answer spans on any trunk."""
 
     kind = "span"
+    threshold: Tensor  # by how much "no answer" must outscore the best span; chosen on validation rows
 
     def __init__(self, width: int, lm_weight: float, p: float, init_std: float = 0.02) -> None:
         super().__init__()
@@ -64,6 +70,7 @@ class SpanTask(Objective):
         self.head = nn.Linear(width, 2)  # row 0 is the start vector, row 1 the end vector
         nn.init.normal_(self.head.weight, std=init_std)
         nn.init.zeros_(self.head.bias)
+        self.register_buffer("threshold", torch.zeros(()))
         self.weights = {"label": 1.0, "lm": lm_weight} if lm_weight else {"label": 1.0}
 
     def make(self, examples: Sequence[SpanExample], draw: Draw | None = None) -> Batch:

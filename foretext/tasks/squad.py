@@ -8,7 +8,7 @@ error, for a model cannot point at it.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,10 +138,11 @@ class _Reader:
         if self.need_answers and not found and not impossible:
             raise UserError(f"{where}: no answers; give one, or say 'is_impossible' if the passage has none")
         return Question(
-            str(given), asked, passage, tuple(self._answer(item, passage, where) for item in found), impossible, where
+            str(given), asked, passage, tuple(self.answer(item, passage, where) for item in found), impossible, where
         )
 
-    def _answer(self, item: Any, passage: str, where: str) -> Answer:
+    def answer(self, item: Any, passage: str, where: str) -> Answer:
+        """An object with `text` and perhaps `answer_start`."""
         text = self.text(item, "text", f"{where}, an answer")
         start = item.get("answer_start")
         given = start if isinstance(start, int) and not isinstance(start, bool) and start >= 0 else None
@@ -163,3 +164,44 @@ def _places(text: str, passage: str) -> list[int]:
         places.append(at)
         at = passage.find(text, at + 1)
     return places
+
+
+# -- Python data -----------------------------------------------------------------------------------------------------
+
+_NOT_GIVEN = object()
+
+
+def questions_from(data: Any, *, need_answers: bool = True, name: str | None = None) -> list[Question]:
+    """Questions of Python data: a list of tuples `(question, passage)` or `(question, passage, answer)`, or of dicts
+    with `question`, `passage` (or `context`), `answer` and perhaps `answer_start` and `id`. An answer is a text of the
+    passage, several of them in a list, or None: the passage has none. Without `need_answers` they are left aside.
+    `Question`s pass through. `name`: what to call the data in messages, where it is not an argument."""
+    if isinstance(data, str | bytes | dict) or not isinstance(data, Iterable):
+        raise UserError(f"{name or 'data'}: a {type(data).__name__} where a list of questions is expected")
+    reader = _Reader("strict", need_answers)
+    questions = []
+    for number, item in enumerate(data):
+        where = f"{name} {number + 1}" if name else f"data[{number}]"
+        question = item if isinstance(item, Question) else _question_from(item, reader, number, where)
+        if need_answers and not question.answers and not question.impossible:
+            raise UserError(f"{question.where}: no answer; give one, or None if the passage has none")
+        questions.append(question)
+    if not questions:
+        raise UserError(f"{name or 'data'}: no questions; give at least one")
+    return questions
+
+
+def _question_from(item: Any, reader: _Reader, number: int, where: str) -> Question:
+    if isinstance(item, list | tuple) and len(item) in (2, 3):
+        item = dict(zip(("question", "passage", "answer"), item))
+    if not isinstance(item, dict):
+        raise UserError(f"{where}: a question is a tuple (question, passage, answer) or a dict")
+    asked = reader.text(item, "question", where)
+    passage = reader.text(item, "passage" if "passage" in item else "context", where)
+    answer = item.get("answer", _NOT_GIVEN) if reader.need_answers else _NOT_GIVEN
+    given = [] if answer is None or answer is _NOT_GIVEN else [answer] if isinstance(answer, str) else answer
+    if not isinstance(given, list | tuple):
+        raise UserError(f"{where}: 'answer' is a {type(answer).__name__}; give a text, a list of texts, or None")
+    start = item.get("answer_start")
+    answers = tuple(reader.answer({"text": text, "answer_start": start}, passage, where) for text in given)
+    return Question(str(item.get("id", number)), asked, passage, answers, answer is None, where)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -38,6 +39,9 @@ class Example:
     @property
     def tokens(self) -> int:
         return sum(len(sequence.ids) for sequence in self.sequences)
+
+    def asked(self, scores: np.ndarray) -> np.ndarray:
+        return scores
 
 
 class SupervisedTask(Objective):

@@ -36,6 +36,10 @@ class TaggedExample:
     def tokens(self) -> int:
         return len(self.ids)
 
+    def asked(self, scores: np.ndarray) -> np.ndarray:
+        """[words, C] of [T, C]."""
+        return scores[list(self.first_pieces)]
+
 
 def tagged_example(window: TagWindow, tags: Sequence[int] | None) -> TaggedExample:
     """`tags`: the classes of all words of the sentence that the window is of."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,12 +17,15 @@ from foretext.objectives.base import Objective
 from foretext.plan import TransferPlan
 from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, System, TokenizerConfig, TrainingConfig
-from foretext.tasks.labels import LabelSet
-from foretext.tasks.supervised import SupervisedTask
+from foretext.tasks.families import family_of
+from foretext.tasks.task_config import TaskConfig
 from foretext.text.tokenizer import Tokenizer, tokenizer_from_json
 from foretext.train.budget import Budget
 from foretext.train.checks import check_saved
 from foretext.train.rundir import RunDirectory
+
+if TYPE_CHECKING:
+    from foretext.tasks.family import TaskHead
 
 FORMAT = 1
 
@@ -53,25 +55,6 @@ class DataConfig:
     valid_fraction: float = 0.05
     imported_from: str | None = None  # folder that the weights were imported from; then there was no text
     starts_from: str | None = None  # run whose weights and tokenizer this one went on with
-
-
-@dataclass(frozen=True)
-class TaskConfig:
-    """[task]: what a fine-tuned run was taught."""
-
-    kind: str = ""
-    labels: tuple[str, ...] = ()
-    choices: int = 0  # the largest number of alternatives seen
-    texts: int = 0  # regression: texts a row, 1 or 2 (pairs); 0: not kept, in runs of earlier versions
-    mean: float = 0.0  # regression: scores are learned standardised
-    deviation: float = 1.0
-    columns: dict[str, str] = dataclasses.field(default_factory=dict)
-    format: str | None = None
-    metric: str | None = None  # what the best epoch is chosen by; None: the kind's own
-    base: str | None = None
-    from_scratch: bool = False
-    epochs: int = 0
-    rows: str = ""  # fingerprint of the labelled rows, so that going on with others is refused
 
 
 SECTIONS: dict[str, type] = {
@@ -134,7 +117,7 @@ class SavedModel:
     system: System
     tokenizer: Tokenizer
     trunk: nn.Module
-    task: SupervisedTask | None = None
+    task: TaskHead | None = None
     objective: Objective | None = None  # what a pre-trained run was trained by, with its head if it has one
 
     @property
@@ -151,11 +134,6 @@ class SavedModel:
             where = self.run.path if self.run else "this model"
             raise UserError(f"{where} has no task: fine-tune it first (foretext finetune RUN rows.csv --task …)")
         return self.sections["task"]
-
-    @property
-    def labels(self) -> LabelSet | None:
-        names = self.task_config.labels
-        return LabelSet(tuple(names)) if names else None
 
 
 def need_causal(model: SavedModel, what: str) -> None:
@@ -179,17 +157,8 @@ def load_tokenizer(run: RunDirectory, info: RunConfig) -> Tokenizer:
     return tokenizer
 
 
-def build_task(task: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> SupervisedTask:
-    return SupervisedTask(
-        task.kind,
-        len(task.labels),
-        model.width,
-        plan.lm_weight,
-        dropout,
-        model.init_std,
-        plan.pooling,
-        hidden=plan.head == "hidden",
-    )
+def build_task(task: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> TaskHead:
+    return family_of(task.kind).head(task, model, plan, dropout)
 
 
 def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedModel:
@@ -218,8 +187,8 @@ def _assembled(
     put_weights(whole, tensors, where)
     whole.to(device).eval()
     trunk, task = modules["trunk"], modules["task"]
-    if isinstance(task, SupervisedTask):
-        return SavedModel(run, sections, system, tokenizer, trunk, task=task)
+    if sections["run"].kind == "finetune":
+        return SavedModel(run, sections, system, tokenizer, trunk, task=cast("TaskHead", task))
     assert isinstance(task, Objective)
     return SavedModel(run, sections, system, tokenizer, trunk, objective=task)
 

@@ -251,7 +251,7 @@ def test_the_metric_chooses_the_epoch(monkeypatch: pytest.MonkeyPatch, changes: 
         heads.append(task.head.weight.detach().clone())
         return np.eye(2)[predicted[len(heads) - 1]]
 
-    monkeypatch.setattr(module, "task_scores", made_up)
+    monkeypatch.setattr(module, "example_scores", made_up)
     model = finetune(request_of("classification", valid=valid, **changes))
     assert len(heads) == 2 and torch.equal(model.task.head.weight, heads[best])
     assert model.task_config.metric == (changes.get("metric") or ("matthews" if best else None))
