@@ -6,18 +6,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+import foretext as ft
 from foretext.batch import Batch
+from foretext.errors import UserError
+from foretext.interop.exchange import import_model
 from foretext.interop.hub import _ours
 from foretext.interop.hub_config import model_of
+from foretext.interop.hub_tokenizer import tokenizer_files
 from foretext.objectives.masked import MaskedObjective
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts
 from foretext.text.byte_bpe import ByteBPE
 from foretext.text.tokenizer import Tokenizer
 from foretext.text.train_vocab import train_tokenizer
+from foretext.train.rundir import RunDirectory
+from foretext.train.saved import SavedModel
 
 MASKED = ("bert", "roberta", "albert")
 KIND = {"bert": "wordpiece", "roberta": "byte-bpe", "albert": "unigram"}
@@ -65,7 +72,10 @@ def reference(system: str, shape: tuple[int, ...], vocabulary: int, name: str = 
     import transformers
 
     whole = {"bert": "BertForPreTraining", "roberta": "RobertaForMaskedLM", "albert": "AlbertForPreTraining"}
-    model = getattr(transformers, name or whole[system])(config_of(system, shape, vocabulary, **more))
+    return shaken(getattr(transformers, name or whole[system])(config_of(system, shape, vocabulary, **more)))
+
+
+def shaken(model: Any) -> Any:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -111,3 +121,47 @@ def ordinary_ids(tokenizer: Tokenizer, count: int, length: int) -> Tensor:
 
 def segments_of(system: str, ids: Tensor) -> Tensor | None:
     return None if system == "roberta" else torch.randint(2, ids.shape)
+
+
+# -- folders ---------------------------------------------------------------------------------------------------------
+
+
+def files_of(system: str, tokenizer: Tokenizer) -> dict[str, bytes]:
+    framed: Any = SYSTEMS[system].build_layout(tokenizer.specials, 24, "forward")
+    return tokenizer_files(tokenizer, 24, False, framed)[0]
+
+
+def write_folder(model: Any, system: str, tokenizer: Tokenizer, folder: Path) -> Path:
+    """As `save_pretrained` leaves it, with a tokenizer in its own library's format."""
+    model.save_pretrained(folder, safe_serialization=True)
+    (folder / "tokenizer.json").write_bytes(files_of(system, tokenizer)["tokenizer.json"])
+    return folder
+
+
+def loaded(path: Path) -> SavedModel:
+    return ft.load(path).model
+
+
+def logits_here(model: SavedModel, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+    assert isinstance(model.objective, MaskedObjective)
+    return our_logits(model.trunk, model.objective, Batch(ids))
+
+
+def assert_same_run(first: Path, second: Path) -> None:
+    one, two = RunDirectory(first), RunDirectory(second)
+    a, b = one.load_tensors("model.safetensors"), two.load_tensors("model.safetensors")
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+    assert one.read("tokenizer.json") == two.read("tokenizer.json")
+    assert loaded(first).model_config == loaded(second).model_config
+    assert loaded(first).sections["data"].head_drawn == loaded(second).sections["data"].head_drawn
+
+
+def refused(folder: Path, *words: str) -> None:
+    out = folder.parent / "refused"
+    with pytest.raises(UserError) as error:
+        import_model(folder, out)
+    message = str(error.value)
+    assert "\n" not in message and all(word in message for word in words), message
+    assert not out.exists()

@@ -70,7 +70,7 @@ def test_every_head_and_layer(system: str, tokenizer: Tokenizer, shape: tuple[in
 
 
 def test_the_other_gelu(system: str, tokenizer: Tokenizer) -> None:
-    """The form is read from config.json, for the blocks and the head. The two differ by little, so that is asked too."""
+    """The form is read from config.json, for the blocks and the head. The two differ by little, so it is asked for."""
     if system == "roberta":
         pytest.skip("its head has one form of GELU")
     other = {"bert": "gelu_new", "albert": "gelu"}[system]
