@@ -412,8 +412,11 @@ def import_(
     """Make a run of weights that others trained; nothing in their folder is run."""
     from foretext.interop.exchange import import_model
 
-    path = import_model(source, out, allow_pickle)
-    typer.echo(f"the model is in {path}; next: foretext generate {path} --prompt …", err=True)
+    notes: list[str] = []
+    path = import_model(source, out, allow_pickle, notes)
+    for note in notes:
+        typer.echo(note, err=True)
+    typer.echo(f"the model is in {path}; next: foretext info {path}", err=True)
 
 
 @app.command()

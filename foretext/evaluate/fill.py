@@ -44,6 +44,13 @@ def masked_objective(model: SavedModel, what: str) -> MaskedObjective:
             f"{where} is of {model.system.name}, which reads in one direction: {what} needs a masked model (bert, "
             "roberta, albert); foretext generate goes on with a text"
         )
+    data = model.sections.get("data")
+    if data is not None and data.head_drawn:
+        where = model.run.path if model.run else "this model"
+        raise UserError(
+            f"{where} was imported without a head for masked tokens, and the one that was drawn knows nothing: {what} "
+            f"needs one that was trained; go on with it: foretext pretrain TEXT --from {where} --out ANOTHER"
+        )
     return model.objective
 
 

@@ -20,6 +20,19 @@ from foretext.objectives.masked import Frame, MaskedObjective
 from foretext.objectives.masking import MaskingConfig
 from foretext.plan import TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
+from foretext.systems.hub import (
+    EMBEDDINGS,
+    ENCODER_DEFAULTS,
+    ENCODER_DROPOUTS,
+    ENCODER_EMPTY,
+    ENCODER_SHAPE,
+    GELUS,
+    MAY_LACK,
+    HubNames,
+    both,
+    pooler_heads,
+    stacked,
+)
 from foretext.systems.short import short_masked_size
 from foretext.tasks.framed import FramedLayout
 
@@ -59,6 +72,62 @@ def build_objective(parts: ObjectiveParts) -> MaskedObjective:
     return MaskedObjective(parts.model, parts.settings, "sentence order", frame, parts.tokenizer)
 
 
+HUB = HubNames(
+    model_type="albert",
+    language_model="AlbertForPreTraining",
+    heads=pooler_heads("Albert"),
+    prefix="albert.",
+    outside=EMBEDDINGS | both({"project": "encoder.embedding_hidden_mapping_in", "pooler": "pooler"}),
+    block="encoder.albert_layer_groups.{}.albert_layers.0.",
+    inside={
+        **stacked("attention."),
+        **both(
+            {
+                "attention.out": "attention.dense",
+                "norm1": "attention.LayerNorm",
+                "up": "ffn",
+                "down": "ffn_output",
+                "norm2": "full_layer_layer_norm",
+            }
+        ),
+    },
+    copies={"predictions.decoder.weight": "tokens.weight", "predictions.decoder.bias": "task.head.bias"},
+    empty=ENCODER_EMPTY,
+    shape=ENCODER_SHAPE | {"embedding": "embedding_size"},
+    dropouts=ENCODER_DROPOUTS,
+    defaults=ENCODER_DEFAULTS
+    | {
+        "vocab_size": 30000,
+        "embedding_size": 128,
+        "hidden_size": 4096,
+        "num_attention_heads": 64,
+        "intermediate_size": 16384,
+        "hidden_act": "gelu_new",
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    },
+    ids={"pad_token_id": "pad", "bos_token_id": "cls", "eos_token_id": "sep"},
+    only={"num_hidden_groups": (1,), "inner_group_num": (1,), "position_embedding_type": ("absolute",)},
+    worded={"gelu": ("hidden_act", GELUS)},
+    least={"intermediate_size": 1, "embedding_size": 1, "type_vocab_size": 2},
+    fixed=("first_position", "shared", "pooler"),
+    shared=True,
+    pretraining={
+        **both(
+            {
+                "head.dense": "predictions.dense",
+                "head.norm": "predictions.LayerNorm",
+                "relation": "sop_classifier.classifier",
+            }
+        ),
+        "head.bias": "predictions.bias",
+    },
+    bare="AlbertModel",
+    absent=MAY_LACK,
+    vocabularies=("Unigram", "WordPiece"),
+    needs=(FIRST, SEPARATOR, MASK),
+)
+
 ALBERT = System(
     name="albert",
     paper="Lan et al. 2019, ALBERT: A Lite BERT for Self-supervised Learning of Language Representations",
@@ -75,4 +144,5 @@ ALBERT = System(
     build_layout=lambda ids, context, direction: FramedLayout(ids[FIRST], (ids[SEPARATOR],), context, segments=True),
     causal=False,
     objective_config=MaskingConfig,
+    hub=HUB,
 )

@@ -30,6 +30,21 @@ from foretext.objectives.masked import Frame, MaskedObjective
 from foretext.objectives.masking import MaskingConfig
 from foretext.plan import TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
+from foretext.systems.hub import (
+    EMBEDDINGS,
+    ENCODER_BLOCK,
+    ENCODER_DEFAULTS,
+    ENCODER_DROPOUTS,
+    ENCODER_EMPTY,
+    ENCODER_ONLY,
+    ENCODER_SHAPE,
+    GELUS,
+    MAY_LACK,
+    OLD_NORMS,
+    HubNames,
+    both,
+    pooler_heads,
+)
 from foretext.systems.short import short_masked_size
 from foretext.tasks.framed import FramedLayout
 
@@ -55,6 +70,44 @@ def build_objective(parts: ObjectiveParts) -> MaskedObjective:
     return MaskedObjective(parts.model, parts.settings, "next sentence", frame, parts.tokenizer)
 
 
+HUB = HubNames(
+    model_type="bert",
+    language_model="BertForPreTraining",
+    heads=pooler_heads("Bert"),
+    prefix="bert.",
+    outside=EMBEDDINGS | both({"pooler": "pooler.dense"}),
+    block="encoder.layer.{}.",
+    inside=ENCODER_BLOCK,
+    copies={
+        "cls.predictions.decoder.weight": "tokens.weight",
+        "cls.predictions.decoder.bias": "task.head.bias",
+    },
+    empty=ENCODER_EMPTY,
+    shape=ENCODER_SHAPE,
+    dropouts=ENCODER_DROPOUTS,
+    defaults=ENCODER_DEFAULTS,
+    ids={"pad_token_id": "pad"},
+    only=ENCODER_ONLY,
+    worded={"gelu": ("hidden_act", GELUS)},
+    least={"intermediate_size": 1, "type_vocab_size": 2},
+    fixed=("embedding", "first_position", "shared", "pooler"),
+    pretraining={
+        **both(
+            {
+                "head.dense": "cls.predictions.transform.dense",
+                "head.norm": "cls.predictions.transform.LayerNorm",
+                "relation": "cls.seq_relationship",
+            }
+        ),
+        "head.bias": "cls.predictions.bias",
+    },
+    bare="BertModel",
+    absent=MAY_LACK,
+    endings=OLD_NORMS,
+    vocabularies=("WordPiece", "Unigram"),
+    needs=(FIRST, SEPARATOR, MASK),
+)
+
 BERT = System(
     name="bert",
     paper="Devlin et al. 2018, BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
@@ -71,4 +124,5 @@ BERT = System(
     build_layout=lambda ids, context, direction: FramedLayout(ids[FIRST], (ids[SEPARATOR],), context, segments=True),
     causal=False,
     objective_config=MaskingConfig,
+    hub=HUB,
 )

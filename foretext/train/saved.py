@@ -55,6 +55,7 @@ class DataConfig:
     valid_fraction: float = 0.05
     imported_from: str | None = None  # folder that the weights were imported from; then there was no text
     starts_from: str | None = None  # run whose weights and tokenizer this one went on with
+    head_drawn: bool = False  # imported without a head for masked tokens: one was drawn, and was never trained
 
 
 SECTIONS: dict[str, type] = {

@@ -15,6 +15,7 @@ import foretext as ft
 from foretext.errors import UserError
 from foretext.interop.exchange import export_model, import_model
 from foretext.interop.hub_tokenizer import read_tokenizer, tokenizer_files
+from foretext.text.byte_bpe import ByteBPE
 from foretext.text.char_bpe import CharBPE
 from foretext.text.tokenizer import END
 from foretext.text.train_vocab import train_tokenizer
@@ -96,6 +97,34 @@ def test_a_tokenizer_with_merges_in_each_layout(layout: str, tmp_path: Path) -> 
         (tmp_path / "tokenizer.json").unlink()
     found = read_tokenizer(tmp_path, own.size, {"eos_token_id": own.specials[END]})
     assert found.fingerprint() == own.fingerprint()
+
+
+@pytest.mark.parametrize("layout", ["tokenizer.json", "vocab.json"])
+def test_end_of_text_before_all_pieces(layout: str, tmp_path: Path) -> None:
+    """As a vocabulary begins whose special tokens were given before it was trained."""
+    trained = train_tokenizer(MERGED, "byte-bpe", 290)
+    assert isinstance(trained, ByteBPE)
+    ids = {END: 0} | {piece: id + 1 for piece, id in trained.written().items()}
+    own = ByteBPE.from_published(ids, trained.merges, "a test")
+    sizes = {"vocab_size": own.size, "n_positions": 24, "n_embd": 32, "n_layer": 2, "n_head": 4}
+    config = transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)
+    theirs = transformers.GPT2LMHeadModel(config).eval()
+    theirs.save_pretrained(tmp_path / "theirs", safe_serialization=True)
+    files, _ = tokenizer_files(own, 24, delimited=False)
+    if layout == "tokenizer.json":
+        (tmp_path / "theirs" / "tokenizer.json").write_bytes(files["tokenizer.json"])
+    else:
+        write_vocabulary(tmp_path / "theirs", files["tokenizer.json"])
+    ours = ft.load(import_model(tmp_path / "theirs", tmp_path / "run"))
+    assert ours.model.tokenizer.specials == {END: 0} and ours.model.tokenizer.end == 0
+    given = own.encode("Hello world, hello there")
+    assert [id - 1 for id in given] == trained.encode("Hello world, hello there")
+    np.testing.assert_allclose(ours.logits(given), logits_of(theirs, given), atol=1e-4, rtol=0)
+    export_model(tmp_path / "run", tmp_path / "out")
+    there = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", local_files_only=True)
+    assert there.eos_token_id == 0
+    for text in [*TEXTS, *MERGED[:4]]:
+        assert there.encode(text) == ours.model.tokenizer.encode(text) == own.encode(text), text
 
 
 def logits_of(model: torch.nn.Module, ids: list[int]) -> np.ndarray:
