@@ -65,7 +65,12 @@ def resolved_sections(request: PretrainRequest, run: RunDirectory, note: Callabl
         request.direction or kept.direction,
         request.seed or 0,
     )
-    size = size_named(system_named(info.system), info.size)
+    system = system_named(info.system)
+    if not system.causal and info.direction == "backward":
+        raise UserError(
+            f"--direction backward: {info.system} sees both sides at once and has no direction; leave it out"
+        )
+    size = size_named(system, info.size)
     sections: dict[str, Any] = {
         "run": info,
         "model": started["model"] if started else size.model,

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import pytest
 import torch
-from systems_under_test import PLAIN, TINY, examples, task_of, windows
+from systems_under_test import CAUSAL, PLAIN, TINY, examples, objective_of, task_of, unlabelled
 
 from foretext.objectives.base import Objective
 from foretext.systems import SYSTEMS
@@ -41,9 +41,10 @@ def losses_of(name: str) -> dict[str, list[float]]:
     trunk = SYSTEMS[system].build_trunk(TINY[system])
     objective: Objective
     if what == "pretraining":
+        lengths = [20, 11, 24, 3, 17, 24, 8, 15]
         objective, data = (
-            SYSTEMS[system].build_objective(TINY[system], "forward"),
-            windows([20, 11, 24, 3, 17, 24, 8, 15]),
+            objective_of(system),
+            unlabelled(system, [min(20, n) if system not in CAUSAL else n for n in lengths]),
         )
     else:
         objective, data = task_of(what), examples(what, 8)
