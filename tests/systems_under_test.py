@@ -44,6 +44,8 @@ TINY: dict[str, Any] = {
 }
 assert TINY.keys() == SYSTEMS.keys(), "every system is under test"
 CAUSAL = [name for name in TINY if SYSTEMS[name].causal]
+LM_WEIGHT = {name: 0.5 if name in CAUSAL else 0.0 for name in TINY}  # only those have that loss beside a task's
+LM_WEIGHTS = [*LM_WEIGHT.items(), *((name, 0.0) for name in CAUSAL)]
 PLAIN = TrainingConfig(optimizer="adamw", rate=1e-2, warmup=0.1, batch_size=4, dropout=0.0, save_seconds=1e9)
 
 KINDS = ("classification", "entailment", "similarity", "choice", "regression")

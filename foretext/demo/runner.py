@@ -340,7 +340,7 @@ class Demo:
             **self.engine.facts(base),
         }
         notes = [
-            "Modules are split, not rows: nothing of a validation or test module is in the corpus or a training row.",
+            "Modules are split, not rows: no text of a validation or test row is in the corpus or a training row.",
             "Wrong answers are the right answers of other rows, so an answer by itself says nothing about its label.",
             "Both sides have one configuration and one tokenizer; only the weights at the start differ.",
             *self.notes,

@@ -43,7 +43,7 @@ class LayerMix:
     def states(self, model: SavedModel, batch: Batch) -> Tensor:
         """[B, T, D]."""
         if not self.layers:
-            return model.trunk(batch).top  # type: ignore[no-any-return]
+            return model.trunk(batch).top
         found = model.trunk(batch, keep_layers=True).layers
         weights = self.weights or (1.0 / len(self.layers),) * len(self.layers)
         return torch.stack([weight * found[layer] for weight, layer in zip(weights, self.layers)]).sum(0)

@@ -115,7 +115,7 @@ class Encoder(nn.Module):
             x = x + self.segments.weight[0]
         else:
             x = x + self.segments(packing.segments_N)
-        return self.project(dropout(self.norm(x), self.config.dropout, self.training))  # type: ignore[no-any-return]
+        return self.project(dropout(self.norm(x), self.config.dropout, self.training))
 
     def summary(self, states_BD: Tensor) -> Tensor:
         """What is said of a whole sequence, from its first token's state."""

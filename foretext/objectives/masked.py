@@ -64,7 +64,7 @@ class MaskedHead(nn.Module):
         nn.init.zeros_(self.dense.bias)
 
     def forward(self, states_ND: Tensor) -> Tensor:
-        return self.norm(F.gelu(self.dense(states_ND), approximate=self.approximate))  # type: ignore[no-any-return]
+        return self.norm(F.gelu(self.dense(states_ND), approximate=self.approximate))
 
 
 class MaskedObjective(Objective):
@@ -111,9 +111,10 @@ class MaskedObjective(Objective):
         return Batch(ids, mask, segments_BT=segments, targets_BT=wanted, labels=labels)
 
     def _framed(self, span: Span) -> np.ndarray:
-        parts = [[self.frame.first]]
+        separator = np.array([self.frame.separator], dtype=np.int64)
+        parts = [np.array([self.frame.first], dtype=np.int64)]
         for text in span.texts:
-            parts += [text, [self.frame.separator]]
+            parts += [text, separator]
         return np.concatenate(parts).astype(np.int64)
 
     def counts(self, batch: Batch) -> dict[str, float]:

@@ -22,8 +22,8 @@ from foretext.text.tokenizer import (
     Offsets,
     append_specials,
     canonical_json,
+    checked_names,
     checked_pairs,
-    checked_specials,
     fingerprint_of,
 )
 from foretext.text.words import WordBorders
@@ -182,7 +182,7 @@ class CharBPE:
         splitter = data.get("splitter")
         if not isinstance(splitter, dict) or not isinstance(splitter.get("name"), str):
             raise UserError(f"{where}: field 'splitter' must name the splitter of words")
-        specials = checked_specials(data, len(pieces), where)
+        specials = {name: len(pieces) + number for number, name in enumerate(checked_names(data, where))}
         return cls(pieces, merges, specials, splitter["name"], version=splitter.get("spacy"), where=where)
 
     @classmethod

@@ -140,11 +140,6 @@ def checked_names(data: dict[str, Any], where: str) -> list[str]:
     return names
 
 
-def checked_specials(data: dict[str, Any], first: int, where: str) -> dict[str, int]:
-    """The list of specials of a tokenizer file as name → id, the first of them at id `first`."""
-    return {name: first + i for i, name in enumerate(checked_names(data, where))}
-
-
 def checked_pieces(data: dict[str, Any], where: str) -> tuple[list[str], dict[str, int]]:
     """The pieces of a tokenizer file whose specials are among them, and these as name → id."""
     pieces = data.get("pieces")

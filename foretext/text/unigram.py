@@ -216,7 +216,7 @@ class Unigram:
         if not isinstance(unknown, str) or unknown not in specials:
             raise UserError(f"{where}: field 'unknown' must name one of the specials")
         try:
-            charmap = base64.b64decode(data.get("charmap"), validate=True)
+            charmap = base64.b64decode(_text(data.get("charmap")), validate=True)
             check_charmap(charmap)
         except (TypeError, binascii.Error, ValueError) as error:
             raise UserError(f"{where}: field 'charmap' is damaged ({error})") from None
@@ -245,6 +245,12 @@ def unigram_from_pieces(pieces: Sequence[tuple[str, float]], cleaning: Cleaning)
     scores = [*(0.0 for _ in SPECIALS), *(score for _, score in pieces)]
     assert len(set(texts)) == len(texts)
     return Unigram(texts, scores, {name: id for id, name in enumerate(SPECIALS)}, cleaning)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("it must be a text")
+    return value
 
 
 def _score(value: Any) -> bool:

@@ -130,15 +130,18 @@ def best_of_all(model: SavedModel, prompt: str, length: int, letters: list[int])
     return sorted(found, reverse=True)
 
 
-def test_a_wide_beam_finds_the_best(model: SavedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    letters = [97, 98, 99, 100]
+def allow_only(ids: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the vocabulary had no other ids, so that all texts can be tried."""
     monkeypatch.setattr(
         Decoder,
         "allowed",
-        lambda self, logits: torch.full_like(logits, -math.inf).index_copy(
-            1, torch.tensor(letters), logits[:, letters]
-        ),
+        lambda self, logits: torch.full_like(logits, -math.inf).index_copy(1, torch.tensor(ids), logits[:, ids]),
     )
+
+
+def test_a_wide_beam_finds_the_best(model: SavedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    letters = [97, 98, 99, 100]
+    allow_only(letters, monkeypatch)
     expected = best_of_all(model, "ab", 3, letters)
     found = beam_search(model, "ab", beams=64, max_tokens=3)
     assert [written.ids for written, _ in found[:5]] == [tokens for _, tokens in expected[:5]]
@@ -151,13 +154,7 @@ def test_a_wide_beam_finds_the_best(model: SavedModel, monkeypatch: pytest.Monke
 def test_a_wide_beam_finds_the_best_of_unequal_lengths(model: SavedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     end = model.tokenizer.specials[END]
     letters = [97, 98, end]
-    monkeypatch.setattr(
-        Decoder,
-        "allowed",
-        lambda self, logits: torch.full_like(logits, -math.inf).index_copy(
-            1, torch.tensor(letters), logits[:, letters]
-        ),
-    )
+    allow_only(letters, monkeypatch)
     whole = [best_of_all(model, "ab", length, letters) for length in (1, 2, 3)]
     expected = [(score, ids) for all_of in whole[:2] for score, ids in all_of if ids[-1] == end] + whole[2]
     expected.sort(reverse=True)
@@ -175,13 +172,7 @@ def test_beams_that_cannot_be(model: SavedModel) -> None:
 
 def test_a_beam_ends_at_a_stop_string(model: SavedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     letters = [97, 98, 99, 100]
-    monkeypatch.setattr(
-        Decoder,
-        "allowed",
-        lambda self, logits: torch.full_like(logits, -math.inf).index_copy(
-            1, torch.tensor(letters), logits[:, letters]
-        ),
-    )
+    allow_only(letters, monkeypatch)
     found = [written for written, _ in beam_search(model, "ab", 64, 3, stop=("cd",))]
     ended = {written.ids: written.text for written in found if written.ending == "stop"}
     assert ended == {(99, 100): "", (97, 99, 100): "a", (98, 99, 100): "b", (99, 99, 100): "c", (100, 99, 100): "d"}

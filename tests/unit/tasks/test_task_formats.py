@@ -54,7 +54,7 @@ LAYOUTS: dict[str, tuple[str, str, str | bytes, list[tuple[tuple[str, ...], obje
     "imdb": (
         "imdb",
         "a.jsonl.gz",
-        gzip.compress(b'{"id": "0_3", "label": "neg", "rating": 3, "text": "Bad."}\n'),
+        gzip.compress(b'{"id": "0_3", "label": "neg", "rating": 3, "text": "Bad."}\n', mtime=0),
         [(("Bad.",), "neg")],
     ),
     "chnsenticorp": ("chnsenticorp", "a.tsv", "label\ttext_a\n1\t很好\n", [(("很好",), "1")]),
@@ -289,7 +289,7 @@ def test_race_questions_are_a_line_each(tmp_path: Path) -> None:
 def test_a_format_of_another_kind_and_an_unknown_one(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--format rte holds entailment rows, not classification; use --task entail"):
         read_rows(tmp_path / "a.tsv", "classification", format="rte")
-    with pytest.raises(UserError, match="no such format; the formats are chnsenticorp, cola"):
+    with pytest.raises(UserError, match="no such format; the formats are cbt, chnsenticorp, cola"):
         find_format("sst3")
     with pytest.raises(UserError, match="leave out --columns"):
         read_rows(tmp_path / "a.tsv", "classification", format="sst2", columns={"text": "x"})

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from systems_under_test import SHAPE, TINY, assert_same, gradients, task_of, trunk_of
+from systems_under_test import LM_WEIGHT, LM_WEIGHTS, SHAPE, TINY, assert_same, gradients, task_of, trunk_of
 from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch
@@ -83,9 +83,8 @@ def wider(batch: Batch, left: int, right: int) -> Batch:
     )
 
 
-@pytest.mark.parametrize("system", TINY)
+@pytest.mark.parametrize(("system", "lm_weight"), LM_WEIGHTS)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("lm_weight", [0.5, 0.0])
 def test_accumulation_is_one_batch(system: str, kind: str, lm_weight: float) -> None:
     trunk, task = trunk_of(system), head_of(kind, lm_weight)
     data = examples(kind, 10)
@@ -103,7 +102,7 @@ def test_accumulation_is_one_batch(system: str, kind: str, lm_weight: float) -> 
 @pytest.mark.parametrize("sides", [(0, 9), (5, 0), (3, 4)])
 def test_padding_changes_nothing(system: str, kind: str, sides: tuple[int, int]) -> None:
     left, right = sides
-    trunk, task = trunk_of(system), head_of(kind)
+    trunk, task = trunk_of(system), head_of(kind, LM_WEIGHT[system])
     batch = task.make(examples(kind, 6))
     padded = wider(batch, left, right)
     scores, same = task(trunk, batch).scores, task(trunk, padded).scores
@@ -149,7 +148,7 @@ def surprise(scores: Sequence[float], index: int) -> float:
 
 @pytest.mark.parametrize("system", TINY)
 def test_the_loss_of_tags_is_that_of_a_loop_over_words(system: str) -> None:
-    trunk, task = trunk_of(system), head_of("tagging")
+    trunk, task = trunk_of(system), head_of("tagging", LM_WEIGHT[system])
     data: list[TaggedExample] = examples("tagging", 5)
     total, count = 0.0, 0
     for example in data:
@@ -166,7 +165,7 @@ def test_the_loss_of_tags_is_that_of_a_loop_over_words(system: str) -> None:
 
 @pytest.mark.parametrize("system", TINY)
 def test_the_loss_of_spans_is_that_of_a_loop_over_tokens(system: str) -> None:
-    trunk, task = trunk_of(system), head_of("span")
+    trunk, task = trunk_of(system), head_of("span", LM_WEIGHT[system])
     data: list[SpanExample] = examples("span", 5)
     total = 0.0
     for example in data:
@@ -267,7 +266,7 @@ def test_segments_come_along_if_there_are_any() -> None:
 @pytest.mark.parametrize("system", TINY)
 @pytest.mark.parametrize("kind", KINDS)
 def test_learning_lowers_every_loss(system: str, kind: str) -> None:
-    trunk, task = trunk_of(system), head_of(kind)
+    trunk, task = trunk_of(system), head_of(kind, LM_WEIGHT[system])
     batch = task.make(examples(kind, 8))
     parameters = [*trunk.parameters(), *task.parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=5e-3)

@@ -101,9 +101,9 @@ def test_no_vocabulary(tmp_path: Path, name: str) -> None:
     [
         ({"vocab.json": "{}"}, r"vocab\.json: its merges are missing"),
         ({"vocab.json": '{"a": 0, "b": 0}', "merges.txt": ""}, "each once"),
-        ({"vocab.json": '{"a": 0, "b": "x"}', "merges.txt": ""}, "each once"),
+        ({"vocab.json": '{"a": 0, "b": "x"}', "merges.txt": ""}, "must hold pieces and their ids"),
         ({"vocab.json": '{"a": 0, "b": 99}', "merges.txt": ""}, "each once"),
-        ({"vocab.json": "[1]", "merges.txt": ""}, "each once"),
+        ({"vocab.json": "[1]", "merges.txt": ""}, "must hold pieces and their ids"),
         ({"vocab.json": "[" * 100_000, "merges.txt": ""}, "cannot be read as a vocabulary"),
         ({"vocab.txt": b"\xff\xfe"}, "cannot be read as a vocabulary"),
         ({"vocab.txt": ""}, r"no \[PAD\]"),

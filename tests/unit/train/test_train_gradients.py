@@ -11,6 +11,8 @@ import pytest
 import torch
 from systems_under_test import (
     KINDS,
+    LM_WEIGHT,
+    LM_WEIGHTS,
     PLAIN,
     TINY,
     assert_same,
@@ -79,9 +81,8 @@ def test_accumulation_in_pretraining(system: str, micro: int) -> None:
     assert split_losses == pytest.approx(losses, rel=1e-5)
 
 
-@pytest.mark.parametrize("system", TINY)
+@pytest.mark.parametrize(("system", "lm_weight"), LM_WEIGHTS)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("lm_weight", [0.5, 0.0])
 def test_accumulation_in_fine_tuning(system: str, kind: str, lm_weight: float) -> None:
     trunk, task = trunk_of(system), task_of(kind, lm_weight)
     data = examples(kind, 10)
@@ -186,7 +187,7 @@ def test_similarity_does_not_depend_on_the_order_of_the_pair() -> None:
 @pytest.mark.parametrize("system", TINY)
 @pytest.mark.parametrize("kind", KINDS)
 def test_learning_lowers_every_loss(system: str, kind: str) -> None:
-    trunk, task = trunk_of(system), task_of(kind)
+    trunk, task = trunk_of(system), task_of(kind, LM_WEIGHT[system])
     loop = loop_over(trunk, task, examples(kind, 8), 8, 3, steps=30)
     _, before = step_gradients(loop)
     loop.run()

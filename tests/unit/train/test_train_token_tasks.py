@@ -145,7 +145,7 @@ def test_long_rows_are_read_in_windows(system: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rule_is_learned_over_windows(kind: str) -> None:
     rows = ROWS[kind](8, LONG)
-    model = TaskModel(finetune(request_of(kind, rows, valid=rows, epochs=8), Silent()), None)
+    model = TaskModel(finetune(request_of(kind, rows, valid=rows, epochs=16), Silent()), None)
     measured = model.evaluate(rows, reporter=Silent())
     assert measured.main_value > 0.8, measured
 
