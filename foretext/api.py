@@ -23,9 +23,11 @@ import torch
 from foretext.batch import Batch
 from foretext.config import Setting
 from foretext.errors import UserError
-from foretext.evaluate.features import text_vectors
+from foretext.evaluate.features import LayerMix, WordVectors, text_vectors, word_vectors
+from foretext.evaluate.fill import Filled, fill, masked_objective
 from foretext.evaluate.perplexity import Perplexity
 from foretext.evaluate.perplexity import perplexity as measure_perplexity
+from foretext.evaluate.pseudo import pseudo_perplexity
 from foretext.generate.decode import Sampling, generate_text
 from foretext.generate.many import Written, beam_search, write_many
 from foretext.tasks.families import family_of
@@ -56,7 +58,8 @@ class LanguageModel:
         self.path = path
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
-        """For each position the scores of the next token: float32 [len(ids), vocabulary]."""
+        """For each position the scores of the next token, or (masked systems) of the token that stands there: float32
+        [len(ids), vocabulary]."""
         context = self.model.model_config.context
         try:
             numbers = [operator.index(number) for number in ids]
@@ -70,6 +73,9 @@ class LanguageModel:
         device = next(trunk.parameters()).device
         with torch.no_grad():
             top = trunk(Batch(torch.tensor([numbers], device=device))).top[0]
+            if not self.model.system.causal:
+                scores = masked_objective(self.model, "logits").eval().token_logits(trunk, top)  # type: ignore[arg-type]
+                return scores.float().cpu().numpy()
             return (top @ trunk.output_table().t()).float().cpu().numpy()  # type: ignore[operator]
 
     def perplexity(
@@ -79,8 +85,20 @@ class LanguageModel:
         progress: Progress | None = None,
         reporter: Reporter | None = None,
     ) -> Perplexity:
-        """Perplexity per token and per word, and bits per byte; each text is a document."""
-        return measure_perplexity(self.model, _texts(texts, "texts"), stride, progress, reporter)
+        """Perplexity per token and per word, and bits per byte; each text is a document. Of a masked system
+        pseudo-perplexity: each token is masked alone, which takes a reading of its window for every token."""
+        given = _texts(texts, "texts")
+        if self.model.system.causal:
+            return measure_perplexity(self.model, given, stride, progress, reporter)
+        if stride is not None:
+            raise UserError(f"stride is for models that read in one direction, not {self.model.system.name}")
+        return pseudo_perplexity(self.model, given, progress, reporter)
+
+    def fill(self, text: str, top: int = 5) -> Filled:
+        """The best `top` pieces for each blank ([MASK], or <mask> for RoBERTa) of `text`, with probabilities."""
+        if not isinstance(text, str):
+            raise UserError(f"text must be a text, not {type(text).__name__}")
+        return fill(self.model, text, top)
 
     def stream(
         self,
@@ -146,10 +164,28 @@ class LanguageModel:
         return beam_search(self.model, prompt, beams, max_tokens, 1.0, stops, repetition_penalty)
 
     def features(
-        self, texts: str | Sequence[str], progress: Progress | None = None, reporter: Reporter | None = None
+        self,
+        texts: str | Sequence[str],
+        progress: Progress | None = None,
+        reporter: Reporter | None = None,
+        layers: Sequence[int] = (),
+        weights: Sequence[float] = (),
     ) -> np.ndarray:
-        """One vector a text: the mean of its top-layer states, float32 [texts, width]."""
-        return text_vectors(self.model, _texts(texts, "texts"), progress, reporter)
+        """One vector a text: the mean of its tokens' states, float32 [texts, width]. `layers`: whose states, added up
+        with `weights` (none: their mean); 0 is the embeddings; none: the top."""
+        mix = LayerMix(tuple(layers), tuple(weights))
+        return text_vectors(self.model, _texts(texts, "texts"), progress, reporter, mix)
+
+    def word_features(
+        self,
+        texts: str | Sequence[str],
+        progress: Progress | None = None,
+        layers: Sequence[int] = (),
+        weights: Sequence[float] = (),
+    ) -> list[WordVectors]:
+        """For each text its words, their places in it and a vector for each, the mean of its pieces' states."""
+        mix = LayerMix(tuple(layers), tuple(weights))
+        return word_vectors(self.model, _texts(texts, "texts"), progress, mix)
 
     def finetune(
         self,

@@ -25,6 +25,7 @@ from foretext.cli_input import (
     task_model,
     text_argument,
 )
+from foretext.cli_inside import attention, features, fill
 from foretext.cli_output import progress, run_app, show_perplexity, show_validation
 from foretext.cli_prompt import prompt
 from foretext.errors import UserError
@@ -312,33 +313,8 @@ def evaluate(
 app.command()(generate)
 
 
-@app.command()
-def features(
-    run: RunArgument,
-    file: Annotated[Path, typer.Argument(help="Text: a document a vector.")],
-    out: Annotated[Path, typer.Option(help="A .parquet file.")],
-    text_column: TextColumn = None,
-    documents: Documents = "auto",
-    errors: Errors = "strict",
-) -> None:
-    """Sentence vectors: the mean of the top layer's states."""
-    import io
-
-    import polars
-
-    from foretext.tasks.files import write_whole
-    from foretext.terminal import Terminal
-
-    check_output(out)
-    if out.suffix.lower() not in (".parquet", ".pq"):
-        raise UserError(f"{out}: vectors are written as Parquet; give a name that ends in .parquet")
-    model = language_model(run)
-    texts = read_texts([str(file)], text_column, documents, errors)
-    vectors = model.features(texts, progress("computing vectors"), Terminal())
-    data = io.BytesIO()
-    polars.DataFrame({"text": texts, "vector": vectors.tolist()}).write_parquet(data)
-    write_whole(out, data.getvalue())
-    typer.echo(f"{len(texts):,} vectors of {model.model.model_config.width} numbers in {out}", err=True)
+app.command()(features)
+app.command()(fill)
 
 
 @app.command()
@@ -375,20 +351,7 @@ def info(run: RunArgument, as_json: Json = False) -> None:
 app.command()(prompt)
 
 
-@app.command()
-def attention(
-    run: RunArgument,
-    text: Annotated[str, typer.Argument(help="The text to look at.")],
-    out: Annotated[Path, typer.Option(help="An .html file.")],
-) -> None:
-    """Where each token looks, by layer and head, as a page."""
-    from foretext.evaluate.attention_page import attention_page
-    from foretext.tasks.files import write_whole
-
-    check_output(out)
-    page = attention_page(load_run(run).model, text_argument(text, "the text"))
-    write_whole(out, page.encode("utf-8"))
-    typer.echo(f"the page is {out}; open it in a browser", err=True)
+app.command()(attention)
 
 
 @app.command(

@@ -81,6 +81,20 @@ def perplexity(
     if not predicted:
         raise UserError("there is nothing to predict: every document is one token, and nothing stands before it")
     nats = _score(model, windows, progress) * tokens / predicted
+    return figures(nats, tokens, texts, context, stride, comparable=model.tokenizer.lossless)
+
+
+def figures(
+    nats: float,
+    tokens: int,
+    texts: Sequence[str],
+    context: int,
+    stride: int,
+    *,
+    comparable: bool,
+    pseudo: bool = False,
+) -> Perplexity:
+    """What a surprise of `nats` over all tokens of the texts comes to."""
     words = sum(len(text.split()) for text in texts)
     octets = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
     return Perplexity(
@@ -93,7 +107,8 @@ def perplexity(
         documents=len(texts),
         context=context,
         stride=stride,
-        comparable=model.tokenizer.lossless,
+        comparable=comparable,
+        pseudo=pseudo,
     )
 
 

@@ -9,7 +9,6 @@ both sides.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +17,7 @@ import torch
 from foretext.batch import Batch, padded
 from foretext.errors import UserError
 from foretext.evaluate.fill import masked_objective
-from foretext.evaluate.perplexity import Perplexity
+from foretext.evaluate.perplexity import Perplexity, figures
 from foretext.evaluate.reading import read_as
 from foretext.nn.loss import tied_token_losses
 from foretext.text.encoding import encode_texts
@@ -65,21 +64,8 @@ def pseudo_perplexity(
         done += len(rows)
         if progress is not None:
             progress(done, tokens)
-    words = sum(len(text.split()) for text in texts)
-    octets = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
-    return Perplexity(
-        per_token=math.exp(min(nats / tokens, 700.0)),
-        per_word=math.exp(min(nats / words, 700.0)) if words else math.nan,
-        bits_per_byte=nats / math.log(2) / octets,
-        tokens=tokens,
-        words=words,
-        bytes=octets,
-        documents=len(texts),
-        context=model.model_config.context,
-        stride=max(1, room // 2),
-        comparable=False,
-        pseudo=True,
-    )
+    stride = max(1, room // 2)
+    return figures(nats, tokens, texts, model.model_config.context, stride, comparable=False, pseudo=True)
 
 
 def _questions(model: SavedModel, ids: list[int], room: int) -> Iterator[_Asked]:
