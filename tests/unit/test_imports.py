@@ -22,7 +22,18 @@ ORDER = [
     {"interop"},  # others' harness asks what our own evaluation asks
     {"api"},
     {"terminal", "inspection"},
-    {"demo", "cli", "cli_generate", "cli_input", "cli_inside", "cli_output", "cli_prompt", "serve", "__init__", "__main__"},
+    {
+        "demo",
+        "cli",
+        "cli_generate",
+        "cli_input",
+        "cli_inside",
+        "cli_output",
+        "cli_prompt",
+        "serve",
+        "__init__",
+        "__main__",
+    },
 ]
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 TORCH_FREE = [
