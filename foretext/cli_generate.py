@@ -37,6 +37,9 @@ def generate(
     log_probabilities: Annotated[
         bool, typer.Option("--log-probabilities", help="With --json: each token and its log-probability.")
     ] = False,
+    errors: Annotated[
+        str | None, typer.Option(help="--prompts: bytes that are not UTF-8: strict (an error, the default) or replace.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a script.")] = False,
 ) -> None:
     """Write text with a pre-trained model, as it comes."""
@@ -46,6 +49,8 @@ def generate(
     sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, stops, repetition_penalty)
     if prompts is not None and prompt:
         raise UserError("give either --prompt or --prompts, not both")
+    if errors is not None and prompts is None:
+        raise UserError("--errors is for the file of --prompts; leave it out")
     if log_probabilities and not (as_json or prompts):
         raise UserError("--log-probabilities are for --json or --prompts; add one")
     if beams < 0:
@@ -56,7 +61,7 @@ def generate(
     prompt = standard_input() if prompt == "-" else text_argument(prompt, "--prompt", otherwise)
     model = language_model(run)
     if prompts is not None:
-        _many(model, _lines(prompts), sampling, beams, log_probabilities)
+        _many(model, _lines(prompts, errors or "strict"), sampling, beams, log_probabilities)
     elif beams or log_probabilities:
         (written,) = _best(model, [prompt], sampling, beams)
         typer.echo(_json(model, prompt, written, log_probabilities) if as_json else prompt + written.text)
@@ -79,10 +84,13 @@ def _stream(model: LanguageModel, prompt: str, sampling: Any, as_json: bool) -> 
     sys.stdout.write(prompt + "\n" if model.model.info.direction == "backward" else "\n")
 
 
-def _lines(file: Path) -> list[str]:
+def _lines(file: Path, errors: str) -> list[str]:
     from foretext.tasks.files import read_text, text_lines
 
-    found = [line for line in text_lines(read_text(file, "strict", [])) if line.strip()]
+    notes: list[str] = []
+    found = [line for line in text_lines(read_text(file, errors, notes)) if line.strip()]
+    for note in notes:
+        typer.echo(note, err=True)
     if not found:
         raise UserError(f"{file}: no prompts; write one a line")
     return found

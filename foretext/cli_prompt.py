@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Asked = TypeVar("Asked")
 CHOSEN = ("classification", "entailment", "similarity", "choice", "last-word")
 WRITTEN = ("summary", "translation", "answer")
+LANGUAGES = ("zh", "ja", "ko")
 TASKS = (*CHOSEN, "acceptability", "winograd", *WRITTEN)
 LABELLED = ("classification", "entailment", "similarity")
 _FIELDS = {  # by which a file's task is known
@@ -45,7 +46,6 @@ _FIELDS = {  # by which a file's task is known
     "answer": {"question", "answer"},
     "summary": {"text", "summary"},
     "classification": {"text", "label"},
-    "last-word": {"text"},
 }
 # Options that not every task has, and those that have them; anywhere else they would be ignored, so they are refused.
 _FOR = {
@@ -85,6 +85,7 @@ def prompt(
     names = parse_columns(columns)
     if task is None:
         task = _task_of(file, names, format, errors)
+        typer.echo(f"task: {task}", err=True)
     if task not in TASKS:
         raise UserError(f"no task {task!r}; the tasks are {', '.join(TASKS)}")
     given = (template, words, seeds, shots, examples, good, format, language, out)
@@ -98,6 +99,11 @@ def prompt(
         raise UserError(f"--rows must be 0 (all) or more, not {rows}")
     if out is not None:
         check_output(out)
+    if language is not None and language not in LANGUAGES:
+        raise UserError(
+            f"--language {language}: BLEU cuts {', '.join(LANGUAGES)} in ways of their own, all others by spaces and "
+            "punctuation; give one of these, or leave it out"
+        )
     draws = range(3 if seeds is None else seeds)
     model = language_model(run)
     if task in WRITTEN:
@@ -115,7 +121,7 @@ def prompt(
     elif task == "winograd":
         _winograd(model, asked, as_json)
     else:
-        made = _template(task, template, [*everything, *others], words or "")
+        made = _template(task, template, everything if examples is None else [*everything, *others], words or "")
         rounds = _chosen(model, made, asked, others, numbers, draws)
         if out is not None:
             _write_answers(out, asked, rounds)
@@ -130,11 +136,17 @@ def _task_of(file: Path, columns: dict[str, str] | None, format: str | None, err
         return find_format(format).kind
     if not {".csv", ".tsv", ".jsonl", ".parquet"} & {suffix.lower() for suffix in file.suffixes}:
         return "last-word"
-    there = {*plain_table(file, errors).columns, *(columns or {})}
+    columns_there = plain_table(file, errors).columns
+    there = {*columns_there, *(columns or {})}
     for task, fields in _FIELDS.items():
         if fields <= there:
             return task
-    return "classification"
+    if "text" in there and len(columns_there) == 1:
+        return "last-word"
+    raise UserError(
+        f"{file}: its columns ({', '.join(columns_there)}) belong to no task; name the task by --task, or the columns "
+        "by --columns, such as label=stars"
+    )
 
 
 def _numbers(shots: str) -> list[int]:

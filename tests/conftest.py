@@ -1,13 +1,17 @@
-"""One thread: the numbers of a test do not depend on the machine, and tests do not fight over its cores."""
+"""One thread: the numbers of a test do not depend on the machine, and tests do not fight over its cores. No chance and
+no clock in property tests either: the same examples every time, however slow the machine is."""
 
 import os
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded, and for child processes
 
+import hypothesis
 import pytest
 import torch
 
 torch.set_num_threads(1)
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("repeatable")
 
 
 @pytest.fixture(autouse=True)

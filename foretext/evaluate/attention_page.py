@@ -56,8 +56,7 @@ def _sequence(model: SavedModel, text: str) -> list[int]:
 def render(pieces: Sequence[str], weights_LHTT: np.ndarray, title: str, causal: bool) -> str:
     """The page, given the pieces and each layer's and head's weights. `causal`: a token sees none behind it."""
     layers, heads, length, _ = weights_LHTT.shape
-    # One byte a weight: 255 levels are more than an eye tells apart.
-    levels_LHTT = np.rint(255 * weights_LHTT).astype(int)
+    levels_LHTT = np.rint(1000 * weights_LHTT).astype(int)  # the page writes tenths of a per cent
     rows = [levels_LHTT[:, :, row, : row + 1 if causal else length].tolist() for row in range(length)]
     weights = [[[of_row[layer][head] for of_row in rows] for head in range(heads)] for layer in range(layers)]
     data = {"pieces": list(pieces), "layers": layers, "heads": heads, "weights": weights}
@@ -111,7 +110,7 @@ const n = data.pieces.length;
 const visible = data.pieces.map(p => p.replace(/ /g, "\\u00b7").replace(/\\n/g, "\\u21b5"));
 let layer = data.layers - 1, head = 0, token = n - 1;
 const sees = row => data.weights[0][0][row].length;
-const weight = (l, h, row, column) => data.weights[l][h][row][column] / 255;
+const weight = (l, h, row, column) => data.weights[l][h][row][column] / 1000;
 const colour = w => `rgb(${255 - 75 * w | 0},${250 - 181 * w | 0},${247 - 216 * w | 0})`;
 
 function hatched(context, cell) {

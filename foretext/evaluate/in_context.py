@@ -3,9 +3,12 @@ gradient. An answer's score is its log-likelihood after that context, under four
 with each other:
 
     sum        log P(answer | context)
-    per token  the same, divided by the answer's tokens
+    per token  the same, divided by the number of tokens that were scored
     per byte   the same, divided by the answer's bytes of UTF-8 (without the space before it)
     unbiased   log P(answer | context) − log P(answer | "Answer:"): what the context adds to the answer's own likelihood
+
+Where an answer joins the context without a space and shares a token with it, the end of the context is scored with
+every answer of the row (`likelihood.query_of`); its tokens then count, its bytes do not.
 
 Examples are drawn anew for each seed, the same ones in the same order for every row of the seed; the spread over seeds
 is part of the result. A context that is too long loses its beginning, and the rows are counted.
@@ -21,7 +24,7 @@ from itertools import islice
 from typing import TypeVar
 
 from foretext.errors import UserError
-from foretext.evaluate.likelihood import Likelihood, Progress, Query, score_queries, split_border
+from foretext.evaluate.likelihood import Likelihood, Progress, query_of, score_queries
 from foretext.evaluate.templates import BETWEEN, Prompt, Template
 from foretext.tasks.rows import Row
 from foretext.train.saved import SavedModel
@@ -140,7 +143,9 @@ def _score(model: SavedModel, prompts: Sequence[Prompt], progress: Progress | No
     for numbers in groups.values():
         before = sum(len(found) for found in results.values())
         step = None if progress is None else _later(progress, before, total)
-        found = score_queries(model, [_query(model, prompts[number]) for number in numbers], step)
+        asked = [prompts[number] for number in numbers]
+        queries = [query_of(model.tokenizer, prompt.whole, prompt.answers, prompt.where) for prompt in asked]
+        found = score_queries(model, queries, step)
         results |= dict(zip(numbers, found))
     return [results[number] for number in range(len(prompts))]
 
@@ -149,17 +154,9 @@ def _later(progress: Progress, before: int, total: int) -> Progress:
     return lambda done, _: progress(before + done, total)
 
 
-def _query(model: SavedModel, prompt: Prompt) -> Query:
-    pairs = [split_border(model.tokenizer, prompt.whole, answer) for answer in prompt.answers]
-    # A token across the border may leave one answer a shorter context than the others: what all have is given.
-    border = min(len(context) for context, _ in pairs)
-    wholes = [tuple(context) + tuple(completion) for context, completion in pairs]
-    return Query(wholes[0][:border], tuple(whole[border:] for whole in wholes), prompt.where)
-
-
 def _alone(model: SavedModel, prompts: Sequence[Prompt]) -> dict[str, float]:
     """The log-likelihood of each answer after "Answer:"; one for each wording, however many rows have it."""
     wordings = sorted({answer for prompt in prompts for answer in prompt.answers})
-    prompt = Prompt(ALONE, tuple(wording if wording[:1].isspace() else " " + wording for wording in wordings), None)
-    found = score_queries(model, [_query(model, prompt)])[0]
+    answers = [wording if wording[:1].isspace() else " " + wording for wording in wordings]
+    found = score_queries(model, [query_of(model.tokenizer, ALONE, answers)])[0]
     return {wording: likelihood.total for wording, likelihood in zip(wordings, found)}

@@ -77,6 +77,18 @@ def split_border(tokenizer: Tokenizer, context: str, completion: str) -> tuple[l
     return whole[:border], whole[border:]
 
 
+def query_of(tokenizer: Tokenizer, context: str, answers: Sequence[str], where: str = "") -> Query:
+    """Several answers after one context, as ids, with one border for all of them.
+
+    A token across the border may leave one answer a shorter context than the others. Then all begin where that one
+    does: the end of the context is scored with each of them, which adds the same to all, and none is scored after more
+    than another."""
+    pairs = [split_border(tokenizer, context, answer) for answer in answers]
+    border = min(len(before) for before, _ in pairs)
+    wholes = [tuple(before) + tuple(after) for before, after in pairs]
+    return Query(wholes[0][:border], tuple(whole[border:] for whole in wholes), where)
+
+
 @torch.no_grad()
 def score_queries(
     model: SavedModel, queries: Sequence[Query], progress: Progress | None = None

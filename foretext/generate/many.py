@@ -130,8 +130,9 @@ def beam_search(
     are put aside. It stops when no continuation can beat the worst of `beams` that have ended, or at `max_tokens`,
     where what goes on counts too.
     """
-    if beams < 1 or max_tokens < 1:
-        raise UserError(f"beam search needs at least one beam and one token, not {beams} and {max_tokens}")
+    if isinstance(beams, bool) or not isinstance(beams, int) or beams < 1:
+        raise UserError(f"beams must be a whole number, at least 1, not {beams!r}")
+    Sampling(max_tokens, repetition_penalty=repetition_penalty)  # which says what these may be
     if model.info.direction != "forward":
         raise UserError("beam search is for left-to-right models")
     asked = model.tokenizer.encode(prompt)

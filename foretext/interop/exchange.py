@@ -38,8 +38,10 @@ def import_model(
         raise UserError(f"{run.path} is not an empty folder; choose another --out")
     foreign = read_openai_gpt(folder) if is_openai_gpt(folder) else read_hub(folder, allow_pickle)
     _write(foreign, run, folder)
-    if notes is not None and foreign.lacking:
-        notes.append(_about(foreign))
+    if notes is not None:
+        notes += foreign.notes
+        if foreign.lacking:
+            notes.append(_about(foreign))
     return run.path
 
 

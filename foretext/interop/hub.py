@@ -48,6 +48,7 @@ class Foreign:
     where: str  # the file of the weights
     lacking: tuple[str, ...] = ()  # what the folder did not have, in words; it was drawn anew
     head_drawn: bool = False  # whether the head for masked tokens is among it
+    notes: tuple[str, ...] = ()  # what a user must know
 
 
 # -- in --------------------------------------------------------------------------------------------------------------
@@ -60,12 +61,13 @@ def read_hub(folder: Path, allow_pickle: bool = False) -> Foreign:
     system, names = _system_of(config, said)
     model = model_of(config, system, names, said)
     tensors, where = read_weights(folder, allow_pickle)
-    tokenizer = read_tokenizer(folder, model.vocabulary, config, names)
+    notes: list[str] = []
+    tokenizer = read_tokenizer(folder, model.vocabulary, config, names, notes)
     weights = _ours(tensors, system, names, model, where, tokenizer, rows_before(config, names, model, said))
     drawn = _drawn(system, model, tokenizer, weights)
     lacking = [words for start, words in names.absent.items() if any(name.startswith(start) for name in drawn)]
     head_drawn = any(name.startswith(f"{HEAD}head.") for name in drawn)
-    return Foreign(system, model, tokenizer, weights | drawn, where, tuple(lacking), head_drawn)
+    return Foreign(system, model, tokenizer, weights | drawn, where, tuple(lacking), head_drawn, tuple(notes))
 
 
 def _system_of(config: dict[str, Any], where: Path) -> tuple[System, HubNames]:

@@ -17,13 +17,14 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from foretext.errors import UserError
 from foretext.interop.foreign import read_json
+from foretext.interop.hub_specials import SETTINGS
 from foretext.text.sentencepiece_file import read_sentencepiece
 from foretext.text.tokenizer import Tokenizer, read_pieces
 from foretext.text.unigram import SPACE, Unigram
 from foretext.text.wordpiece import INSIDE, LONGEST_WORD, WordPiece
 from foretext.text.wordpiece import UNKNOWN as UNKNOWN_WORD
 
-LINES, SPM, SETTINGS, ADDED = "vocab.txt", "spiece.model", "tokenizer_config.json", "added_tokens.json"
+LINES, SPM, ADDED = "vocab.txt", "spiece.model", "added_tokens.json"
 IMPROBABLE = 100.0  # taken off a score
 _QUOTES = ['Replace `` "', "Replace '' \""]
 _SPACES = "Replace  {2,}  "  # several spaces by one, before a split at white space: nothing is changed by it
@@ -76,7 +77,8 @@ def added_tokens(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
 def put_together(ids: dict[str, int], more: Mapping[str, Any], path: Path) -> None:
     """Puts further pieces among `ids`, all of which must then be 0, 1, 2 …, each once."""
     for piece, number in more.items():
-        ids.setdefault(piece, number)
+        if ids.setdefault(piece, number) != number:
+            raise UserError(f"{path}: the token {piece!r} is id {ids[piece]} and id {number}; get the file again")
     whole = all(isinstance(number, int) and not isinstance(number, bool) for number in ids.values())
     if not whole or sorted(ids.values()) != list(range(len(ids))):
         raise UserError(f"{path}: ids are not 0 … {len(ids) - 1}, each once; get the file again")

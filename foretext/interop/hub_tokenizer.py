@@ -24,7 +24,6 @@ from foretext.interop.foreign import read_json
 from foretext.interop.hub_pieces import (
     ADDED,
     LINES,
-    SETTINGS,
     SPM,
     added_tokens,
     put_together,
@@ -35,6 +34,7 @@ from foretext.interop.hub_pieces import (
     wordpiece_of_library,
     wordpiece_of_lines,
 )
+from foretext.interop.hub_specials import SETTINGS, WHOLE, check_added, note_begin, with_end
 from foretext.systems.hub import OPENAI_IDS, HubNames
 from foretext.tasks.delimited import DELIMITER, EXTRACT, START
 from foretext.tasks.framed import FramedLayout
@@ -46,7 +46,6 @@ from foretext.text.unigram import Unigram
 from foretext.text.wordpiece import WordPiece
 
 OWN = "foretext_tokenizer.json"
-WHOLE = "tokenizer.json"
 MOST_UNUSED = 127  # rows that others append so that a table's height is a round number
 # What a masked system's special tokens are for, as tokenizer_config.json has it, and the names that they have.
 ROLES = {
@@ -203,9 +202,16 @@ def _character_level(tokenizer: CharBPE) -> tokenizers.Tokenizer:
 # -- in --------------------------------------------------------------------------------------------------------------
 
 
-def read_tokenizer(folder: Path, rows: int, config: Mapping[str, Any], names: HubNames | None = None) -> Tokenizer:
+def read_tokenizer(
+    folder: Path,
+    rows: int,
+    config: Mapping[str, Any],
+    names: HubNames | None = None,
+    notes: list[str] | None = None,
+) -> Tokenizer:
     """The tokenizer of a folder whose token table has `rows` rows; `config`: its config.json; `names`: the table of its
-    system, None for GPT's."""
+    system, None for GPT's. What a user must know about it is put into `notes`."""
+    notes = [] if notes is None else notes
     tokenizer, where = _read(folder, ("BPE",) if names is None else names.vocabularies)
     missing = [] if names is None else [name for name in names.needs if name not in tokenizer.specials]
     if names is not None and missing:
@@ -219,8 +225,27 @@ def read_tokenizer(folder: Path, rows: int, config: Mapping[str, Any], names: Hu
             f"{where}: {tokenizer.size:,} pieces, but the model's table has {rows:,} rows; this is another model's "
             "tokenizer: put the right one there"
         )
-    for key, role in (OPENAI_IDS if names is None else names.ids).items():
-        name = END if role == "end" else name_of(tokenizer, role)
+    own = where.name == OWN
+    if not own:
+        check_added(folder)
+    ids = OPENAI_IDS if names is None else names.ids
+    if ids == OPENAI_IDS:
+        if not own:
+            note_begin(folder, notes)
+        if not own and isinstance(tokenizer, CharBPE) and tokenizer.splitter == "spacy":
+            notes.append(f"{where}: words are split by spaCy's rules, as GPT was trained; transformers splits simply")
+        tokenizer = with_end(tokenizer, config, folder, rows, where, notes)
+    else:
+        _check_roles(tokenizer, ids, config, rows, where)
+    return tokenizer.with_specials([f"<|unused{number}|>" for number in range(unused)])
+
+
+def _check_roles(
+    tokenizer: Tokenizer, ids: Mapping[str, str], config: Mapping[str, Any], rows: int, where: Path
+) -> None:
+    """Refuses a tokenizer whose special tokens have other ids than config.json says."""
+    for key, role in ids.items():
+        name = name_of(tokenizer, role)
         said = config.get(key)
         known = isinstance(said, int) and 0 <= said < rows  # beyond the table: a default that was never set
         if known and name is not None and tokenizer.specials.get(name, said) != said:
@@ -228,7 +253,6 @@ def read_tokenizer(folder: Path, rows: int, config: Mapping[str, Any], names: Hu
                 f"{where}: {name} is id {tokenizer.specials[name]}, but config.json has {key} {said}; this is another "
                 "model's tokenizer: put the right one there"
             )
-    return tokenizer.with_specials([f"<|unused{number}|>" for number in range(unused)])
 
 
 def _read(folder: Path, kinds: tuple[str, ...]) -> tuple[Tokenizer, Path]:
@@ -305,7 +329,10 @@ def _of_merges(data: Mapping[str, Any], path: Path) -> Tokenizer:
     ids: dict[str, int] = dict(model["vocab"])
     put_together(ids, added_tokens(data, path), path)
     merges = []
-    for merge in model.get("merges") or []:
+    listed = model.get("merges") or []
+    if not isinstance(listed, list):
+        raise UserError(f"{path}: field 'merges' must be a list; get the file again")
+    for merge in listed:
         parts = merge.split(" ") if isinstance(merge, str) else merge
         if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
             raise UserError(f"{path}: a merge has two pieces, not {merge!r}; get the file again")

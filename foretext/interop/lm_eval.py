@@ -4,13 +4,13 @@ line, with one class more among its models. Log-likelihoods are those of `forete
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
 
 from foretext.errors import UserError
-from foretext.evaluate.likelihood import Query, score_queries, split_border
+from foretext.evaluate.likelihood import Query, query_of, score_queries
 from foretext.generate.decode import Sampling
 from foretext.generate.many import write_many
 from foretext.text.tokenizer import END
@@ -82,7 +82,8 @@ def register() -> None:
             self.scorer = Scorer(_load(str(run), str(device or "auto")))
 
         def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-            return self.scorer.likelihoods([request.args for request in requests])
+            rows = [(request.task_name, request.doc_id) for request in requests]
+            return self.scorer.likelihoods([request.args for request in requests], rows)
 
         def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
             return self.scorer.rolling([request.args[0] for request in requests])
@@ -107,17 +108,20 @@ class Scorer:
     def __init__(self, model: SavedModel) -> None:
         self.model = model
 
-    def likelihoods(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
-        """log P(continuation | context), and whether it is the greedy one. Continuations of one context are scored
-        together, wherever they stand."""
-        groups: dict[tuple[int, ...], list[tuple[int, tuple[int, ...]]]] = {}
-        for number, (context, continuation) in enumerate(pairs):
-            before, after = split_border(self.model.tokenizer, context, continuation)
-            groups.setdefault(tuple(before), []).append((number, tuple(after)))
-        queries = [Query(context, tuple(after for _, after in members)) for context, members in groups.items()]
+    def likelihoods(self, pairs: Sequence[tuple[str, str]], rows: Sequence[Hashable]) -> list[tuple[float, bool]]:
+        """log P(continuation | context), and whether it is the greedy one. `rows`: which row each pair is of. A row's
+        continuations of one context are scored together, with one border, wherever they stand: the harness asks for
+        them one by one, but they are compared with each other."""
+        groups: dict[tuple[Hashable, str], list[int]] = {}
+        for number, (row, (context, _)) in enumerate(zip(rows, pairs, strict=True)):
+            groups.setdefault((row, context), []).append(number)
+        queries = [
+            query_of(self.model.tokenizer, context, [pairs[number][1] for number in numbers])
+            for (_, context), numbers in groups.items()
+        ]
         results: list[tuple[float, bool]] = [(0.0, False)] * len(pairs)
-        for members, found in zip(groups.values(), score_queries(self.model, queries)):
-            for (number, _), likelihood in zip(members, found):
+        for numbers, found in zip(groups.values(), score_queries(self.model, queries)):
+            for number, likelihood in zip(numbers, found):
                 results[number] = (likelihood.total, likelihood.greedy)
         return results
 

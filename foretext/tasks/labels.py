@@ -32,7 +32,7 @@ class LabelSet:
         if len(found) == 1:
             name, row = next(iter(found.items()))
             raise UserError(
-                f"all {len(rows):,} training rows have the label {name!r} (the last: {row.where}); "
+                f"all {len(rows):,} rows have the label {name!r} (the last: {row.where}); "
                 "give rows of at least two classes"
             )
         return cls(order_names(found))

@@ -98,6 +98,31 @@ def test_the_same_contexts_with_examples(base: Path, files: Path, here: Path) ->
     assert_same(answered, *results_of(here))
 
 
+def test_answers_that_join_the_context_within_a_token(base: Path, here: Path) -> None:
+    tokenizer = load_model(base).tokenizer
+    word = next(
+        word
+        for word in ("great", "lovely", "happy", "bright", "awful", "story")
+        if len(tokenizer.encode(" " + word)) == 1
+    )
+    rows = [
+        {"context": f"the film was {word[:cut]}", "choice1": word[cut:] + end, "choice2": "zz", "label": 1 + cut % 2}
+        for cut in (1, 2, 3)
+        for end in ("", " and dark")
+    ]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    works("prompt", base, "rows.jsonl", "--template", "{context}{choice}", "--out", "answers.jsonl")
+    choices = {"text": "{{context}}", "choices": "{{[choice1, choice2]}}", "target": "{{label - 1}}", "delimiter": ""}
+    ended = harness(here, base, TASK.format(rows=here / "rows.jsonl", **choices))
+    assert ended.returncode == 0, ended.stderr
+    answered = read_lines(Path("answers.jsonl"))
+    assert_same(answered, *results_of(here))
+    for row, record in zip(rows, answered):  # the context's last piece is scored with both, since one answer ends it
+        whole = [len(tokenizer.encode(row["context"] + answer)) for answer in record["answers"]]
+        given = len(tokenizer.encode("the film was"))
+        assert record["tokens"] == [length - given for length in whole]
+
+
 def test_its_own_backend_agrees_on_the_exported_model(base: Path, here: Path) -> None:
     from lm_eval.models.huggingface import HFLM
 
@@ -111,7 +136,7 @@ def test_its_own_backend_agrees_on_the_exported_model(base: Path, here: Path) ->
         ("a long story of an actor " * 12, " and a film"),
     ]
     wanted = theirs.loglikelihood([SimpleNamespace(args=pair) for pair in pairs], disable_tqdm=True)
-    for (mine, greedy), (total, best) in zip(ours.likelihoods(pairs), wanted):
+    for (mine, greedy), (total, best) in zip(ours.likelihoods(pairs, range(len(pairs))), wanted):
         assert mine == pytest.approx(total, abs=CLOSE) and greedy == best
     texts = ["the film was good", "a long story of an actor in a film " * 10, "x"]
     wanted = theirs.loglikelihood_rolling([SimpleNamespace(args=(text,)) for text in texts], disable_tqdm=True)

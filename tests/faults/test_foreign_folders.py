@@ -127,6 +127,48 @@ def test_another_models_tokenizer(folder: Path) -> None:
     refused(folder, "no tokenizer here")
 
 
+def renamed_end(folder: Path, name: str) -> None:
+    """The folder as another would have written it, with another name for its end of text."""
+    (folder / "foretext_tokenizer.json").unlink()
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        path = folder / file
+        path.write_text(path.read_text().replace(END, name))
+
+
+def test_an_end_of_text_of_another_name(folder: Path) -> None:
+    renamed_end(folder, "</s>")
+    notes: list[str] = []
+    model = ft.load(import_model(folder, folder.parent / "run", notes=notes)).model
+    assert model.tokenizer.specials[END] == 256 and "</s>" not in model.tokenizer.specials
+    assert any("</s> ends a text there, and is called <|endoftext|> here" in note for note in notes)
+    (folder / "tokenizer_config.json").unlink()
+    settings(folder, eos_token_id=None, bos_token_id=None)
+    unknown = ft.load(import_model(folder, folder.parent / "other")).model
+    assert set(unknown.tokenizer.specials) == {"</s>"}, "nothing says what it is"
+
+
+def test_special_ids_that_belong_to_another_tokenizer(folder: Path) -> None:
+    renamed_end(folder, "</s>")
+    (folder / "tokenizer_config.json").unlink()
+    settings(folder, eos_token_id=17)
+    refused(folder, "config.json has eos_token_id 17, which is the piece", "another model's tokenizer")
+    settings(folder, eos_token_id=256)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"pad_token": {"content": "</s>"}}))
+    settings(folder, pad_token_id=3)
+    refused(folder, "</s> is id 256, but config.json has pad_token_id 3", "another model's tokenizer")
+    settings(folder, pad_token_id=256)
+    assert import_model(folder, folder.parent / "run").is_dir()
+
+
+def test_what_a_tokenizer_puts_round_texts_is_said(folder: Path) -> None:
+    (folder / "foretext_tokenizer.json").unlink()
+    settings_file = folder / "tokenizer_config.json"
+    settings_file.write_text(json.dumps(json.loads(settings_file.read_text()) | {"add_bos_token": True}))
+    notes: list[str] = []
+    import_model(folder, folder.parent / "run", notes=notes)
+    assert len(notes) == 1 and "puts special tokens round every text by itself" in notes[0]
+
+
 def test_a_tokenizer_that_would_cut_text_otherwise(folder: Path) -> None:
     (folder / "foretext_tokenizer.json").unlink()
     path = folder / "tokenizer.json"
@@ -136,7 +178,11 @@ def test_a_tokenizer_that_would_cut_text_otherwise(folder: Path) -> None:
         ({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True, "use_regex": True}}, ("pre_tokenizer",)),
         ({"pre_tokenizer": {"type": "Whitespace"}}, ("pre_tokenizer",)),
         ({"added_tokens": [{"id": 3}]}, ("added_tokens",)),
+        ({"added_tokens": [{"id": [1], "content": END}]}, ("is id 256 and id [1]",)),
+        ({"added_tokens": [{"id": 3, "content": END}]}, ("is id", "and id 3")),
+        ({"added_tokens": [{"id": 256, "content": END, "special": False}]}, ("was added as ordinary text",)),
         ({"model": whole["model"] | {"merges": [5]}}, ("merge", "5")),
+        ({"model": whole["model"] | {"merges": 5}}, ("'merges' must be a list",)),
         ({"model": whole["model"] | {"vocab": {"a": "b", "c": 1}}}, ("ids are not 0",)),
     ):
         path.write_text(json.dumps(whole | changes))

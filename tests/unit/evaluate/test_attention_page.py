@@ -46,13 +46,8 @@ def test_pieces_that_look_like_a_page() -> None:
     assert len(parser.found) == 2 and not parser.fetched
     data = json.loads(parser.found[0])
     assert data["pieces"] == pieces and (data["layers"], data["heads"]) == (2, 3)
-    assert data["weights"][0][0][:2] == [[255], [128, 128]] and [len(row) for row in data["weights"][1][2]] == [
-        1,
-        2,
-        3,
-        4,
-        5,
-    ]
+    assert data["weights"][0][0][:2] == [[1000], [500, 500]]
+    assert [len(row) for row in data["weights"][1][2]] == [1, 2, 3, 4, 5]
 
 
 def test_a_model_that_sees_both_sides() -> None:
@@ -62,7 +57,7 @@ def test_a_model_that_sees_both_sides() -> None:
     data = json.loads(parser.found[0])
     assert data["pieces"][0] == "[CLS]" and data["pieces"][-1] == "[SEP]"
     for head in data["weights"][0]:
-        assert all(len(row) == len(data["pieces"]) and abs(sum(row) - 255) < len(row) for row in head)
+        assert all(len(row) == len(data["pieces"]) and abs(sum(row) - 1000) < len(row) for row in head)
 
 
 def test_how_much_can_be_shown() -> None:

@@ -84,13 +84,13 @@ def test_four_normalisations_may_choose_four_answers() -> None:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The contexts that were scored, as text."""
     seen: list[str] = []
-    real = in_context._query
+    real = in_context.query_of
 
-    def watched(model: Any, prompt: Prompt) -> Any:
-        seen.append(prompt.whole)
-        return real(model, prompt)
+    def watched(tokenizer: Any, context: str, *given: Any) -> Any:
+        seen.append(context)
+        return real(tokenizer, context, *given)
 
-    monkeypatch.setattr(in_context, "_query", watched)
+    monkeypatch.setattr(in_context, "query_of", watched)
     return seen
 
 

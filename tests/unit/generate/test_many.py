@@ -166,8 +166,13 @@ def test_a_wide_beam_finds_the_best_of_unequal_lengths(model: SavedModel, monkey
 
 
 def test_beams_that_cannot_be(model: SavedModel) -> None:
-    with pytest.raises(UserError, match="at least one beam"):
-        beam_search(model, "a", 0, 3)
+    for beams in (0, 2.5, "3", True):
+        with pytest.raises(UserError, match="beams must be a whole number, at least 1"):
+            beam_search(model, "a", beams, 3)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="max_tokens must be at least 1"):
+        beam_search(model, "a", 2, 0)
+    with pytest.raises(UserError, match="repetition_penalty must be above 0"):
+        beam_search(model, "a", 2, 3, repetition_penalty=-1.0)
 
 
 def test_a_beam_ends_at_a_stop_string(model: SavedModel, monkeypatch: pytest.MonkeyPatch) -> None:

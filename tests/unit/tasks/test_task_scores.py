@@ -42,7 +42,7 @@ def test_label_set() -> None:
 
 
 def test_one_class_cannot_be_trained() -> None:
-    with pytest.raises(UserError, match=r"all 2 training rows have the label 'pos'.*at least two classes"):
+    with pytest.raises(UserError, match=r"all 2 rows have the label 'pos'.*at least two classes"):
         LabelSet.from_rows(rows_with("pos", "pos"))
     with pytest.raises(UserError, match="no training rows"):
         LabelSet.from_rows([])
