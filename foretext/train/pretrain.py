@@ -287,7 +287,7 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
         seed=info.seed,
         micro_batch=micro,
         device=device,
-        evaluate=_validator(run, trunk, objective, model, info.seed, device),
+        evaluate=validator(run, trunk, objective, model, info.seed, device),
     )
     loop = Loop(job, writer, work.reporter, stopping)
     if device.type == "cpu":
@@ -308,7 +308,7 @@ def make_optimizer(config: TrainingConfig, trunk: nn.Module, objective: nn.Modul
     return Optimizer(config, parameters, [Group(list(parameters))])
 
 
-def _validator(
+def validator(
     run: RunDirectory,
     trunk: nn.Module,
     objective: Objective,
@@ -316,7 +316,8 @@ def _validator(
     seed: int,
     device: torch.device,
 ) -> Callable[[], dict[str, float]]:
-    """Validation loss, and what it is made of, on the same examples each time, drawn in the same way."""
+    """Validation loss, and what it is made of, on the same examples each time, drawn in the same way: a function of the
+    weights that `trunk` and `objective` have when it is called."""
     shards = TokenShards.open(run.path / TOKENS, "valid", verify=True)
     context = min(model.context, len(shards) - 1)
     if context < 1:
