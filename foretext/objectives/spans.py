@@ -4,10 +4,10 @@
 another document. *Sentence order* (ALBERT): two consecutive spans, swapped half of the time. A "sentence" is any
 stretch of text, as in BERT's paper; where one ends and the other begins is drawn.
 
-The label is drawn before anything is looked at, for every pair alike, and a second span from elsewhere is as long as
-the one that it stands for: neither short documents nor lengths give the answer away. (BERT's released code answers
-"another document" whenever a document has a single sentence.) Documents of a single token have no two spans and are
-left out.
+The label is drawn before anything is looked at, for every pair alike, and the second span is as long as both the one
+that follows and the one from elsewhere can be: neither short documents nor lengths give the answer away. (BERT's
+released code answers "another document" whenever a document has a single sentence.) Documents of a single token have no
+two spans and are left out.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from foretext.text.order import Windows
 from foretext.text.token_shards import TokenShards
 
 LEAST_ROOM = 4
+_TRIES = 8  # to find another document that is long enough, before the span becomes as short as the last one found
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,13 @@ class SpanPairs:
             start += int(draw.integers(0, stop - start - length + 1))
             stop = start + length
         border = int(draw.integers(start + 1, stop))
-        first, second = self._read(start, border), self._read(border, stop)
+        first = self._read(start, border)
         if self.pairs == "sentence order":
+            second = self._read(border, stop)
             return Span((second, first) if label else (first, second), label)
-        if label:
-            second = self._elsewhere(document, index, stop - border, draw)
-        return Span((first, second), label)
+        other, length = self._elsewhere(document, index, stop - border, draw)  # whatever the label is
+        after = other if label else border
+        return Span((first, self._read(after, after + length)), label)
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         return self.shards.window(start, stop - start)
@@ -91,19 +93,23 @@ class SpanPairs:
         start, length = int(self.starts[document]), int(self.lengths[document])
         return document, start + number * length // of, start + (number + 1) * length // of
 
-    def _elsewhere(self, document: int, index: int, length: int, draw: np.random.Generator) -> np.ndarray:
-        """A span of another document, drawn by length; where there is but one, of another of its pieces."""
+    def _elsewhere(self, document: int, index: int, length: int, draw: np.random.Generator) -> tuple[int, int]:
+        """Where a span in another document begins, and its length, `length` if one is found that has room for it. Long
+        documents are drawn more often; where there is but one document, another of its pieces is taken."""
         first, last = int(self.before[document]), int(self.before[document + 1])
-        if len(self) > last - first:
-            other = int(draw.integers(0, len(self) - (last - first)))
-            other += (last - first) if other >= first else 0
-            found, start, stop = self._piece(other)
-            start, stop = int(self.starts[found]), int(self.starts[found] + self.lengths[found])
-        else:
-            other = int(draw.integers(0, len(self) - 1))
-            _, start, stop = self._piece(other + (other >= index))
-        start += int(draw.integers(0, max(0, stop - start - length) + 1))
-        return self._read(start, min(stop, start + length))
+        for _ in range(_TRIES):
+            if len(self) > last - first:
+                other = int(draw.integers(0, len(self) - (last - first)))
+                found, _, _ = self._piece(other + (last - first if other >= first else 0))
+                start, room = int(self.starts[found]), int(self.lengths[found])
+            else:
+                other = int(draw.integers(0, len(self) - 1))
+                _, start, stop = self._piece(other + (other >= index))
+                room = stop - start
+            if room >= length:
+                break
+        length = min(length, room)
+        return start + int(draw.integers(0, room - length + 1)), length
 
 
 def _documents(shards: TokenShards, end: int) -> tuple[np.ndarray, np.ndarray]:
