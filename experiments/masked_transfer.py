@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from experiments import imdb_transfer
 from experiments.common import Experiment, Start, main
-from experiments.minilm import minilm_folder
+from experiments.minilm import need_minilm
 
 TASKS = {name: replace(imdb_transfer.TASKS[name], draws=3) for name in ("sst2", "imdb")}
 
@@ -40,7 +40,7 @@ MINILM_SETS = (
 )
 
 STARTS = {
-    "minilm": Start("MiniLM", "bert", finetune_sets=MINILM_SETS, source=minilm_folder),
+    "minilm": Start("MiniLM", "bert", finetune_sets=MINILM_SETS, source=need_minilm),
     "bert": Start("BERT", "bert", finetune_sets=imdb_transfer.FINETUNE_SETS),
     "roberta": Start("RoBERTa", "roberta", finetune_sets=imdb_transfer.FINETUNE_SETS),
     "albert": Start("ALBERT", "albert", finetune_sets=imdb_transfer.FINETUNE_SETS),

