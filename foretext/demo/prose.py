@@ -23,6 +23,7 @@ _LINK = re.compile(r"`([^`<]+?)\s*<[^`>]*>`__?")
 _TICKS = re.compile(r"``?([^`]+)``?_?")
 _STARS = re.compile(r"(?<![\w*])\*\*?([^*\s](?:[^*]*[^*\s])?)\*\*?(?![\w*])")
 _BRACKET_LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
+_UNSEEN = re.compile("[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
 _SPACE = re.compile(r"\s+")
 _RULE = re.compile(r"^[\s=\-~^#*+_|.:`'\"]{3,}$")
 _UNDERLINE = re.compile(r"^([-=~^*#+])\1{2,}$")
@@ -53,7 +54,9 @@ _LIST_SECTIONS = words("""
 
 
 def plain(text: str) -> str:
-    """`text` on one line, without roles, links, emphasis and back-quotes."""
+    """`text` on one line, without roles, links, emphasis, back-quotes, and what is no character of a text (a docstring
+    may hold NULs and halves of surrogate pairs)."""
+    text = _UNSEEN.sub(" ", text)
     text = _ROLE.sub(lambda found: found.group(1).strip() or " ", text)
     text = _LINK.sub(r"\1", text)
     text = _BRACKET_LINK.sub(r"\1", text)

@@ -58,6 +58,14 @@ def test_attached_documentation_of_compiled_functions(tmp_path: Path) -> None:
     assert found[0].blocks[0].text.startswith("Absolute value.")
 
 
+def test_what_no_text_may_hold_is_left_out(tmp_path: Path) -> None:
+    odd = r"Files that look like this \0 one, and half a pair \ud800 too, are found here."
+    write(tmp_path, "lib/odd.py", f'"""{odd}"""\n')
+    found, _ = harvest([tmp_path])
+    text = "Files that look like this one, and half a pair too, are found here."
+    assert [block.text for block in found[0].blocks] == [text]
+
+
 @pytest.mark.parametrize(
     "name",
     ["p/tests/a.py", "p/_vendor/a.py", "p/test_a.py", "site-packages/p/a.py", "pip/a.py", "p-1.0.dist-info/a.py"],
