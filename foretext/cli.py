@@ -70,7 +70,7 @@ def pretrain(
     direction: Annotated[Direction | None, typer.Option(help="forward, or backward: right to left.")] = None,
     seed: Annotated[int | None, typer.Option(help="0 unless given.")] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Go on from this run, with new text.")] = None,
-    vocabulary: Annotated[Path | None, typer.Option(help="Folder with a published vocabulary.")] = None,
+    vocabulary: Annotated[Path | None, typer.Option(help="A published vocabulary: its folder, or its file.")] = None,
     text_column: TextColumn = None,
     documents: Annotated[
         str | None, typer.Option(help="What is a document in .txt: auto (the default), line, blank, file.")

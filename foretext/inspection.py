@@ -56,8 +56,9 @@ def summary_of(run: RunDirectory) -> str:
     info, model = sections["run"], sections["model"]
     tokenizer = load_tokenizer(run, info)
     what = "a pre-trained model" if info.kind == "pretrain" else f"a model for {sections['task'].kind}"
+    system = system_named(info.system)
     lines = [
-        ("is", f"{what}: {info.system} {info.size}, {_DIRECTIONS[info.direction]}"),
+        ("is", f"{what}: {info.system} {info.size}, {_DIRECTIONS[info.direction] if system.causal else _BOTH}"),
         ("shape", model.describe()),
         ("vocabulary", f"{tokenizer.size:,} pieces of {tokenizer.kind}, special tokens included"),
         *(_task_lines(sections) if info.kind == "finetune" else [_origin(sections["data"])]),
@@ -80,6 +81,7 @@ def _origin(data: DataConfig) -> tuple[str, str]:
 
 
 _DIRECTIONS = {"forward": "left to right", "backward": "right to left"}
+_BOTH = "in both directions at once"
 
 
 def _task_lines(sections: dict[str, Any]) -> list[tuple[str, str]]:
@@ -87,7 +89,8 @@ def _task_lines(sections: dict[str, Any]) -> list[tuple[str, str]]:
     began = "new weights" if task.from_scratch else f"the weights of {task.base or 'a model in memory'}"
     if not task.from_scratch and transfer.layers >= 0:
         began += f", its first {transfer.layers} blocks only"
-    lines = [("began with", began), ("loss", f"label + {transfer.lm_weight:g} · language model")]
+    loss = f"label + {transfer.lm_weight:g} · language model" if transfer.lm_weight else "label"
+    lines = [("began with", began), ("loss", loss)]
     if task.labels:
         lines.append(("labels", LabelSet(tuple(task.labels)).listing()))
     if task.scheme:
@@ -113,11 +116,11 @@ def _progress_of(run: RunDirectory, sections: dict[str, Any]) -> str:
 
 
 def _own_settings(sections: dict[str, Any]) -> str:
-    """Model, tokenizer and training settings that are not the size's defaults."""
+    """Settings of model, tokenizer, objective and training that are not the size's defaults."""
     info = sections["run"]
     size = size_named(system_named(info.system), info.size)
     training = size.pretraining if info.kind == "pretrain" else size.finetuning
-    usual = {"model": size.model, "tokenizer": size.tokenizer, "training": training}
+    usual = {"model": size.model, "tokenizer": size.tokenizer, "objective": size.objective, "training": training}
     kept = {name: sections[name] for name in usual if name in sections}
     changes = difference({name: usual[name] for name in kept}, kept)
     derived = ("model.vocabulary", "model.dropout")

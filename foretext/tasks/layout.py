@@ -15,8 +15,6 @@ from typing import Protocol
 from foretext.errors import UserError
 from foretext.tasks.formats import question_in
 
-SEQUENCES = {"classification": 1, "entailment": 1, "similarity": 2, "regression": 1}  # for each example; choice: k
-
 
 @dataclass(frozen=True)
 class TokenSequence:
