@@ -30,9 +30,9 @@ from typing import Any, Literal, TypeVar
 
 import foretext as ft
 from bench.common import arguments_for, commit, head_lines, need_data, table
-from experiments.common import EPOCHS, Log, check_settings
+from experiments.common import Log, check_settings
 from experiments.minilm import load_minilm, minilm_line, need_minilm
-from experiments.results import Results, sets_for
+from experiments.results import Results, own_options, sets_for
 from experiments.token_baselines import best_length, overlap_answers, rarity, tag_table
 from foretext.errors import Interrupted, UserError
 from foretext.tasks.conll import TaggedSentence, read_conll
@@ -226,16 +226,16 @@ def model_scores(
     cell: Cell, rows: Rows, base: ft.LanguageModel, given: argparse.Namespace, log: Log, stopping: StopRequest
 ) -> dict[str, float]:
     name, method = cell
-    sets = sets_for(given.set, name, len(rows.train))
-    epochs = [text.removeprefix(EPOCHS) for text in sets if text.startswith(EPOCHS)]
+    options, sets = own_options(sets_for(given.set, name, len(rows.train)))
+    epochs = options.get("task.epochs")
     kind = TASKS[name].kind
     model = base.finetune(
         rows.train,
         task=kind,
-        epochs=int(epochs[-1]) if epochs else None,
+        epochs=None if epochs is None else int(epochs),
         hold_out=0.0,
         from_scratch=method == SCRATCH,
-        sets=[text for text in sets if not text.startswith(EPOCHS)],
+        sets=sets,
         reporter=log,
         stopping=stopping,
     )
@@ -354,7 +354,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     given.set = [*SETS, *given.set]
     if given.quick:
         given.minutes, given.sentences = 0.05, QUICK["sentences"]
-        given.set = [*given.set, *(f"{name}:{EPOCHS}1" for name in TASKS)]
+        given.set = [*given.set, *(f"{name}:task.epochs=1" for name in TASKS)]
     return given
 
 
