@@ -1,22 +1,30 @@
 """Fine-tuning, real tokens/s: ours against `transformers.Trainer` with its padding collator, on SST-2 and on IMDb.
 
-    python -m bench.finetuning --data DIR        DIR has sst2/ and imdb/
+    python -m bench.finetuning --data DIR [--system bert]        DIR has sst2/ and imdb/
 
-Ours is `foretext.train.finetune.finetune` as a user runs it, with λ = 0 and dropout .1; the other side is
-`GPT2ForSequenceClassification` of the same shape, with dropout .1 at the same places, `DataCollatorWithPadding` and the
-Trainer's own optimiser, without evaluation, saving or logging. Both start from random weights and get the same rows as
-the same ids (start, text, extract; IMDb cut at 512). A turn is one epoch over the rows, so both sides see exactly the
-same real tokens; padding is not counted. Target: 2.5.
+Ours is `foretext.train.finetune.finetune` as a user runs it, with dropout .1; the other side is a `transformers` model
+of the same shape, with dropout .1 at the same places, `DataCollatorWithPadding`, the Trainer's own optimiser, and no
+evaluation, saving or logging. Both start from random weights and get the same rows as the same ids (IMDb cut at 512). A
+turn is one epoch over the rows, so both sides see exactly the same real tokens; padding is not counted. Target: 2.5.
+
+- `--system gpt`, the default: start, text, extract; λ = 0; against `GPT2ForSequenceClassification`.
+- `--system bert`: `[CLS]`, text, `[SEP]`; the first state through the pooler, dropout and a head drawn at random, as
+  the paper and `BertForSequenceClassification` have it. The Trainer's rows carry no segments:
+  of one text they are all 0, which the library fills in.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
+from transformers import BertForSequenceClassification, GPT2ForSequenceClassification
 
 from bench.common import Turns, alternate, arguments_for, medians, need_data, print_head, ratio_cell, reviews, table
 from bench.models import Shape
@@ -33,18 +41,45 @@ EPOCHS = 10_000  # more than will ever be asked for
 
 
 @dataclass(frozen=True)
+class Contest:
+    """How a system is fine-tuned on both sides."""
+
+    sets: tuple[str, ...]  # ours, beside batch size, dropout and rate
+    config: Callable[[Shape, float], Any]  # the library's, from the shape and the dropout
+    classifier: Callable[[Any], nn.Module]  # the library's, from its configuration
+    remark: str  # for the report
+
+
+CONTESTS = {
+    "gpt": Contest((), Shape.gpt2, GPT2ForSequenceClassification, "λ = 0"),
+    "bert": Contest(
+        ("transfer.pooling=pooler", "transfer.head=random"),
+        Shape.bert,
+        BertForSequenceClassification,
+        "BERT, pooled [CLS]",
+    ),
+}
+
+
+@dataclass(frozen=True)
 class Specification:
     shape: Shape
     rows: list[Row]
     tokenizer: str
     batch: int
+    system: str = "gpt"
     dropout: float = 0.1
+
+    def reader(self) -> Tokenizer:
+        """With the tokens that fine-tuning adds."""
+        tokenizer = tokenizer_from_json(self.tokenizer, "tokenizer.json")
+        return tokenizer.with_specials(system_named(self.system).specials)
 
     def ids(self) -> list[tuple[int, ...]]:
         """The rows as both sides read them."""
-        tokenizer = tokenizer_from_json(self.tokenizer, "tokenizer.json")
-        tokenizer = tokenizer.with_specials(system_named("gpt").specials)
-        layout = system_named("gpt").build_layout(dict(tokenizer.specials), self.shape.context, "forward")
+        tokenizer = self.reader()
+        specials = dict(tokenizer.specials)
+        layout = system_named(self.system).build_layout(specials, self.shape.context, "forward")
         encoded = tokenizer.encode_many([row.texts[0] for row in self.rows])
         return [layout.sequences("classification", [ids.tolist()])[0].ids for ids in encoded]
 
@@ -77,10 +112,12 @@ class _WaitBeforeTraining(Silent):
 
 def ours(spec: Specification, turns: Turns) -> None:
     tokenizer = tokenizer_from_json(spec.tokenizer, "tokenizer.json")
-    model = replace(spec.shape.ours(spec.dropout), vocabulary=tokenizer.size)
-    system = system_named("gpt")
+    system = system_named(spec.system)
+    model = replace(spec.shape.ours(spec.system, spec.dropout), vocabulary=tokenizer.size)
     torch.manual_seed(0)
-    base = SavedModel(None, {"run": RunConfig(), "model": model}, system, tokenizer, system.build_trunk(model))
+    sections = {"run": RunConfig(system=spec.system), "model": model}
+    base = SavedModel(None, sections, system, tokenizer, system.build_trunk(model))
+    sets = (f"training.batch_size={spec.batch}", f"training.dropout={spec.dropout}", "training.rate=1e-4")
     request = FinetuneRequest(
         base=base,
         rows=spec.rows,
@@ -88,7 +125,7 @@ def ours(spec: Specification, turns: Turns) -> None:
         valid=(),
         epochs=EPOCHS,
         lm_weight=0.0,
-        sets=(f"training.batch_size={spec.batch}", f"training.dropout={spec.dropout}", "training.rate=1e-4"),
+        sets=(*sets, *CONTESTS[spec.system].sets),
         device="cpu",
     )
     epochs = _Epochs(turns, -(-len(spec.rows) // spec.batch))
@@ -101,7 +138,6 @@ def trainer(spec: Specification, turns: Turns) -> None:
     from tokenizers.models import WordLevel
     from transformers import (
         DataCollatorWithPadding,
-        GPT2ForSequenceClassification,
         PreTrainedTokenizerFast,
         Trainer,
         TrainerCallback,
@@ -120,11 +156,12 @@ def trainer(spec: Specification, turns: Turns) -> None:
         {"input_ids": list(ids), "attention_mask": [1] * len(ids), "labels": names.index(str(row.label))}
         for ids, row in zip(spec.ids(), spec.rows)
     ]
-    padding = 1 + max(max(row["input_ids"]) for row in rows)  # the collator only needs a padding id from its tokenizer
+    padding = spec.reader().size  # one id more; the collator needs nothing else from its tokenizer
     padder = PreTrainedTokenizerFast(
         tokenizer_object=Plain(WordLevel({END: padding}, unk_token=END)), pad_token=END, unk_token=END
     )
-    config = replace(spec.shape, vocabulary=padding + 1).theirs(spec.dropout)
+    contest = CONTESTS[spec.system]
+    config = contest.config(replace(spec.shape, vocabulary=padding + 1), spec.dropout)
     config.pad_token_id, config.num_labels = padding, len(names)
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
@@ -141,7 +178,7 @@ def trainer(spec: Specification, turns: Turns) -> None:
             dataloader_pin_memory=False,  # there is no other device to pin it for
         )
         Trainer(
-            model=GPT2ForSequenceClassification(config),
+            model=contest.classifier(config),
             args=arguments,
             train_dataset=rows,
             data_collator=DataCollatorWithPadding(padder),
@@ -153,8 +190,10 @@ def rows_of(path: Path, format: str, count: int) -> list[Row]:
     return draw(read_rows(path, "classification", format=format), count, 0, stratified=False)
 
 
-def learn_vocabulary(data: Path, size: int, documents: int) -> Tokenizer:
-    return train_tokenizer(reviews(data, documents), "byte-bpe", size)
+def learn_vocabulary(system: str, data: Path, size: int, documents: int) -> Tokenizer:
+    """Of the kind that `tiny` has."""
+    kind = system_named(system).sizes["tiny"].tokenizer.kind
+    return train_tokenizer(reviews(data, documents), kind, size)
 
 
 def compare(name: str, spec: Specification, rounds: int) -> list[str]:
@@ -172,6 +211,7 @@ def main() -> None:
         if name != "context":
             parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--context", type=int, default=512)
+    parser.add_argument("--system", default="gpt", choices=list(CONTESTS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sst2-rows", type=int, default=640)
     parser.add_argument("--imdb-rows", type=int, default=64)
@@ -184,15 +224,14 @@ def main() -> None:
     if given.quick:
         shape, rounds, sst2_rows, imdb_rows = Shape(1, 32, 2, 64, 600), 2, 64, 32
     print_head("Fine-tuning", ["torch", "transformers", "accelerate"], given.quick)
-    tokenizer = learn_vocabulary(data, shape.vocabulary, 200 if given.quick else 20_000)
-    print(f"{shape}; λ = 0, dropout .1; median of {rounds} epochs\n", flush=True)
+    tokenizer = learn_vocabulary(given.system, data, shape.vocabulary, 200 if given.quick else 20_000)
+    print(f"{shape}; {CONTESTS[given.system].remark}, dropout .1; median of {rounds} epochs\n", flush=True)
     sst2 = rows_of(data / "sst2" / "train.tsv", "sst2", sst2_rows)
     imdb = rows_of(data / "imdb" / "train.jsonl.gz", "imdb", imdb_rows)
+    batches = {"SST-2": (sst2, given.sst2_batch), f"IMDb cut at {shape.context}": (imdb, given.imdb_batch)}
     lines = [
-        compare("SST-2", Specification(shape, sst2, tokenizer.to_json(), given.sst2_batch), rounds),
-        compare(
-            f"IMDb cut at {shape.context}", Specification(shape, imdb, tokenizer.to_json(), given.imdb_batch), rounds
-        ),
+        compare(name, Specification(shape, rows, tokenizer.to_json(), batch, given.system), rounds)
+        for name, (rows, batch) in batches.items()
     ]
     print(table(["real tokens/s", "ours", "Trainer", "ratio", "target"], lines))
 

@@ -2,10 +2,10 @@
 
     python -m bench.pretraining [--layers 4 --width 256 --heads 4 --context 256 --vocabulary 8000 --batch 16]
 
-Ours is a step of the product's loop (batch, forward, backward, clipping, AdamW); the plain loop is in `bench.models`.
-Both see batches of random ids (no data is needed); a token is a position of the input. Three lines: without dropout
-(target 1.0); dropout .1 at all the paper's places, embeddings, attention weights and residuals, on both sides (target
-1.5); and, a deviation, everywhere but on the attention weights.
+Ours is a step of the product's loop (batch, forward, backward, clipping, AdamW); the plain loop (`bench.models`) has
+`GPT2LMHeadModel` with `labels=input_ids`. Both see batches of random ids (no data is needed); a token is a position of
+the input. Three lines: without dropout (target 1.0); dropout .1 at all the paper's places, embeddings, attention
+weights and residuals, on both sides (target 1.5); and, a deviation, everywhere but on the attention weights.
 
 The matrix-product line is (time of the bare products of one step) / (time of our whole step without dropout), target
 .80. Counted, as torch.mm and torch.bmm into outputs that exist already: for each block the projections qkv, out, up
@@ -20,58 +20,35 @@ squares, so a second figure counts the attention products by half.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 import torch
+from transformers import GPT2LMHeadModel
 
-from bench.common import Turns, alternate, arguments_for, medians, print_head, ratio_cell, repeat, table
-from bench.models import PlainLoop, Shape, build_ours
-from foretext.systems.base import TrainingConfig
-from foretext.systems.gpt import SIZES
-from foretext.train.budget import Budget
-from foretext.train.machine import tune_allocator
-
-SECOND = Shape(6, 384, 6, 256, 16000)
-BATCHES = 16  # different ones, seen again and again
+from bench.common import Turns, alternate, medians, print_head, ratio_cell, repeat, table
+from bench.models import RATE, Asked, Line, PlainLoop, Specification, asked_for, compare, run_ours
 
 
-@dataclass(frozen=True)
-class Specification:
-    shape: Shape
-    batch: int
-    dropout: float = 0.0
-    in_attention: bool = True
-    attention: str = "sdpa"
-
-    @property
-    def tokens(self) -> int:
-        return self.batch * self.shape.context
-
-    def windows(self) -> np.ndarray:
-        size = (BATCHES * self.batch, self.shape.context + 1)
-        return np.random.default_rng(0).integers(0, self.shape.vocabulary, size)
+def windows_of(spec: Specification) -> np.ndarray:
+    size = (spec.rows, spec.shape.context + 1)
+    return np.random.default_rng(0).integers(0, spec.shape.vocabulary, size)
 
 
 def ours(spec: Specification, turns: Turns) -> None:
-    tune_allocator()
-    windows = spec.windows()
-    training = TrainingConfig(optimizer="adamw", rate=3e-4, batch_size=spec.batch, dropout=spec.dropout)
-    budget = Budget(steps=1_000_000)
-    loop = build_ours(spec.shape, training, lambda _, i: windows[i], len(windows), budget, spec.in_attention)
-    repeat(turns, loop._step)
+    run_ours("gpt", spec, windows_of(spec), turns)
 
 
 def plain(spec: Specification, turns: Turns) -> None:
-    batches = torch.from_numpy(spec.windows()[:, :-1].copy()).split(spec.batch)
-    loop = PlainLoop(spec.shape.theirs(spec.dropout, spec.in_attention, spec.attention), rate=3e-4)
-    count = 0
+    batches = cycle(torch.from_numpy(windows_of(spec)[:, :-1].copy()).split(spec.batch))
+    config = spec.shape.gpt2(spec.dropout, spec.in_attention, spec.attention)
+    loop = PlainLoop(GPT2LMHeadModel, config, RATE)
 
     def step() -> None:
-        nonlocal count
-        loop.step(batches[count % len(batches)])
-        count += 1
+        ids = next(batches)
+        loop.step({"input_ids": ids, "labels": ids})
 
     repeat(turns, step)
 
@@ -139,26 +116,18 @@ def attention_operations(spec: Specification) -> int:
     return 6 * 2 * spec.shape.layers * spec.tokens * spec.shape.context * spec.shape.width
 
 
-def compare(spec: Specification, rounds: int, steps: int) -> None:
-    lines = [
-        ("without dropout", spec, 1.0),
-        ("dropout .1 everywhere", replace(spec, dropout=0.1), 1.5),
-        ("dropout .1, not in attention (deviation)", replace(spec, dropout=0.1, in_attention=False), None),
+def lines_of(spec: Specification) -> list[Line]:
+    return [
+        Line("without dropout", spec, 1.0),
+        Line("dropout .1 everywhere", replace(spec, dropout=0.1), 1.5),
+        Line("dropout .1, not in attention (deviation)", replace(spec, dropout=0.1, in_attention=False), None),
     ]
-    rows = []
-    for name, line, target in lines:
-        found = medians(alternate({"ours": (ours, line), "plain": (plain, line)}, rounds, steps))
-        rates = {side: steps * spec.tokens / seconds for side, seconds in found.items()}
-        ratio, verdict = ratio_cell(found["plain"] / found["ours"], target or 0.0)
-        rows.append([name, f"{rates['ours']:,.0f}", f"{rates['plain']:,.0f}", ratio, verdict if target else "–"])
-    norm = spec.shape.ours(0.0).norm
-    print(f"{spec.shape}, batch {spec.batch}; ours {norm}-norm; median of {rounds} turns of {steps} steps\n")
-    print(table(["tokens/s", "ours", "plain GPT-2", "ratio", "target"], rows) + "\n", flush=True)
 
 
-def against_products(spec: Specification, rounds: int, steps: int) -> None:
+def against_products(spec: Specification, asked: Asked) -> None:
     sides = {"ours": (ours, spec), "linear": (linear, spec), "attention": (attention, spec)}
-    found = {name: seconds / steps for name, seconds in medians(alternate(sides, rounds, steps)).items()}
+    turns = alternate(sides, asked.rounds, asked.steps)
+    found = {name: seconds / asked.steps for name, seconds in medians(turns).items()}
     flat, squares = linear_operations(spec), attention_operations(spec)
     full, half = found["linear"] + found["attention"], found["linear"] + found["attention"] / 2
 
@@ -176,24 +145,12 @@ def against_products(spec: Specification, rounds: int, steps: int) -> None:
 
 
 def main() -> None:
-    parser = arguments_for(__doc__)
-    for name, value in Shape().__dict__.items():
-        parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--batch", type=int, default=SIZES["tiny"].pretraining.batch_size)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=3, help="steps a turn")
-    parser.add_argument("--attention", default="sdpa", choices=["sdpa", "eager"], help="of the plain GPT-2")
-    parser.add_argument("--one-shape", action="store_true", help=f"leave out the second shape, {SECOND}")
-    given = parser.parse_args()
-    shapes = [Shape(given.layers, given.width, given.heads, given.context, given.vocabulary), SECOND]
-    rounds, steps, batch = given.rounds, given.steps, given.batch
-    if given.quick:
-        shapes, rounds, steps, batch = [Shape(1, 64, 2, 64, 500)], 2, 2, 2
-    print_head("Pre-training", ["torch", "transformers"], given.quick)
-    for shape in shapes[:1] if given.one_shape else shapes:
-        spec = Specification(shape, batch, attention=given.attention)
-        compare(spec, rounds, steps)
-        against_products(spec, rounds, steps)
+    asked = asked_for(__doc__, "GPT-2")
+    print_head("Pre-training", ["torch", "transformers"], asked.quick)
+    for spec in asked.specifications:
+        norm = spec.shape.ours("gpt", 0.0).norm
+        compare(ours, plain, "GPT-2", lines_of(spec), asked, f"ours {norm}-norm")
+        against_products(spec, asked)
 
 
 if __name__ == "__main__":

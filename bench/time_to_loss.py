@@ -24,6 +24,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from transformers import GPT2LMHeadModel
 
 from bench.common import Turns, Worker, arguments_for, need_data, print_head, ratio_cell, reviews, table
 from bench.models import PlainLoop, Shape, build_ours
@@ -92,7 +93,7 @@ def ours(run: Run, turns: Turns) -> None:
     turns.begin()
     windows, valid = run.windows(), run.validation()
     training = dataclasses.replace(SIZES["tiny"].pretraining, dropout=run.dropout)
-    loop = build_ours(run.shape, training, windows.example, len(windows), Budget(minutes=run.seconds / 60))
+    loop = build_ours("gpt", run.shape, training, windows.example, len(windows), Budget(minutes=run.seconds / 60))
     batches = [loop.job.objective.make(list(ids.numpy())) for ids in valid]
     loop.gradients(0, batches[:1])
     loop.job.optimizer.zero_grad()
@@ -116,7 +117,7 @@ def plain(run: Run, turns: Turns) -> None:
     turns.begin()
     windows, valid = run.windows(), run.validation()
     order = Order(len(windows), run.batch, 0)
-    loop = PlainLoop(run.shape.theirs(run.dropout), run.rate)
+    loop = PlainLoop(GPT2LMHeadModel, run.shape.gpt2(run.dropout), run.rate)
     loop.model(input_ids=valid[0][:, :-1], labels=valid[0][:, :-1]).loss.backward()
     loop.optimizer.zero_grad()
     count = 0
@@ -129,7 +130,7 @@ def plain(run: Run, turns: Turns) -> None:
             group["lr"] = run.rate * min(falling, max(progress, 1e-3) / WARMUP)
         epoch, indices = order.batch(count)
         ids = torch.stack([torch.from_numpy(windows.example(epoch, index)) for index in indices])
-        loop.step(ids[:, :-1])
+        loop.step({"input_ids": ids[:, :-1], "labels": ids[:, :-1]})
         count += 1
         return len(indices) * run.shape.context
 

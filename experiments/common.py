@@ -1,9 +1,9 @@
-"""Pre-train on unlabelled text, fine-tune on few labels, compare with no pre-training and with TF-IDF: the part that
-all transfer experiments share.
+"""Pre-train on unlabelled text (or import what others trained), fine-tune on few labels, compare with no pre-training
+and with TF-IDF: the part that all transfer experiments share.
 
 Everything goes through the public interface. The N labels of a draw are all that a method gets: fine-tuning holds out
 its validation rows from them, TF-IDF learns from all of them; the test rows only give the final number. Draws are
-plain random ones; the three methods see the same.
+plain random ones; all methods see the same.
 """
 
 from __future__ import annotations
@@ -11,28 +11,32 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 import foretext as ft
 from bench.common import arguments_for, commit, head_lines, need_data
-from experiments.results import Cell, Results, plan_cells, result_table, sets_for
+from experiments.results import TITLES, Cell, Results, first_words, own_options, plan_cells, result_table, sets_for
+from foretext.api import load_language_model
 from foretext.errors import Interrupted, UserError
+from foretext.interop.exchange import import_model
 from foretext.tasks.rows import Row, read_rows
 from foretext.tasks.splits import draw
 from foretext.train.report import Silent, StepReport
+from foretext.train.rundir import RunDirectory
 from foretext.train.signals import Stopper
 
 DRAW_SEED = 1000  # seed of a draw's rows is this and its number: others than those that training uses
 TEST_SEED = 1
 LOG_SECONDS = 60.0
 QUICK_PRETRAINING = ("model.layers=1", "model.width=32", "model.heads=2", "model.context=32", "tokenizer.size=400")
-SETTINGS = ("minutes", "size", "base", "pretrain_set", "finetune_set", "quick")
-EPOCHS, HOLD_OUT = "task.epochs=", "task.hold_out="  # options of their own in fine-tuning, written like settings here
-QUICK_FINETUNING = (f"{EPOCHS}1",)
+QUICK_FINETUNING = ("task.epochs=1",)
+SETTINGS = ("system", "minutes", "size", "base", "pretrain_set", "finetune_set", "quick", "starts_from")
+PRETRAINED = "pretrained"  # the method of an experiment with one start
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,21 @@ class Task:
 
 
 @dataclass(frozen=True)
+class Start:
+    """What fine-tuning begins from: a system that is pre-trained here, or weights that others trained."""
+
+    title: str = TITLES[PRETRAINED]  # of its column
+    system: str = "gpt"
+    pretrain_sets: tuple[str, ...] = ()  # those of the experiment and of the command line come after them
+    finetune_sets: tuple[str, ...] = ()  # likewise
+    source: Callable[[], Path] | None = None  # folder of others' weights, imported instead of pre-training
+
+    def said(self) -> list[str]:
+        """What makes it another start, for settings.json."""
+        return [self.title, self.system, *self.pretrain_sets, *self.finetune_sets]
+
+
+@dataclass(frozen=True)
 class Experiment:
     name: str
     doc: str
@@ -55,18 +74,30 @@ class Experiment:
     texts: Callable[[Path, Path], Path]  # (data folder, output folder) → file to pre-train on
     pretrain_sets: tuple[str, ...] = ()  # as of --pretrain-set, which comes after them
     finetune_sets: tuple[str, ...] = ()  # as of --finetune-set, likewise
+    starts: Mapping[str, Start] = field(default_factory=lambda: {PRETRAINED: Start()})  # by method
+    choose: bool = False  # whether a run is about one of the starts, named by --system
+    others: tuple[str, ...] = ("scratch", "tfidf")  # methods beside the starts
+    minutes: float = 20.0  # of each pre-training
+    after: Callable[[Mapping[str, ft.LanguageModel]], str] | None = None  # what else the page says of the models
 
 
 # -- options ---------------------------------------------------------------------------------------------------------
 
 
-def parse(experiment: Experiment, words: Sequence[str] | None) -> argparse.Namespace:
+def _parser(experiment: Experiment) -> argparse.ArgumentParser:
     parser = arguments_for(experiment.doc)
-    parser.add_argument("--out", type=Path, default=Path("runs") / experiment.name, help="goes on if it is there")
-    parser.add_argument("--minutes", type=float, default=20.0, help="of pre-training")
+    parser.add_argument("--out", type=Path, help=f"goes on if it is there; runs/{experiment.name} if none is given")
+    if experiment.choose:
+        parser.add_argument("--system", choices=list(experiment.starts), default=next(iter(experiment.starts)))
+    else:
+        parser.set_defaults(system=None)
+    parser.add_argument("--minutes", type=float, default=experiment.minutes, help="of each pre-training")
     parser.add_argument("--limit", type=float, default=45.0, help="minutes for everything: no cell starts past it")
     parser.add_argument("--size", default="tiny")
-    parser.add_argument("--base", type=Path, help="a pre-trained run to use instead of pre-training")
+    if experiment.choose or len(experiment.starts) == 1:
+        parser.add_argument("--base", type=Path, help="a pre-trained run to use instead of pre-training")
+    else:
+        parser.set_defaults(base=None)
     parser.add_argument("--only", help="tasks, separated by commas")
     parser.add_argument("--draws", type=int, help="at most so many draws")
     parser.add_argument("--pretrain-set", action="append", default=[], metavar="SECTION.KEY=VALUE")
@@ -77,8 +108,18 @@ def parse(experiment: Experiment, words: Sequence[str] | None) -> argparse.Names
         metavar="[TASK[@LABELS]:]SECTION.KEY=VALUE",
         help="for fine-tuning with and without pre-training; of one task, or of one number of labels",
     )
+    return parser
+
+
+def parse(experiment: Experiment, words: Sequence[str] | None) -> argparse.Namespace:
+    parser = _parser(experiment)
     given = parser.parse_args(words)
     given.data = need_data(given.data)
+    given.starts = {PRETRAINED: experiment.starts[given.system]} if experiment.choose else dict(experiment.starts)
+    given.starts_from = {method: start.said() for method, start in given.starts.items()}
+    given.methods = {method: start.title for method, start in given.starts.items()}
+    given.methods |= {method: TITLES[method] for method in experiment.others}
+    given.out = given.out or Path("runs", experiment.name, *([given.system] if experiment.choose else []))
     given.pretrain_set = [*experiment.pretrain_sets, *given.pretrain_set]
     given.finetune_set = [*experiment.finetune_sets, *given.finetune_set]
     names = given.only.split(",") if given.only else list(experiment.tasks)
@@ -97,16 +138,17 @@ def parse(experiment: Experiment, words: Sequence[str] | None) -> argparse.Names
 
 
 def check_settings(given: argparse.Namespace, out: Path, names: Sequence[str] = SETTINGS) -> None:
-    """An output folder holds results of one set of settings; going on with others would mix them."""
+    """An output folder holds results of one set of settings; going on with others would mix them. What a folder does
+    not name is from before there was such a setting."""
     settings = {name: str(value) if isinstance(value := getattr(given, name), Path) else value for name in names}
     file = out / "settings.json"
     if file.exists():
         old = json.loads(file.read_text(encoding="utf-8"))
-        changed = [name for name in names if old.get(name) != settings[name]]
+        changed = [name for name in names if name in old and old[name] != settings[name]]
         if changed:
             name = changed[0]
             raise UserError(
-                f"{out} was begun with {name} {old.get(name)!r}, not {settings[name]!r}: choose another --out"
+                f"{out} was begun with {name} {old[name]!r}, not {settings[name]!r}: choose another --out"
                 f"{' (--base takes the pre-trained run along)' if 'base' in names else ''}"
             )
         return
@@ -194,46 +236,55 @@ def tfidf(train: Sequence[Row], test: Sequence[Row], analyzer: str) -> list[str]
     return [str(label) for label in model.predict(texts_of(test))]
 
 
-def measure(cell: Cell, task: Task, data: Data, base: ft.LanguageModel, sets: Sequence[str]) -> float:
+def cut(rows: Sequence[Row], words: str | None) -> Sequence[Row]:
+    """The rows with the first `words` words of their texts; None: as they are."""
+    if words is None:
+        return rows
+    return [replace(row, texts=tuple(first_words(text, int(words)) for text in row.texts)) for row in rows]
+
+
+def measure(cell: Cell, task: Task, data: Data, base: ft.LanguageModel | None, sets: Sequence[str]) -> float:
+    """The accuracy of a cell. `base`: what is fine-tuned; from scratch only its shape and vocabulary; None: TF-IDF."""
     train = drawn_rows(data.train, cell.labels, cell.draw)
-    if cell.method == "tfidf":
+    if base is None:
         return accuracy(tfidf(train, data.test, task.analyzer), data.test)
-    epochs, part = (
-        next((text.removeprefix(option) for text in reversed(sets) if text.startswith(option)), None)
-        for option in (EPOCHS, HOLD_OUT)
-    )
+    options, rest = own_options(sets)
+    epochs, part, words = (options.get(f"task.{name}") for name in ("epochs", "hold_out", "words"))
     model = base.finetune(
-        train,
+        cut(train, words),
         task="classification",
         seed=cell.draw,
         epochs=None if epochs is None else int(epochs),
         hold_out=None if part is None else float(part),
         from_scratch=cell.method == "scratch",
-        sets=[text for text in sets if not text.startswith((EPOCHS, HOLD_OUT))],
+        sets=rest,
     )
-    return accuracy(model.predict(texts_of(data.test)), data.test)
+    return accuracy(model.predict(texts_of(cut(data.test, words))), data.test)
 
 
 # -- the run -----------------------------------------------------------------------------------------------------------
 
 
-def pretrained(experiment: Experiment, given: argparse.Namespace, results: Results, log: Log) -> ft.LanguageModel:
-    """The base model: given, or pre-trained here; a run that was stopped goes on."""
+def begun(
+    method: str, experiment: Experiment, given: argparse.Namespace, results: Results, log: Log
+) -> ft.LanguageModel:
+    """What a method fine-tunes: given, imported, or pre-trained here; a run that was stopped goes on."""
     if given.base is not None:
-        model = ft.load(given.base)
-        if not isinstance(model, ft.LanguageModel):
-            raise UserError(f"{given.base} is fine-tuned; --base takes a pre-trained run")
-        return model
-    begun = time.perf_counter()
-    out = given.out / "base"
+        return load_language_model(given.base)
+    start, alone = given.starts[method], len(given.starts) == 1
+    out = given.out / ("base" if alone else f"base-{method}")
+    since = time.perf_counter()
     try:
+        if start.source is not None:
+            return load_language_model(imported(start.source(), out, log.note))
         with Stopper(log.note) as stopping:
             model = ft.pretrain(
                 experiment.texts(given.data, given.out),
+                system=start.system,
                 size=given.size,
                 minutes=given.minutes,
                 out=out,
-                sets=given.pretrain_set,
+                sets=[*start.pretrain_sets, *given.pretrain_set],
                 resume=True,
                 reporter=log,
                 stopping=stopping,
@@ -242,12 +293,27 @@ def pretrained(experiment: Experiment, given: argparse.Namespace, results: Resul
             raise Interrupted(stopping.requested, str(given.out))
         return model
     finally:
-        results.add_part("pre-training", time.perf_counter() - begun, commit())
+        what = "pre-training" if start.source is None else "import"
+        results.add_part(what if alone else f"{what}, {start.title}", time.perf_counter() - since, commit())
 
 
-def run_cells(given: argparse.Namespace, base: ft.LanguageModel, results: Results, log: Log) -> list[Cell]:
+def imported(source: Path, out: Path, note: Callable[[str], None]) -> Path:
+    """The run that others' weights make. It is made aside: a kill leaves nothing that stands in the way."""
+    if not RunDirectory(out).exists():
+        notes: list[str] = []
+        with tempfile.TemporaryDirectory(prefix=".import-", dir=out.parent) as aside:
+            import_model(source, Path(aside) / out.name, notes=notes).rename(out)
+        for text in notes:
+            note(text)
+    return out
+
+
+def run_cells(
+    given: argparse.Namespace, bases: Mapping[str, ft.LanguageModel], results: Results, log: Log
+) -> list[Cell]:
     """Measures what is not measured yet; returns the cells that the time limit left over."""
-    cells = plan_cells({n: t.labels for n, t in given.tasks.items()}, {n: t.draws for n, t in given.tasks.items()})
+    labels, draws = ({name: getattr(task, of) for name, task in given.tasks.items()} for of in ("labels", "draws"))
+    cells = plan_cells(labels, draws, given.methods)
     done = results.accuracies()
     missing = [cell for cell in cells if cell not in done]
     log.note(f"{len(cells)} cells, {len(cells) - len(missing)} of them finished before")
@@ -261,9 +327,13 @@ def run_cells(given: argparse.Namespace, base: ft.LanguageModel, results: Result
         task = given.tasks[cell.task]
         if cell.task not in data:
             data[cell.task] = read_task(task, given.data)
-        begun = time.perf_counter()
-        found = measure(cell, task, data[cell.task], base, sets_for(given.finetune_set, cell.task, cell.labels))
-        took = time.perf_counter() - begun
+        # From scratch: the shape and the vocabulary of the first.
+        method = next(iter(bases)) if cell.method == "scratch" else cell.method
+        own = given.starts[method].finetune_sets if method in given.starts else ()
+        sets = sets_for([*own, *given.finetune_set], cell.task, cell.labels)
+        since = time.perf_counter()
+        found = measure(cell, task, data[cell.task], bases.get(method), sets)
+        took = time.perf_counter() - since
         results.add_cell(cell, found, took, version)
         log.note(
             f"{number}/{len(missing)} {cell.task} {cell.labels} labels, draw {cell.draw}, {cell.method}: "
@@ -275,7 +345,7 @@ def run_cells(given: argparse.Namespace, base: ft.LanguageModel, results: Result
 def report(given: argparse.Namespace, results: Results, left: Sequence[Cell], head: Sequence[str]) -> str:
     lines = [*(f"- {line}" for line in head if not line.startswith("commit"))]
     lines += [f"- measured at commit: {version}" for version in results.commits()]
-    parts = ", ".join(f"{name} {seconds / 60:.1f}" for name, seconds in results.seconds_by_part().items())
+    parts = ", ".join(f"{name} {seconds / 60:.1f}" for name, seconds in results.seconds_by_part(given.methods).items())
     lines.append(f"- minutes: {results.seconds() / 60:.1f} ({parts})")
     if left:
         names = dict.fromkeys(f"{cell.task} {cell.labels} {cell.method}" for cell in left)
@@ -283,8 +353,9 @@ def report(given: argparse.Namespace, results: Results, left: Sequence[Cell], he
     if given.quick:
         lines.append("- **--quick: too short to mean anything**")
     titles = {name: task.title for name, task in given.tasks.items()}
-    found = {cell: value for cell, value in results.accuracies().items() if cell.task in titles}
-    return "\n".join([*lines, "", result_table(found, titles)]) + "\n"
+    known = results.accuracies().items()
+    found = {cell: value for cell, value in known if cell.task in titles and cell.method in given.methods}
+    return "\n".join([*lines, "", result_table(found, titles, given.methods)]) + "\n"
 
 
 def main(experiment: Experiment, words: Sequence[str] | None = None) -> int:
@@ -297,12 +368,13 @@ def main(experiment: Experiment, words: Sequence[str] | None = None) -> int:
         for line in head:
             log.note(line)
         results = Results(given.out / "results.jsonl")
-        base = pretrained(experiment, given, results, log)
-        left = run_cells(given, base, results, log)
+        bases = {method: begun(method, experiment, given, results, log) for method in given.starts}
+        left = run_cells(given, bases, results, log)
+        more = experiment.after(bases) if experiment.after is not None else ""
     except (UserError, Interrupted) as error:
         print(error, file=sys.stderr)
         return error.code
-    text = report(given, results, left, head)
+    text = report(given, results, left, head) + more
     (given.out / "table.md").write_text(text, encoding="utf-8")
     print(text)
     return 0

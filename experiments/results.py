@@ -17,8 +17,9 @@ from typing import Any
 
 from bench.common import table
 
-FIRST, LAST = ("pretrained", "tfidf"), ("scratch",)
-TITLES = {"pretrained": "pre-trained", "scratch": "from scratch", "tfidf": "TF-IDF"}
+TITLES = {"pretrained": "pre-trained", "scratch": "from scratch", "tfidf": "TF-IDF"}  # of methods; the first is ours
+LAST = ("scratch",)  # what a cut-off may take
+OPTIONS = ("task.epochs", "task.hold_out", "task.words")  # written like settings, but none of fine-tuning's
 
 
 @dataclass(frozen=True)
@@ -29,16 +30,20 @@ class Cell:
     method: str
 
 
-def plan_cells(tasks: Mapping[str, Sequence[int]], draws: Mapping[str, int]) -> list[Cell]:
+def plan_cells(
+    tasks: Mapping[str, Sequence[int]], draws: Mapping[str, int], methods: Iterable[str] = tuple(TITLES)
+) -> list[Cell]:
     """All cells of `tasks` (name → numbers of labels): what a cut-off must not take first, draw by draw."""
+    names = list(methods)
+    first, last = [name for name in names if name not in LAST], [name for name in names if name in LAST]
     return [
         Cell(task, count, draw, method)
-        for methods in (FIRST, LAST)
+        for group in (first, last)
         for draw in range(max(draws.values()))
         for task, counts in tasks.items()
         if draw < draws[task]
         for count in counts
-        for method in methods
+        for method in group
     ]
 
 
@@ -96,10 +101,11 @@ class Results:
         ]
         return max(like, default=0.0)
 
-    def seconds_by_part(self) -> dict[str, float]:
+    def seconds_by_part(self, methods: Mapping[str, str] = TITLES) -> dict[str, float]:
+        """By the names of parts, and of cells by task and title of the method."""
         parts: dict[str, float] = {}
         for record in self.records:
-            name = record.get("part") or f"{record['task']}, {TITLES[record['method']]}"
+            name = record.get("part") or f"{record['task']}, {methods.get(record['method'], record['method'])}"
             parts[name] = parts.get(name, 0.0) + record["seconds"]
         return parts
 
@@ -121,22 +127,27 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> list[floa
     return [first[draw] - second[draw] for draw in sorted(first.keys() & second.keys())]
 
 
-def result_table(accuracies: Mapping[Cell, float], titles: Mapping[str, str]) -> str:
-    """Accuracy in per cent by task and number of labels, and paired differences."""
+def result_table(
+    accuracies: Mapping[Cell, float], titles: Mapping[str, str], methods: Mapping[str, str] = TITLES
+) -> str:
+    """Accuracy in per cent by task and number of labels, and paired differences of the first method and each other.
+
+    `titles` and `methods`: what to call tasks and methods, in the order in which they come.
+    """
+    ours, *others = methods
     groups: dict[tuple[str, int], dict[str, dict[int, float]]] = {}
     for cell, accuracy in accuracies.items():
-        methods = groups.setdefault((cell.task, cell.labels), {name: {} for name in TITLES})
-        methods[cell.method][cell.draw] = accuracy
+        group = groups.setdefault((cell.task, cell.labels), {name: {} for name in methods})
+        group[cell.method][cell.draw] = accuracy
     rows = []
     for (task, labels), found in sorted(groups.items(), key=lambda item: (list(titles).index(item[0][0]), item[0][1])):
-        ours = found["pretrained"]
         rows.append(
             [f"{titles[task]}, {labels:,}", str(max(len(draws) for draws in found.values()))]
-            + [spread(list(found[method].values())) for method in TITLES]
-            + [spread(paired(ours, found[other]), sign=True) for other in ("scratch", "tfidf")]
+            + [spread(list(found[method].values())) for method in methods]
+            + [spread(paired(found[ours], found[other]), sign=True) for other in others]
         )
-    differences = ["pre-trained − from scratch", "pre-trained − TF-IDF"]
-    return table(["accuracy, %; labels", "draws", *TITLES.values(), *differences], rows)
+    differences = [f"{methods[ours]} − {methods[other]}" for other in others]
+    return table(["accuracy, %; labels", "draws", *methods.values(), *differences], rows)
 
 
 def sets_for(given: Iterable[str], task: str, labels: int) -> tuple[str, ...]:
@@ -154,3 +165,22 @@ def sets_for(given: Iterable[str], task: str, labels: int) -> tuple[str, ...]:
         elif head == f"{task}@{labels}":
             ranked[2].append(rest)
     return tuple(setting for level in (0, 1, 2) for setting in ranked[level])
+
+
+def own_options(sets: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+    """What of a cell's settings is for the experiment itself (`OPTIONS`; the last counts), and what for fine-tuning."""
+    options: dict[str, str] = {}
+    rest = []
+    for text in sets:
+        name, _, value = text.partition("=")
+        if name in OPTIONS:
+            options[name] = value
+        else:
+            rest.append(text)
+    return options, rest
+
+
+def first_words(text: str, count: int) -> str:
+    """The first `count` words of a longer text; a shorter one as it is."""
+    words = text.split(maxsplit=count)
+    return text if len(words) <= count else " ".join(words[:count])

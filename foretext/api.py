@@ -10,7 +10,6 @@ ft.load("runs/clf").evaluate("test.csv").values
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import operator
 import tempfile
@@ -24,25 +23,28 @@ import torch
 from foretext.batch import Batch
 from foretext.config import Setting
 from foretext.errors import UserError
-from foretext.evaluate.features import text_vectors
+from foretext.evaluate.features import LayerMix, WordVectors, text_vectors, word_vectors
+from foretext.evaluate.fill import Filled, fill, masked_objective
 from foretext.evaluate.perplexity import Perplexity
 from foretext.evaluate.perplexity import perplexity as measure_perplexity
+from foretext.evaluate.pseudo import pseudo_perplexity
 from foretext.generate.decode import Sampling, generate_text
 from foretext.generate.many import Written, beam_search, write_many
-from foretext.tasks.metrics import Scores, check_metric, metrics_of, with_main
+from foretext.tasks.families import family_of
+from foretext.tasks.family import Encoded, Reading
+from foretext.tasks.metrics import Scores, check_metric, with_main
 from foretext.tasks.predictions import Predictions
-from foretext.tasks.remembered import Naming, layout_name, names_in, read_as_trained
-from foretext.tasks.rows import Row, read_rows, rows_from, rows_of, table_from, text_fields
-from foretext.tasks.tables import Table
+from foretext.tasks.remembered import layout_name
+from foretext.tasks.rows import Row
 from foretext.train.budget import Budget
-from foretext.train.examples import encode_rows
+from foretext.train.examples import encode
 from foretext.train.finetune import FinetuneRequest, finetune
 from foretext.train.fresh import fresh_model
 from foretext.train.pretrain import pretrain as run_pretraining
 from foretext.train.pretrain_request import PretrainRequest
 from foretext.train.report import Reporter
 from foretext.train.saved import SavedModel, load_model
-from foretext.train.scoring import probabilities_of, score_rows, task_scores
+from foretext.train.scoring import example_scores
 from foretext.train.signals import StopRequest
 
 Progress = Callable[[int, int], None]
@@ -56,7 +58,8 @@ class LanguageModel:
         self.path = path
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
-        """For each position the scores of the next token: float32 [len(ids), vocabulary]."""
+        """For each position the scores of the next token, or (masked systems) of the token that stands there: float32
+        [len(ids), vocabulary]."""
         context = self.model.model_config.context
         try:
             numbers = [operator.index(number) for number in ids]
@@ -70,6 +73,9 @@ class LanguageModel:
         device = next(trunk.parameters()).device
         with torch.no_grad():
             top = trunk(Batch(torch.tensor([numbers], device=device))).top[0]
+            if not self.model.system.causal:
+                scores = masked_objective(self.model, "logits").eval().token_logits(trunk, top)  # type: ignore[arg-type]
+                return scores.float().cpu().numpy()
             return (top @ trunk.output_table().t()).float().cpu().numpy()  # type: ignore[operator]
 
     def perplexity(
@@ -79,8 +85,20 @@ class LanguageModel:
         progress: Progress | None = None,
         reporter: Reporter | None = None,
     ) -> Perplexity:
-        """Perplexity per token and per word, and bits per byte; each text is a document."""
-        return measure_perplexity(self.model, _texts(texts, "texts"), stride, progress, reporter)
+        """Perplexity per token and per word, and bits per byte; each text is a document. Of a masked system
+        pseudo-perplexity: each token is masked alone, which takes a reading of its window for every token."""
+        given = _texts(texts, "texts")
+        if self.model.system.causal:
+            return measure_perplexity(self.model, given, stride, progress, reporter)
+        if stride is not None:
+            raise UserError(f"stride is for models that read in one direction, not {self.model.system.name}")
+        return pseudo_perplexity(self.model, given, progress, reporter)
+
+    def fill(self, text: str, top: int = 5) -> Filled:
+        """The best `top` pieces for each blank ([MASK], or <mask> for RoBERTa) of `text`, with probabilities."""
+        if not isinstance(text, str):
+            raise UserError(f"text must be a text, not {type(text).__name__}")
+        return fill(self.model, text, top)
 
     def stream(
         self,
@@ -146,10 +164,28 @@ class LanguageModel:
         return beam_search(self.model, prompt, beams, max_tokens, 1.0, stops, repetition_penalty)
 
     def features(
-        self, texts: str | Sequence[str], progress: Progress | None = None, reporter: Reporter | None = None
+        self,
+        texts: str | Sequence[str],
+        progress: Progress | None = None,
+        reporter: Reporter | None = None,
+        layers: Sequence[int] = (),
+        weights: Sequence[float] = (),
     ) -> np.ndarray:
-        """One vector a text: the mean of its top-layer states, float32 [texts, width]."""
-        return text_vectors(self.model, _texts(texts, "texts"), progress, reporter)
+        """One vector a text: the mean of its tokens' states, float32 [texts, width]. `layers`: whose states, added up
+        with `weights` (none: their mean); 0 is the embeddings; none: the top."""
+        mix = LayerMix(tuple(layers), tuple(weights))
+        return text_vectors(self.model, _texts(texts, "texts"), progress, reporter, mix)
+
+    def word_features(
+        self,
+        texts: str | Sequence[str],
+        progress: Progress | None = None,
+        layers: Sequence[int] = (),
+        weights: Sequence[float] = (),
+    ) -> list[WordVectors]:
+        """For each text its words, their places in it and a vector for each, the mean of its pieces' states."""
+        mix = LayerMix(tuple(layers), tuple(weights))
+        return word_vectors(self.model, _texts(texts, "texts"), progress, mix)
 
     def finetune(
         self,
@@ -173,7 +209,8 @@ class LanguageModel:
         reporter: Reporter | None = None,
         stopping: StopRequest | None = None,
     ) -> TaskModel:
-        """Teaches the model a task. `rows`: a file, or rows as `rows_from` takes them. `metric`: what the best epoch is
+        """Teaches the model a task. `rows`: a file, or rows as `rows_from` (tagging: `sentences_from`, span:
+        `questions_from`) takes them. `metric`: what the best epoch is
         chosen by, if not the layout's or the task's own. `hold_out`: the part of the rows to validate on where `valid`
         is None, if not .15; 0 trains on all and keeps the last epoch."""
         format = layout_name(format)
@@ -213,15 +250,17 @@ def _texts(given: str | Sequence[str], name: str) -> list[str]:
 
 
 def new_model(
-    rows: Sequence[Row],
+    rows: Sequence[Any],
     system: str = "gpt",
     size: str = "tiny",
     seed: int = 0,
     sets: Sequence[str | Setting] = (),
     reporter: Reporter | None = None,
+    task: str = "classification",
 ) -> LanguageModel:
     """A model that has learned nothing, with a vocabulary made of the rows' texts: to fine-tune from nothing."""
-    return LanguageModel(fresh_model(system, size, rows, seed, sets, reporter), Path())
+    texts = [Row((text,), None, "a row") for text in family_of(task).texts(rows)]
+    return LanguageModel(fresh_model(system, size, texts, seed, sets, reporter), Path())
 
 
 class TaskModel:
@@ -231,10 +270,16 @@ class TaskModel:
         self.model = model
         self.path = path
         self.task = model.task_config.kind
+        self.family = family_of(self.task)
 
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(self.model.task_config.labels)
+
+    @property
+    def draws_confusion(self) -> bool:
+        """Whether its scores have a confusion matrix."""
+        return self.family.draws_confusion(self.model.task_config)
 
     def rows(
         self,
@@ -242,71 +287,44 @@ class TaskModel:
         need_labels: bool = False,
         columns: dict[str, str] | None = None,
         format: str | None = None,
-    ) -> list[Row]:
+    ) -> list[Any]:
         """Rows of a file laid out like the training file or under the task's own column names, or of Python data;
         `columns` or `format` say that a file is laid out otherwise (`format="none"`: by the task's own names)."""
+        reading = self.reading(need_labels, columns, format)
         if isinstance(data, str | Path):
-            return self.read(data, need_labels, columns, format)[1]
-        unnamed = isinstance(data, list | tuple) and not any(isinstance(item, dict) for item in data)
-        if unnamed or columns:
-            return rows_from(data, self.task, columns=columns, need_labels=need_labels)
-        table = table_from(data, self.task)
-        return rows_of(table, self.task, columns=self.columns(table, need_labels), need_labels=need_labels)
+            return self.family.read(Path(data), reading).rows
+        return self.family.from_data(data, reading)
 
-    def read(
+    def reading(
         self,
-        file: str | Path,
         need_labels: bool = False,
         columns: dict[str, str] | None = None,
         format: str | None = None,
         errors: str = "strict",
-        notes: list[str] | None = None,
-    ) -> tuple[Table, list[Row]]:
-        """A file's table and the rows in it, read as `foretext.tasks.remembered` says."""
-        config = self.model.task_config
-        table, names = read_as_trained(
-            file,
-            self.task,
-            Naming(config.columns, config.format),
-            Naming(columns, format),
-            texts=config.texts,
-            need_labels=need_labels,
-            errors=errors,
-            notes=notes,
-        )
-        return table, rows_of(table, self.task, columns=names, need_labels=need_labels)
-
-    def columns(self, table: Table, need_labels: bool) -> dict[str, str] | None:
-        """The columns' names of the training file, or None where `table` has the task's own instead."""
-        config = self.model.task_config
-        return names_in(table.columns, text_fields(self.task, config.texts), config.columns, need_labels)
+    ) -> Reading:
+        """How this run reads rows: what it remembers of its training file counts where nothing is given."""
+        return Reading(self.task, columns, format, self.model.task_config, need_labels, errors)
 
     def predictions(
-        self, rows: Sequence[Row], progress: Progress | None = None, reporter: Reporter | None = None
+        self, rows: Sequence[Any], progress: Progress | None = None, reporter: Reporter | None = None
     ) -> Predictions:
         """Values and probabilities for `rows`; labels that they may have play no part. `reporter` hears of the
         encoding, and of rows that had to be cut."""
-        scores = self._scores(_unlabelled(rows), progress, reporter)
-        config = self.model.task_config
-        if self.task == "regression":
-            return Predictions(self.task, (scores * config.deviation + config.mean).tolist(), None, None)
-        probabilities = probabilities_of(scores)
-        best = scores.argmax(axis=1).tolist()
-        if self.task == "choice":
-            lists = [row[: len(r.texts) - 1].tolist() for row, r in zip(probabilities, rows)]
-            return Predictions(self.task, best, lists, None)
-        return Predictions(self.task, [self.labels[i] for i in best], probabilities.tolist(), self.labels)
+        return self._predictions(*self._scores(rows, False, progress, reporter))
+
+    def _predictions(self, encoded: Encoded, scores: Sequence[np.ndarray]) -> Predictions:
+        assert self.model.task is not None
+        return self.family.predictions(encoded, scores, self.model.task_config, self.model.task)
 
     def predict(self, data: Any, columns: dict[str, str] | None = None, format: str | None = None) -> list[Any]:
-        """Class names, numbers of choices (from 1), or scores. `columns`, `format`: as in `rows`."""
-        values = self.predictions(self.rows(data, False, columns, format)).values
-        return [value + 1 for value in values] if self.task == "choice" else list(values)
+        """Class names, numbers of choices (from 1), scores, lists of tags, or texts of answers. `columns`, `format`: as
+        in `rows`."""
+        return self.family.values(self.predictions(self.rows(data, False, columns, format)))
 
     def predict_proba(self, data: Any, columns: dict[str, str] | None = None, format: str | None = None) -> np.ndarray:
         """Probabilities [rows, classes], in the order of `labels`; choices in their own order."""
-        if self.task == "regression":
-            raise UserError("a regression has no probabilities; use predict")
-        return probabilities_of(self._scores(_unlabelled(self.rows(data, False, columns, format))))
+        _, scores = self._scores(self.rows(data, False, columns, format), False)
+        return self.family.probabilities(scores, self.model.task_config)
 
     def evaluate(
         self,
@@ -321,23 +339,24 @@ class TaskModel:
         """The task's metrics on labelled rows; `metric`: the main one, if not that of the fine-tuning."""
         rows = self.rows(data, True, columns, format)
         if metric is not None:
-            check_metric(metric, metrics_of(self.task, len(self.labels)))
-        scores = score_rows(self.model, rows, self._scores(rows, progress, reporter))
+            check_metric(metric, self.family.metrics(self.model.task_config))
+        predictions = self._predictions(*self._scores(rows, True, progress, reporter))
+        scores = self.family.score(rows, predictions, self.model.task_config)
         return scores if metric is None else with_main(scores, metric)
 
     def _scores(
-        self, rows: Sequence[Row], progress: Progress | None = None, reporter: Reporter | None = None
-    ) -> np.ndarray:
+        self,
+        rows: Sequence[Any],
+        labelled: bool,
+        progress: Progress | None = None,
+        reporter: Reporter | None = None,
+    ) -> tuple[Encoded, list[np.ndarray]]:
         if not rows:
             raise UserError("there are no rows to predict")
         assert self.model.task is not None
         device = next(self.model.trunk.parameters()).device
-        examples = encode_rows(rows, self.model, reporter=reporter)
-        return task_scores(self.model.trunk, self.model.task, examples, device, progress)
-
-
-def _unlabelled(rows: Sequence[Row]) -> list[Row]:
-    return [dataclasses.replace(row, label=None) for row in rows]
+        encoded = encode(rows, self.model, reporter, labelled=labelled)
+        return encoded, example_scores(self.model.trunk, self.model.task, encoded.examples, device, progress)
 
 
 def as_rows(
@@ -346,11 +365,10 @@ def as_rows(
     columns: dict[str, str] | None = None,
     format: str | None = None,
     need_labels: bool = True,
-) -> list[Row]:
+) -> list[Any]:
     """A file's rows, or rows given in Python."""
-    if isinstance(data, str | Path):
-        return read_rows(data, kind, columns=columns, format=format, need_labels=need_labels)
-    return rows_from(data, kind, columns=columns, need_labels=need_labels)
+    family, reading = family_of(kind), Reading(kind, columns, format, need_labels=need_labels)
+    return family.read(Path(data), reading).rows if isinstance(data, str | Path) else family.from_data(data, reading)
 
 
 def load(path: str | Path, device: str = "cpu") -> LanguageModel | TaskModel:

@@ -25,6 +25,7 @@ from foretext.cli_input import (
     task_model,
     text_argument,
 )
+from foretext.cli_inside import attention, features, fill
 from foretext.cli_output import progress, run_app, show_perplexity, show_validation
 from foretext.cli_prompt import prompt
 from foretext.errors import UserError
@@ -39,9 +40,9 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="section.key=value, a setting of config.toml.")]
 Config = Annotated[Path | None, typer.Option(help="A TOML file of settings; --set counts where both say something.")]
-Columns = Annotated[str, typer.Option(help="Other column names: text=review,label=stars.")]
-Format = Annotated[str | None, typer.Option(help="A published layout: sst2, cola, trec, imdb, …; none: by the header.")]
-Metric = Annotated[str | None, typer.Option(help="The main metric: accuracy, f1, f1_macro, matthews, pearson, …")]
+Columns = Annotated[str, typer.Option(help="Other column names: text=review,label=stars; tagging: tag=4.")]
+Format = Annotated[str | None, typer.Option(help="A published layout: sst2, trec, conll2000, …; none: by the header.")]
+Metric = Annotated[str | None, typer.Option(help="The main metric: accuracy, f1, f1_macro, matthews, exact_match, …")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")]
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
@@ -69,7 +70,7 @@ def pretrain(
     direction: Annotated[Direction | None, typer.Option(help="forward, or backward: right to left.")] = None,
     seed: Annotated[int | None, typer.Option(help="0 unless given.")] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Go on from this run, with new text.")] = None,
-    vocabulary: Annotated[Path | None, typer.Option(help="Folder with a published vocabulary.")] = None,
+    vocabulary: Annotated[Path | None, typer.Option(help="A published vocabulary: its folder, or its file.")] = None,
     text_column: TextColumn = None,
     documents: Annotated[
         str | None, typer.Option(help="What is a document in .txt: auto (the default), line, blank, file.")
@@ -120,10 +121,14 @@ def pretrain(
 def finetune(
     run: Annotated[Path | None, typer.Argument(help="The pre-trained run; left out with --system.")] = None,
     file: Annotated[
-        Path | None, typer.Argument(help="Labelled rows: csv, tsv, jsonl, parquet, or --format.", show_default=False)
+        Path | None,
+        typer.Argument(
+            help="Labelled rows: csv, tsv, jsonl, parquet, --format; CoNLL columns; SQuAD JSON.", show_default=False
+        ),
     ] = None,
     task: Annotated[
-        str | None, typer.Option(help="Needed: classification, entailment, similarity, choice, regression.")
+        str | None,
+        typer.Option(help="Needed: classification, entailment, similarity, choice, regression, tagging, span."),
     ] = None,
     out: Annotated[Path, typer.Option(help="The run directory to make.")] = Path("runs/task"),
     valid: Annotated[Path | None, typer.Option(help="Validation rows; without it 15 % are held out.")] = None,
@@ -150,8 +155,9 @@ def finetune(
     as_json: Json = False,
 ) -> None:
     """Teach a pre-trained model a task from labelled rows."""
+    from foretext.tasks.families import KINDS, family_of
     from foretext.tasks.remembered import layout_name
-    from foretext.tasks.splits import DEFAULT_FRACTION, hold_out
+    from foretext.tasks.splits import DEFAULT_FRACTION
     from foretext.terminal import Terminal
 
     format = layout_name(format)
@@ -164,7 +170,7 @@ def finetune(
         only = "" if run is None else f" (only {run} is given)"
         raise UserError(f"name a run and a file of rows{only}, or --system NAME and a file of rows")
     if task is None:
-        raise UserError("say what to learn: --task classification, entailment, similarity, choice or regression")
+        raise UserError(f"say what to learn: --task {', '.join(KINDS[:-1])} or {KINDS[-1]}")
     if system is not None and file is not None:
         raise UserError("--system starts from nothing: give the file of rows without a run, or leave out --system")
     if system is None and size is not None:
@@ -174,7 +180,7 @@ def finetune(
     rows = labelled_rows(file or run, task, names, format, errors)
     if valid is not None and part is not None:
         raise UserError("--hold-out is for rows without --valid; leave out one of them")
-    split = hold_out(rows, fraction=DEFAULT_FRACTION if part is None else part, seed=seed)
+    split = family_of(task).hold_out(rows, DEFAULT_FRACTION if part is None else part, seed)
     held_out = split.valid if valid is None else labelled_rows(valid, task, names, format, errors)
     from foretext.api import new_model
     from foretext.train.loop import is_finished
@@ -189,7 +195,7 @@ def finetune(
         else:
             shape = [one for one in settings if one.names[0] in ("model", "tokenizer")]
             settings = [one for one in settings if one.names[0] not in ("model", "tokenizer")]
-            base, from_scratch = new_model(rows, system, size or "tiny", seed, shape, terminal), True
+            base, from_scratch = new_model(rows, system, size or "tiny", seed, shape, terminal, task), True
         with Stopper(terminal.note) as stopper:
             model = base.finetune(
                 rows,
@@ -213,43 +219,48 @@ def finetune(
             )
     finally:
         terminal.close()
-    undrawn = bool(held_out and model.labels) and not (out / "confusion.png").exists()
+    undrawn = bool(held_out) and model.draws_confusion and not (out / "confusion.png").exists()
     if not finished:
         show_validation(model, held_out, out, as_json)
     elif as_json or undrawn:
         show_validation(model, held_out, out if undrawn else None, as_json)
-    terminal.note(f"the model is in {out}; next: foretext predict {out} new.csv --out predictions.csv")
+    terminal.note(f"the model is in {out}; next: foretext predict {out} {model.family.next_step}")
 
 
 @app.command()
 def predict(
     run: RunArgument,
     file: Annotated[Path | None, typer.Argument(help="Rows to predict; without it --text or standard input.")] = None,
-    text: Annotated[list[str] | None, typer.Option(help="A text to predict; the parts of one pair or choice.")] = None,
-    out: Annotated[Path | None, typer.Option(help="csv, tsv, jsonl or parquet; without it standard output.")] = None,
+    text: Annotated[
+        list[str] | None, typer.Option(help="A text to predict; the parts of one pair or choice; question, passage.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="csv, tsv, jsonl, parquet; tags also txt, answers json; or standard output.")
+    ] = None,
     columns: Columns = "",
     format: Format = None,
     errors: Errors = "strict",
     as_json: Json = False,
 ) -> None:
-    """Predict labels, choices or scores, with probabilities."""
-    from foretext.tasks.predictions import prediction_table, table_text, write_table
+    """Predict labels, choices, scores, tags or answers, with probabilities."""
+    from foretext.tasks.predictions import output_text, write_output
     from foretext.terminal import Terminal
 
     if out is not None:
-        check_output(out, table=True)
+        check_output(out)
     model = task_model(run)
-    table, rows = rows_to_predict(model, file, text, parse_columns(columns), format, errors)
-    predictions = model.predictions(rows, progress("predicting"), Terminal())
+    form = model.family.form(out, as_json)
+    read = rows_to_predict(model, file, text, parse_columns(columns), format, errors)
+    predictions = model.predictions(read.rows, progress("predicting"), Terminal())
     notes: list[str] = []
-    result = prediction_table(table, predictions, notes)
+    result = model.family.output(read, predictions, form, notes)
     for note in notes:
         typer.echo(note, err=True)
     if out is not None:
-        write_table(result, out)
-        typer.echo(f"{len(rows):,} predictions in {out}", err=True)
+        write_output(result, out, form)
+        typer.echo(f"{len(read.rows):,} predictions in {out}", err=True)
     else:
-        typer.echo(table_text(result, "jsonl" if as_json else "csv"), nl=False)
+        typer.echo(output_text(result, form), nl=False)
 
 
 @app.command()
@@ -289,10 +300,10 @@ def evaluate(
     for option, said in (("stride", stride), ("text-column", text_column), ("documents", documents)):
         if said is not None:
             raise UserError(f"--{option} is for text, and {run} reads labelled rows; leave it out")
-    if confusion is not None and not model.labels:
+    if confusion is not None and not model.draws_confusion:
         raise UserError(f"--confusion is for classes, and {run} has none (its task is {model.task}); leave it out")
     names = parse_columns(columns)
-    rows = [row for file in files for row in rows_for(model, Path(file), names, format, errors, need_labels=True)[1]]
+    rows = [row for file in files for row in rows_for(model, Path(file), names, format, errors, need_labels=True).rows]
     scores = model.evaluate(rows, progress("predicting"), metric=metric, reporter=Terminal())
     typer.echo(json.dumps(scores.to_dict(), ensure_ascii=False) if as_json else format_scores(scores))
     if confusion is not None:
@@ -302,39 +313,14 @@ def evaluate(
 app.command()(generate)
 
 
-@app.command()
-def features(
-    run: RunArgument,
-    file: Annotated[Path, typer.Argument(help="Text: a document a vector.")],
-    out: Annotated[Path, typer.Option(help="A .parquet file.")],
-    text_column: TextColumn = None,
-    documents: Documents = "auto",
-    errors: Errors = "strict",
-) -> None:
-    """Sentence vectors: the mean of the top layer's states."""
-    import io
-
-    import polars
-
-    from foretext.tasks.files import write_whole
-    from foretext.terminal import Terminal
-
-    check_output(out)
-    if out.suffix.lower() not in (".parquet", ".pq"):
-        raise UserError(f"{out}: vectors are written as Parquet; give a name that ends in .parquet")
-    model = language_model(run)
-    texts = read_texts([str(file)], text_column, documents, errors)
-    vectors = model.features(texts, progress("computing vectors"), Terminal())
-    data = io.BytesIO()
-    polars.DataFrame({"text": texts, "vector": vectors.tolist()}).write_parquet(data)
-    write_whole(out, data.getvalue())
-    typer.echo(f"{len(texts):,} vectors of {model.model.model_config.width} numbers in {out}", err=True)
+app.command()(features)
+app.command()(fill)
 
 
 @app.command()
 def tokens(
     run: RunArgument,
-    text: Annotated[list[str], typer.Argument(help="The text; several for a pair or a choice.")],
+    text: Annotated[list[str], typer.Argument(help="The text; several for a pair, a choice, a question.")],
     as_json: Json = False,
 ) -> None:
     """The pieces and ids of a text, and for a fine-tuned run the exact transformed sequences."""
@@ -365,20 +351,7 @@ def info(run: RunArgument, as_json: Json = False) -> None:
 app.command()(prompt)
 
 
-@app.command()
-def attention(
-    run: RunArgument,
-    text: Annotated[str, typer.Argument(help="The text to look at.")],
-    out: Annotated[Path, typer.Option(help="An .html file.")],
-) -> None:
-    """Where each token looks, by layer and head, as a page."""
-    from foretext.evaluate.attention_page import attention_page
-    from foretext.tasks.files import write_whole
-
-    check_output(out)
-    page = attention_page(load_run(run).model, text_argument(text, "the text"))
-    write_whole(out, page.encode("utf-8"))
-    typer.echo(f"the page is {out}; open it in a browser", err=True)
+app.command()(attention)
 
 
 @app.command(
@@ -406,7 +379,7 @@ def import_(
     path = import_model(source, out, allow_pickle, notes)
     for note in notes:
         typer.echo(note, err=True)
-    typer.echo(f"the model is in {path}; next: foretext generate {path} --prompt …", err=True)
+    typer.echo(f"the model is in {path}; next: foretext info {path}", err=True)
 
 
 @app.command()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -17,16 +15,10 @@ from foretext.errors import UserError
 if TYPE_CHECKING:
     from foretext.api import LanguageModel, TaskModel
     from foretext.config import Setting
-    from foretext.tasks.rows import Row
+    from foretext.tasks.family import Read
     from foretext.tasks.tables import Table
 
 BIG_FILE = 20_000_000  # bytes of a table that take a while to read: the user is told
-_FIELDS = {
-    "entailment": "--text PREMISE --text HYPOTHESIS",
-    "similarity": "--text TEXT1 --text TEXT2",
-    "regression": "--text TEXT --text TEXT2",  # of pairs
-    "choice": "--text CONTEXT --text CHOICE1 --text CHOICE2 …",
-}
 
 
 def text_argument(text: str, name: str, otherwise: str = "") -> str:
@@ -77,12 +69,8 @@ def given_settings(config: Path | None, sets: list[str] | None) -> list[Setting]
     return [*settings_in(text, str(config)), *said]
 
 
-def check_output(path: Path, table: bool = False) -> None:
+def check_output(path: Path) -> None:
     """A mistake in --out is found before the work is done, not after it."""
-    if table:
-        from foretext.tasks.tables import table_kind
-
-        table_kind(path)
     if path.is_dir():
         raise UserError(f"{path} is a folder; give the name of a file to write")
     if not path.parent.is_dir():
@@ -142,28 +130,30 @@ def plain_table(file: Path, errors: str) -> Table:
     return table
 
 
-def labelled_rows(file: Path, task: str, columns: dict[str, str] | None, format: str | None, errors: str) -> list[Row]:
+def labelled_rows(file: Path, task: str, columns: dict[str, str] | None, format: str | None, errors: str) -> list[Any]:
     """Rows with labels, to train on."""
-    from foretext.tasks.rows import read_rows
+    from foretext.tasks.families import family_of
+    from foretext.tasks.family import Reading
 
+    family = family_of(task)
     _check_errors(errors)
     _announce(file)
-    notes: list[str] = []
-    rows = read_rows(file, task, columns=columns, format=format, need_labels=True, errors=errors, notes=notes)
-    _show(notes)
+    reading = Reading(task, columns, format, errors=errors)
+    rows = family.read(file, reading).rows
+    _show(reading.notes)
     return rows
 
 
 def rows_for(
     model: TaskModel, file: Path, columns: dict[str, str] | None, format: str | None, errors: str, need_labels: bool
-) -> tuple[Table, list[Row]]:
-    """A file's table and rows for a fine-tuned run: as it was trained, unless the user or the file says otherwise."""
+) -> Read:
+    """A file's rows for a fine-tuned run: as it was trained, unless the user or the file says otherwise."""
     _check_errors(errors)
     _announce(file)
-    notes: list[str] = []
-    table, rows = model.read(file, need_labels, columns, format, errors, notes)
-    _show(notes)
-    return table, rows
+    reading = model.reading(need_labels, columns, format, errors)
+    read = model.family.read(file, reading)
+    _show(reading.notes)
+    return read
 
 
 def rows_to_predict(
@@ -173,10 +163,9 @@ def rows_to_predict(
     columns: dict[str, str] | None,
     format: str | None,
     errors: str,
-) -> tuple[Table, list[Row]]:
+) -> Read:
     """Rows to predict, from a file, from --text, or from standard input (a text a line, or JSON lines)."""
     from foretext.tasks.remembered import layout_name
-    from foretext.tasks.rows import rows_of
 
     _check_errors(errors)
     otherwise = "give it in a file or on standard input with --errors replace"
@@ -188,68 +177,20 @@ def rows_to_predict(
     if layout_name(format) is not None or (texts and columns):
         option = "--columns" if texts and columns else "--format"
         raise UserError(f"{option} is for a file of rows; name one, or leave it out")
-    pairs = model.model.task_config.texts == 2
+    reading = model.reading(False, columns, format, errors)
     if texts:
-        table = _table_of_texts(texts, model.task, pairs)
-    else:
-        table = _table_of_lines(standard_input(errors), model.task, pairs)
-        if columns is None and format is None:
-            columns = model.columns(table, need_labels=False)
-    return table, rows_of(table, model.task, columns=columns, need_labels=False)
+        return model.family.from_texts(texts, reading)
+    data = standard_input(errors)
+    if not data.strip():
+        raise UserError("nothing to predict: name a file, give --text, or write lines to standard input")
+    read = model.family.from_lines(data, reading)
+    _show(reading.notes)
+    return read
 
 
 def _show(notes: list[str]) -> None:
     for note in notes:
         typer.echo(note, err=True)
-
-
-def _table_of_texts(texts: list[str], task: str, pairs: bool) -> Table:
-    from foretext.tasks.rows import table_from
-
-    if _one_text(task, pairs):
-        return _named(table_from(list(texts), task), "--text")
-    wrong = len(texts) < 3 if task == "choice" else len(texts) != 2
-    if wrong:
-        what = "a run that was trained on pairs" if pairs else task
-        raise UserError(f"{what} takes {_FIELDS[task]}, not {len(texts)} text{'' if len(texts) == 1 else 's'}")
-    row = (texts[0], texts[1:]) if task == "choice" else tuple(texts)
-    return _named(table_from([row], task), "--text")
-
-
-def _table_of_lines(data: str, task: str, pairs: bool) -> Table:
-    from foretext.tasks.files import text_lines
-    from foretext.tasks.rows import table_from
-    from foretext.tasks.tables import parse_jsonl
-
-    if not data.strip():
-        raise UserError("nothing to predict: name a file, give --text, or write lines to standard input")
-    lines = [line for line in text_lines(data) if line.strip()]
-    plain = _one_text(task, pairs)  # else a brace can only be meant as JSON, and the reader says what is wrong with it
-    brace = lines[0].lstrip().startswith("{")
-    if brace and (not plain or _is_json_object(lines[0])):
-        return parse_jsonl(data, "standard input")
-    if not plain:
-        what = "a run that was trained on pairs" if pairs else task
-        raise UserError(f"standard input: {what} has several texts a row: write JSON lines, or name a file")
-    if brace:
-        _show(["standard input begins with { but its first line is not a JSON object: a line is a text"])
-    return _named(table_from(lines, task), "standard input")
-
-
-def _is_json_object(line: str) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
-def _one_text(task: str, pairs: bool) -> bool:
-    return task == "classification" or (task == "regression" and not pairs)
-
-
-def _named(table: Table, name: str) -> Table:
-    """The table under a name that the user knows."""
-    return dataclasses.replace(table, name=name, where=[f"{name} {i}" for i in range(1, len(table.rows) + 1)])
 
 
 def standard_input(errors: str = "strict") -> str:

@@ -19,7 +19,6 @@ from foretext.errors import EXIT_BUG, EXIT_MACHINE, EXIT_USER, Interrupted, User
 if TYPE_CHECKING:
     from foretext.api import LanguageModel, TaskModel
     from foretext.evaluate.perplexity import Perplexity
-    from foretext.tasks.rows import Row
 
 EXIT_BROKEN_PIPE = 141
 LARGE = 1e9  # figures from here on are written 1.234e+09
@@ -39,13 +38,17 @@ def show_perplexity(model: LanguageModel, texts: list[str], stride: int | None, 
         for note in notes:
             typer.echo(note, err=True)
         return
-    typer.echo(f"perplexity per token  {_figure(measured.per_token)}  ({measured.tokens:,} tokens)")
-    typer.echo(f"perplexity per word   {_figure(measured.per_word)}  ({measured.words:,} words between white space)")
-    typer.echo(f"bits per byte         {_figure(measured.bits_per_byte, 4)}  ({measured.bytes:,} bytes of UTF-8)")
+    name = "pseudo-perplexity" if measured.pseudo else "perplexity"
+    wide = len(name) + len(" per token")
+    typer.echo(f"{name} per token  {_figure(measured.per_token)}  ({measured.tokens:,} tokens)")
+    typer.echo(f"{name} per word   {_figure(measured.per_word)}  ({measured.words:,} words between white space)")
+    typer.echo(f"{'bits per byte':{wide}}  {_figure(measured.bits_per_byte, 4)}  ({measured.bytes:,} bytes of UTF-8)")
     typer.echo(f"context {measured.context} tokens, stride {measured.stride}, {measured.documents:,} documents")
     for note in notes:
         typer.echo(note)
-    if not measured.comparable:
+    if measured.pseudo:
+        typer.echo("each token was masked alone and seen from both sides: this does not compare with a causal model's")
+    elif not measured.comparable:
         typer.echo("the tokenizer does not keep the text whole: bits per byte do not compare with other models'")
 
 
@@ -70,7 +73,7 @@ def _perplexity_notes(measured: Perplexity) -> list[str]:
     return []
 
 
-def show_validation(model: TaskModel, held_out: list[Row], run: Path | None, as_json: bool) -> None:
+def show_validation(model: TaskModel, held_out: list[Any], run: Path | None, as_json: bool) -> None:
     """The best epoch's figures on the validation rows, with a picture of the confusion in the run directory if one is
     given."""
     from foretext.tasks.metrics import format_scores

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from foretext.config import difference, to_plain
-from foretext.errors import UserError
 from foretext.systems import size_named, system_named
+from foretext.tasks.families import family_of
+from foretext.tasks.family import Encoding
 from foretext.tasks.labels import LabelSet
-from foretext.tasks.layout import keeping_question
-from foretext.tasks.rows import check_kind
 from foretext.train.loop import read_position
 from foretext.train.machine import clock, size_text
 from foretext.train.rundir import RunDirectory
@@ -33,31 +31,10 @@ def sequences_of(run: RunDirectory, texts: Sequence[str]) -> list[Pieces]:
     info = sections["run"]
     if info.kind != "finetune":
         return []
-    kind, format = sections["task"].kind, sections["task"].format
-    _check_number(kind, sections["task"].texts, len(texts))
     tokenizer = load_tokenizer(run, info)
     layout = system_named(info.system).build_layout(dict(tokenizer.specials), sections["model"].context, info.direction)
-    parts = [tokenizer.encode(text) for text in texts]
-    made = layout.sequences(kind, keeping_question(parts, texts, format, tokenizer.encode))
-    return [[(number, tokenizer.piece(number)) for number in sequence.ids] for sequence in made]
-
-
-_NUMBERS = {
-    "classification": ("one text", 1, 1),
-    "entailment": ("two texts", 2, 2),
-    "similarity": ("two texts", 2, 2),
-    "choice": ("a context and its choices", 3, sys.maxsize),
-}
-_REGRESSION = (("one text or two", 1, 2), ("one text", 1, 1), ("two texts", 2, 2))  # not kept, single, pairs
-
-
-def _check_number(kind: str, texts: int, given: int) -> None:
-    """As many texts as an example of the task has; `texts`: of a regression's row, where the run has kept it."""
-    check_kind(kind)
-    known = texts if texts in (1, 2) else 0
-    wanted, least, most = _REGRESSION[known] if kind == "regression" else _NUMBERS[kind]
-    if not least <= given <= most:
-        raise UserError(f"{kind} takes {wanted}, not {given}")
+    made = family_of(sections["task"].kind).sequences(texts, Encoding(sections["task"], tokenizer, layout))
+    return [[(number, tokenizer.piece(number)) for number in ids] for ids in made]
 
 
 def describe_run(run: RunDirectory) -> dict[str, dict[str, Any]]:
@@ -79,8 +56,9 @@ def summary_of(run: RunDirectory) -> str:
     info, model = sections["run"], sections["model"]
     tokenizer = load_tokenizer(run, info)
     what = "a pre-trained model" if info.kind == "pretrain" else f"a model for {sections['task'].kind}"
+    system = system_named(info.system)
     lines = [
-        ("is", f"{what}: {info.system} {info.size}, {_DIRECTIONS[info.direction]}"),
+        ("is", f"{what}: {info.system} {info.size}, {_DIRECTIONS[info.direction] if system.causal else _BOTH}"),
         ("shape", model.describe()),
         ("vocabulary", f"{tokenizer.size:,} pieces of {tokenizer.kind}, special tokens included"),
         *(_task_lines(sections) if info.kind == "finetune" else [_origin(sections["data"])]),
@@ -103,6 +81,7 @@ def _origin(data: DataConfig) -> tuple[str, str]:
 
 
 _DIRECTIONS = {"forward": "left to right", "backward": "right to left"}
+_BOTH = "in both directions at once"
 
 
 def _task_lines(sections: dict[str, Any]) -> list[tuple[str, str]]:
@@ -110,9 +89,16 @@ def _task_lines(sections: dict[str, Any]) -> list[tuple[str, str]]:
     began = "new weights" if task.from_scratch else f"the weights of {task.base or 'a model in memory'}"
     if not task.from_scratch and transfer.layers >= 0:
         began += f", its first {transfer.layers} blocks only"
-    lines = [("began with", began), ("loss", f"label + {transfer.lm_weight:g} · language model")]
+    loss = f"label + {transfer.lm_weight:g} · language model" if transfer.lm_weight else "label"
+    lines = [("began with", began), ("loss", loss)]
     if task.labels:
         lines.append(("labels", LabelSet(tuple(task.labels)).listing()))
+    if task.scheme:
+        lines.append(("chunks", f"marked as {task.scheme}" if task.scheme != "other" else "marked otherwise than IOB"))
+    if task.unanswerable:
+        lines.append(("answers", "a question may have none"))
+    if task.format:
+        lines.append(("layout", task.format))
     if task.metric:
         lines.append(("chosen by", task.metric))
     if task.columns:
@@ -130,11 +116,11 @@ def _progress_of(run: RunDirectory, sections: dict[str, Any]) -> str:
 
 
 def _own_settings(sections: dict[str, Any]) -> str:
-    """Model, tokenizer and training settings that are not the size's defaults."""
+    """Settings of model, tokenizer, objective and training that are not the size's defaults."""
     info = sections["run"]
     size = size_named(system_named(info.system), info.size)
     training = size.pretraining if info.kind == "pretrain" else size.finetuning
-    usual = {"model": size.model, "tokenizer": size.tokenizer, "training": training}
+    usual = {"model": size.model, "tokenizer": size.tokenizer, "objective": size.objective, "training": training}
     kept = {name: sections[name] for name in usual if name in sections}
     changes = difference({name: usual[name] for name in kept}, kept)
     derived = ("model.vocabulary", "model.dropout")

@@ -23,8 +23,10 @@ class TransferPlan:
     rate_decay: float = 1.0  # each group learns at 1/rate_decay of the rate of the group above (ULMFiT: 2.6)
     thaw: Literal["all", "gradual", "never"] = "all"  # gradual: the head, then a group more each epoch; never: the head
     lm_weight: float = 0.5  # λ in L3 = L2 + λ·L1
-    pooling: Literal["extract", "mean"] = "extract"  # mean: the mean of all states is added to the extract token's
-    head: Literal["random", "probe"] = "random"  # W_y at the start; probe: fitted to the states before anything learns
+    # What W_y reads: the state that speaks; that and the mean of all; that through the trunk's own layer for it (BERT).
+    pooling: Literal["extract", "mean", "pooler"] = "extract"
+    # W_y at the start: random; fitted to the states before anything learns; random behind a tanh layer (RoBERTa).
+    head: Literal["random", "probe", "hidden"] = "random"
 
     def rate_factor(self, group: int, groups: int) -> float:
         """Factor on the learning rate of layer group `group` of `groups` (the head is the last one)."""

@@ -10,17 +10,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from foretext.nn.encoder import EncoderConfig
 from foretext.nn.transformer import TransformerConfig
+from foretext.objectives.base import Objective
+from foretext.objectives.spans import Span
 from foretext.systems import SYSTEMS
-from foretext.systems.base import System, TrainingConfig
+from foretext.systems.base import ObjectiveParts, System, TrainingConfig
 from foretext.tasks.layout import TokenSequence
 from foretext.tasks.supervised import Example, SupervisedTask
-from foretext.text.byte_bpe import ByteBPE
+from foretext.text import wordpiece
+from foretext.text.byte_bpe import ROBERTA_SPECIALS, ByteBPE
 from foretext.text.tokenizer import END
 from foretext.train.budget import Budget
 from foretext.train.loop import Loop
@@ -29,11 +34,18 @@ from foretext.train.saved import RunConfig, SavedModel
 from foretext.train.signals import StopRequest
 
 SHAPE = TransformerConfig(vocabulary=61, layers=2, width=32, heads=4, context=24, dropout=0.0)
-TINY: dict[str, TransformerConfig] = {
+MASKED = EncoderConfig(vocabulary=262, layers=2, width=32, heads=4, context=24, dropout=0.0)
+TINY: dict[str, Any] = {
     "gpt": SHAPE,
     "gpt2": replace(SHAPE, norm="pre", scale_residuals=True),
+    "bert": MASKED,
+    "roberta": replace(MASKED, segments=1, first_position=2, pooler=False, epsilon=1e-5),
+    "albert": replace(MASKED, embedding=16, shared=True, gelu="tanh"),
 }
 assert TINY.keys() == SYSTEMS.keys(), "every system is under test"
+CAUSAL = [name for name in TINY if SYSTEMS[name].causal]
+LM_WEIGHT = {name: 0.5 if name in CAUSAL else 0.0 for name in TINY}  # only those have that loss beside a task's
+LM_WEIGHTS = [*LM_WEIGHT.items(), *((name, 0.0) for name in CAUSAL)]
 PLAIN = TrainingConfig(optimizer="adamw", rate=1e-2, warmup=0.1, batch_size=4, dropout=0.0, save_seconds=1e9)
 
 KINDS = ("classification", "entailment", "similarity", "choice", "regression")
@@ -51,6 +63,22 @@ def trunk_of(system: str, **changes: object) -> nn.Module:
 def windows(lengths: Sequence[int], vocabulary: int = SHAPE.vocabulary, seed: int = 0) -> list[np.ndarray]:
     draw = np.random.default_rng(seed)
     return [draw.integers(0, vocabulary, length) for length in lengths]
+
+
+def objective_of(system: str) -> Objective:
+    """What the system is pre-trained by, over bytes."""
+    found = SYSTEMS[system]
+    return found.build_objective(ObjectiveParts(TINY[system], found.sizes["tiny"].objective, tokenizer_of(system)))
+
+
+def unlabelled(system: str, lengths: Sequence[int], seed: int = 0) -> list[Any]:
+    """Examples of pre-training: windows, stretches, or two spans and their label."""
+    rows = windows(lengths, seed=seed)
+    if SYSTEMS[system].causal:
+        return list(rows)
+    if system == "roberta":
+        return [Span((row,)) for row in rows]
+    return [Span((row[: len(row) // 2], row[len(row) // 2 :]), number % 2) for number, row in enumerate(rows)]
 
 
 def examples(kind: str, count: int, vocabulary: int = SHAPE.vocabulary, seed: int = 0) -> list[Example]:
@@ -144,6 +172,13 @@ def byte_tokenizer() -> ByteBPE:
     return ByteBPE(bytes(range(256)), [], {END: 256})
 
 
+def tokenizer_of(system: str) -> ByteBPE:
+    """The same with the specials that the system's input has."""
+    if SYSTEMS[system].causal:
+        return byte_tokenizer()
+    return byte_tokenizer().with_specials(ROBERTA_SPECIALS if system == "roberta" else wordpiece.SPECIALS)
+
+
 class Evil:
     """Pickled, it makes the folder `mark` when it is loaded."""
 
@@ -165,7 +200,7 @@ def shaken_model(system: str, by: float) -> SavedModel:
 
 def base_model(system: str = "gpt", seed: int = 0) -> SavedModel:
     """An untrained base over bytes, as if it had been pre-trained."""
-    tokenizer = byte_tokenizer()
+    tokenizer = tokenizer_of(system)
     shape = replace(TINY[system], vocabulary=tokenizer.size, context=48)
     torch.manual_seed(seed)
     built: System = SYSTEMS[system]

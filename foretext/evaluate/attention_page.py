@@ -1,7 +1,7 @@
 """Where a token looks: the attention of every layer and head over one text, as a page that needs nothing else.
 
 Rows are the tokens that look, columns what they look at; the triangle above the diagonal, which a causal model cannot
-see, is hatched. A chosen token's weights over what stands before it are shown on the text itself.
+see, is hatched. A chosen token's weights over all that it sees are shown on the text itself.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import numpy as np
 import torch
 
 from foretext.errors import UserError
+from foretext.evaluate.reading import read_as
 from foretext.tasks.supervised import SupervisedTask
-from foretext.text.tokenizer import END
 from foretext.train.saved import SavedModel
 
 MOST_TOKENS = 128  # a picture of more could not be read, and the page would grow by their square
 
 
 def attention_page(model: SavedModel, text: str) -> str:
-    """The page for `text`. A pre-trained model reads it after end-of-text, if it has that: there a head rests."""
+    """The page for `text`. A causal model reads it after end-of-text, if it has that: there a head rests."""
     if not hasattr(model.trunk, "attention_weights"):
         raise UserError(f"{model.system.name} has no attention to look at")
     ids = _sequence(model, text)
@@ -35,7 +35,7 @@ def attention_page(model: SavedModel, text: str) -> str:
     weights = model.trunk.eval().attention_weights(torch.tensor(ids, device=device)).cpu().numpy()  # type: ignore[operator]
     pieces = [model.tokenizer.piece(number) for number in ids]
     reading = ", which reads from right to left" if model.info.direction == "backward" else ""
-    return render(pieces, weights, f"{model.system.name} {model.info.size}{reading}")
+    return render(pieces, weights, f"{model.system.name} {model.info.size}{reading}", model.system.causal)
 
 
 def _sequence(model: SavedModel, text: str) -> list[int]:
@@ -49,18 +49,24 @@ def _sequence(model: SavedModel, text: str) -> list[int]:
         specials = dict(model.tokenizer.specials)
         layout = model.system.build_layout(specials, model.model_config.context, model.info.direction)
         return list(layout.sequences(model.task.kind, [ids])[0].ids)
-    end = model.tokenizer.specials.get(END)
-    return ([] if end is None else [end]) + (ids[::-1] if model.info.direction == "backward" else ids)
+    reading = read_as(model, ids)
+    return reading.ids if reading.count == len(ids) else [*reading.ids, *ids[reading.count :]]  # too many, and refused
 
 
-def render(pieces: Sequence[str], weights_LHTT: np.ndarray, title: str) -> str:
-    """The page, given the pieces and each layer's and head's weights."""
+def render(pieces: Sequence[str], weights_LHTT: np.ndarray, title: str, causal: bool) -> str:
+    """The page, given the pieces and each layer's and head's weights. `causal`: a token sees none behind it."""
     layers, heads, length, _ = weights_LHTT.shape
-    lower = np.tril_indices(length)
-    levels = np.rint(1000 * weights_LHTT[:, :, lower[0], lower[1]]).astype(int)  # the page writes tenths of a per cent
-    data = {"pieces": list(pieces), "layers": layers, "heads": heads, "weights": levels.tolist()}
+    levels_LHTT = np.rint(1000 * weights_LHTT).astype(int)  # the page writes tenths of a per cent
+    rows = [levels_LHTT[:, :, row, : row + 1 if causal else length].tolist() for row in range(length)]
+    weights = [[[of_row[layer][head] for of_row in rows] for head in range(heads)] for layer in range(layers)]
+    data = {"pieces": list(pieces), "layers": layers, "heads": heads, "weights": weights}
     written = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    return _PAGE.replace("%TITLE%", html.escape(title)).replace("%DATA%", written)
+    about = _HIDDEN if causal else _OPEN
+    return _PAGE.replace("%TITLE%", html.escape(title)).replace("%ABOUT%", about).replace("%DATA%", written)
+
+
+_HIDDEN = "The hatched triangle is what a token cannot see, because it comes later."
+_OPEN = "Every token sees all of them, on both sides."
 
 
 _PAGE = """<!doctype html>
@@ -90,8 +96,8 @@ p { margin: .3rem 0 1rem; max-width: 46rem; }
 </head>
 <body>
 <h1>Where a token looks: %TITLE%</h1>
-<p>Each small square is one head: rows look, columns are looked at, dark is much. The hatched triangle is what a token
-cannot see, because it comes later. Choose a head, then a token: the text shows how its attention is spread.</p>
+<p>Each small square is one head: rows look, columns are looked at, dark is much. %ABOUT% Choose a head, then a token:
+the text shows how its attention is spread.</p>
 <div id="grid"></div>
 <canvas id="large"></canvas>
 <div id="shown" aria-live="polite"></div>
@@ -103,7 +109,8 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const n = data.pieces.length;
 const visible = data.pieces.map(p => p.replace(/ /g, "\\u00b7").replace(/\\n/g, "\\u21b5"));
 let layer = data.layers - 1, head = 0, token = n - 1;
-const weight = (l, h, row, column) => data.weights[l][h][row * (row + 1) / 2 + column] / 1000;
+const sees = row => data.weights[0][0][row].length;
+const weight = (l, h, row, column) => data.weights[l][h][row][column] / 1000;
 const colour = w => `rgb(${255 - 75 * w | 0},${250 - 181 * w | 0},${247 - 216 * w | 0})`;
 
 function hatched(context, cell) {
@@ -120,7 +127,7 @@ function draw(canvas, l, h, cell, margin) {
   const c = canvas.getContext("2d");
   const hidden = hatched(c, cell);
   for (let row = 0; row < n; row++) for (let column = 0; column < n; column++) {
-    c.fillStyle = column > row ? hidden : colour(weight(l, h, row, column));
+    c.fillStyle = column >= sees(row) ? hidden : colour(weight(l, h, row, column));
     c.fillRect(margin + column * cell, margin + row * cell, cell, cell);
   }
   if (!margin) return;
@@ -132,7 +139,7 @@ function draw(canvas, l, h, cell, margin) {
     c.textAlign = "left"; c.fillText(visible[i].slice(0, 14), 0, 0); c.restore();
   }
   c.strokeStyle = "#b4451f"; c.lineWidth = 2;
-  c.strokeRect(margin, margin + token * cell, (token + 1) * cell, cell);
+  c.strokeRect(margin, margin + token * cell, sees(token) * cell, cell);
 }
 
 function refresh() {
@@ -145,7 +152,7 @@ function refresh() {
     const b = document.createElement("button");
     b.textContent = piece; b.dataset.token = i;
     b.setAttribute("aria-pressed", i === token);
-    if (i > token) { b.title = "comes later: hidden"; b.style.opacity = .35; }
+    if (i >= sees(token)) { b.title = "comes later: hidden"; b.style.opacity = .35; }
     else {
       const w = weight(layer, head, token, i);
       b.style.background = colour(w); b.title = (100 * w).toFixed(1) + " %";
@@ -154,7 +161,7 @@ function refresh() {
     return b;
   }));
   const of = i => weight(layer, head, token, i);
-  const seen = [...Array(token + 1).keys()].sort((a, b) => of(b) - of(a));
+  const seen = [...Array(sees(token)).keys()].sort((a, b) => of(b) - of(a));
   const most = seen.slice(0, 4).map(i => `${visible[i]} ${(100 * of(i)).toFixed(0)} %`);
   document.getElementById("shown").textContent =
     `Layer ${layer + 1}, head ${head + 1}: \\u201c${visible[token]}\\u201d looks at ${most.join(", ")}`;

@@ -1,46 +1,134 @@
-"""Sentence vectors: the mean of the top layer's states over a text's tokens."""
+"""Contextual vectors of texts and of words, from any layer or a mix of layers, of every system.
+
+A text's vector is the mean of its tokens' states, without the special tokens that a masked system puts round them (a
+causal one's end-of-text counts, as it always has). A word's is the mean of its pieces'. Layers are counted from 0, the
+embeddings, to the number of blocks; "top" is what the model's own head reads, behind the final norm where there is one.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from foretext.batch import Batch, padded
+from foretext.errors import UserError
+from foretext.evaluate.reading import Reading, read_as
 from foretext.text.encoding import encode_texts
-from foretext.text.tokenizer import END
 from foretext.train.report import Reporter, Silent
 from foretext.train.saved import SavedModel
 from foretext.train.scoring import length_batches
 
+Progress = Callable[[int, int], None]
 
-@torch.no_grad()
+
+@dataclass(frozen=True)
+class LayerMix:
+    """Layers and what each counts; none: the top."""
+
+    layers: tuple[int, ...] = ()
+    weights: tuple[float, ...] = ()  # none: all alike
+
+    def check(self, count: int) -> None:
+        for layer in self.layers:
+            if not 0 <= layer <= count:
+                raise UserError(f"there is no layer {layer}: the layers are 0 (the embeddings) to {count}")
+        if self.weights and len(self.weights) != len(self.layers):
+            raise UserError(f"{len(self.weights)} weights for {len(self.layers)} layers; give one for each")
+
+    def states(self, model: SavedModel, batch: Batch) -> Tensor:
+        """[B, T, D]."""
+        if not self.layers:
+            return model.trunk(batch).top
+        found = model.trunk(batch, keep_layers=True).layers
+        weights = self.weights or (1.0 / len(self.layers),) * len(self.layers)
+        return torch.stack([weight * found[layer] for weight, layer in zip(weights, self.layers)]).sum(0)
+
+
+TOP = LayerMix()
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """The words of one text, their places in it in characters, and a vector for each: float32 [words, width]."""
+
+    words: list[str]
+    places: list[tuple[int, int]]
+    vectors: np.ndarray
+
+
 def text_vectors(
     model: SavedModel,
     texts: Sequence[str],
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     reporter: Reporter | None = None,
+    mix: LayerMix = TOP,
 ) -> np.ndarray:
     """One float32 vector of the model's width for each text; texts beyond the context count with their beginning.
     `progress` hears of the vectors, `reporter` of the encoding before them."""
+    heard = functools.partial((reporter or Silent()).work, "encoding")
+    readings = [read_as(model, ids.tolist()) for ids in encode_texts(texts, model.tokenizer, heard)]
+    vectors = np.zeros((len(texts), model.model_config.width), dtype=np.float32)
+    for number, states in _states(model, readings, mix, progress):
+        reading = readings[number]
+        own = states if model.system.causal else states[reading.first : reading.first + reading.count]
+        if len(own):
+            vectors[number] = own.mean(0)
+    return vectors
+
+
+def word_vectors(
+    model: SavedModel, texts: Sequence[str], progress: Progress | None = None, mix: LayerMix = TOP
+) -> list[WordVectors]:
+    """The words of each text that fit the context. Where a script has no spaces a word is a piece, or a character."""
+    encoded = [model.tokenizer.encode_with_offsets(text) for text in texts]
+    readings = [read_as(model, ids) for ids, _ in encoded]
+    found: list[WordVectors | None] = [None] * len(texts)
+    for number, states in _states(model, readings, mix, progress):
+        reading = readings[number]
+        own = states[reading.first : reading.first + reading.count]
+        if model.info.direction == "backward":
+            own = own[::-1]
+        ids, offsets = encoded[number]
+        found[number] = _by_word(model, texts[number], ids[: len(own)], offsets[: len(own)], own)
+    return [one for one in found if one is not None]
+
+
+def _by_word(
+    model: SavedModel, text: str, ids: list[int], offsets: list[tuple[int, int]], states: np.ndarray
+) -> WordVectors:
+    starts = np.flatnonzero(model.tokenizer.word_starts(np.array(ids, dtype=np.int64)))
+    words, places, vectors = [], [], []
+    for first, last in zip(starts.tolist(), [*starts[1:].tolist(), len(ids)]):
+        start, stop = offsets[first][0], offsets[last - 1][1]
+        word = text[start:stop]
+        if word.strip():
+            start += len(word) - len(word.lstrip())
+            words.append(word.strip())
+            places.append((start, start + len(word.strip())))
+            vectors.append(states[first:last].mean(0))
+    width = model.model_config.width
+    return WordVectors(words, places, np.array(vectors, dtype=np.float32).reshape(len(words), width))
+
+
+@torch.no_grad()
+def _states(
+    model: SavedModel, readings: Sequence[Reading], mix: LayerMix, progress: Progress | None
+) -> Iterator[tuple[int, np.ndarray]]:
+    """The states of each reading, [tokens, width], batch by batch."""
+    mix.check(model.model_config.layers)
     trunk = model.trunk.eval()
     device = next(trunk.parameters()).device
-    start = [model.tokenizer.specials[END]] if END in model.tokenizer.specials else []
-    room = model.model_config.context - len(start)
-    step = -1 if model.info.direction == "backward" else 1
-    heard = functools.partial((reporter or Silent()).work, "encoding")
-    encoded = [start + ids[:room].tolist()[::step] for ids in encode_texts(texts, model.tokenizer, heard)]
-    vectors = np.zeros((len(texts), model.model_config.width), dtype=np.float32)
     done = 0
-    for group in length_batches([len(ids) for ids in encoded]):
-        batch = Batch(*padded([encoded[index] for index in group])).to(device)
-        assert batch.mask_BT is not None
-        mask = batch.mask_BT.float()
-        mean = (trunk(batch).top * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
-        vectors[group] = mean.cpu().numpy()
+    for group in length_batches([len(reading.ids) for reading in readings]):
+        batch = Batch(*padded([readings[number].ids for number in group])).to(device)
+        states = mix.states(model, batch).float().cpu().numpy()
+        for row, number in enumerate(group):
+            yield number, states[row, : len(readings[number].ids)]
         done += len(group)
         if progress is not None:
-            progress(done, len(texts))
-    return vectors
+            progress(done, len(readings))

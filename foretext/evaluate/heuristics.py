@@ -20,7 +20,6 @@ from foretext.evaluate.in_context import Answered
 from foretext.evaluate.likelihood import Progress, Query, score_queries, split_border
 from foretext.evaluate.templates import Prompt
 from foretext.tasks.rows import Row
-from foretext.text.tokenizer import END
 from foretext.train.saved import SavedModel
 
 VERY = "{text} very {label}"  # the paper's template; its labels are called positive and negative
@@ -30,7 +29,7 @@ BLANK = re.compile(r"_+")
 def sentence_scores(model: SavedModel, rows: Sequence[Row], progress: Progress | None = None) -> list[float]:
     """The mean log-probability of each text's tokens, the first one after end-of-text; where a vocabulary has no
     end-of-text (GPT as it was published), from the second one on."""
-    given = 0 if END in model.tokenizer.specials else 1
+    given = 1 if model.tokenizer.end is None else 0
     queries = []
     for row in rows:
         ids = tuple(model.tokenizer.encode(row.texts[0]))

@@ -21,7 +21,7 @@ from foretext.batch import Batch
 from foretext.errors import UserError
 from foretext.nn.loss import tied_token_losses
 from foretext.text.tokenizer import END, Tokenizer
-from foretext.train.saved import SavedModel
+from foretext.train.saved import SavedModel, need_causal
 
 BATCH_TOKENS = 4096  # read at a time
 BATCH_KEYS = 1 << 16  # places that these see, what is shared counted for each row: it is copied for each
@@ -94,6 +94,7 @@ def score_queries(
     model: SavedModel, queries: Sequence[Query], progress: Progress | None = None
 ) -> list[list[Likelihood]]:
     """The likelihood of each completion of each query."""
+    need_causal(model, "learning in context")
     if model.info.direction != "forward":
         raise UserError("a right-to-left model reads what follows before what precedes: it cannot be prompted")
     trunk = model.trunk.eval()
@@ -130,7 +131,7 @@ def _with_start(query: Query, tokenizer: Tokenizer) -> Query:
     """Something must stand before the first token that is predicted: end-of-text, which every document follows."""
     if query.context:
         return query
-    end = tokenizer.specials.get(END)
+    end = tokenizer.end
     if end is None:
         raise UserError(f"an empty context needs {END}, which this vocabulary does not have; give a context")
     return replace(query, context=(end,))

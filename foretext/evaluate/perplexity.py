@@ -24,7 +24,6 @@ from foretext.batch import Batch, padded
 from foretext.errors import UserError
 from foretext.nn.loss import tied_token_losses
 from foretext.text.encoding import encode_texts
-from foretext.text.tokenizer import END
 from foretext.train.report import Reporter, Silent
 from foretext.train.saved import SavedModel
 from foretext.train.scoring import length_batches
@@ -45,6 +44,7 @@ class Perplexity:
     context: int
     stride: int
     comparable: bool
+    pseudo: bool = False  # each token seen by a masked model from both sides: no perplexity of a text
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, which has neither infinity nor NaN: those are None."""
@@ -81,6 +81,20 @@ def perplexity(
     if not predicted:
         raise UserError("there is nothing to predict: every document is one token, and nothing stands before it")
     nats = _score(model, windows, progress) * tokens / predicted
+    return figures(nats, tokens, texts, context, stride, comparable=model.tokenizer.lossless)
+
+
+def figures(
+    nats: float,
+    tokens: int,
+    texts: Sequence[str],
+    context: int,
+    stride: int,
+    *,
+    comparable: bool,
+    pseudo: bool = False,
+) -> Perplexity:
+    """What a surprise of `nats` over all tokens of the texts comes to."""
     words = sum(len(text.split()) for text in texts)
     octets = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
     return Perplexity(
@@ -93,7 +107,8 @@ def perplexity(
         documents=len(texts),
         context=context,
         stride=stride,
-        comparable=model.tokenizer.lossless,
+        comparable=comparable,
+        pseudo=pseudo,
     )
 
 
@@ -108,7 +123,7 @@ def _windows(model: SavedModel, ids: list[int], context: int, stride: int) -> It
     """Windows of at most context + 1 ids (inputs and, shifted, targets) in which each id is a target just once."""
     if model.info.direction == "backward":
         ids = ids[::-1]
-    end = model.tokenizer.specials.get(END)
+    end = model.tokenizer.end
     stream = ids if end is None else [end, *ids]
     done = 0  # targets scored so far; target t is stream[t + 1]
     total = len(stream) - 1

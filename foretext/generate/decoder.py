@@ -15,8 +15,7 @@ from torch import Tensor
 
 from foretext.batch import Batch
 from foretext.errors import UserError
-from foretext.text.tokenizer import END
-from foretext.train.saved import SavedModel
+from foretext.train.saved import SavedModel, need_causal
 
 
 class Decoder:
@@ -26,9 +25,10 @@ class Decoder:
     def __init__(self, model: SavedModel, prompts: Sequence[Sequence[int]]) -> None:
         if not prompts:
             raise UserError("there is no prompt to go on from")
+        need_causal(model, "writing text")
         self.trunk = model.trunk.eval()
         self.context = model.model_config.context
-        self.end = model.tokenizer.specials.get(END)
+        self.end = model.tokenizer.end
         self.forbidden = [number for number in model.tokenizer.specials.values() if number != self.end]
         if model.tokenizer.unknown is not None:
             self.forbidden.append(model.tokenizer.unknown)

@@ -6,12 +6,16 @@ import dataclasses
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from foretext.errors import UserError
 from foretext.interop.hub import Foreign, export_hub, read_hub
 from foretext.interop.openai_gpt import is_openai_gpt, read_openai_gpt
 from foretext.systems.base import System, TokenizerConfig
+from foretext.systems.hub import HEAD
+from foretext.text.tokenizer import Tokenizer
+from foretext.text.unigram import Unigram
+from foretext.text.wordpiece import WordPiece
 from foretext.train.budget import Budget, Position
 from foretext.train.loop import POSITION
 from foretext.train.rundir import RunDirectory
@@ -36,31 +40,51 @@ def import_model(
     _write(foreign, run, folder)
     if notes is not None:
         notes += foreign.notes
+        if foreign.lacking:
+            notes.append(_about(foreign))
     return run.path
+
+
+def _about(foreign: Foreign) -> str:
+    note = f"{foreign.where}: no {', no '.join(foreign.lacking)} in it: drawn anew"
+    if foreign.head_drawn:
+        note += "; fill and pseudo-perplexity need one that was trained: foretext pretrain TEXT --from the new run"
+    return note
 
 
 def _write(foreign: Foreign, run: RunDirectory, source: Path) -> None:
     size = _size_of(foreign.system, foreign)
     tokenizer = foreign.tokenizer
-    kind: Literal["byte-bpe", "char-bpe"] = "byte-bpe" if tokenizer.kind == "byte-bpe" else "char-bpe"
     sections = {
         "run": RunConfig("pretrain", foreign.system.name, size, tokenizer=tokenizer.fingerprint()),
         "model": foreign.model,
-        "tokenizer": TokenizerConfig(kind, tokenizer.size),
+        "tokenizer": _described(tokenizer),
+        "objective": foreign.system.sizes[size].objective,
         "training": foreign.system.sizes[size].pretraining,
         "budget": Budget(steps=1),
-        "data": DataConfig(imported_from=str(source)),
+        "data": DataConfig(imported_from=str(source), head_drawn=foreign.head_drawn),
     }
     position = Position(finished=True)
+    weights = {name if name.startswith(HEAD) else f"trunk.{name}": weight for name, weight in foreign.weights.items()}
     with run.writer() as writer:
         writer.commit(
             {
                 "config.toml": config_text(sections).encode(),
                 "tokenizer.json": tokenizer.to_json().encode(),
-                "model.safetensors": {f"trunk.{name}": tensor for name, tensor in foreign.weights.items()},
+                "model.safetensors": weights,
                 POSITION: (json.dumps(asdict(position), indent=1) + "\n").encode(),
             }
         )
+
+
+def _described(tokenizer: Tokenizer) -> TokenizerConfig:
+    kind: Any = tokenizer.kind
+    lower = TokenizerConfig.lower
+    if isinstance(tokenizer, WordPiece):
+        lower = tokenizer.lower
+    if isinstance(tokenizer, Unigram):
+        lower = tokenizer.cleaning.lower
+    return TokenizerConfig(kind, tokenizer.size, lower=lower)
 
 
 def _size_of(system: System, foreign: Foreign) -> str:

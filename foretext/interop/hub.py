@@ -1,12 +1,16 @@
-"""Weights in and out of Hugging Face folders, for every system that has a table of names (`systems/hub.py`)."""
+"""Weights in and out of Hugging Face folders, for every system that has a table of names (`systems/hub.py`).
+
+Besides the trunk's, our names include those of the head of the pre-training objective, which begin with `task.` as in
+a run. A part that a folder may lack (`HubNames.absent`) is drawn anew, and import says so.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +20,21 @@ from torch import Tensor
 
 from foretext.errors import UserError
 from foretext.interop.foreign import read_json, read_weights
-from foretext.interop.hub_tokenizer import padding_of, read_tokenizer, tokenizer_files
+from foretext.interop.hub_config import check_exportable, config_of, model_of, padding_id, rows_before
+from foretext.interop.hub_heads import head_of, head_tensors
+from foretext.interop.hub_tensors import FolderTensors, by_their_names
+from foretext.interop.hub_tokenizer import read_tokenizer, tokenizer_files
 from foretext.nn.model_config import ModelConfig
+from foretext.objectives.base import Objective
 from foretext.systems import SYSTEMS
-from foretext.systems.base import System
-from foretext.systems.hub import HubNames
-from foretext.tasks.supervised import SupervisedTask
-from foretext.text.tokenizer import END, Tokenizer
+from foretext.systems.base import ObjectiveParts, System
+from foretext.systems.hub import HEAD, HubNames
+from foretext.tasks.framed import FramedLayout
+from foretext.text.tokenizer import Tokenizer
 from foretext.train.commit import write_staged
 from foretext.train.saved import SavedModel, check_amount
 
-MOST_NUMBER = 1e15  # in a config.json
-EXPORTED = ("classification", "entailment", "regression", "choice")  # kinds whose head `transformers` has
+_POSITIONS = "positions.weight"
 
 
 @dataclass(frozen=True)
@@ -37,8 +44,10 @@ class Foreign:
     system: System
     model: ModelConfig
     tokenizer: Tokenizer
-    weights: dict[str, Tensor]  # the trunk's, by our names
+    weights: dict[str, Tensor]  # by our names
     where: str  # the file of the weights
+    lacking: tuple[str, ...] = ()  # what the folder did not have, in words; it was drawn anew
+    head_drawn: bool = False  # whether the head for masked tokens is among it
     notes: tuple[str, ...] = ()  # what a user must know
 
 
@@ -47,14 +56,18 @@ class Foreign:
 
 def read_hub(folder: Path, allow_pickle: bool = False) -> Foreign:
     """A folder with config.json, weights and a tokenizer."""
-    config = read_json(folder / "config.json")
-    system, names = _system_of(config, folder / "config.json")
-    model = _model_of(config, system, names, folder / "config.json")
+    said = folder / "config.json"
+    config = read_json(said)
+    system, names = _system_of(config, said)
+    model = model_of(config, system, names, said)
     tensors, where = read_weights(folder, allow_pickle)
-    weights = _ours(tensors, system, names, model, where)
     notes: list[str] = []
-    tokenizer = read_tokenizer(folder, model.vocabulary, config, notes)
-    return Foreign(system, model, tokenizer, weights, where, tuple(notes))
+    tokenizer = read_tokenizer(folder, model.vocabulary, config, names, notes)
+    weights = _ours(tensors, system, names, model, where, tokenizer, rows_before(config, names, model, said))
+    drawn = _drawn(system, model, tokenizer, weights)
+    lacking = [words for start, words in names.absent.items() if any(name.startswith(start) for name in drawn)]
+    head_drawn = any(name.startswith(f"{HEAD}head.") for name in drawn)
+    return Foreign(system, model, tokenizer, weights | drawn, where, tuple(lacking), head_drawn, tuple(notes))
 
 
 def _system_of(config: dict[str, Any], where: Path) -> tuple[System, HubNames]:
@@ -67,80 +80,29 @@ def _system_of(config: dict[str, Any], where: Path) -> tuple[System, HubNames]:
     return system, system.hub
 
 
-def _model_of(config: dict[str, Any], system: System, names: HubNames, where: Path) -> ModelConfig:
-    for key, values in names.only.items():
-        if key in config and config[key] not in values:
-            raise UserError(
-                f"{where}: {key} is {config[key]!r}, which {system.name} here cannot be (only {values[0]!r})"
-            )
-    model: Any = system.sizes["paper"].model
-    changes: dict[str, Any] = {}
-    for ours, theirs in names.shape.items():
-        if theirs not in config:
-            if theirs in ("layer_norm_epsilon", "initializer_range"):
-                continue  # the reference's defaults are ours
-            raise UserError(f"{where}: {theirs} is missing; get the file again")
-        changes[ours] = _number(config[theirs], theirs, type(getattr(model, ours)), where)
-    if changes["vocabulary"] < 1:
-        raise UserError(f"{where}: {names.shape['vocabulary']} is {changes['vocabulary']}; get the file again")
-    inner = config.get("n_inner")
-    if inner is not None and inner != 4 * changes["width"]:
-        raise UserError(f"{where}: n_inner is {inner}, which {system.name} here cannot be (only 4 × n_embd)")
-    dropouts = {key: _number(config[key], key, float, where) for key in names.dropouts if key in config}
-    if len(set(dropouts.values())) > 1:
-        different = ", ".join(f"{key} {value}" for key, value in dropouts.items())
-        raise UserError(f"{where}: {different}: here one dropout serves all places; make them equal")
-    if dropouts:
-        changes["dropout"] = next(iter(dropouts.values()))
-    found = dataclasses.replace(model, **changes)
-    try:
-        found.check()
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from None
-    return found
-
-
-def _number(value: Any, key: str, wanted: type, where: Path) -> Any:
-    """A number of the wanted type; whatever else JSON can hold is refused."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not -MOST_NUMBER < value < MOST_NUMBER:
-        raise UserError(f"{where}: {key} must be a number, not {str(value)[:40]}; get the file again")
-    if wanted(value) != value:
-        raise UserError(f"{where}: {key} must be a whole number, not {value!r}; get the file again")
-    return wanted(value)
-
-
 def _ours(
-    tensors: dict[str, Tensor], system: System, names: HubNames, model: ModelConfig, where: str
+    tensors: dict[str, Tensor],
+    system: System,
+    names: HubNames,
+    model: ModelConfig,
+    where: str,
+    tokenizer: Tokenizer | None = None,
+    before: int = 0,
 ) -> dict[str, Tensor]:
-    """The trunk's weights by our names; a key or shape that does not fit is named as the file has it."""
-    plain = {name.removeprefix(names.prefix): tensor for name, tensor in tensors.items()}
-    written = {name.removeprefix(names.prefix): name for name in tensors}
+    """The weights by our names, without what the folder lacks: the trunk's and, with `tokenizer`, which a head is made
+    for, the objective's. `before`: rows of their position table before ours."""
     check_amount(model, tensors, where, "config.json")  # before a trunk is made
-    trunk = shapes_of(system, model)
-    weights: dict[str, Tensor] = {}
-    for ours, theirs in names.names(model.layers).items():
-        tensor = plain.pop(theirs, None)
-        if tensor is None:
-            raise UserError(f"{where}: {names.prefix}{theirs} is missing; get the file again")
-        tensor = tensor.float()
-        if names.is_transposed(ours):
-            tensor = tensor.t()
-        if list(tensor.shape) != trunk[ours]:
-            wanted = trunk[ours][::-1] if names.is_transposed(ours) else trunk[ours]
-            found = list(tensor.t().shape) if names.is_transposed(ours) else list(tensor.shape)
-            raise UserError(f"{where}: {names.prefix}{theirs} has shape {found}, where config.json needs {wanted}")
-        if not bool(torch.isfinite(tensor).all()):
-            raise UserError(f"{where}: {names.prefix}{theirs} holds numbers that are not finite; get the file again")
-        weights[ours] = tensor.contiguous()
-    for copy in names.copies:
-        if copy in plain and not torch.equal(plain.pop(copy).float(), weights["tokens.weight"]):
-            raise UserError(f"{where}: {copy} is not the token table, and an output table of its own cannot be read")
-    left = sorted(name for name in plain if not name.endswith(names.empty))
-    if left:
-        raise UserError(
-            f"{where}: {written[left[0]]} has no place in {names.language_model} of the shape in config.json; get both "
-            "again, or save the language model without other heads"
-        )
+    shapes, wanted = shapes_of(system, model), names.names(model.layers)
+    if before:
+        shapes[_POSITIONS][0] += before
+    if tokenizer is not None:
+        shapes |= _head_shapes(system, model, tokenizer)
+        wanted |= names.head_names()
+    theirs = FolderTensors(tensors, names, where)
+    weights = {ours: theirs.take(ours, name, shapes[ours]) for ours, name in theirs.present(wanted).items()}
+    theirs.finish(weights)
+    if before:
+        weights[_POSITIONS] = weights[_POSITIONS][before:].clone()
     return weights
 
 
@@ -148,6 +110,30 @@ def shapes_of(system: System, model: ModelConfig) -> dict[str, list[int]]:
     """The shape of each of the trunk's weights, without drawing any."""
     with torch.device("meta"):
         return {name: list(tensor.shape) for name, tensor in system.build_trunk(model).state_dict().items()}
+
+
+def _head_shapes(system: System, model: ModelConfig, tokenizer: Tokenizer) -> dict[str, list[int]]:
+    with torch.device("meta"):
+        state = _objective(system, model, tokenizer).state_dict()
+    return {HEAD + name: list(tensor.shape) for name, tensor in state.items()}
+
+
+def _objective(system: System, model: ModelConfig, tokenizer: Tokenizer) -> Objective:
+    return system.build_objective(ObjectiveParts(model, system.sizes["paper"].objective, tokenizer))
+
+
+def _drawn(
+    system: System, model: ModelConfig, tokenizer: Tokenizer, weights: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """What `weights` lack, as a new model has it; the same each time."""
+    needed = shapes_of(system, model) | _head_shapes(system, model, tokenizer)
+    if needed.keys() <= weights.keys():
+        return {}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        new = dict(system.build_trunk(model).state_dict())
+        new |= {HEAD + name: tensor for name, tensor in _objective(system, model, tokenizer).state_dict().items()}
+    return {name: new[name] for name in needed if name not in weights}
 
 
 # -- out -------------------------------------------------------------------------------------------------------------
@@ -163,93 +149,59 @@ def export_hub(model: SavedModel, out: Path) -> list[str]:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} is not an empty folder; choose another --out")
     weights = {name: tensor.detach().float().cpu() for name, tensor in model.trunk.state_dict().items()}
-    if set(names.names(model.model_config.layers)) != set(weights):
-        raise UserError(
-            f"this run's model.norm is not {model.system.name}'s own, and transformers has no such model; "
-            "it cannot be exported"
-        )
-    config = _config_of(model, names)
-    notes = []
-    if model.task is not None:
-        config |= _head(model, names, weights)
-        if model.task.kind == "choice":
-            notes.append(f"no automatic class of transformers loads a head for choices: load it by {names.chooser}")
-    tensors = _theirs(weights, names, model.model_config.layers)
-    files, more = tokenizer_files(model.tokenizer, model.model_config.context, delimited=model.task is not None)
+    check_exportable(model, names, weights)
+    config, notes = config_of(model, names), list[str]()
+    heads = _heads(model, names, weights, config, notes)
+    if names.after_padding:
+        weights[_POSITIONS] = _shifted(weights[_POSITIONS], model)
+    tensors = by_their_names(weights, names, model.model_config.layers) | heads
+    framed = _layout(model)
+    delimited = model.task is not None and framed is None
+    files, more = tokenizer_files(model.tokenizer, model.model_config.context, delimited, framed)
     files["config.json"] = (json.dumps(config, indent=1, ensure_ascii=False) + "\n").encode()
     _write_folder(out, files, tensors)
     return notes + more
 
 
-def _config_of(model: SavedModel, names: HubNames) -> dict[str, Any]:
-    shape = model.model_config
-    config: dict[str, Any] = {"architectures": [names.language_model], "model_type": names.model_type}
-    config |= {theirs: getattr(shape, ours) for ours, theirs in names.shape.items()}
-    config |= dict.fromkeys(names.dropouts, shape.dropout)
-    config |= {key: values[0] for key, values in names.only.items()}
-    config |= {"tie_word_embeddings": True, "torch_dtype": "float32"}
-    end = model.tokenizer.specials.get(END)
-    return config | {"bos_token_id": end, "eos_token_id": end}
+def _heads(
+    model: SavedModel, names: HubNames, weights: dict[str, Tensor], config: dict[str, Any], notes: list[str]
+) -> dict[str, Tensor]:
+    """The head by their names: of the task, else of the pre-training. `weights`, `config` and `notes` are made to
+    agree with it."""
+    if model.task is not None:
+        head = head_of(model, names)
+        tensors, described = head_tensors(model, names, head, weights)
+        config |= described
+        for name in [name for name in weights if name.startswith(head.without)]:
+            del weights[name]
+        if not head.automatic:
+            notes.append(f"no automatic class of transformers loads a head for choices: load it by {head.model}")
+        return tensors
+    if not names.pretraining:
+        return {}
+    data = model.sections.get("data")
+    if model.objective is None or (data is not None and data.head_drawn):
+        config["architectures"] = [names.bare]
+        notes.append("no head for masked tokens was trained, so none is exported: load the model by AutoModel")
+        return {}
+    state = model.objective.state_dict()
+    return {theirs: state[ours].detach().float().cpu() for ours, theirs in names.pretraining.items()}
 
 
-def _head(model: SavedModel, names: HubNames, weights: dict[str, Tensor]) -> dict[str, Any]:
-    """The head, put into `weights`, and what config.json says about it.
-
-    Their head for labels is a matrix without a bias on the last token's state. Ours has a bias c; since W has full row
-    rank there is a d with W d = c, and d goes into the vector that is added last before the head. Their head for
-    choices is ours.
-    """
-    task, config = model.task, model.task_config
-    assert isinstance(task, SupervisedTask)
-    if task.kind not in EXPORTED:
-        raise UserError(f"transformers has no head for {task.kind}; it has for {', '.join(EXPORTED)}")
-    if task.pooling != "extract":
-        raise UserError(
-            "the head of this model reads the mean of all states, and transformers' reads the last one alone; "
-            "fine-tune with --set transfer.pooling=extract to export"
-        )
-    weight, bias = task.head.weight.detach().double().cpu(), task.head.bias.detach().double().cpu()
-    if task.kind == "choice":
-        weights |= {f"{CHOICE_HEAD}.weight": weight.float(), f"{CHOICE_HEAD}.bias": bias.float()}
-        return {"architectures": [names.chooser], "num_labels": 1, **_CHOICE_SETTINGS}
-    if task.kind == "regression":
-        weight, bias = weight * config.deviation, bias * config.deviation + config.mean
-    shift = torch.linalg.lstsq(weight, bias[:, None]).solution[:, 0]
-    if not torch.allclose(weight @ shift, bias, atol=1e-6, rtol=1e-6):
-        raise UserError("the head's rows are not independent, so its bias cannot be exported; fine-tune again")
-    last = names.last_bias.format(last=model.model_config.layers - 1)
-    weights[last] = (weights[last].double() + shift).float()
-    weights[HEAD] = weight.float()
-    padding = padding_of(model.tokenizer)
-    described: dict[str, Any] = {"architectures": [names.classifier], "num_labels": len(weight)}
-    if padding is not None:
-        described["pad_token_id"] = model.tokenizer.specials[padding]
-    if task.kind == "regression":
-        return described | {"problem_type": "regression"}
-    return described | {
-        "problem_type": "single_label_classification",
-        "id2label": {str(number): label for number, label in enumerate(config.labels)},
-        "label2id": {label: number for number, label in enumerate(config.labels)},
-    }
+def _layout(model: SavedModel) -> FramedLayout | None:
+    """How a masked system joins texts."""
+    if model.system.causal:
+        return None
+    layout = model.system.build_layout(dict(model.tokenizer.specials), model.model_config.context, "forward")
+    assert isinstance(layout, FramedLayout)
+    return layout
 
 
-HEAD = "score.weight"
-CHOICE_HEAD = "multiple_choice_head.summary"
-_CHOICE_SETTINGS = {
-    "summary_type": "cls_index",
-    "summary_use_proj": True,
-    "summary_proj_to_labels": True,
-    "summary_activation": None,
-}
-
-
-def _theirs(weights: dict[str, Tensor], names: HubNames, layers: int) -> dict[str, Tensor]:
-    tensors = {}
-    for ours, theirs in names.names(layers).items():
-        tensor = weights[ours].t() if names.is_transposed(ours) else weights[ours]
-        tensors[names.prefix + theirs] = tensor.contiguous()
-    heads = (HEAD, f"{CHOICE_HEAD}.weight", f"{CHOICE_HEAD}.bias")
-    return tensors | {name: weights[name].contiguous() for name in heads if name in weights}
+def _shifted(positions: Tensor, model: SavedModel) -> Tensor:
+    """The position table with as many rows before the first position as there are ids up to the padding's."""
+    shape: Any = model.model_config
+    more = padding_id(model) + 1 - int(shape.first_position)
+    return positions[-more:] if more <= 0 else torch.cat([positions.new_zeros(more, positions.shape[1]), positions])
 
 
 def _write_folder(out: Path, files: dict[str, bytes], tensors: dict[str, Tensor]) -> None:

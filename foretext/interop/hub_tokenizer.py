@@ -1,11 +1,12 @@
 """Tokenizers in and out of a Hugging Face folder.
 
 Out: `tokenizer.json` for the `tokenizers` library, and beside it our own file, so that what comes back in is exactly
-what went out. In: our own file if it is there, else `vocab.json` and `merges.txt`, else `tokenizer.json`.
+what went out. In: our own file if it is there, else `vocab.json` and `merges.txt`, else `tokenizer.json`, else BERT's
+`vocab.txt` or ALBERT's `spiece.model`.
 
-What that library can express is written so that ids agree: byte-level BPE wholly; GPT's character BPE behind the
-splitter `rules`, except where ftfy repairs broken text. spaCy's rules it cannot express: those runs get `rules` there,
-and a note says that ids will differ.
+What that library can express is written so that ids agree: byte-level BPE and WordPiece wholly, unigram pieces but for
+some numbers (`hub_pieces.py`); GPT's character BPE behind the splitter `rules`, except where ftfy repairs broken text.
+spaCy's rules it cannot express: those runs get `rules` there, and a note says that ids will differ.
 """
 
 from __future__ import annotations
@@ -16,76 +17,152 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from foretext.errors import UserError
 from foretext.interop.foreign import read_json
-from foretext.interop.hub_specials import check_added, note_begin, said_in, with_end
+from foretext.interop.hub_pieces import (
+    ADDED,
+    LINES,
+    SPM,
+    added_tokens,
+    put_together,
+    unigram_library,
+    unigram_of_file,
+    unigram_of_library,
+    wordpiece_library,
+    wordpiece_of_library,
+    wordpiece_of_lines,
+)
+from foretext.interop.hub_specials import SETTINGS, WHOLE, check_added, note_begin, said_in, with_end
+from foretext.systems.hub import OPENAI_IDS, HubNames
 from foretext.tasks.delimited import DELIMITER, EXTRACT, START
+from foretext.tasks.framed import FramedLayout
 from foretext.text.byte_bpe import ByteBPE
 from foretext.text.char_bpe import UNKNOWN, WORD_END, CharBPE
 from foretext.text.splitters import DASHES, PUNCTUATION, WORD
 from foretext.text.tokenizer import END, Tokenizer, read_merges, read_vocabulary, tokenizer_from_json
+from foretext.text.unigram import Unigram
+from foretext.text.wordpiece import WordPiece
 
 OWN = "foretext_tokenizer.json"
 MOST_UNUSED = 127  # rows that others append so that a table's height is a round number
+# What a masked system's special tokens are for, as tokenizer_config.json has it, and the names that they have.
+ROLES = {
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "pad": ("[PAD]", "<pad>"),
+    "mask": ("[MASK]", "<mask>"),
+    "unk": ("[UNK]", "<unk>"),
+}
 _CURLY = {"ʼ": "'", "‘": "'", "’": "'", "‚": "'", "‛": "'", "“": '"', "”": '"', "„": '"', "‟": '"'}  # as ftfy has
+
+
+def name_of(tokenizer: Tokenizer, role: str) -> str | None:
+    """The special token that a vocabulary has for one of `ROLES`."""
+    return next((name for name in ROLES[role] if name in tokenizer.specials), None)
+
+
+def special_of(tokenizer: Tokenizer, role: str) -> int | None:
+    """The id of the special token for one of `ROLES`, or of the `end` of a document."""
+    if role == "end":
+        return tokenizer.end
+    name = name_of(tokenizer, role)
+    return None if name is None else tokenizer.specials[name]
 
 
 # -- out -------------------------------------------------------------------------------------------------------------
 
 
-def tokenizer_files(tokenizer: Tokenizer, context: int, delimited: bool) -> tuple[dict[str, bytes], list[str]]:
+def tokenizer_files(
+    tokenizer: Tokenizer, context: int, delimited: bool, framed: FramedLayout | None = None
+) -> tuple[dict[str, bytes], list[str]]:
     """Files by name, and what a user must know. `delimited`: texts get start, delimiter and extract tokens, as
-    fine-tuning gave them."""
-    notes = []
-    if isinstance(tokenizer, ByteBPE):
-        whole = _byte_level(tokenizer)
-    else:
-        assert isinstance(tokenizer, CharBPE)
-        whole = _character_level(tokenizer)
-        notes.append(
-            "tokenizer.json cannot hold spaCy's rules: there the words are split by simpler ones, so ids will differ"
-            if tokenizer.splitter == "spacy"
-            else "tokenizer.json cannot hold ftfy: ids agree except where ftfy repairs broken text"
-        )
-    whole.add_special_tokens([tokenizers.AddedToken(n, special=True, normalized=False) for n in tokenizer.specials])
+    fine-tuning gave them. `framed`: they get a masked system's, which it always has."""
+    whole, notes = _library(tokenizer)
+    mask = name_of(tokenizer, "mask")
+    added = []
+    for name in tokenizer.specials:
+        # Where a word's space is its own, so is a blank's.
+        blank = name == mask and tokenizer.lossless
+        added.append(AddedToken(name, special=True, normalized=False, lstrip=blank))
+    whole.add_special_tokens(added)
     if delimited:
         whole.post_processor = processors.TemplateProcessing(
             single=f"{START} $A {EXTRACT}",
             pair=f"{START} $A {DELIMITER} $B {EXTRACT}",
             special_tokens=[(name, tokenizer.specials[name]) for name in (START, DELIMITER, EXTRACT)],
         )
-    settings: dict[str, Any] = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": context,
-        "clean_up_tokenization_spaces": False,
-        "model_input_names": ["input_ids", "attention_mask"],  # some versions would add token types, which are weights
-        "split_special_tokens": True,  # text that spells a special token is text, here and there
-    }
-    if END in tokenizer.specials:
-        settings |= {"eos_token": END, "bos_token": END}
-    if tokenizer.unknown is not None:
-        settings["unk_token"] = UNKNOWN
-    if padding_of(tokenizer) is not None:
-        settings["pad_token"] = padding_of(tokenizer)
+    if framed is not None:
+        whole.post_processor = _frame(tokenizer, framed)
+    settings = _settings(tokenizer, context, framed)
     files = {
-        "tokenizer.json": whole.to_str(pretty=True).encode(),
-        "tokenizer_config.json": (json.dumps(settings, indent=1, ensure_ascii=False) + "\n").encode(),
+        WHOLE: whole.to_str(pretty=True).encode(),
+        SETTINGS: (json.dumps(settings, indent=1, ensure_ascii=False) + "\n").encode(),
         OWN: tokenizer.to_json().encode(),
     }
     return files, notes
 
 
+def _library(tokenizer: Tokenizer) -> tuple[tokenizers.Tokenizer, list[str]]:
+    if isinstance(tokenizer, ByteBPE):
+        return _byte_level(tokenizer), []
+    if isinstance(tokenizer, WordPiece):
+        return wordpiece_library(tokenizer), []
+    if isinstance(tokenizer, Unigram):
+        return unigram_library(tokenizer)
+    assert isinstance(tokenizer, CharBPE)
+    note = (
+        "tokenizer.json cannot hold spaCy's rules: there the words are split by simpler ones, so ids will differ"
+        if tokenizer.splitter == "spacy"
+        else "tokenizer.json cannot hold ftfy: ids agree except where ftfy repairs broken text"
+    )
+    return _character_level(tokenizer), [note]
+
+
+def _frame(tokenizer: Tokenizer, framed: FramedLayout) -> processors.TemplateProcessing:
+    """A text, and a pair of texts, between a masked system's special tokens, each with its segment."""
+    names = {id: name for name, id in tokenizer.specials.items()}
+    first, between = names[framed.first], [names[id] for id in framed.between]
+    second = int(framed.segments)
+    middle = " ".join(f"{name}:0" for name in between)
+    return processors.TemplateProcessing(
+        single=f"{first}:0 $A:0 {between[0]}:0",
+        pair=f"{first}:0 $A:0 {middle} $B:{second} {between[0]}:{second}",
+        special_tokens=[(name, tokenizer.specials[name]) for name in dict.fromkeys([first, *between])],
+    )
+
+
+def _settings(tokenizer: Tokenizer, context: int, framed: FramedLayout | None) -> dict[str, Any]:
+    """tokenizer_config.json."""
+    inputs = ["input_ids", "attention_mask"]  # some versions would add token types, which are weights of GPT
+    settings: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": context,
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": inputs if framed is None or not framed.segments else [*inputs, "token_type_ids"],
+    }
+    if framed is not None:  # there a blank is written as text, so special tokens in a text are what they spell
+        named = {f"{role}_token": name_of(tokenizer, role) for role in ROLES}
+        return settings | {role: name for role, name in named.items() if name is not None}
+    settings["split_special_tokens"] = True  # text that spells a special token is text, here and there
+    if END in tokenizer.specials:
+        settings |= {"eos_token": END, "bos_token": END}
+    if tokenizer.unknown is not None:
+        settings["unk_token"] = tokenizer.piece(tokenizer.unknown)
+    if padding_of(tokenizer) is not None:
+        settings["pad_token"] = padding_of(tokenizer)
+    return settings
+
+
 def padding_of(tokenizer: Tokenizer) -> str | None:
     """A special that can stand for padding: never the last of a sequence that is scored."""
-    return next((name for name in (END, START) if name in tokenizer.specials), None)
+    return next((name for name in (*ROLES["pad"], END, START) if name in tokenizer.specials), None)
 
 
 def _byte_level(tokenizer: ByteBPE) -> tokenizers.Tokenizer:
-    whole = tokenizers.Tokenizer(
-        models.BPE(vocab=tokenizer.written() | tokenizer.specials, merges=list(tokenizer.merges))
-    )
+    ids = tokenizer.written() | tokenizer.specials
+    whole = tokenizers.Tokenizer(models.BPE(vocab=ids, merges=list(tokenizer.merges)))
     whole.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     whole.decoder = decoders.ByteLevel()
     return whole
@@ -125,36 +202,74 @@ def _character_level(tokenizer: CharBPE) -> tokenizers.Tokenizer:
 # -- in --------------------------------------------------------------------------------------------------------------
 
 
-def read_tokenizer(folder: Path, rows: int, config: Mapping[str, Any], notes: list[str] | None = None) -> Tokenizer:
-    """The tokenizer of a folder whose token table has `rows` rows; `config`: its config.json. What a user must know
-    about it is put into `notes`."""
+def read_tokenizer(
+    folder: Path,
+    rows: int,
+    config: Mapping[str, Any],
+    names: HubNames | None = None,
+    notes: list[str] | None = None,
+) -> Tokenizer:
+    """The tokenizer of a folder whose token table has `rows` rows; `config`: its config.json; `names`: the table of its
+    system, None for GPT's. What a user must know about it is put into `notes`."""
     notes = [] if notes is None else notes
-    own = (folder / OWN).is_file()
-    if own:
-        where = folder / OWN
-        tokenizer = tokenizer_from_json(_text(where), str(where))
-    elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-        where = folder / "vocab.json"
-        tokenizer = _of_vocabulary(folder)
-    elif (folder / "tokenizer.json").is_file():
-        where = folder / "tokenizer.json"
-        tokenizer = _of_library(where)
-    else:
-        raise UserError(f"{folder}: no tokenizer here; it needs vocab.json and merges.txt, or tokenizer.json")
+    tokenizer, where = _read(folder, ("BPE",) if names is None else names.vocabularies)
+    missing = [] if names is None else [name for name in names.needs if name not in tokenizer.specials]
+    if names is not None and missing:
+        raise UserError(
+            f"{where}: no {', '.join(missing)} in it, which {names.model_type} needs; this is another model's "
+            "tokenizer: put the right one there"
+        )
     unused = rows - tokenizer.size
     if unused < 0 or unused > MOST_UNUSED or (unused and rows % 8):
         raise UserError(
             f"{where}: {tokenizer.size:,} pieces, but the model's table has {rows:,} rows; this is another model's "
             "tokenizer: put the right one there"
         )
-    beside = said_in(folder)
+    beside, own = said_in(folder), where.name == OWN
     if not own:
         check_added(beside)
-        note_begin(beside, notes)
-        if isinstance(tokenizer, CharBPE) and tokenizer.splitter == "spacy":
+    ids = OPENAI_IDS if names is None else names.ids
+    if ids == OPENAI_IDS:
+        if not own:
+            note_begin(beside, notes)
+        if not own and isinstance(tokenizer, CharBPE) and tokenizer.splitter == "spacy":
             notes.append(f"{where}: words are split by spaCy's rules, as GPT was trained; transformers splits simply")
-    tokenizer = with_end(tokenizer, config, beside, rows, where, notes)
+        tokenizer = with_end(tokenizer, config, beside, rows, where, notes)
+    else:
+        _check_roles(tokenizer, ids, config, rows, where)
     return tokenizer.with_specials([f"<|unused{number}|>" for number in range(unused)])
+
+
+def _check_roles(
+    tokenizer: Tokenizer, ids: Mapping[str, str], config: Mapping[str, Any], rows: int, where: Path
+) -> None:
+    """Refuses a tokenizer whose special tokens have other ids than config.json says."""
+    for key, role in ids.items():
+        name = name_of(tokenizer, role)
+        said = config.get(key)
+        known = isinstance(said, int) and 0 <= said < rows  # beyond the table: a default that was never set
+        if known and name is not None and tokenizer.specials.get(name, said) != said:
+            raise UserError(
+                f"{where}: {name} is id {tokenizer.specials[name]}, but config.json has {key} {said}; this is another "
+                "model's tokenizer: put the right one there"
+            )
+
+
+def _read(folder: Path, kinds: tuple[str, ...]) -> tuple[Tokenizer, Path]:
+    """The tokenizer of one of these `kinds`, and the file that it is in."""
+    if (folder / OWN).is_file():
+        return tokenizer_from_json(_text(folder / OWN), str(folder / OWN)), folder / OWN
+    if "BPE" in kinds and (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        return _of_vocabulary(folder), folder / "vocab.json"
+    if (folder / WHOLE).is_file():
+        return _of_library(folder / WHOLE, kinds), folder / WHOLE
+    if "WordPiece" in kinds and (folder / LINES).is_file():
+        return wordpiece_of_lines(folder), folder / LINES
+    if "Unigram" in kinds and (folder / SPM).is_file():
+        return unigram_of_file(folder), folder / SPM
+    files = {"BPE": "vocab.json and merges.txt", "WordPiece": LINES, "Unigram": SPM}
+    needed = ", or ".join([*(files[kind] for kind in kinds), WHOLE])
+    raise UserError(f"{folder}: no tokenizer here; it needs {needed}")
 
 
 def _text(path: Path) -> str:
@@ -167,38 +282,17 @@ def _text(path: Path) -> str:
 def _of_vocabulary(folder: Path) -> Tokenizer:
     """vocab.json and merges.txt, and what was added to them later."""
     ids = read_vocabulary(folder / "vocab.json")
-    splitter, whole = "spacy", folder / "tokenizer.json"
+    splitter, whole = "spacy", folder / WHOLE
     if whole.is_file():
         data = read_json(whole)
         splitter = _splitter_of(data, ids, whole)
-        _add(ids, _added(data, whole), whole)
-    if (folder / "added_tokens.json").is_file():
-        _add(ids, read_json(folder / "added_tokens.json"), folder / "added_tokens.json")
-    settings = folder / "tokenizer_config.json"
+        put_together(ids, added_tokens(data, whole), whole)
+    if (folder / ADDED).is_file():
+        put_together(ids, read_json(folder / ADDED), folder / ADDED)
+    settings = folder / SETTINGS
     if settings.is_file() and read_json(settings).get("add_prefix_space") is True:
         raise UserError(f"{settings}: add_prefix_space is true, which cannot be read: here a text begins as it is")
     return _of_pieces(ids, read_merges(folder / "merges.txt"), splitter, str(folder))
-
-
-def _added(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    found = data.get("added_tokens") or []
-    if not isinstance(found, list) or not all(
-        isinstance(one, dict) and {"content", "id"} <= one.keys() for one in found
-    ):
-        raise UserError(
-            f"{path}: field 'added_tokens' must be a list of tokens with content and id; get the file again"
-        )
-    return {str(one["content"]): one["id"] for one in found}
-
-
-def _add(ids: dict[str, int], more: Mapping[str, Any], path: Path) -> None:
-    """Puts further pieces among `ids`, all of which must then be 0, 1, 2 …, each once."""
-    for piece, number in more.items():
-        if ids.setdefault(piece, number) != number:
-            raise UserError(f"{path}: the token {piece!r} is id {ids[piece]} and id {number}; get the file again")
-    whole = all(isinstance(number, int) and not isinstance(number, bool) for number in ids.values())
-    if not whole or sorted(ids.values()) != list(range(len(ids))):
-        raise UserError(f"{path}: ids are not 0 … {len(ids) - 1}, each once; get the file again")
 
 
 def _of_pieces(ids: dict[str, int], merges: list[tuple[str, str]], splitter: str, where: str) -> Tokenizer:
@@ -207,13 +301,33 @@ def _of_pieces(ids: dict[str, int], merges: list[tuple[str, str]], splitter: str
     return ByteBPE.from_published(ids, merges, where)
 
 
-def _of_library(path: Path) -> Tokenizer:
+def _of_library(path: Path, kinds: tuple[str, ...]) -> Tokenizer:
     data = read_json(path)
-    model = data.get("model")
-    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or not isinstance(model.get("vocab"), dict):
-        raise UserError(f"{path}: only BPE vocabularies can be read for this system")
+    kind = _kind_of(data.get("model"))
+    if kind not in kinds:
+        raise UserError(f"{path}: only {' and '.join(kinds)} vocabularies can be read for this system")
+    if kind == "WordPiece":
+        return wordpiece_of_library(data, path)
+    return unigram_of_library(data, path) if kind == "Unigram" else _of_merges(data, path)
+
+
+def _kind_of(model: Any) -> str | None:
+    """The kind of a model in the library; older files do not say it."""
+    if not isinstance(model, dict):
+        return None
+    if model.get("type") is not None:
+        kind = str(model["type"])
+    elif isinstance(model.get("vocab"), list):
+        kind = "Unigram"
+    else:
+        kind = "WordPiece" if "max_input_chars_per_word" in model else "BPE"
+    return kind if kind != "BPE" or isinstance(model.get("vocab"), dict) else None
+
+
+def _of_merges(data: Mapping[str, Any], path: Path) -> Tokenizer:
+    model = data["model"]
     ids: dict[str, int] = dict(model["vocab"])
-    _add(ids, _added(data, path), path)
+    put_together(ids, added_tokens(data, path), path)
     merges = []
     listed = model.get("merges") or []
     if not isinstance(listed, list):

@@ -129,7 +129,7 @@ class Scorer:
         """The log-likelihood of whole texts, in windows as the harness cuts them: each token is predicted once, after
         one token at least; the last window is as long as the others, and only what is new in it counts."""
         context = self.model.model_config.context
-        end = self.model.tokenizer.specials.get(END)
+        end = self.model.tokenizer.end
         if end is None:
             raise UserError(f"the likelihood of a whole text begins after {END}, which this vocabulary does not have")
         queries, owners = [], []

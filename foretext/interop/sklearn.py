@@ -13,13 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from foretext.errors import UserError
 from foretext.systems import size_named, system_named
+from foretext.tasks.predictions import probabilities_of
 from foretext.tasks.rows import Row
 from foretext.text.train_vocab import train_tokenizer
 from foretext.train.budget import Budget
 from foretext.train.examples import encode_rows
 from foretext.train.finetune import FinetuneRequest, finetune
 from foretext.train.saved import SavedModel, load_model, model_of_state, model_state
-from foretext.train.scoring import probabilities_of, task_scores
+from foretext.train.scoring import task_scores
 
 _LISTED = 20  # labels that a message names
 

@@ -1,4 +1,5 @@
-"""Causal scaled dot-product attention over groups of sequences, with and without dropout on its weights.
+"""Scaled dot-product attention over groups of sequences, causal or in both directions, with and without dropout on its
+weights.
 
 It takes the projection qkv as one tensor, [slots, 3, H, K], and gives its gradient as one tensor of the same layout:
 queries, keys and values are views of it, and nothing is stacked or copied on the way back.
@@ -8,6 +9,9 @@ PyTorch falls back to a chain of full [B, H, T, T] tensors. `_DroppedAttention` 
 that stay in the cache: a few rows of a group at a time, query rows in strips, and for each strip only the keys that it
 may see, so that the masked triangle is (mostly) never computed.
 
+A group's rows are filled up to one length. A causal model never looks there; in both directions `hidden` says where
+nothing is to be seen.
+
     S = Q Kᵀ / √K,   P = softmax(S + mask),   O = (P ∘ M) V        M: dropout mask, already scaled
     dV = (P ∘ M)ᵀ dO,   dP = (dO Vᵀ) ∘ M,   dS = P ∘ (dP − rowsum(dP ∘ P))
 """
@@ -16,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,17 +33,29 @@ STRIP = 128  # query positions a block
 BLOCK = 1 << 17  # attention weights a block: half a megabyte
 
 Groups = tuple[tuple[int, int, int], ...]  # (first slot, sequences, length), end to end over all slots
+Hiding = tuple[Tensor | None, ...]  # for each group what is added to the scores of its keys, [rows, 1, 1, T]: 0 or −∞
 
 
 def causal_attention(qkv_S3HK: Tensor, groups: Groups, p: float) -> Tensor:
     """Attention of each position over itself and its left, [slots, H, K]; `p`: dropout probability of the weights."""
+    return _attention(qkv_S3HK, groups, p, True, (None,) * len(groups))
+
+
+def full_attention(qkv_S3HK: Tensor, groups: Groups, p: float, hidden: Hiding) -> Tensor:
+    """Attention of each position over all of its sequence, [slots, H, K]."""
+    return _attention(qkv_S3HK, groups, p, False, hidden)
+
+
+def _attention(qkv_S3HK: Tensor, groups: Groups, p: float, causal: bool, hidden: Hiding) -> Tensor:
     if qkv_S3HK.device.type == "cpu" and qkv_S3HK.dtype == torch.float32:
         chosen = _DroppedAttention if p else _FusedAttention
-        return chosen.apply(qkv_S3HK, groups, p)
+        return chosen.apply(qkv_S3HK, groups, p, causal, hidden)
     parts = []
-    for group in groups:
+    for group, mask in zip(groups, hidden):
         q, k, v = _sequences(qkv_S3HK, group)
-        parts.append(_slots(F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=p)))
+        bias = None if mask is None else mask.to(q.dtype)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=causal, dropout_p=p)
+        parts.append(_slots(mixed))
     return _joined(parts, qkv_S3HK)
 
 
@@ -65,45 +82,60 @@ class _FusedAttention(torch.autograd.Function):
     """PyTorch's fused kernel for a CPU, group by group, with the gradients of q, k and v in one buffer."""
 
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, groups: Groups, p: float) -> Tensor:
+    def forward(ctx: Any, qkv: Tensor, groups: Groups, p: float, causal: bool, hidden: Hiding) -> Tensor:
         parts, sums = [], []
-        for group in groups:
+        for group, mask in zip(groups, hidden):
             q, k, v = _sequences(qkv, group)
-            mixed, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, True)
+            mixed, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+                q, k, v, 0.0, causal, attn_mask=mask
+            )
             parts.append(_slots(mixed))
             sums.append(logsumexp)
         out = _joined(parts, qkv)
         ctx.save_for_backward(qkv, out, *sums)
-        ctx.groups = groups
+        ctx.groups, ctx.causal, ctx.hidden = groups, causal, hidden
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         qkv, out, *sums = ctx.saved_tensors
         joint = torch.empty_like(qkv)
-        for group, logsumexp in zip(ctx.groups, sums):
+        for group, logsumexp, mask in zip(ctx.groups, sums, ctx.hidden):
             of_group, mixed = _sequences(grad, group), _sequences(out, group)
             found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                of_group, *_sequences(qkv, group), mixed, logsumexp, 0.0, True
+                of_group, *_sequences(qkv, group), mixed, logsumexp, 0.0, ctx.causal, attn_mask=mask
             )
             for target, part in zip(_sequences(joint, group), found):
                 target.copy_(part)
-        return joint, None, None
+        return joint, None, None, None, None
 
 
-def _blocks(groups: Groups, heads: int) -> Iterator[tuple[tuple[int, int, int], slice, slice]]:
-    """Rows of a group, as a smaller group, with a strip of query positions and the keys that it may see.
+@dataclass(frozen=True)
+class _Block:
+    """Some rows of a group, as a smaller group, with a strip of query positions and the keys that it may see."""
 
-    As many short rows as make a block worth its calls; a long row alone, whose heads are then a batch of matrices
-    that the products take as they lie, without a copy.
-    """
-    for first, rows, length in groups:
+    rows: tuple[int, int, int]
+    strip: slice
+    keys: slice
+    hidden: Tensor | None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the strip is all of the rows' length."""
+        return bool(self.strip.stop - self.strip.start == self.rows[2])
+
+
+def _blocks(groups: Groups, heads: int, causal: bool, hidden: Hiding) -> Iterator[_Block]:
+    """As many short rows as make a block worth its calls; a long row alone, whose heads are then a batch of matrices
+    that the products take as they lie, without a copy."""
+    for (first, rows, length), mask in zip(groups, hidden):
         together = max(1, BLOCK // (heads * min(length, STRIP) * length))
         for row in range(0, rows, together):
+            chosen = (first + row * length, min(together, rows - row), length)
+            of_rows = None if mask is None else mask[row : row + together]
             for start in range(0, length, STRIP):
                 stop = min(start + STRIP, length)
-                chosen = (first + row * length, min(together, rows - row), length)
-                yield chosen, slice(start, stop), slice(0, stop)
+                yield _Block(chosen, slice(start, stop), slice(0, stop if causal else length), of_rows)
 
 
 def _matrices(x: Tensor, chosen: tuple[int, int, int]) -> Tensor:
@@ -111,61 +143,78 @@ def _matrices(x: Tensor, chosen: tuple[int, int, int]) -> Tensor:
     return _sequences(x, chosen).flatten(-4, -3)
 
 
-def _triangle(strip: slice) -> Tensor:
-    """Additive mask [1, t, keys] for a strip of queries over the keys up to its end."""
-    ahead = torch.full((1, strip.stop - strip.start, strip.stop), -math.inf)
-    return ahead.triu_(strip.start + 1)
+class _Unseen:
+    """What is added to a block's scores, so that no weight falls on what may not be seen."""
+
+    def __init__(self, causal: bool, heads: int) -> None:
+        self.causal, self.heads = causal, heads
+        self.triangles: dict[tuple[int, int], Tensor] = {}
+
+    def of(self, block: _Block) -> Tensor | None:
+        """[1 or rows · H, 1 or t, keys], or None."""
+        if not self.causal:
+            hidden = block.hidden
+            return None if hidden is None else hidden.squeeze(1).repeat_interleave(self.heads, dim=0)
+        place = (block.strip.start, block.strip.stop)
+        if place not in self.triangles:
+            ahead = torch.full((1, place[1] - place[0], place[1]), -math.inf)
+            self.triangles[place] = ahead.triu_(place[0] + 1)
+        return self.triangles[place]
 
 
 class _DroppedAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, groups: Groups, p: float) -> Tensor:
+    def forward(ctx: Any, qkv: Tensor, groups: Groups, p: float, causal: bool, hidden: Hiding) -> Tensor:
         _, _, heads, width = qkv.shape
         out = qkv.new_empty(qkv.shape[0], heads, width)
-        triangles: dict[tuple[int, int], Tensor] = {}
+        unseen = _Unseen(causal, heads)
+        nothing = qkv.new_zeros(())
         saved: list[Tensor] = []
-        for chosen, strip, keys in _blocks(groups, heads):
-            place = (strip.start, strip.stop)
-            if place not in triangles:
-                triangles[place] = _triangle(strip)
-            joint = _matrices(qkv, chosen)
+        for block in _blocks(groups, heads, causal, hidden):
+            joint = _matrices(qkv, block.rows)
             q, k, v = joint.unbind()
-            if strip.stop - strip.start < chosen[2]:
-                q, k, v = q[:, strip], k[:, keys], v[:, keys]
-            scores = torch.baddbmm(triangles[place], q, k.transpose(1, 2), alpha=width**-0.5)
+            if not block.whole:
+                q, k, v = q[:, block.strip], k[:, block.keys], v[:, block.keys]
+            added = unseen.of(block)
+            scores = torch.baddbmm(
+                nothing if added is None else added,
+                q,
+                k.transpose(1, 2),
+                beta=0 if added is None else 1,
+                alpha=width**-0.5,
+            )
             weights = torch.softmax(scores, dim=-1)
             drop = keep_mask(weights.shape, p)
             mixed = torch.bmm(torch.mul(weights, drop, out=scores), v)
-            _sequences(out, chosen)[:, :, strip] = mixed.unflatten(0, (-1, heads))
+            _sequences(out, block.rows)[:, :, block.strip] = mixed.unflatten(0, (-1, heads))
             saved += [joint, weights, drop]
         ctx.save_for_backward(qkv, *saved)
-        ctx.groups = groups
+        ctx.groups, ctx.causal, ctx.hidden = groups, causal, hidden
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         qkv, *saved = ctx.saved_tensors
         _, _, heads, width = qkv.shape
         joint = torch.empty_like(qkv)
-        blocks = list(_blocks(ctx.groups, heads))
+        blocks = list(_blocks(ctx.groups, heads, ctx.causal, ctx.hidden))
         # Backwards: a row's last strip sees all keys and writes their gradients, the others add to them.
-        for block in range(len(blocks) - 1, -1, -1):
-            chosen, strip, keys = blocks[block]
-            given, weights, drop = saved[3 * block : 3 * block + 3]
+        for number in range(len(blocks) - 1, -1, -1):
+            block = blocks[number]
+            chosen, strip, keys = block.rows, block.strip, block.keys
+            given, weights, drop = saved[3 * number : 3 * number + 3]
             (q, k, v), grad_out = given.unbind(), _matrices(grad, chosen)
-            whole = strip.stop - strip.start == chosen[2]
-            if not whole:
+            if not block.whole:
                 q, k, v, grad_out = q[:, strip], k[:, keys], v[:, keys], grad_out[:, strip]
             grad_weights = torch.bmm(grad_out, v.transpose(1, 2)).mul_(drop)
             values = torch.bmm(drop.mul_(weights).transpose(1, 2), grad_out)
             grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype).mul_(width**-0.5)
-            parts = torch.bmm(grad_scores, k), torch.bmm(grad_scores.transpose(1, 2), q), values
             dq, dk, dv = _sequences(joint, chosen)
-            dq[:, :, strip] = parts[0].unflatten(0, (-1, heads))
-            for total, term in ((dk, parts[1]), (dv, parts[2])):
+            dq[:, :, strip] = torch.bmm(grad_scores, k).unflatten(0, (-1, heads))
+            for total, term in ((dk, torch.bmm(grad_scores.transpose(1, 2), q)), (dv, values)):
                 part = term.unflatten(0, (-1, heads))
                 if strip.stop == chosen[2]:
                     total.copy_(part)
                 else:
                     total[:, :, keys] += part
-        return joint, None, None
+        return joint, None, None, None, None

@@ -8,14 +8,16 @@ saves a pass (the factor goes in with the bias and out with the second product):
     gelu(x) = x / 2 · (1 + tanh u) = x σ(z),   z = 2u = y + c y³,   c = .044715 / (8/π)
     gelu'(x) = σ + (1 − σ) · y σ · z'(y) = σ + (1 − σ) (y σ + 3 c y² · y σ)
 
-The derivative is kept instead of x, so that the backward pass only multiplies by it.
+The derivative is kept instead of x, so that the backward pass only multiplies by it. BERT's GELU is the exact one:
+
+    gelu(x) = x Φ(x),   gelu'(x) = Φ(x) + x φ(x),   Φ, φ: the normal distribution and its density
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -27,12 +29,17 @@ SCALE = 2.0 * math.sqrt(2.0 / math.pi)
 CUBE = 0.044715 / SCALE**2
 PIECE = 1 << 16  # elements that a thread works on at a time
 
+Gelu = Literal["tanh", "erf"]
+APPROXIMATE = {"tanh": "tanh", "erf": "none"}  # what PyTorch calls them
 
-def feed_forward(x_ND: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor) -> Tensor:
-    """gelu(x upᵀ + up_bias) downᵀ + down_bias, with GELU in the tanh form."""
+
+def feed_forward(
+    x_ND: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, gelu: Gelu = "tanh"
+) -> Tensor:
+    """gelu(x upᵀ + up_bias) downᵀ + down_bias."""
     if x_ND.device.type == "cpu" and x_ND.dim() == 2 and x_ND.dtype == up.dtype == torch.float32:
-        return _FeedForward.apply(x_ND, up, up_bias, down, down_bias, torch.is_grad_enabled())
-    return F.linear(F.gelu(F.linear(x_ND, up, up_bias), approximate="tanh"), down, down_bias)
+        return _FeedForward.apply(x_ND, up, up_bias, down, down_bias, gelu, torch.is_grad_enabled())
+    return F.linear(F.gelu(F.linear(x_ND, up, up_bias), approximate=APPROXIMATE[gelu]), down, down_bias)
 
 
 def _pieces(*wide: Tensor) -> Iterator[tuple[Tensor, ...]]:
@@ -50,37 +57,50 @@ def _activate(y: Tensor, slope: Tensor, sigma: Tensor) -> None:
     torch.lerp(slope, slope.new_ones(()), sigma, out=slope)
 
 
+def _activate_exactly(x: Tensor, slope: Tensor, working: Tensor) -> None:
+    """gelu(x) in place of x, and gelu'(x) in `slope`."""
+    torch.mul(x, math.sqrt(0.5), out=slope).erf_().add_(1.0).mul_(0.5)
+    torch.mul(x, x, out=working).mul_(-0.5).exp_().mul_(x)
+    x.mul_(slope)
+    slope.add_(working, alpha=1.0 / math.sqrt(2.0 * math.pi))
+
+
+ACTIVATIONS = {"tanh": (_activate, SCALE), "erf": (_activate_exactly, 1.0)}  # and by what they want x multiplied
+
+
 class _FeedForward(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, learning: bool
+        ctx: Any, x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, gelu: Gelu, learning: bool
     ) -> Tensor:
         inner = torch.mm(x, up.t())
         if learning:
+            activate, scale = ACTIVATIONS[gelu]
             slope = torch.empty_like(inner)
-            scaled_bias = SCALE * up_bias
+            scaled_bias = scale * up_bias
             working: Tensor | None = None
             for part, derivative in _pieces(inner, slope):
                 working = torch.empty_like(part) if working is None else working[: part.shape[0]]
-                _activate(torch.add(scaled_bias, part, alpha=SCALE, out=part), derivative, working)
+                activate(torch.add(scaled_bias, part, alpha=scale, out=part), derivative, working)
             ctx.save_for_backward(x, up, down, inner, slope)
-            return torch.addmm(down_bias, inner, down.t(), alpha=1.0 / SCALE)
-        inner = F.gelu(inner.add_(up_bias), approximate="tanh")
+            ctx.scale = scale
+            return torch.addmm(down_bias, inner, down.t(), alpha=1.0 / scale)
+        inner = F.gelu(inner.add_(up_bias), approximate=APPROXIMATE[gelu])
         return torch.addmm(down_bias, inner, down.t())
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, up, down, inner, slope = ctx.saved_tensors
-        to_x, to_up, to_up_bias, to_down, to_down_bias, _ = ctx.needs_input_grad
+        to_x, to_up, to_up_bias, to_down, to_down_bias, *_ = ctx.needs_input_grad
         grad = grad.contiguous()
-        grad_down = weight_gradient(grad, inner).mul_(1.0 / SCALE) if to_down else None
+        grad_down = weight_gradient(grad, inner).mul_(1.0 / ctx.scale) if to_down else None
         grad_down_bias = bias_gradient(grad) if to_down_bias else None
         if not (to_x or to_up or to_up_bias):
-            return None, None, None, grad_down, grad_down_bias, None
+            return None, None, None, grad_down, grad_down_bias, None, None
         grad_inner = torch.mm(grad, down)
         grad_up_bias, ones = up.new_zeros(up.shape[0]), up.new_ones(len(x))
         for part, derivative in _pieces(grad_inner, slope):
             grad_up_bias.addmv_(part.mul_(derivative).t(), ones[: len(part)])
         grad_up = weight_gradient(grad_inner, x) if to_up else None
         grad_x = torch.mm(grad_inner, up) if to_x else None
-        return grad_x, grad_up, grad_up_bias if to_up_bias else None, grad_down, grad_down_bias, None
+        return grad_x, grad_up, grad_up_bias if to_up_bias else None, grad_down, grad_down_bias, None, None

@@ -1,9 +1,9 @@
 """Cross-entropy through a tied output layer, without ever holding all the logits.
 
-P(u) = softmax(h W_eᵀ). For a batch of 16,384 tokens and a vocabulary of 40,000 the logits alone are 2.6 GB, and
-autograd would keep them twice. Here they are computed in place, 64 MiB at a time (smaller chunks fit a cache better
-but make the products of few rows slower, by more), and the gradients with respect to h and W_e are taken at once. The
-backward pass then only multiplies by the incoming gradient.
+P(u) = softmax(h W_eᵀ + b), where GPT has no b and BERT one. For a batch of 16,384 tokens and a vocabulary of 40,000 the
+logits alone are 2.6 GB, and autograd would keep them twice. Here they are computed in place, 64 MiB at a time (smaller
+chunks fit a cache better but make the products of few rows slower, by more), and the gradients with respect to h, W_e
+and b are taken at once. The backward pass then only multiplies by the incoming gradient.
 """
 
 from __future__ import annotations
@@ -21,19 +21,26 @@ TINY = 1e-30  # below this a probability's logarithm is taken from the logits
 class _TiedSoftmaxLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, h_ND: Tensor, table_VD: Tensor, targets_N: Tensor, weights_N: Tensor | None, learning: bool
+        ctx: Any,
+        h_ND: Tensor,
+        table_VD: Tensor,
+        targets_N: Tensor,
+        weights_N: Tensor | None,
+        bias_V: Tensor | None,
+        learning: bool,
     ) -> Tensor:
         # needs_input_grad is true for a parameter even under no_grad, where the gradients would be for nobody.
         grad_h = torch.empty_like(h_ND) if learning and ctx.needs_input_grad[0] else None
         grad_table = torch.empty_like(table_VD) if learning and ctx.needs_input_grad[1] else None
+        grad_bias = torch.zeros_like(bias_V) if learning and bias_V is not None and ctx.needs_input_grad[4] else None
         total = h_ND.new_zeros(())
         if grad_table is not None and not h_ND.shape[0]:
             grad_table.zero_()
         for rows in _chunks(h_ND.shape[0], table_VD.shape[0]):
-            probabilities, losses = _softmax_rows(h_ND[rows], table_VD, targets_N[rows])
+            probabilities, losses = _softmax_rows(h_ND[rows], table_VD, targets_N[rows], bias_V)
             weights = None if weights_N is None else weights_N[rows]
             total += losses.sum() if weights is None else torch.dot(losses, weights)
-            if grad_h is None and grad_table is None:
+            if grad_h is None and grad_table is None and grad_bias is None:
                 continue
             probabilities.scatter_add_(1, targets_N[rows, None], -torch.ones_like(probabilities[:, :1]))
             # The weights go onto the narrow side of each product: the same sums, without a pass over the wide one.
@@ -44,13 +51,16 @@ class _TiedSoftmaxLoss(torch.autograd.Function):
             if grad_table is not None:  # beta 0: the first product is written, the others are added
                 h = h_ND[rows] if weights is None else h_ND[rows] * weights[:, None]
                 grad_table.addmm_(probabilities.t(), h, beta=0 if rows.start == 0 else 1)
-        ctx.save_for_backward(grad_h, grad_table)
+            if grad_bias is not None:
+                each = probabilities.new_ones(len(probabilities)) if weights is None else weights
+                grad_bias.addmv_(probabilities.t(), each)
+        ctx.save_for_backward(grad_h, grad_table, grad_bias)
         return total
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
-        grad_h, grad_table = (None if saved is None else saved.mul_(grad) for saved in ctx.saved_tensors)
-        return grad_h, grad_table, None, None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        grad_h, grad_table, grad_bias = (None if saved is None else saved.mul_(grad) for saved in ctx.saved_tensors)
+        return grad_h, grad_table, None, None, grad_bias, None
 
 
 def _chunks(rows: int, vocabulary: int) -> list[slice]:
@@ -58,29 +68,43 @@ def _chunks(rows: int, vocabulary: int) -> list[slice]:
     return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
-def _softmax_rows(h_ND: Tensor, table_VD: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+def _logits(h_ND: Tensor, table_VD: Tensor, bias_V: Tensor | None) -> Tensor:
+    return torch.mm(h_ND, table_VD.t()) if bias_V is None else torch.addmm(bias_V, h_ND, table_VD.t())
+
+
+def _softmax_rows(
+    h_ND: Tensor, table_VD: Tensor, targets_N: Tensor, bias_V: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Probabilities [n, V] and each row's −log p(target), exact even where that probability underflows."""
-    logits = torch.mm(h_ND, table_VD.t())
+    logits = _logits(h_ND, table_VD, bias_V)
     probabilities = torch.softmax(logits, dim=1, out=logits)
     wanted = probabilities.gather(1, targets_N[:, None]).squeeze(1)
     losses = -wanted.log()
     if bool((wanted < TINY).any()):
         small = (wanted < TINY).nonzero().squeeze(1)
-        again = torch.log_softmax(torch.mm(h_ND[small], table_VD.t()), dim=1)
+        again = torch.log_softmax(_logits(h_ND[small], table_VD, bias_V), dim=1)
         losses[small] = -again.gather(1, targets_N[small, None]).squeeze(1)
     return probabilities, losses
 
 
-def tied_softmax_loss(h_ND: Tensor, table_VD: Tensor, targets_N: Tensor, weights_N: Tensor | None = None) -> Tensor:
-    """The (weighted) sum over n of −log softmax(h_n W_eᵀ)[target_n]."""
-    return _TiedSoftmaxLoss.apply(h_ND, table_VD, targets_N, weights_N, torch.is_grad_enabled())
+def tied_softmax_loss(
+    h_ND: Tensor,
+    table_VD: Tensor,
+    targets_N: Tensor,
+    weights_N: Tensor | None = None,
+    bias_V: Tensor | None = None,
+) -> Tensor:
+    """The (weighted) sum over n of −log softmax(h_n W_eᵀ + b)[target_n]."""
+    return _TiedSoftmaxLoss.apply(h_ND, table_VD, targets_N, weights_N, bias_V, torch.is_grad_enabled())
 
 
 @torch.no_grad()
-def tied_token_losses(h_ND: Tensor, table_VD: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+def tied_token_losses(
+    h_ND: Tensor, table_VD: Tensor, targets_N: Tensor, bias_V: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """−log p of each target, and the most likely token at each place, without gradients: for scoring."""
     losses, best = h_ND.new_zeros(len(h_ND)), torch.zeros_like(targets_N)
     for rows in _chunks(len(h_ND), len(table_VD)):
-        probabilities, losses[rows] = _softmax_rows(h_ND[rows], table_VD, targets_N[rows])
+        probabilities, losses[rows] = _softmax_rows(h_ND[rows], table_VD, targets_N[rows], bias_V)
         best[rows] = probabilities.argmax(dim=1)
     return losses, best

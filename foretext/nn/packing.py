@@ -3,7 +3,8 @@
 A padded batch wastes most of its arithmetic on short sentences. A trunk therefore works on the N real tokens as one
 [N, D] matrix (embeddings, projections, norms and the feed-forward part do not care where a sequence ends) and only
 attention sees sequences, in groups of similar length. Inside a group rows are filled up at the right end with copies
-of some real row: a causal model never looks there, and nobody reads what comes out there.
+of some real row: a causal model never looks there, one that looks both ways is told not to (`Packing.hidden`), and
+nobody reads what comes out there.
 
 Positions count real tokens from the left of each row, so the side and the amount of padding change nothing.
 """
@@ -35,6 +36,21 @@ class Packing:
     to_groups: Tensor | None  # packed index for each grouped slot
     from_groups: Tensor | None  # grouped slot of each packed token
     groups: tuple[tuple[int, int, int], ...]  # (first slot, sequences, length), none of them empty
+    lengths: tuple[tuple[int, ...], ...]  # for each group the real tokens of each of its sequences
+    segments_N: Tensor | None = None
+
+    def hidden(self) -> tuple[Tensor | None, ...]:
+        """For each group what is added to the scores of its keys, [rows, 1, 1, T]: −∞ where a row is filled up; None
+        where none is."""
+        found: list[Tensor | None] = []
+        for (_, _, longest), lengths in zip(self.groups, self.lengths):
+            if min(lengths) == longest:
+                found.append(None)
+                continue
+            real = torch.arange(longest)[None, :] < torch.tensor(lengths)[:, None]
+            mask = torch.zeros(real.shape).masked_fill_(~real, -torch.inf)[:, None, None, :]
+            found.append(mask.to(self.ids_N.device))
+        return tuple(found)
 
     def unpack(self, x_ND: Tensor) -> Tensor:
         """Back to [B, T, D], zeros at the padding."""
@@ -53,12 +69,22 @@ def pack(batch: Batch) -> Packing:
         if positions is None:
             positions = torch.arange(length, device=device).expand(rows, length)
         groups = ((0, rows, length),) if rows * length else ()
-        return Packing(rows, length, batch.ids_BT.reshape(-1), positions.reshape(-1), None, None, None, groups)
+        return Packing(
+            rows,
+            length,
+            batch.ids_BT.reshape(-1),
+            positions.reshape(-1),
+            None,
+            None,
+            None,
+            groups,
+            ((length,) * rows,) if groups else (),
+            None if batch.segments_BT is None else batch.segments_BT.reshape(-1),
+        )
     mask = batch.mask_BT
     flat_N = mask.reshape(-1).nonzero().squeeze(1)
     positions = batch.positions_BT if batch.positions_BT is not None else mask.long().cumsum(1) - 1
-    lengths = mask.sum(1)
-    found, to_groups, from_groups = _group(lengths.tolist())
+    found, lengths, to_groups, from_groups = _group(mask.sum(1).tolist())
     return Packing(
         rows,
         length,
@@ -68,10 +94,14 @@ def pack(batch: Batch) -> Packing:
         to_groups.to(device),
         from_groups.to(device),
         found,
+        lengths,
+        None if batch.segments_BT is None else batch.segments_BT.reshape(-1)[flat_N],
     )
 
 
-def _group(lengths: Sequence[int]) -> tuple[tuple[tuple[int, int, int], ...], Tensor, Tensor]:
+def _group(
+    lengths: Sequence[int],
+) -> tuple[tuple[tuple[int, int, int], ...], tuple[tuple[int, ...], ...], Tensor, Tensor]:
     """Longest first; a new group begins where filling up to the group's length would waste too much."""
     starts = [0]
     for length in lengths:
@@ -99,7 +129,8 @@ def _group(lengths: Sequence[int]) -> tuple[tuple[tuple[int, int, int], ...], Te
             to_groups.append(torch.clamp(steps, max=lengths[row] - 1) + starts[row])
             from_groups[starts[row] : starts[row + 1]] = slot + steps[: lengths[row]]
             slot += longest
-    return tuple(groups), torch.cat(to_groups) if to_groups else from_groups, from_groups
+    of_groups = tuple(tuple(lengths[row] for row in members) for members in clusters)
+    return tuple(groups), of_groups, torch.cat(to_groups) if to_groups else from_groups, from_groups
 
 
 class MoveRows(torch.autograd.Function):

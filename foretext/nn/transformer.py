@@ -7,7 +7,6 @@ state.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,15 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
-from foretext.errors import UserError
-from foretext.nn.attention import causal_attention
-from foretext.nn.dropout import add_dropped, dropout
-from foretext.nn.feed_forward import feed_forward
-from foretext.nn.linear import linear
-from foretext.nn.packing import MoveRows, MoveRowsBack, Packing, pack
-
-# Of the shape: far beyond what can be trained, and below where its size overflows or takes long to work out.
-MOST = {"layers": 1_000, "width": 100_000_000, "heads": 100_000_000, "context": 100_000_000}
+from foretext.nn.block import Block, BlockShape, check_shape
+from foretext.nn.dropout import dropout
+from foretext.nn.packing import pack
 
 
 @dataclass(frozen=True)
@@ -41,16 +34,10 @@ class TransformerConfig:
     scale_residuals: bool = False  # whether projections onto the residual stream start 1/√(2 × layers) as large
 
     def check(self) -> None:
-        for name, most in MOST.items():
-            if not 1 <= getattr(self, name) <= most:
-                raise UserError(f"model.{name} must be at least 1 and at most {most:,}, not {getattr(self, name)}")
-        if self.width % self.heads:
-            raise UserError(f"model.width={self.width} must be a multiple of model.heads={self.heads}")
-        if not 0.0 <= self.dropout < 1.0:
-            raise UserError(f"training.dropout must be at least 0 and below 1, not {self.dropout}")
-        for name, largest in (("init_std", 10), ("epsilon", 1)):
-            if not 0.0 < getattr(self, name) <= largest:
-                raise UserError(f"model.{name} must be above 0 and at most {largest}, not {getattr(self, name)}")
+        check_shape(self)
+
+    def block(self) -> BlockShape:
+        return BlockShape(self.width, self.heads, 4 * self.width, self.dropout, self.norm, self.epsilon)
 
     def describe(self) -> str:
         return f"{self.layers} blocks, width {self.width}, {self.heads} heads, context {self.context}"
@@ -58,7 +45,7 @@ class TransformerConfig:
     def parameters(self) -> int:
         width = self.width
         final = 2 * width if self.norm == "pre" else 0
-        return (self.vocabulary + self.context) * width + self.layers * width * (12 * width + 13) + final
+        return (self.vocabulary + self.context) * width + self.layers * self.block().parameters() + final
 
     def activations(self, tokens: int) -> int:
         weights = 4 * self.heads * self.context if self.dropout else 0  # of attention: fused, none is kept
@@ -74,82 +61,6 @@ class DecodingCache:
     padding_B: Tensor | None = None  # places at the left of each row that hold nothing; None: none do
 
 
-class Attention(nn.Module):
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.heads = config.heads
-        self.p = config.dropout
-        self.qkv = nn.Linear(config.width, 3 * config.width)
-        self.out = nn.Linear(config.width, config.width)
-
-    def forward(self, x_ND: Tensor, packing: Packing) -> Tensor:
-        p = self.p if self.training else 0.0
-        qkv_N3HK = linear(x_ND, self.qkv).unflatten(1, (3, self.heads, -1))
-        if packing.to_groups is None or packing.from_groups is None:
-            return linear(causal_attention(qkv_N3HK, packing.groups, p).flatten(1), self.out)
-        grouped = MoveRows.apply(qkv_N3HK, packing.to_groups, packing.from_groups)
-        mixed = causal_attention(grouped, packing.groups, p).flatten(1)
-        return linear(MoveRowsBack.apply(mixed, packing.from_groups), self.out)
-
-    def step(
-        self, x_BTD: Tensor, past: tuple[Tensor, Tensor] | None, attend_BTS: Tensor | None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """New positions after cached ones; a cache of one row serves all rows. `attend_BTS`: which of all S places each
-        new one sees, where that is not all up to itself."""
-        rows, length, _ = x_BTD.shape
-        q, k, v = self.qkv(x_BTD).view(rows, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        if past is not None:
-            before_k, before_v = (old.expand(rows, -1, -1, -1) for old in past)
-            k, v = torch.cat([before_k, k], dim=2), torch.cat([before_v, v], dim=2)
-        seen = k.shape[2] - length
-        mask = None
-        if attend_BTS is not None:
-            mask = attend_BTS[:, None]
-        elif seen and length > 1:
-            mask = torch.ones(length, k.shape[2], dtype=torch.bool, device=k.device).tril(seen)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and length > 1)
-        return self.out(mixed.transpose(1, 2).reshape(rows, length, -1)), (k, v)
-
-    def weights(self, x_TD: Tensor) -> Tensor:
-        """What each position of one sequence sees of those before it: [H, T, T], rows add up to 1."""
-        q, k, _ = self.qkv(x_TD).view(len(x_TD), 3, self.heads, -1).permute(1, 2, 0, 3)
-        scores_HTT = q @ k.transpose(1, 2) / math.sqrt(q.shape[-1])
-        hidden = torch.ones(len(x_TD), len(x_TD), dtype=torch.bool, device=x_TD.device).triu(1)
-        return scores_HTT.masked_fill(hidden, -torch.inf).softmax(-1)
-
-
-class Block(nn.Module):
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.pre = config.norm == "pre"
-        self.p = config.dropout
-        self.attention = Attention(config)
-        self.norm1 = nn.LayerNorm(config.width, eps=config.epsilon)
-        self.up = nn.Linear(config.width, 4 * config.width)
-        self.down = nn.Linear(4 * config.width, config.width)
-        self.norm2 = nn.LayerNorm(config.width, eps=config.epsilon)
-
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        return feed_forward(x, self.up.weight, self.up.bias, self.down.weight, self.down.bias)
-
-    def forward(self, x: Tensor, packing: Packing) -> Tensor:
-        if self.pre:
-            x = add_dropped(x, self.attention(self.norm1(x), packing), self.p, self.training)
-            return add_dropped(x, self._feed_forward(self.norm2(x)), self.p, self.training)
-        x = self.norm1(add_dropped(x, self.attention(x, packing), self.p, self.training))
-        return self.norm2(add_dropped(x, self._feed_forward(x), self.p, self.training))
-
-    def step(
-        self, x: Tensor, past: tuple[Tensor, Tensor] | None, attend_BTS: Tensor | None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        mixed, pair = self.attention.step(self.norm1(x) if self.pre else x, past, attend_BTS)
-        if self.pre:
-            x = x + mixed
-            return x + self._feed_forward(self.norm2(x)), pair
-        x = self.norm1(x + mixed)
-        return self.norm2(x + self._feed_forward(x)), pair
-
-
 class Transformer(nn.Module):
     """Token and position embeddings and a stack of causal blocks."""
 
@@ -158,7 +69,7 @@ class Transformer(nn.Module):
         self.config = config
         self.tokens = nn.Embedding(config.vocabulary, config.width)
         self.positions = nn.Embedding(config.context, config.width)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(Block(config.block()) for _ in range(config.layers))
         self.final_norm = nn.LayerNorm(config.width, eps=config.epsilon) if config.norm == "pre" else nn.Identity()
         self.apply(self._initialise)
         if config.scale_residuals:
@@ -198,7 +109,7 @@ class Transformer(nn.Module):
         x = dropout(x, self.config.dropout, self.training)
         layers = [packing.unpack(x)] if keep_layers else []
         for block in self.blocks:
-            x = block(x, packing)
+            x = block(x, packing, ())
             if keep_layers:
                 layers.append(packing.unpack(x))
         return Hidden(packing.unpack(self.final_norm(x)), tuple(layers))
@@ -240,12 +151,15 @@ class Transformer(nn.Module):
         found = []
         for block, x_1TD in zip(self.blocks, layers):
             assert isinstance(block, Block)
-            found.append(block.attention.weights(block.norm1(x_1TD[0]) if block.pre else x_1TD[0]))
+            found.append(block.attention_weights(x_1TD[0]))
         return torch.stack(found)
 
     def output_table(self) -> Tensor:
         """W_e, which is also the output layer."""
         return self.tokens.weight
+
+    def summary(self, states_BD: Tensor) -> Tensor:
+        return states_BD
 
     def layer_groups(self) -> list[list[str]]:
         """Parameter names from the bottom (embeddings) to the top (last block and final norm)."""

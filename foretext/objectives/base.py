@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from torch import Tensor, nn
@@ -29,6 +29,18 @@ class Trunk(Protocol):
     def output_table(self) -> Tensor:
         """The rows that a state is compared with to predict a token."""
 
+    def summary(self, states_BD: Tensor) -> Tensor:
+        """What is read of the states that speak for sequences: the states, unless the trunk has a layer for that."""
+
+    def layer_groups(self) -> list[list[str]]:
+        """Names of parameters, from the bottom to the top."""
+
+    def grow_vocabulary(self, size: int) -> None: ...
+
+
+class CausalTrunk(Trunk, Protocol):
+    """One that reads token by token, and can go on."""
+
     def new_state(self, rows: int) -> Any:
         """The state before anything is read, never None: with it, the trunk returns one to go on from."""
 
@@ -38,10 +50,14 @@ class Trunk(Protocol):
     def pick(self, state: Any, rows: Tensor) -> Any:
         """The state of these rows, in this order; a row may be taken several times."""
 
-    def layer_groups(self) -> list[list[str]]:
-        """Names of parameters, from the bottom to the top."""
 
-    def grow_vocabulary(self, size: int) -> None: ...
+class ObjectiveConfig(Protocol):
+    """[objective] of a run: a frozen dataclass beside the objective that it is of."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def check(self) -> None:
+        """UserError if nothing can be learned so."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ which it reads.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,14 @@ import numpy as np
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
 from foretext.nn.loss import tied_softmax_loss
 from foretext.objectives.base import Direction, Draw, Objective, Trunk
+
+
+@dataclass(frozen=True)
+class CausalConfig:
+    """[objective] of a causal system: there is nothing to set."""
+
+    def check(self) -> None:
+        pass
 
 
 class CausalObjective(Objective):

@@ -5,13 +5,19 @@ from __future__ import annotations
 import difflib
 
 from foretext.errors import UserError
+from foretext.systems.albert import ALBERT
 from foretext.systems.base import Size, System
+from foretext.systems.bert import BERT
 from foretext.systems.gpt import GPT
 from foretext.systems.gpt2 import GPT2
+from foretext.systems.roberta import ROBERTA
 
 SYSTEMS: dict[str, System] = {
     "gpt": GPT,
     "gpt2": GPT2,
+    "bert": BERT,
+    "roberta": ROBERTA,
+    "albert": ALBERT,
 }
 
 

@@ -10,19 +10,22 @@ from typing import Any, Literal
 from torch import nn
 
 from foretext.nn.model_config import ModelConfig
-from foretext.objectives.base import Direction, Objective
+from foretext.objectives.base import Direction, Objective, ObjectiveConfig
+from foretext.objectives.causal import CausalConfig
 from foretext.plan import TransferPlan
 from foretext.systems.hub import HubNames
 from foretext.tasks.layout import Layout
+from foretext.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class TokenizerConfig:
     """What vocabulary a run uses when it trains one of its own."""
 
-    kind: Literal["byte-bpe", "char-bpe"] = "byte-bpe"
-    size: int = 8000  # pieces, END included
+    kind: Literal["byte-bpe", "char-bpe", "wordpiece", "unigram"] = "byte-bpe"
+    size: int = 8000  # pieces, specials included
     splitter: Literal["auto", "spacy", "rules"] = "auto"  # char-bpe only; auto: spaCy's rules where installed
+    lower: bool = True  # wordpiece and unigram only: lower-cased, accents stripped
     sample_megabytes: int = 20  # text that the vocabulary is trained on
 
 
@@ -30,7 +33,7 @@ class TokenizerConfig:
 class TrainingConfig:
     """How weights are learned, in pre-training and fine-tuning alike."""
 
-    optimizer: Literal["adamw", "muon"] = "adamw"
+    optimizer: Literal["adamw", "muon", "lamb"] = "adamw"
     rate: float = 2.5e-4
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     warmup_steps: int = 0  # if 0, `warmup` counts
@@ -62,6 +65,17 @@ class Size:
     epochs: int = 3
     least_updates: int = 0  # fine-tuning goes on for more epochs (at most 20) where the rows are too few for so many
     transfer: TransferPlan = field(default_factory=TransferPlan)
+    objective: ObjectiveConfig = field(default_factory=CausalConfig)
+
+
+@dataclass(frozen=True)
+class ObjectiveParts:
+    """What an objective is made of: a head has the trunk's width, a mask is a token of the vocabulary."""
+
+    model: Any  # the system's `config`
+    settings: Any  # its `objective_config`
+    tokenizer: Tokenizer
+    direction: Direction = "forward"
 
 
 @dataclass(frozen=True)
@@ -77,6 +91,9 @@ class System:
     sizes: dict[str, Size]
     config: type[ModelConfig]  # the dataclass of [model]
     build_trunk: Callable[[Any], nn.Module]  # from a `config`
-    build_objective: Callable[[Any, Direction], Objective]  # from a `config`, since a head has the trunk's width
+    build_objective: Callable[[ObjectiveParts], Objective]
     build_layout: Callable[[dict[str, int], int, Direction], Layout]
     hub: HubNames | None = None  # how others write it; None: it cannot be exchanged yet
+    causal: bool = True  # whether it predicts each token from those before it, so that it can write and score text
+    objective_config: type[ObjectiveConfig] = CausalConfig  # the dataclass of [objective]
+    vocabulary: tuple[str, ...] = ()  # specials that a vocabulary needs beside those that its kind has

@@ -31,7 +31,16 @@ from foretext.nn.transformer import Transformer, TransformerConfig
 from foretext.objectives.causal import CausalObjective
 from foretext.plan import TransferPlan
 from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig
-from foretext.systems.hub import OPENAI_BLOCK, OPENAI_DROPOUTS, OPENAI_SHAPE, OPENAI_TRANSPOSED, HubNames
+from foretext.systems.hub import (
+    OPENAI_BLOCK,
+    OPENAI_DEFAULTS,
+    OPENAI_DROPOUTS,
+    OPENAI_IDS,
+    OPENAI_SHAPE,
+    OPENAI_TRANSPOSED,
+    HubNames,
+    openai_heads,
+)
 from foretext.systems.short import short_size
 from foretext.tasks.delimited import DelimitedLayout
 
@@ -51,17 +60,19 @@ SIZES = {
 HUB = HubNames(
     model_type="openai-gpt",
     language_model="OpenAIGPTLMHeadModel",
-    classifier="OpenAIGPTForSequenceClassification",
-    chooser="OpenAIGPTDoubleHeadsModel",
+    heads=openai_heads("OpenAIGPTForSequenceClassification", "OpenAIGPTDoubleHeadsModel"),
     prefix="transformer.",
     outside={"tokens.weight": "tokens_embed.weight", "positions.weight": "positions_embed.weight"},
     block="h.{}.",
     inside=OPENAI_BLOCK,
     transposed=OPENAI_TRANSPOSED,
-    copies=("lm_head.weight",),
+    copies={"lm_head.weight": "tokens.weight"},
     empty=(".attn.bias", "position_ids"),
     shape=OPENAI_SHAPE,
     dropouts=OPENAI_DROPOUTS,
+    defaults=OPENAI_DEFAULTS,
+    ids=OPENAI_IDS,
+    fixed=("norm",),
     only={"afn": ("gelu",)},  # which is the tanh form there
     last_bias="blocks.{last}.norm2.bias",
 )
@@ -78,7 +89,7 @@ GPT = System(
     sizes=SIZES,
     config=TransformerConfig,
     build_trunk=Transformer,
-    build_objective=lambda config, direction: CausalObjective(direction),
+    build_objective=lambda parts: CausalObjective(parts.direction),
     build_layout=DelimitedLayout,
     hub=HUB,
 )

@@ -24,7 +24,16 @@ from foretext.nn.transformer import Transformer, TransformerConfig
 from foretext.objectives.causal import CausalObjective
 from foretext.plan import TransferPlan
 from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig
-from foretext.systems.hub import OPENAI_BLOCK, OPENAI_DROPOUTS, OPENAI_SHAPE, OPENAI_TRANSPOSED, HubNames
+from foretext.systems.hub import (
+    OPENAI_BLOCK,
+    OPENAI_DEFAULTS,
+    OPENAI_DROPOUTS,
+    OPENAI_IDS,
+    OPENAI_SHAPE,
+    OPENAI_TRANSPOSED,
+    HubNames,
+    openai_heads,
+)
 from foretext.systems.short import short_size
 from foretext.tasks.delimited import DelimitedLayout
 
@@ -57,8 +66,7 @@ SIZES = {
 HUB = HubNames(
     model_type="gpt2",
     language_model="GPT2LMHeadModel",
-    classifier="GPT2ForSequenceClassification",
-    chooser="GPT2DoubleHeadsModel",
+    heads=openai_heads("GPT2ForSequenceClassification", "GPT2DoubleHeadsModel"),
     prefix="transformer.",
     outside={
         "tokens.weight": "wte.weight",
@@ -69,10 +77,13 @@ HUB = HubNames(
     block="h.{}.",
     inside=OPENAI_BLOCK,
     transposed=OPENAI_TRANSPOSED,
-    copies=("lm_head.weight",),
+    copies={"lm_head.weight": "tokens.weight"},
     empty=(".attn.bias", ".attn.masked_bias", "position_ids"),
     shape=OPENAI_SHAPE,
     dropouts=OPENAI_DROPOUTS,
+    defaults=OPENAI_DEFAULTS,
+    ids=OPENAI_IDS,
+    fixed=("norm",),
     only={
         "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
         "scale_attn_weights": (True,),
@@ -94,7 +105,7 @@ GPT2 = System(
     sizes=SIZES,
     config=TransformerConfig,
     build_trunk=Transformer,
-    build_objective=lambda config, direction: CausalObjective(direction),
+    build_objective=lambda parts: CausalObjective(parts.direction),
     build_layout=DelimitedLayout,
     hub=HUB,
 )

@@ -7,52 +7,113 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+Theirs = str | tuple[str, ...]  # several of theirs, one under the other, are one of ours
+HEAD = "task."  # what our names of the objective's parameters begin with, as in model.safetensors of a run
+
+
+@dataclass(frozen=True)
+class HubHead:
+    """The head of a fine-tuned model: which class has it, and where its layers stand there."""
+
+    model: str  # class in `transformers`
+    names: Mapping[str, str]  # the task's parameters, ours → theirs, prefix and all; a bias without a name: `last_bias`
+    pooling: str = ""  # what `transfer.pooling` has to be; empty: it reads every token
+    reads: str = ""  # what their head reads, in words
+    hidden: bool = False  # whether a tanh layer stands before W_y (`transfer.head=hidden`)
+    without: tuple[str, ...] = ()  # beginnings of the trunk's names, ours, that this class does not have
+    automatic: bool = True  # whether an automatic class loads it
+    settings: Mapping[str, Any] = field(default_factory=dict)  # further keys of config.json
+
 
 @dataclass(frozen=True)
 class HubNames:
     """Names are given as ours → theirs. A matrix that is `transposed` stands the other way round over there."""
 
     model_type: str  # in config.json
-    language_model: str  # class in `transformers` with the language-model head
-    classifier: str  # class with a head for labels, which reads the last token's state
-    chooser: str  # class with a head that gives each choice a score; no automatic class loads it
+    language_model: str  # class in `transformers` with all heads of the pre-training
+    heads: Mapping[str, HubHead]  # kinds of task → their head for it
+
+    # Tensors.
     prefix: str  # before all of their names but those of heads
     outside: Mapping[str, str]  # parameters outside the blocks
     block: str  # what their names in a block begin with; {} is its number
-    inside: Mapping[str, str]  # parameters of a block
-    transposed: frozenset[str]  # ours, inside a block
-    copies: tuple[str, ...]  # theirs, which repeat the token table
+    inside: Mapping[str, Theirs]  # parameters of a block
+    copies: Mapping[str, str]  # theirs that repeat another → the one of ours that they repeat
     empty: tuple[str, ...]  # endings of theirs that are no weights: masks, position numbers
-    shape: Mapping[str, str]  # fields of our configuration → keys of config.json
-    dropouts: tuple[str, ...]  # keys of config.json, all of which are our one dropout
-    only: Mapping[str, tuple[Any, ...]] = field(
-        default_factory=dict
-    )  # keys → values that our trunk has; first: written
+
+    # config.json.
+    shape: Mapping[str, str]  # fields of our configuration → keys
+    dropouts: tuple[str, ...]  # keys, all of which are our one dropout
+    defaults: Mapping[str, Any]  # keys that may be left out → what they are then
+    ids: Mapping[str, str]  # keys → what the special token is for whose id they have (`interop/hub_tokenizer.py`)
+    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # keys → values that ours has; first: written
+    worded: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)  # fields → key, theirs → ours
+    least: Mapping[str, int] = field(default_factory=dict)  # keys → the least number that ours can have
+    fixed: tuple[str, ...] = ()  # fields of our configuration that must be the system's own: theirs has no other
+    after_padding: bool = False  # positions are counted from the padding's id on (RoBERTa)
+
+    # What only some systems have.
+    transposed: frozenset[str] = frozenset()  # ours, inside a block
+    shared: bool = False  # one block does the work of all layers
+    pretraining: Mapping[str, str] = field(default_factory=dict)  # the objective's parameters; theirs have no prefix
+    bare: str = ""  # class without heads, for a model whose objective has none that was trained
+    absent: Mapping[str, str] = field(default_factory=dict)  # beginnings of ours that a folder may lack → what they are
+    ignored: tuple[str, ...] = ()  # beginnings of theirs that ours has no use for
+    endings: Mapping[str, str] = field(default_factory=dict)  # old endings of theirs → their new ones
     last_bias: str = ""  # ours: the vector that is added last, before the head reads the state
 
-    def names(self, layers: int) -> dict[str, str]:
+    # The tokenizer.
+    vocabularies: tuple[str, ...] = ("BPE",)  # kinds of the `tokenizers` library that can be read
+    needs: tuple[str, ...] = ()  # special tokens that it must have
+
+    def names(self, layers: int) -> dict[str, Theirs]:
         """Every parameter of a trunk: our name → theirs, without the prefix."""
-        found = dict(self.outside)
-        for layer in range(layers):
+        found: dict[str, Theirs] = dict(self.outside)
+        for layer in range(1 if self.shared else layers):
+            start = self.block.format(layer)
             for ours, theirs in self.inside.items():
-                found[f"blocks.{layer}.{ours}"] = self.block.format(layer) + theirs
+                parts = tuple(start + part for part in ([theirs] if isinstance(theirs, str) else theirs))
+                found[f"blocks.{layer}.{ours}"] = parts if len(parts) > 1 else parts[0]
         return found
+
+    def head_names(self) -> dict[str, Theirs]:
+        """Every parameter of the objective: our name → theirs."""
+        return {HEAD + ours: theirs for ours, theirs in self.pretraining.items()}
 
     def is_transposed(self, ours: str) -> bool:
         return ours.startswith("blocks.") and ours.split(".", 2)[2] in self.transposed
 
+    def plain(self, theirs: str) -> str:
+        """A name of theirs without the prefix, if it has it, and with the newer of its endings."""
+        name = theirs.removeprefix(self.prefix)
+        for old, new in self.endings.items():
+            if name.endswith(old):
+                name = name.removesuffix(old) + new
+        return name
 
-_BLOCK = {
-    "attention.qkv": "attn.c_attn",
-    "attention.out": "attn.c_proj",
-    "norm1": "ln_1",
-    "norm2": "ln_2",
-    "up": "mlp.c_fc",
-    "down": "mlp.c_proj",
-}
+    def whole(self, ours: str, theirs: str) -> str:
+        """A name as their class with the heads has it."""
+        return theirs if ours.startswith(HEAD) else self.prefix + theirs
+
+
+def both(names: Mapping[str, str]) -> dict[str, str]:
+    """Layers, ours → theirs, as their weights and biases."""
+    return {f"{ours}.{part}": f"{theirs}.{part}" for ours, theirs in names.items() for part in ("weight", "bias")}
+
+
+# -- OpenAI's --------------------------------------------------------------------------------------------------------
 
 # GPT and GPT-2 were written by the same hands: inside a block their names agree.
-OPENAI_BLOCK = {f"{ours}.{part}": f"{theirs}.{part}" for ours, theirs in _BLOCK.items() for part in ("weight", "bias")}
+OPENAI_BLOCK = both(
+    {
+        "attention.qkv": "attn.c_attn",
+        "attention.out": "attn.c_proj",
+        "norm1": "ln_1",
+        "norm2": "ln_2",
+        "up": "mlp.c_fc",
+        "down": "mlp.c_proj",
+    }
+)
 OPENAI_TRANSPOSED = frozenset(f"{name}.weight" for name in ("attention.qkv", "attention.out", "up", "down"))
 OPENAI_SHAPE = {
     "vocabulary": "vocab_size",
@@ -63,4 +124,119 @@ OPENAI_SHAPE = {
     "epsilon": "layer_norm_epsilon",
     "init_std": "initializer_range",
 }
+OPENAI_DEFAULTS = {"layer_norm_epsilon": 1e-5, "initializer_range": 0.02}
 OPENAI_DROPOUTS = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
+OPENAI_IDS = {"bos_token_id": "end", "eos_token_id": "end"}
+
+
+def openai_heads(classifier: str, chooser: str) -> dict[str, HubHead]:
+    """Their head for labels is a matrix without a bias."""
+    labels = HubHead(classifier, {"head.weight": "score.weight"}, "extract", "the last one alone")
+    choice = HubHead(
+        chooser,
+        both({"head": "multiple_choice_head.summary"}),
+        "extract",
+        "the last one alone",
+        automatic=False,
+        settings={
+            "summary_type": "cls_index",
+            "summary_use_proj": True,
+            "summary_proj_to_labels": True,
+            "summary_activation": None,
+        },
+    )
+    return {"classification": labels, "entailment": labels, "regression": labels, "choice": choice}
+
+
+# -- the masked family -----------------------------------------------------------------------------------------------
+
+_QUERY_KEY_VALUE = ("query", "key", "value")
+
+
+def stacked(start: str) -> dict[str, tuple[str, ...]]:
+    """Their three projections, which are one of ours."""
+    return {
+        f"attention.qkv.{part}": tuple(f"{start}{name}.{part}" for name in _QUERY_KEY_VALUE)
+        for part in ("weight", "bias")
+    }
+
+
+EMBEDDINGS = {
+    "tokens.weight": "embeddings.word_embeddings.weight",
+    "positions.weight": "embeddings.position_embeddings.weight",
+    "segments.weight": "embeddings.token_type_embeddings.weight",
+    **both({"norm": "embeddings.LayerNorm"}),
+}
+# BERT and RoBERTa.
+ENCODER_BLOCK: dict[str, Theirs] = {
+    **stacked("attention.self."),
+    **both(
+        {
+            "attention.out": "attention.output.dense",
+            "norm1": "attention.output.LayerNorm",
+            "up": "intermediate.dense",
+            "down": "output.dense",
+            "norm2": "output.LayerNorm",
+        }
+    ),
+}
+ENCODER_SHAPE = {
+    "vocabulary": "vocab_size",
+    "layers": "num_hidden_layers",
+    "width": "hidden_size",
+    "heads": "num_attention_heads",
+    "inner": "intermediate_size",
+    "context": "max_position_embeddings",
+    "segments": "type_vocab_size",
+    "epsilon": "layer_norm_eps",
+    "init_std": "initializer_range",
+}
+# As `BertConfig` has them.
+ENCODER_DEFAULTS: dict[str, Any] = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "initializer_range": 0.02,
+    "layer_norm_eps": 1e-12,
+    "pad_token_id": 0,
+}
+ENCODER_DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+ENCODER_ONLY: dict[str, tuple[Any, ...]] = {
+    "is_decoder": (False,),
+    "add_cross_attention": (False,),
+    "position_embedding_type": ("absolute",),
+}
+ENCODER_EMPTY = ("position_ids", "token_type_ids")
+GELUS = {"gelu": "erf", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"}
+# Names of a norm's parameters in files that were made of the released ones.
+OLD_NORMS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+MAY_LACK = {
+    "pooler.": "pooler",
+    f"{HEAD}head.": "head for masked tokens",
+    f"{HEAD}relation.": "head for pairs of spans",
+}
+OF_LABELS = ("classification", "entailment", "similarity", "regression")
+
+
+def token_heads(name: str, without: tuple[str, ...] = ()) -> dict[str, HubHead]:
+    """Heads that read every token's state; `name` begins the names of their classes."""
+    return {
+        "tagging": HubHead(f"{name}ForTokenClassification", both({"head": "classifier"}), without=without),
+        "span": HubHead(f"{name}ForQuestionAnswering", both({"head": "qa_outputs"}), without=without),
+    }
+
+
+def pooler_heads(name: str) -> dict[str, HubHead]:
+    """BERT's and ALBERT's: one layer on the pooled state, and the heads over tokens."""
+    reads = "the first one through the pooler"
+    layer = both({"head": "classifier"})
+    labels = HubHead(f"{name}ForSequenceClassification", layer, "pooler", reads)
+    choice = HubHead(f"{name}ForMultipleChoice", layer, "pooler", reads)
+    return dict.fromkeys(OF_LABELS, labels) | {"choice": choice} | token_heads(name, ("pooler.",))

@@ -1,9 +1,11 @@
-"""How causal transformers learn in runs of minutes, which no paper gives: the sizes `tiny` and `small` of GPT and
-GPT-2. Chosen on validation rows; docs/results.md has the rounds."""
+"""How transformers learn in runs of minutes, which no paper gives: the sizes `tiny` and `small`. Chosen on validation
+rows of GPT; docs/results.md has the rounds."""
 
 from __future__ import annotations
 
+from foretext.nn.encoder import EncoderConfig
 from foretext.nn.transformer import TransformerConfig
+from foretext.objectives.masking import MaskingConfig
 from foretext.plan import TransferPlan
 from foretext.systems.base import Size, TokenizerConfig, TrainingConfig
 
@@ -25,4 +27,18 @@ def short_size(model: TransformerConfig, pieces: int) -> Size:
         epochs=6,
         least_updates=_LEAST_UPDATES,
         transfer=_TRANSFER,
+    )
+
+
+def short_masked_size(model: EncoderConfig, tokenizer: TokenizerConfig, objective: MaskingConfig | None = None) -> Size:
+    """The same for a masked system: no auxiliary loss in fine-tuning, and its own way to mask."""
+    return Size(
+        model,
+        tokenizer,
+        _PRETRAINING,
+        _FINETUNING,
+        epochs=6,
+        least_updates=_LEAST_UPDATES,
+        transfer=TransferPlan(lm_weight=0.0, pooling="mean", head="probe"),
+        objective=objective or MaskingConfig(),
     )

@@ -7,6 +7,7 @@ mark is dropped. Line ends (LF, CRLF, CR) are left to the readers of each format
 
 import contextlib
 import gzip
+import io
 import os
 import tempfile
 import zlib
@@ -18,9 +19,11 @@ REPLACEMENT = "\ufffd"
 ERRORS = ("strict", "replace")
 
 
-def read_bytes(path: Path) -> bytes:
-    """The content of a file, unpacked if its name ends in .gz."""
+def read_bytes(path: Path, limit: int | None = None) -> bytes:
+    """The content of a file, unpacked if its name ends in .gz; an error if that is more than `limit` bytes."""
     try:
+        if limit is not None and path.stat().st_size > limit:
+            raise _too_large(path, limit)
         data = path.read_bytes()
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; check the path") from None
@@ -31,14 +34,32 @@ def read_bytes(path: Path) -> bytes:
     if path.suffix.lower() != ".gz":
         return data
     try:
-        return gzip.decompress(data)
+        plain = gzip.decompress(data) if limit is None else _unpacked(data, limit + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: not a whole gzip file ({error}); fetch or pack it again") from None
+    if limit is not None and len(plain) > limit:
+        raise _too_large(path, limit)
+    return plain
 
 
-def read_text(path: Path, errors: str = "strict", notes: list[str] | None = None, encoding: str = "utf-8") -> str:
+def _unpacked(data: bytes, most: int) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+        return packed.read(most)
+
+
+def _too_large(path: Path, limit: int) -> UserError:
+    return UserError(f"{path}: more than {limit / 1e6:,.0f} MB, which is not read at once; split the file")
+
+
+def read_text(
+    path: Path,
+    errors: str = "strict",
+    notes: list[str] | None = None,
+    encoding: str = "utf-8",
+    limit: int | None = None,
+) -> str:
     """The text of a file; `notes` collects sentences for the user, such as how many bytes were replaced."""
-    text = decode(read_bytes(path), str(path), errors, notes, encoding)
+    text = decode(read_bytes(path, limit), str(path), errors, notes, encoding)
     if not text.strip():
         raise UserError(f"{path}: the file is {'blank' if text else 'empty'}; give a file with rows in it")
     return text

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 from xml.parsers import expat
 
 from foretext.errors import UserError
+from foretext.tasks.choices import parse_cbt, parse_swag
 from foretext.tasks.files import first_line, read_bytes, read_text, text_lines
 from foretext.tasks.tables import Table, parse_csv, parse_jsonl, parse_tsv, table_of_records
 
@@ -365,6 +366,17 @@ FORMATS: dict[str, Format] = {
     "stsb": Format("regression", _read_stsb, "STS-B, 0 to 5: sts-*.csv (tab-separated, no header) or GLUE's TSV"),
     "copa": Format("choice", _read_copa, "COPA: XML; the question (cause or effect) is put after the premise"),
     "storycloze": Format("choice", _read_storycloze, "Story Cloze: CSV, four sentences and two endings"),
+    "swag": Format(
+        "choice",
+        lambda source: parse_swag(source.text(), str(source.path)),
+        "SWAG: CSV; the choices are the second sentence's beginning with each ending",
+    ),
+    "cbt": Format(
+        "choice",
+        lambda source: parse_cbt(text_lines(source.text()), str(source.path)),
+        "Children's Book Test: text; 20 sentences, a line break and the question, the missing word is XXXXX",
+        asks=True,
+    ),
     "race": Format(
         "choice", _read_race, "RACE: a folder of JSON files; the question is put after the article", asks=True
     ),

@@ -15,8 +15,6 @@ from typing import Protocol
 from foretext.errors import UserError
 from foretext.tasks.formats import question_in
 
-SEQUENCES = {"classification": 1, "entailment": 1, "similarity": 2, "regression": 1}  # for each example; choice: k
-
 
 @dataclass(frozen=True)
 class TokenSequence:
@@ -25,13 +23,40 @@ class TokenSequence:
     ids: tuple[int, ...]
     extract: int
     cut: int = 0  # tokens that did not fit
+    segments: tuple[int, ...] = ()  # the type of each token, for systems that have them; empty: none
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One text, or a question and its passage, whole, between a system's special tokens. `place` says where a token of
+    theirs stands; `extract` is the index of the state that speaks for all, where "no answer" is pointed at too."""
+
+    ids: tuple[int, ...]
+    parts: tuple[tuple[int, int], ...]  # of each text: the index of its leftmost token in `ids`, and its length
+    extract: int
+    segments: tuple[int, ...] = ()
+    backward: bool = False  # whether each text stands there from its end
+
+    def place(self, part: int, token: int) -> int:
+        """The index in `ids` of the token with this number in text `part`."""
+        first, length = self.parts[part]
+        assert 0 <= token < length, f"token {token} of {length}"
+        return first + (length - 1 - token if self.backward else token)
 
 
 class Layout(Protocol):
     """A system's input transformations."""
 
+    context: int
+
     def sequences(self, kind: str, texts: Sequence[Sequence[int]]) -> list[TokenSequence]:
-        """The sequences of one example, given its encoded texts."""
+        """The sequences of one example, given its encoded texts; what does not fit is cut."""
+
+    def overhead(self, texts: int) -> int:
+        """How many special tokens stand round so many texts."""
+
+    def frame(self, first: Sequence[int], second: Sequence[int] | None = None) -> Frame:
+        """One text, or two, between special tokens. Nothing is cut: the caller sees to it that it fits."""
 
 
 class Tailed(list[int]):

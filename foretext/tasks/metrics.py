@@ -38,7 +38,7 @@ class ClassScore:
     precision: float
     recall: float
     f1: float
-    support: int  # gold rows of this class
+    support: int  # gold rows of this class; of tags, gold entities of this type or words with this tag
 
 
 @dataclass(frozen=True)
@@ -188,12 +188,13 @@ def _constant(values: list[float]) -> bool:
 def format_scores(scores: Scores) -> str:
     """The scores as lines for a terminal: the main metric first, then the others, classes, warnings."""
     lines = [f"{scores.rows:,} rows"]
+    wide = max(10, *map(len, scores.values))
     for name in sorted(scores.values, key=lambda name: name != scores.main):
         star = "  (main)" if name == scores.main else ""
         of = f"  (of {scores.positive!r})" if name == "f1" and scores.positive is not None else ""
-        lines.append(f"{name:<10} {scores.values[name]:.4f}{of}{star}")
+        lines.append(f"{name:<{wide}} {scores.values[name]:.4f}{of}{star}")
     if scores.per_class:
-        header = ("class", "precision", "recall", "f1", "rows")
+        header = ("class", "precision", "recall", "f1", "gold")
         body = [
             (item.label, f"{item.precision:.3f}", f"{item.recall:.3f}", f"{item.f1:.3f}", f"{item.support:,}")
             for item in scores.per_class

@@ -5,7 +5,8 @@ predicted) and one column a class, `p_<label>`, or a choice, `p_1` and so on (em
 choice is given by its number from 1, as in the input. An original column with the name of a new one is kept under
 `input_<name>`: so predicting on a predictions file works, and `prediction` is always the newest.
 
-Files are written whole or not at all. TSV has no line breaks or tabs inside a cell: there they become spaces.
+Tags and answers have shapes of their own, which their families make. Files are written whole or not at all. TSV has no
+line breaks or tabs inside a cell: there they become spaces.
 """
 
 import gzip
@@ -16,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from foretext.errors import UserError
 from foretext.tasks.files import write_whole
@@ -30,12 +33,13 @@ _BREAKS = re.compile("\r\n|[\t\r\n]")
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model says about each row. `values`: class names, choice indices from 0, or scores. `probabilities`:
-    for each row one for each label (or choice); None for a regression. `labels`: class names; None otherwise."""
+    """What a model says about each row. `values`: class names, choice indices from 0, scores, tuples of tags, or
+    `Answered`. `probabilities`: for each row one for each label (or choice), of tags one for each word (None where it
+    was not asked about); None otherwise. `labels`: class names or tags; None otherwise."""
 
     kind: str
     values: Sequence[Any]
-    probabilities: Sequence[Sequence[float]] | None = None
+    probabilities: Sequence[Sequence[Any]] | None = None
     labels: tuple[str, ...] | None = None
 
 
@@ -78,12 +82,34 @@ def _new_columns(predictions: Predictions) -> tuple[list[str], list[tuple[Any, .
     return ["prediction", "probability", *(f"p_{end}" for end in ends)], rows
 
 
+def probabilities_of(scores: np.ndarray) -> np.ndarray:
+    """The softmax of each row of scores."""
+    shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
+
+
+def written_probability(probability: float | None) -> float | None:
+    """A probability as it is written."""
+    return None if probability is None else round(float(probability), _DIGITS)
+
+
 def write_table(table: Table, path: str | Path) -> None:
     """Write a table by the file's ending: .csv, .tsv, .jsonl or .parquet, each also .gz."""
-    path = Path(path)
-    kind = table_kind(path)
-    data = _parquet(table) if kind == "parquet" else table_text(table, kind).encode()
+    write_output(table, Path(path), table_kind(Path(path)))
+
+
+def write_output(content: Table | str, path: Path, form: str) -> None:
+    """Write a table in this form, or a text; packed if the name ends in .gz."""
+    if isinstance(content, Table) and form == "parquet":
+        data = _parquet(content)
+    else:
+        data = output_text(content, form).encode()
     write_whole(path, gzip.compress(data, mtime=0) if path.suffix.lower() == ".gz" else data)
+
+
+def output_text(content: Table | str, form: str) -> str:
+    """A table as text in this form; a text is what it is."""
+    return content if isinstance(content, str) else table_text(content, form)
 
 
 def table_text(table: Table, kind: str) -> str:

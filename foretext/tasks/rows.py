@@ -102,7 +102,7 @@ def check_texts(rows: Sequence[Row], texts: int) -> None:
 
 def check_kind(kind: str) -> None:
     if kind not in KINDS:
-        raise UserError(f"no task {kind!r}{_nearest(kind, KINDS)}; the tasks are {', '.join(KINDS)}")
+        raise UserError(f"no task {kind!r}{nearest(kind, KINDS)}; the tasks are {', '.join(KINDS)}")
 
 
 def rows_of(table: Table, kind: str, *, columns: dict[str, str] | None = None, need_labels: bool = True) -> list[Row]:
@@ -184,7 +184,7 @@ def _find(table: Table, field: str, names: dict[str, str]) -> str:
             f"{table.name}: no column {name!r}; a choice needs at least two, choice1 and choice2; "
             f"the columns are {there}; add it, or name another by --columns {field}=…"
         )
-    close = _nearest(name, table.columns)
+    close = nearest(name, table.columns)
     example = _closest(name, table.columns) or (table.columns[0] if table.columns else "NAME")
     raise UserError(
         f"{table.name}: no column {name!r}{close}; the columns are {there}; "
@@ -198,7 +198,8 @@ def _closest(name: str, known: Sequence[str]) -> str | None:
     return folded[close[0]] if close else None
 
 
-def _nearest(name: str, known: Sequence[str]) -> str:
+def nearest(name: str, known: Sequence[str]) -> str:
+    """What is put behind a misspelt name in a message."""
     close = _closest(name, known)
     return f" (did you mean {close!r}?)" if close else ""
 

@@ -11,9 +11,12 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from foretext.errors import UserError
 from foretext.tasks.rows import Row
+
+T = TypeVar("T")
 
 DEFAULT_FRACTION = 0.15
 FEWEST_TO_SPLIT = 10  # below this a held-out row costs more than it tells
@@ -21,15 +24,15 @@ FEW_TO_VALIDATE = 50
 
 
 @dataclass(frozen=True)
-class Split:
+class Split(Generic[T]):
     """Rows to train on and rows to validate on (none if there are too few to spare any); `note` says so."""
 
-    train: list[Row]
-    valid: list[Row]
+    train: list[T]
+    valid: list[T]
     note: str
 
 
-def hold_out(rows: Sequence[Row], *, fraction: float = DEFAULT_FRACTION, seed: int = 0) -> Split:
+def hold_out(rows: Sequence[Row], *, fraction: float = DEFAULT_FRACTION, seed: int = 0) -> Split[Row]:
     """Hold out `fraction` of the rows, at least one if any can be; every class keeps at least one row in training, and
     copies of a row stay on its side. A text with so many copies that holding them out would miss `fraction` by more
     than leaving them is trained on."""
@@ -55,6 +58,14 @@ def hold_out(rows: Sequence[Row], *, fraction: float = DEFAULT_FRACTION, seed: i
     if len(valid) < FEW_TO_VALIDATE:
         note += f" (one row more or less right is {1 / len(valid):.1%}: --hold-out 0 trains on these too)"
     return Split(train, valid, note)
+
+
+def hold_out_by(rows: Sequence[T], keys: Sequence[str], *, fraction: float, seed: int) -> Split[T]:
+    """The same for rows of another kind, without classes: those with equal keys are never parted."""
+    stand_ins = [Row((key,), None, str(number)) for number, key in enumerate(keys)]
+    split = hold_out(stand_ins, fraction=fraction, seed=seed)
+    train, valid = ([rows[int(row.where)] for row in part] for part in (split.train, split.valid))
+    return Split(train, valid, split.note)
 
 
 def draw(rows: Sequence[Row], n: int, seed: int, *, stratified: bool | None = None) -> list[Row]:

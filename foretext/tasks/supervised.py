@@ -13,18 +13,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
+from foretext.batch import Batch, LossSum, Outcome, padded
 from foretext.nn.dropout import dropout
-from foretext.nn.loss import tied_softmax_loss
 from foretext.objectives.base import Draw, Objective, Trunk
 from foretext.tasks.layout import TokenSequence
+from foretext.tasks.sequences import NO_SCORE, next_tokens, padded_segments, sequence_lm_loss
 
-Pooling = Literal["extract", "mean"]  # the state at the extract token; or that and the mean of all states, added
-NO_CHOICE = -1e9  # score of an alternative that an example does not have
+# The state at the extract token; that and the mean of all states, added; that through the trunk's own layer for it.
+Pooling = Literal["extract", "mean", "pooler"]
+NO_CHOICE = NO_SCORE  # score of an alternative that an example does not have
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,9 @@ class Example:
     @property
     def tokens(self) -> int:
         return sum(len(sequence.ids) for sequence in self.sequences)
+
+    def asked(self, scores: np.ndarray) -> np.ndarray:
+        return scores
 
 
 class SupervisedTask(Objective):
@@ -51,27 +56,31 @@ class SupervisedTask(Objective):
         p: float,
         init_std: float = 0.02,
         pooling: Pooling = "extract",
+        hidden: bool = False,
     ) -> None:
+        """`hidden`: whether a tanh layer stands before W_y (RoBERTa's head)."""
         super().__init__()
         self.pooling = pooling
         self.kind = kind
         self.p = p
         outputs = 1 if kind in ("choice", "regression") else classes
         self.head = nn.Linear(width, outputs)
-        nn.init.normal_(self.head.weight, std=init_std)
-        nn.init.zeros_(self.head.bias)
+        self.dense = nn.Linear(width, width) if hidden else None
+        for layer in (self.head, self.dense):
+            if layer is not None:
+                nn.init.normal_(layer.weight, std=init_std)
+                nn.init.zeros_(layer.bias)
         self.weights = {"label": 1.0, "lm": lm_weight} if lm_weight else {"label": 1.0}
 
     def make(self, examples: Sequence[Example], draw: Draw | None = None) -> Batch:
         sequences = [sequence for example in examples for sequence in example.sequences]
         ids, real = padded([sequence.ids for sequence in sequences])
-        targets = torch.full_like(ids, IGNORE)
-        targets[:, :-1] = ids[:, 1:].masked_fill(~real[:, 1:], IGNORE)
         group = [number for number, example in enumerate(examples) for _ in example.sequences]
         return Batch(
             ids,
             real,
-            targets_BT=targets,
+            segments_BT=padded_segments([sequence.segments for sequence in sequences], ids.shape[1]),
+            targets_BT=next_tokens(ids, real),
             extract_B=torch.tensor([sequence.extract for sequence in sequences]),
             group_B=torch.tensor(group),
             labels=self._labels([example.label for example in examples]),
@@ -88,19 +97,26 @@ class SupervisedTask(Objective):
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         hidden = trunk(batch)
-        scores = self.arrange(self.head(dropout(self.pool(hidden.top, batch), self.p, self.training)), batch)
+        states = dropout(self.pool(trunk, hidden.top, batch), self.p, self.training)
+        if self.dense is not None:
+            states = dropout(torch.tanh(self.dense(states)), self.p, self.training)
+        scores = self.arrange(self.head(states), batch)
         losses: dict[str, LossSum] = {}
         if batch.labels is not None:
             losses["label"] = LossSum(self.label_loss(scores, batch.labels), float(len(batch.labels)))
             if "lm" in self.weights and torch.is_grad_enabled():  # scoring has no use for it
-                losses["lm"] = LossSum(self._lm_loss(trunk, hidden.top, batch), float(len(batch.ids_BT)))
+                assert batch.targets_BT is not None
+                lm_loss = sequence_lm_loss(trunk, hidden.top, batch.targets_BT)
+                losses["lm"] = LossSum(lm_loss, float(len(batch.ids_BT)))
         return Outcome(losses, None, scores)
 
-    def pool(self, top_BTD: Tensor, batch: Batch) -> Tensor:
+    def pool(self, trunk: Trunk, top_BTD: Tensor, batch: Batch) -> Tensor:
         """The state that W_y reads: one for each example, or for each alternative of a choice."""
         assert batch.extract_B is not None and batch.group_B is not None
         rows = torch.arange(len(batch.extract_B), device=top_BTD.device)
         states_BD = top_BTD[rows, batch.extract_B]
+        if self.pooling == "pooler":
+            states_BD = trunk.summary(states_BD)
         if self.pooling == "mean":
             assert batch.mask_BT is not None
             states_BD = states_BD + (top_BTD * batch.mask_BT[..., None]).sum(1) / batch.mask_BT.sum(1, keepdim=True)
@@ -125,12 +141,3 @@ class SupervisedTask(Objective):
         if self.kind == "regression":
             return F.mse_loss(scores, labels, reduction="sum")
         return F.cross_entropy(scores, labels, reduction="sum")
-
-    def _lm_loss(self, trunk: Trunk, top_BTD: Tensor, batch: Batch) -> Tensor:
-        assert batch.targets_BT is not None
-        wanted_BT = batch.targets_BT != IGNORE
-        weights_BT = wanted_BT / wanted_BT.sum(1, keepdim=True).clamp(min=1)
-        chosen = wanted_BT.reshape(-1).nonzero().squeeze(1)
-        top = top_BTD.reshape(-1, top_BTD.shape[-1])[chosen]
-        targets, weights = batch.targets_BT.reshape(-1)[chosen], weights_BT.reshape(-1)[chosen]
-        return tied_softmax_loss(top, trunk.output_table(), targets, weights)

@@ -92,10 +92,15 @@ def read_table(path: str | Path, *, errors: str = "strict", notes: list[str] | N
     return table
 
 
+def ending(path: Path) -> str:
+    """The ending of a name (before .gz), with its dot, in small letters; empty if there is none."""
+    packed = path.suffix.lower() == ".gz"
+    return Path(path.stem).suffix.lower() if packed else path.suffix.lower()
+
+
 def table_kind(path: Path) -> str:
     """ "csv", "tsv", "jsonl" or "parquet", by the ending of the name (before .gz)."""
-    packed = path.suffix.lower() == ".gz"
-    suffix = Path(path.stem).suffix.lower() if packed else path.suffix.lower()
+    suffix = ending(path)
     kind = SUFFIXES.get(suffix)
     if kind is None:
         raise UserError(

@@ -1,16 +1,20 @@
-"""Byte-level BPE (GPT-2): every text has ids, and the ids give exactly that text back.
+"""Byte-level BPE (GPT-2, RoBERTa): every text has ids, and the ids give exactly that text back.
 
-Encoding is done by tiktoken, which ranks a pair by the id of what it makes. That equals applying the merges in their
-order if ids rise in that order: when the k-th product is about to be made, a stretch of text that spells it, with piece
-borders at both ends, has been through the first k-1 merges on its own and so is always cut in the one way that the
-k-th merge has. So tiktoken works with ranks by merge order, two merges with one product are refused, and where ids are
-not ranks (special tokens that come first, as in vocabularies others trained) each rank is replaced by its id.
+Encoding is done by tiktoken, which ranks a pair by the rank of what it makes. That equals applying the merges in their
+order if ranks rise in that order: when the k-th product is about to be made, a stretch of text that spells it, with
+piece borders at both ends, has been through the first k-1 merges on its own and so is always cut in the one way that
+the k-th merge has. The constructor therefore gives ranks by merge order, and refuses two merges with one product.
+
+A piece's id is its rank, unless `places` says otherwise: RoBERTa has GPT-2's merges, with ids by how often a piece was
+seen in its text.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import count as count_up
 from typing import Any
 
 import numpy as np
@@ -20,13 +24,20 @@ from foretext.errors import UserError
 from foretext.text.tokenizer import (
     END,
     FORMAT,
+    Offsets,
     append_specials,
     canonical_json,
     checked_names,
     checked_pairs,
     encodable,
     fingerprint_of,
+    in_original,
 )
+from foretext.text.words import WordBorders, in_word
+
+# RoBERTa's own, for a vocabulary that is trained: `with_specials(ROBERTA_SPECIALS)`.
+ROBERTA_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+_ENDS = ("</s>", END)  # the first of these that a vocabulary has stands after each document
 
 # GPT-2's published pattern, with possessive quantifiers where nothing can be given back: the same pieces, faster.
 PATTERNS = {"gpt2": r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""}
@@ -97,6 +108,10 @@ class ByteBPE:
     def size(self) -> int:
         return len(self._bytes)
 
+    @property
+    def end(self) -> int | None:
+        return next((self.specials[name] for name in _ENDS if name in self.specials), None)
+
     def encode(self, text: str) -> list[int]:
         return self.encode_array(text).tolist()
 
@@ -114,6 +129,29 @@ class ByteBPE:
         except UnicodeEncodeError:
             ranks = self._core.encode_to_numpy(encodable(text), disallowed_special=())
         return ranks if self._places is None else self._places[ranks]
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        clean = encodable(text)
+        ids = self.encode_array(clean)
+        data = np.frombuffer(clean.encode("utf-8"), dtype=np.uint8)
+        character = np.cumsum((data & 0xC0) != 0x80) - 1  # which one each byte belongs to
+        lengths = self._lengths[ids]
+        ends = np.cumsum(lengths)
+        starts, lasts = character[ends - lengths], character[ends - 1] + 1
+        return ids.tolist(), in_original(list(zip(starts.tolist(), lasts.tolist())), text, clean)
+
+    @cached_property
+    def _lengths(self) -> np.ndarray:
+        return np.array([len(piece) for piece in self._bytes], dtype=np.int64)
+
+    def word_starts(self, ids: np.ndarray) -> np.ndarray:
+        """A piece goes on with a word if letters, digits or the bytes of one character meet at its beginning."""
+        return self._borders.starts(ids)
+
+    @cached_property
+    def _borders(self) -> WordBorders:
+        into, out = zip(*map(_borders_of, self._bytes))
+        return WordBorders(np.array(into), np.array(out))
 
     def decode(self, ids: Iterable[int]) -> str:
         return b"".join([self._bytes[id] for id in ids]).decode("utf-8", errors="replace")
@@ -169,7 +207,7 @@ class ByteBPE:
 
     @classmethod
     def from_published(cls, ids: dict[str, int], merges: Sequence[tuple[str, str]], where: str) -> ByteBPE:
-        """Pieces with their ids, which are 0, 1, 2 …, each once. What no merge makes is a special."""
+        """Pieces with their ids, of which a few may be left out: those become specials that no text has."""
         _check_merges(merges, where)
         in_order = sorted(ids, key=ids.__getitem__)
         alphabet = in_order[:256] if set(in_order[:256]) == set(CHAR_TO_BYTE) else sorted(CHAR_TO_BYTE)
@@ -179,8 +217,14 @@ class ByteBPE:
                 f"{where}: pieces and merges do not belong together (each of the 256 bytes and what each merge makes "
                 "must be a piece); get the files again"
             )
-        places, made = [ids[piece] for piece in ranked], set(ranked)
-        specials = {name: ids[name] for name in in_order if name not in made}
+        places = [ids[piece] for piece in ranked]
+        names = {id: name for name, id in ids.items()}
+        for place in places:
+            del names[place]
+        left_out = sorted(set(range(max(ids.values()) + 1)).difference(ids.values()))
+        spare = (name for number in count_up() if (name := f"madeupword{number:04}") not in ids)  # RoBERTa's fillers
+        names |= dict(zip(left_out, spare))
+        specials = {names[id]: id for id in sorted(names)}
         ordinary = places == list(range(len(ranked)))
         return cls(_to_bytes("".join(alphabet)), merges, specials, places=None if ordinary else places)
 
@@ -208,6 +252,21 @@ def _checked_places(data: dict[str, Any], count: int, size: int, where: str) -> 
     if not whole or len(places) != count or len(set(places)) != count or not 0 <= min(places) <= max(places) < size:
         raise UserError(f"{where}: field 'places' must hold a different id below {size} for each of {count} pieces")
     return list(places)
+
+
+def _borders_of(piece: bytes) -> tuple[bool, bool]:
+    """Whether a word can go on into a piece, and out of it.
+
+    A piece that begins or ends within a character goes on there. Of a character of which only the first bytes are
+    known it is taken that it is a letter if it lies before U+2000, and a sign or a word of its own if not."""
+    whole = piece.lstrip(_LATER_BYTES)
+    text = whole.decode("utf-8", errors="ignore")
+    cut = text.encode("utf-8") != whole
+    into = len(whole) < len(piece) or (in_word(text[0]) if text else cut and whole[0] < 0xE2)
+    return into, cut or (in_word(text[-1]) if text else piece != b"")
+
+
+_LATER_BYTES = bytes(range(0x80, 0xC0))  # of a character in UTF-8, after its first
 
 
 def _cut_long_space(text: str) -> list[str]:

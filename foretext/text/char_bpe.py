@@ -8,22 +8,25 @@ Merging is done by the `tokenizers` library a word at a time, behind a cache, si
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import tokenizers
 
 from foretext.errors import UserError
-from foretext.text.splitters import make_splitter, standardise
+from foretext.text.splitters import make_splitter, standardise, words_with_spans
 from foretext.text.tokenizer import (
     END,
     FORMAT,
+    Offsets,
     append_specials,
     canonical_json,
     checked_names,
     checked_pairs,
     fingerprint_of,
 )
+from foretext.text.words import WordBorders
 
 WORD_END = "</w>"
 UNKNOWN = "<unk>"
@@ -67,6 +70,10 @@ class CharBPE:
     def size(self) -> int:
         return len(self.pieces) + len(self.specials)
 
+    @property
+    def end(self) -> int | None:
+        return self.specials.get(END)
+
     def words(self, text: str) -> list[str]:
         """The lower-cased words that are merged one by one; a line break is a word."""
         return [word.lower() for word in self._split(standardise(text))]
@@ -93,6 +100,37 @@ class CharBPE:
 
     def encode_many(self, texts: Sequence[str]) -> list[np.ndarray]:
         return [self.encode_array(text) for text in texts]
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        """Offsets are exact where ftfy repairs nothing in the text. A repaired stretch is aligned character by
+        character if it kept its length, else word by word, so that pieces in it may share their characters."""
+        ids: list[int] = []
+        offsets: Offsets = []
+        for word, spans in words_with_spans(text, self._split):
+            lowered = word.lower()
+            known = self._cache.get(lowered)
+            found = self._encode_word(lowered) if known is None else known
+            ids += found
+            if word.isspace():
+                offsets += [spans[0]] * len(found)
+                continue
+            letters = [span for letter, span in zip(word, spans) for _ in letter.lower()]
+            place = 0
+            for id in found:
+                length = 1 if id == self.unknown else len(self.pieces[id].removesuffix(WORD_END))
+                offsets.append((letters[place][0], letters[place + length - 1][1]))
+                place += length
+        return ids, offsets
+
+    def word_starts(self, ids: np.ndarray) -> np.ndarray:
+        """A word begins after `</w>`, and after an unknown character, which does not say whether it ended one."""
+        return self._borders.starts(ids)
+
+    @cached_property
+    def _borders(self) -> WordBorders:
+        ordinary = np.array([id not in self._names for id in range(self.size)])
+        ends = [self.ends_word(id) or id == self.unknown for id in range(self.size)]
+        return WordBorders(ordinary, ordinary & ~np.array(ends))
 
     def decode(self, ids: Iterable[int]) -> str:
         return "".join([self._text(id) for id in ids]).strip()

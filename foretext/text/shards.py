@@ -69,7 +69,7 @@ def write_shards(
     `workers` None is one for each core (none for little text); 0 encodes in this process. `progress` is told bytes done
     and bytes in all, as they lie on disk.
     """
-    if END not in tokenizer.specials:
+    if tokenizer.end is None:
         raise UserError(f"the tokenizer has no {END}, which stands after each document; add it by with_specials")
     if not 0 <= valid_fraction < 1:
         raise UserError(f"the validation fraction must be at least 0 and below 1, not {valid_fraction}")
@@ -129,7 +129,7 @@ def _write_splits(
     documents: Iterator[_Document], tokenizer: Tokenizer, folder: Path, fraction: float, shard_bytes: int
 ) -> tuple[str, dict[str, Split]]:
     dtype = token_dtype(tokenizer.size)
-    end = np.array([tokenizer.specials[END]], dtype=dtype)
+    end = np.array([tokenizer.end], dtype=dtype)
     writers = [_SplitWriter(folder, name, dtype, end, shard_bytes) for name in SPLITS]
     try:
         held = _hold(documents)

@@ -1,4 +1,4 @@
-"""What comes before GPT's character BPE: cleaning, standardising, and splitting into words.
+"""What comes before GPT's character BPE: cleaning, standardising, and splitting into words; and where words came from.
 
 `spacy` is the paper's: spaCy's English rules on the cased text. `rules` is our own, for where spaCy is not installed or
 the text is not English. A tokenizer file names the splitter (and spaCy's version), as the ids depend on it.
@@ -14,6 +14,7 @@ import ftfy
 import regex
 
 from foretext.errors import UserError
+from foretext.text.words import UNSPACED
 
 NAMES = ("spacy", "rules")
 _SPACY_STRINGS = 500_000  # spaCy keeps every string it ever saw; its tokenizer is made anew when there are more
@@ -23,12 +24,11 @@ PUNCTUATION = r"""([-~!";?+,)(\\/*\[\]}{|_])\1*"""  # a run of one sign
 
 # Scripts written without spaces make one word for each unbroken run, not one for each character: then merges can
 # find the words inside, and decoding, which puts a space after each word, does not tear the text apart.
-_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}ー々\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
 WORD = "|".join(
     (
-        rf"[{_UNSPACED}][{_UNSPACED}\p{{M}}]*",  # a run of an unspaced script
+        rf"[{UNSPACED}][{UNSPACED}\p{{M}}]*",  # a run of an unspaced script
         r"'(?i:s|t|re|ve|m|ll|d)\b",  # English endings, as in it's
-        rf"(?:(?![{_UNSPACED}])[\p{{L}}\p{{M}}])+",  # a word of a spaced script
+        rf"(?:(?![{UNSPACED}])[\p{{L}}\p{{M}}])+",  # a word of a spaced script
         r"\p{N}+(?:[.,:]\p{N}+)*",  # a number
         r"\n",  # kept: the vocabulary has a piece for it
         r"([^\s\p{L}\p{M}\p{N}])\1*",  # a run of one sign
@@ -103,3 +103,77 @@ class SpacySplitter:
         if len(self._tokenizer.vocab.strings) > _SPACY_STRINGS:
             self._tokenizer = self._spacy.blank("en").tokenizer
         return [token.text for token in self._tokenizer(text)]
+
+
+# -- where words come from -------------------------------------------------------------------------------------------
+
+Spans = list[tuple[int, int]]  # [start, end) in the original text, one for each character
+_REACH = 40  # characters to look ahead, in both texts together, for where they agree again
+_AGREE = 4  # characters that must be the same there
+_UNBROKEN = re.compile(r"\S+")
+
+
+def words_with_spans(text: str, split: Callable[[str], list[str]]) -> list[tuple[str, Spans]]:
+    """The words that `split` finds in the standardised text, each with the spans in `text` of its characters that are
+    not white space; for a line break, its own. Standardising moves nothing but white space, so all that can be
+    inexact is what ftfy repaired: see `aligned`."""
+    fixed = ftfy.fix_text(text)
+    spans = aligned(text, fixed)
+    visible = [place for place, old in enumerate(fixed) for _ in DASHES.get(old, old) if not old.isspace()]
+    found: list[tuple[str, Spans]] = []
+    taken, last = 0, -1
+    for word in split(standardise(text)):
+        count = sum(not letter.isspace() for letter in word)
+        places = visible[taken : taken + count] or [max(fixed.find("\n", last + 1), last, 0)]
+        taken, last = taken + count, places[-1]
+        found.append((word, [spans[place] for place in places]))
+    return found
+
+
+def aligned(old: str, new: str) -> Spans:
+    """For each character of `new`, a repaired `old`, what it stands for there.
+
+    Exact wherever nothing was repaired. A repair gets the characters between the places where both texts agree: one
+    for one if there are as many, else word by word if there are as many words, else all together."""
+    if old == new:
+        return [(place, place + 1) for place in range(len(old))]
+    spans: Spans = []
+    i = j = 0
+    while j < len(new):
+        if i < len(old) and old[i] == new[j]:
+            spans.append((i, i + 1))
+            i, j = i + 1, j + 1
+        else:
+            next_i, next_j = _agreement(old, new, i, j)
+            spans += _spread(old, new, (i, next_i), (j, next_j))
+            i, j = next_i, next_j
+    return spans
+
+
+def _agreement(old: str, new: str, i: int, j: int) -> tuple[int, int]:
+    """The nearest places from `i` and `j` on where both texts go on alike, at the latest the end of the line."""
+    for steps in range(1, _REACH):
+        for ahead in range(steps + 1):
+            a, b = i + steps - ahead, j + ahead
+            if a <= len(old) and b <= len(new) and old[a : a + _AGREE] == new[b : b + _AGREE]:
+                return a, b
+    a, b = old.find("\n", i), new.find("\n", j)
+    a, b = len(old) if a < 0 else a, len(new) if b < 0 else b
+    return (a, b + 1) if (a, b) == (i, j) else (a, b)
+
+
+def _spread(old: str, new: str, before: tuple[int, int], after: tuple[int, int]) -> Spans:
+    """The spans of new[after], which stands for old[before]."""
+    (start, end), (first, last) = before, after
+    if end - start == last - first:
+        return [(place, place + 1) for place in range(start, end)]
+    words = [match.span() for match in _UNBROKEN.finditer(old, start, end)]
+    repaired = [match.span() for match in _UNBROKEN.finditer(new, first, last)]
+    if len(words) != len(repaired) or len(words) < 2:
+        return [(start, end)] * (last - first)
+    spans: Spans = []
+    for word, (begin, stop) in zip(words, repaired):
+        spans += [(start, word[0])] * (begin - first - len(spans))
+        spans += [word] * (stop - begin)
+        start = word[1]
+    return spans + [(start, end)] * (last - first - len(spans))

@@ -38,7 +38,7 @@ class Shard:
 class Split:
     shards: tuple[Shard, ...]
     documents: int
-    tokens: int  # with one END after each document
+    tokens: int  # with the tokenizer's `end` after each document
     utf8_bytes: int  # of the text
 
 
@@ -85,7 +85,7 @@ def read_manifest(folder: Path) -> ShardManifest:
 
 
 class TokenShards:
-    """One split as a single stream of ids, END after each document."""
+    """One split as a single stream of ids, the tokenizer's `end` after each document."""
 
     def __init__(self, folder: Path, split: str, manifest: ShardManifest, arrays: Sequence[np.ndarray]) -> None:
         self.folder, self.split, self.manifest = folder, split, manifest
@@ -124,6 +124,11 @@ class TokenShards:
             filled += len(part)
             place += 1
         return result
+
+    def places(self, id: int) -> np.ndarray:
+        """Where `id` stands, rising."""
+        found = [np.flatnonzero(array == id) + start for array, start in zip(self._arrays, self._starts)]
+        return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
 
 def _check(path: Path, shard: Shard, verify: bool) -> None:

@@ -3,8 +3,8 @@
 The sample is a uniform one of stretches of text, drawn while streaming: every stretch has a key that depends on the
 seed and its number only, and the lowest keys that fit the budget stay. The same text and seed give the same vocabulary.
 
-Learning takes up to minutes in one call of the `tokenizers` library, which does not say how far it has come. It works
-in a thread of its own, so that whoever waits can be told that it goes on, and can stop waiting.
+Learning merges takes up to minutes in one call of the `tokenizers` library, which does not say how far it has come. It
+works in a thread of its own, so that whoever waits can be told that it goes on, and can stop waiting.
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ from collections.abc import Callable, Iterable, Iterator
 import tokenizers
 
 from foretext.errors import UserError
+from foretext.text import unigram, wordpiece
 from foretext.text.byte_bpe import ByteBPE, byte_bpe_from_merges
 from foretext.text.char_bpe import WORD_END, CharBPE, char_bpe_from_merges
 from foretext.text.order import mix64
 from foretext.text.splitters import make_splitter, spacy_installed, standardise
 from foretext.text.tokenizer import KINDS, Tokenizer, encodable
+from foretext.text.unigram import Cleaning, Unigram, unigram_from_pieces
+from foretext.text.unigram_training import learn_unigram
+from foretext.text.wordpiece import WordPiece, basic_splitter, wordpiece_from_pieces
 
 SAMPLE_CHARS = 20_000_000
 _STRETCH = 50_000  # documents are sampled in stretches of at most so many characters, so that no long one dominates
-_ALPHABET_SHARE = 2  # at most 1/so much of a character vocabulary goes to single characters; Chinese has thousands
-_FIRST_FINAL = "\U000f0000"  # private characters from here on; text that has them gets `<unk>` there
+_ALPHABET_SHARE = 2  # at most 1/so much of a vocabulary of merges goes to single characters; Chinese has thousands
+_FIRST_MARK = "\U000f0000"  # private characters from here on; text that has them gets the unknown piece there
 _WAIT = 0.1  # seconds between two calls of `progress`
 
 Progress = Callable[[str, int, int], None]  # what is being done, how much is done, of how much (0: it is not known)
@@ -45,12 +49,15 @@ def train_tokenizer(
     seed: int = 0,
     sample_chars: int = SAMPLE_CHARS,
     splitter: str | None = None,
+    lower: bool = True,
     progress: Progress = _no_progress,
 ) -> Tokenizer:
-    """A vocabulary of at most `size` ids, END included (fewer where the text has no more pairs that occur twice).
+    """A vocabulary of at most `size` ids, specials included (fewer where the text has no more pieces that occur twice).
 
-    `splitter` is for char-bpe: "spacy" or "rules"; None takes spaCy's where it is installed. `progress` is called
-    several times a second once the sample is drawn, in the caller's thread; what it raises ends the work.
+    The specials are END, as the last id, for byte-bpe and char-bpe, BERT's for wordpiece and ALBERT's for unigram, as
+    the first ids. `splitter` is for char-bpe: "spacy" or "rules"; None takes spaCy's where it is installed. `lower` is
+    for wordpiece and unigram: lower-case and strip accents. `progress` is called several times a second once the sample
+    is drawn, in the caller's thread; what it raises ends the work.
     """
     if kind not in KINDS:
         raise UserError(f"tokenizer kind {kind!r} is not known; choose one of {', '.join(KINDS)}")
@@ -59,10 +66,18 @@ def train_tokenizer(
         raise UserError(f"a {kind} vocabulary needs at least {least} ids, not {size}")
     sample = sample_stretches(documents, sample_chars, seed)
     if not any(not text.isspace() for text in sample):
-        raise UserError("the text to learn a vocabulary from is empty; give files with text in them")
+        raise _empty()
     if kind == "byte-bpe":
         return _train_bytes(sample, size, progress)
+    if kind == "wordpiece":
+        return _train_word_pieces(sample, size, lower, progress)
+    if kind == "unigram":
+        return _train_unigram(sample, size, lower, progress)
     return _train_characters(sample, size, splitter or ("spacy" if spacy_installed() else "rules"), progress)
+
+
+def _empty() -> UserError:
+    return UserError("the text to learn a vocabulary from is empty; give files with text in them")
 
 
 def sample_stretches(documents: Iterable[str], budget: int, seed: int) -> list[str]:
@@ -105,29 +120,96 @@ def _train_bytes(sample: list[str], size: int, progress: Progress) -> ByteBPE:
 
 def _train_characters(sample: list[str], size: int, splitter: str, progress: Progress) -> CharBPE:
     split, _ = make_splitter(splitter, None, "tokenizer training")
+    texts, counts = _words(
+        sample, lambda text: [word.lower() for word in split(standardise(text)) if not word.isspace()], progress
+    )
+    marked, letters, alphabet = _mark(counts, size, last=True)
+    model = _learn_merges(texts, marked, alphabet, size - 3, size, progress)  # `<unk>`, the line break and END
+    written = str.maketrans({mark: letter + WORD_END for mark, letter in letters.items()})
+    merges = [(left.translate(written), right.translate(written)) for left, right in _merges(model)]
+    return char_bpe_from_merges([letter.translate(written) for letter in alphabet], merges, splitter)
+
+
+def _train_word_pieces(sample: list[str], size: int, lower: bool, progress: Progress) -> WordPiece:
+    """The pairs that are merged are those of BPE, which is what the library's trainer for WordPiece does too."""
+    texts, counts = _words(sample, basic_splitter(lower), progress)
+    if not counts:
+        raise _empty()
+    marked, letters, alphabet = _mark(counts, size, last=False)
+    room = size - len(wordpiece.SPECIALS)
+    model = _learn_merges(texts, marked, alphabet, room, size, progress)
+    products = [*alphabet, *(left + right for left, right in _merges(model))]
+    pieces = [letters[text[0]] + text[1:] if text[0] in letters else wordpiece.INSIDE + text for text in products]
+    # What is left goes to further characters that are words of their own, as every Chinese one is.
+    known = set(pieces)
+    rare = [word for word, count in counts.items() if len(word) == 1 and count > 1 and word not in known]
+    rare.sort(key=lambda word: (-counts[word], word))
+    return wordpiece_from_pieces([*pieces, *rare[: room - len(pieces)]], lower)
+
+
+def _train_unigram(sample: list[str], size: int, lower: bool, progress: Progress) -> Unigram:
+    cleaning = Cleaning(lower, strip_accents=lower, charmap=b"")
+    normalizer = cleaning.normalizer()
+    counts: Counter[str] = Counter()
+    for number, text in enumerate(sample):
+        progress("counting words", number, len(sample))
+        counts.update(normalizer.normalize_str(encodable(text)).split())
+    if not counts:
+        raise _empty()
+    room = size - len(unigram.SPECIALS)
+    return unigram_from_pieces(
+        learn_unigram(counts, room, lambda: progress(f"learning {size:,} pieces", 0, 0)), cleaning
+    )
+
+
+def _words(
+    sample: list[str], split: Callable[[str], list[str]], progress: Progress
+) -> tuple[list[list[str]], Counter[str]]:
+    """The words of each text, and how often each occurs in all."""
     texts: list[list[str]] = []
     counts: Counter[str] = Counter()
     known: dict[str, str] = {}  # a word is held once, however often it stands in the text
     for number, text in enumerate(sample):
         progress("splitting words", number, len(sample))
-        lowered = (word.lower() for word in split(standardise(text)) if not word.isspace())
-        texts.append([known.setdefault(word, word) for word in lowered])
+        texts.append([known.setdefault(word, word) for word in split(text)])
         counts.update(texts[-1])
-    letters: Counter[str] = Counter()
+    return texts, counts
+
+
+def _mark(counts: Counter[str], size: int, last: bool) -> tuple[dict[str, str], dict[str, str], list[str]]:
+    """The words with a private character in the place of their first or `last` letter, the letters that these
+    characters stand for, and the alphabet, sorted.
+
+    The library's trainer numbers symbols with a mark of their own (`</w>` behind, `##` before) in the random order of a
+    hash table, and breaks ties by number. With a private character in the place of each of them it has one sorted
+    alphabet, and the result is repeatable."""
+    found: Counter[str] = Counter()
     for word, count in counts.items():
         for letter in word:
-            if letter < _FIRST_FINAL:
-                letters[letter] += count
-    common = sorted(letters, key=lambda letter: (-letters[letter], letter))[: size // _ALPHABET_SHARE // 2]
-    # The trainer numbers the symbols with a word end in the random order of a hash table, and breaks ties by number.
-    # With a private character in the place of each of them it has one sorted alphabet, and the result is repeatable.
-    final = {letter: chr(ord(_FIRST_FINAL) + i) for i, letter in enumerate(sorted(common))}
-    marked = {word: word[:-1] + final.get(word[-1], word[-1]) for word in counts}
-    alphabet = sorted({letter for word in marked.values() for letter in word} & {*common, *final.values()})
+            if letter < _FIRST_MARK:
+                found[letter] += count
+    common = sorted(found, key=lambda letter: (-found[letter], letter))[: size // _ALPHABET_SHARE // 2]
+    marks = {letter: chr(ord(_FIRST_MARK) + i) for i, letter in enumerate(sorted(common))}
+    if last:
+        marked = {word: word[:-1] + marks.get(word[-1], word[-1]) for word in counts}
+    else:
+        marked = {word: marks.get(word[0], word[0]) + word[1:] for word in counts}
+    alphabet = sorted({letter for word in marked.values() for letter in word} & {*common, *marks.values()})
+    return marked, {mark: letter for letter, mark in marks.items()}, alphabet
+
+
+def _learn_merges(
+    texts: list[list[str]],
+    marked: dict[str, str],
+    alphabet: list[str],
+    room: int,
+    size: int,
+    progress: Progress,
+) -> tokenizers.Tokenizer:
     model = tokenizers.Tokenizer(tokenizers.models.BPE())
     model.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=size - 3,  # `<unk>`, the line break and END
+        vocab_size=room,
         min_frequency=2,
         show_progress=False,
         special_tokens=[],
@@ -135,9 +217,7 @@ def _train_characters(sample: list[str], size: int, splitter: str, progress: Pro
         limit_alphabet=len(alphabet),
     )
     _train(model, [" ".join([marked[word] for word in words]) for words in texts], trainer, size, progress)
-    written = str.maketrans({mark: letter + WORD_END for letter, mark in final.items()})
-    merges = [(left.translate(written), right.translate(written)) for left, right in _merges(model)]
-    return char_bpe_from_merges([letter.translate(written) for letter in alphabet], merges, splitter)
+    return model
 
 
 class _Stopped(Exception):

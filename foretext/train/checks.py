@@ -10,7 +10,7 @@ from foretext.config import Setting, setting_of
 from foretext.errors import UserError
 from foretext.plan import TransferPlan
 from foretext.systems.base import TokenizerConfig, TrainingConfig
-from foretext.tasks.rows import KINDS
+from foretext.tasks.families import KINDS
 
 LEAST = {"batch_size": 1, "micro_batch": 0, "warmup_steps": 0, "evaluations": 0, "bad_steps": 0}
 MOST_PIECES = 10_000_000

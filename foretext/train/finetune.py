@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import hashlib
-import json
-import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from foretext.config import Change, Setting, apply_sets
+from foretext.config import Change
 from foretext.errors import Interrupted, UserError
 from foretext.plan import TransferPlan
 from foretext.systems import size_named
-from foretext.systems.base import Size, TrainingConfig
-from foretext.tasks.formats import find_format
-from foretext.tasks.labels import LabelSet, label_warnings
-from foretext.tasks.metrics import check_metric, metrics_of
-from foretext.tasks.rows import Row
-from foretext.tasks.splits import DEFAULT_FRACTION, hold_out
-from foretext.tasks.supervised import Example, SupervisedTask
+from foretext.systems.base import TrainingConfig
+from foretext.tasks.families import family_of
+from foretext.tasks.family import Encoded, Family
+from foretext.tasks.splits import DEFAULT_FRACTION
+from foretext.tasks.supervised import SupervisedTask
 from foretext.text.order import Order
-from foretext.train.budget import Budget
-from foretext.train.checks import check_seed, check_sets, check_training, check_transfer
-from foretext.train.examples import encode_rows
+from foretext.train.examples import encode
+from foretext.train.finetune_request import FinetuneRequest, resolve, set_length, unused_head
 from foretext.train.loop import Job, Loop, has_begun, is_finished, step_seed
 from foretext.train.machine import out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
@@ -45,46 +36,12 @@ from foretext.train.pretrain import choose_device, draw_missing_curve, write_cur
 from foretext.train.pretrain_request import MICRO_TOKENS
 from foretext.train.probe import fit_head
 from foretext.train.report import Reporter, Silent, Warns
-from foretext.train.resume import agreed_sections, finished, going_on
-from foretext.train.rundir import RunDirectory, RunWriter
-from foretext.train.saved import (
-    RunConfig,
-    SavedModel,
-    TaskConfig,
-    build_task,
-    config_text,
-    load_model,
-    open_run,
-    read_config,
-)
-from foretext.train.scoring import label_loss, score_rows, task_scores
+from foretext.train.resume import finished, going_on
+from foretext.train.rundir import RunWriter
+from foretext.train.saved import SavedModel, build_task, config_text, load_model, open_run, read_config
+from foretext.train.scoring import example_scores
 from foretext.train.signals import NeverStop, StopRequest
 from foretext.train.undo import starts_over, writing
-
-MOST_EPOCHS = 20  # that few rows can lead to
-
-
-@dataclass(frozen=True)
-class FinetuneRequest:
-    """What a user asks for. `rows` hold the training examples; `valid` None holds some of them out."""
-
-    base: SavedModel
-    rows: Sequence[Row]
-    kind: str
-    out: Path | None = None  # None: nothing is written
-    valid: Sequence[Row] | None = None
-    seed: int = 0
-    epochs: int | None = None
-    lm_weight: float | None = None
-    layers: int | None = None
-    from_scratch: bool = False
-    columns: dict[str, str] | None = None
-    format: str | None = None
-    metric: str | None = None  # what the best epoch is chosen by; None: the format's or the kind's own
-    hold_out: float | None = None  # the part of the rows to validate on where `valid` is None; None: .15
-    sets: tuple[str | Setting, ...] = ()  # section.key=value, or what a file says; the last counts
-    resume: bool = False
-    device: str = "auto"
 
 
 def finetune(
@@ -102,7 +59,8 @@ def finetune(
     over = starts_over(run, request.resume)
     if request.resume and is_finished(run):
         changes: list[Change] = []
-        _resolve(request, *_split(request, Silent()), run, changes.append)
+        family = family_of(request.kind)
+        resolve(request, family, *_split(request, family, Silent()), run, changes.append)
         reporter.note(finished(run.path, changes))
         draw_missing_curve(run, reporter.note)
         return load_model(run.path)
@@ -119,10 +77,12 @@ def _train(
     about_rows: Reporter,
     stopping: StopRequest,
 ) -> SavedModel:
-    train, valid = _split(request, reporter)
-    sections = _resolve(
-        request, train, valid, writer.run if writer else None, lambda change: reporter.note(going_on(change))
-    )
+    family = family_of(request.kind)
+    train, valid = _split(request, family, reporter)
+    run = writer.run if writer else None
+    sections = resolve(request, family, train, valid, run, lambda change: reporter.note(going_on(change)))
+    if unused := unused_head(request, family):
+        reporter.note(unused)
     device = choose_device(request.device)
     if device.type == "cpu":
         check_memory(Memory(sections["model"], 1, 1), SMALLER_RUN)  # the weights; once more when the rows are encoded
@@ -137,14 +97,17 @@ def _train(
         if stopping.requested is not None:
             raise Interrupted(stopping.requested, str(writer.run.path) if writer is not None and goes_on else None)
 
-    examples = encode_rows(train, model, about_rows, work)
-    held_out = encode_rows(valid, model, about_rows, work)
+    learned = encode(train, model, about_rows, work)
+    held_out = encode(valid, model, about_rows, work)
+    examples = learned.examples
+    if not examples:
+        raise UserError("no word of the rows has a piece in the vocabulary of this run; use another run, or --system")
     order = Order(len(examples), training.batch_size, request.seed)
-    epochs = sections["task"].epochs
+    set_length(sections, size_named(request.base.system, request.base.info.size), order)
     micro = training.micro_batch or max(1, MICRO_TOKENS // max(example.tokens for example in examples))
     micro = min(micro, training.batch_size)
     if device.type == "cpu":
-        memory = finetuning_memory(micro, sections["model"], examples, held_out)
+        memory = finetuning_memory(micro, sections["model"], learned, held_out)
         check_memory(memory, SMALLER_RUN, built=True)
     model.trunk.to(device)
     model.task.to(device)
@@ -161,13 +124,13 @@ def _train(
         order=order,
         optimizer=_optimizer(training, sections["transfer"], model),
         config=training,
-        budget=Budget(steps=epochs * order.steps_per_epoch),
+        budget=sections["budget"],
         seed=request.seed,
         micro_batch=micro,
         device=device,
-        evaluate=_validator(model, held_out, valid, device),
+        evaluate=_validator(model, held_out, device),
         evaluate_every=order.steps_per_epoch,
-        keep_best="main" if held_out else None,
+        keep_best="main" if valid else None,
     )
     loop = Loop(job, writer, reporter, stopping)
     if writer is not None:
@@ -175,7 +138,7 @@ def _train(
     with out_of_memory_as_user_error(micro):
         if writer is not None:
             _open_run(writer, sections, model, loop)
-        reporter.plan(f"fine-tuning for {request.kind}", describe_finetuning(loop, sections, examples, held_out))
+        reporter.plan(f"fine-tuning for {request.kind}", describe_finetuning(loop, sections, learned, held_out))
         loop.run()
     model.trunk.eval()
     model.task.eval()
@@ -194,85 +157,23 @@ def _open_run(writer: RunWriter, sections: dict[str, Any], model: SavedModel, lo
 # -- data ------------------------------------------------------------------------------------------------------------
 
 
-def _split(request: FinetuneRequest, reporter: Reporter) -> tuple[Sequence[Row], Sequence[Row]]:
+def _split(request: FinetuneRequest, family: Family, reporter: Reporter) -> tuple[Sequence[Any], Sequence[Any]]:
     if not request.rows:
         raise UserError("there are no rows to fine-tune on")
-    for row in [*request.rows, *(request.valid or ())]:
-        if row.label is None:
-            raise UserError(f"{row.where}: no label; every row to fine-tune or validate on needs one")
-    if request.kind not in ("regression", "choice"):
-        for warning in label_warnings(request.rows):
-            reporter.note(warning)
+    remarks = family.check(request.rows, request.kind)
+    family.check(request.valid or (), request.kind)
+    for remark in remarks:
+        reporter.note(remark)
     if request.valid is not None:
         return request.rows, request.valid
     part = DEFAULT_FRACTION if request.hold_out is None else request.hold_out
-    split = hold_out(request.rows, fraction=part, seed=request.seed)
+    split = family.hold_out(request.rows, part, request.seed)
     if split.note:
         reporter.note(split.note)
     return split.train, split.valid
 
 
 # -- model -----------------------------------------------------------------------------------------------------------
-
-
-def _settings(
-    request: FinetuneRequest, size: Size, old: dict[str, Any] | None
-) -> tuple[TrainingConfig, TransferPlan, int]:
-    """How to train, how to transfer, and the epochs asked for (0: not said). A resumed run keeps what is not given."""
-    check_seed(request.seed)
-    given = {"lm_weight": request.lm_weight, "layers": request.layers}
-    said = {
-        f"transfer.{name}": f"--{name.replace('_', '-')} says" for name, value in given.items() if value is not None
-    }
-    check_sets(request.sets, said)
-    start = {"training": size.finetuning, "transfer": size.transfer}
-    sections = apply_sets({name: old[name] for name in start} if old else start, request.sets)
-    check_training(sections["training"])
-    transfer: TransferPlan = dataclasses.replace(
-        sections["transfer"], **{name: value for name, value in given.items() if value is not None}
-    )
-    check_transfer(transfer)
-    if request.from_scratch and request.layers is not None:
-        raise UserError("--layers says what is transferred and --from-scratch that nothing is; leave one out")
-    if request.epochs is not None and request.epochs < 1:
-        raise UserError(f"epochs must be at least 1, not {request.epochs}")
-    return sections["training"], transfer, request.epochs or (old["task"].epochs if old else 0)
-
-
-def _resolve(
-    request: FinetuneRequest,
-    train: Sequence[Row],
-    valid: Sequence[Row],
-    run: RunDirectory | None,
-    note: Callable[[Change], None],
-) -> dict[str, Any]:
-    """The resolved configuration. When going on, the run's own, after comparing: `note` gets each change."""
-    base = request.base
-    size = size_named(base.system, base.info.size)
-    old = read_config(run) if run is not None and run.has("config.toml") else None
-    training, transfer, epochs = _settings(request, size, old)
-    task = dataclasses.replace(
-        _task_config(request, train, old),
-        epochs=epochs or default_epochs(size, len(train), training),
-        from_scratch=request.from_scratch or (old is not None and old["task"].from_scratch),
-        rows=rows_fingerprint([*train, *valid]),
-    )
-    tokenizer = base.tokenizer.with_specials(base.system.specials)
-    sections = {
-        "run": RunConfig(
-            "finetune", base.info.system, base.info.size, base.info.direction, request.seed, tokenizer.fingerprint()
-        ),
-        "model": dataclasses.replace(base.model_config, vocabulary=tokenizer.size, dropout=training.dropout),
-        "training": training,
-        "budget": Budget(steps=task.epochs * -(-len(train) // training.batch_size)),
-        "transfer": transfer,
-        "task": task,
-    }
-    if old is None:
-        return sections
-    assert run is not None
-    _check_same_data(old, sections, run.path)
-    return agreed_sections(old, sections, run.path, note)
 
 
 def _build(request: FinetuneRequest, sections: dict[str, Any]) -> SavedModel:
@@ -285,63 +186,6 @@ def _build(request: FinetuneRequest, sections: dict[str, Any]) -> SavedModel:
         _transfer(base.trunk, trunk, transfer.layers)
     head = build_task(task, model, transfer, sections["training"].dropout)
     return SavedModel(None, sections, system, base.tokenizer.with_specials(system.specials), trunk, head)
-
-
-def rows_fingerprint(rows: Sequence[Row]) -> str:
-    """What tells one set of rows from another: their texts and labels, in order."""
-    digest = hashlib.sha256()
-    for row in rows:
-        digest.update(json.dumps([*row.texts, row.label]).encode())
-    return digest.hexdigest()[:16]
-
-
-def _check_same_data(old: dict[str, Any], new: dict[str, Any], where: Path) -> None:
-    """Going on with other rows or another vocabulary would give a model of neither."""
-    if old["run"].tokenizer != new["run"].tokenizer:
-        raise UserError(f"{where}: begun with another tokenizer; name the same RUN and rows, or start a new run")
-    # Another seed holds out other rows; it is refused by its name, after this.
-    if old["task"].rows and old["task"].rows != new["task"].rows and old["run"].seed == new["run"].seed:
-        raise UserError(
-            f"{where}: the rows are not those it was begun with; give the same files, --valid and --hold-out, or start "
-            "a new run"
-        )
-
-
-def default_epochs(size: Size, rows: int, training: TrainingConfig) -> int:
-    """The size's epochs; more where the rows are so few that these would give fewer than the size's least updates."""
-    per_epoch = -(-rows // training.batch_size)
-    return max(size.epochs, min(MOST_EPOCHS, -(-size.least_updates // per_epoch)))
-
-
-def _task_config(request: FinetuneRequest, train: Sequence[Row], old: dict[str, Any] | None) -> TaskConfig:
-    config = TaskConfig(
-        kind=request.kind,
-        columns=dict(request.columns or {}),
-        format=request.format,
-        base=str(request.base.run.path) if request.base.run else None,
-    )
-    if request.kind == "regression":
-        values = [float(row.label) for row in train if row.label is not None]
-        mean, deviation = statistics.fmean(values), statistics.pstdev(values) or 1.0
-        config = dataclasses.replace(config, texts=len(train[0].texts), mean=mean, deviation=deviation)
-    elif request.kind == "choice":
-        config = dataclasses.replace(config, choices=max(len(row.texts) - 1 for row in train))
-    else:
-        config = dataclasses.replace(config, labels=LabelSet.from_rows(train).names)
-    return dataclasses.replace(config, metric=_metric(request, len(config.labels), old))
-
-
-def _metric(request: FinetuneRequest, classes: int, old: dict[str, Any] | None) -> str | None:
-    """What the best epoch is chosen by: what is asked for, or what a run that goes on has, or the layout's."""
-    allowed = metrics_of(request.kind, classes)
-    if request.metric is not None:
-        check_metric(request.metric, allowed)
-        return request.metric
-    if old is not None:
-        metric: str | None = old["task"].metric
-        return metric
-    published = find_format(request.format).metric if request.format else None
-    return published if published in allowed else None
 
 
 def _transfer(source: nn.Module, target: nn.Module, layers: int) -> None:
@@ -371,16 +215,18 @@ def _optimizer(config: TrainingConfig, plan: TransferPlan, model: SavedModel) ->
     )
 
 
-def _validator(model: SavedModel, examples: Sequence[Example], rows: Sequence[Row], device: torch.device) -> Any:
-    task = model.task
-    assert isinstance(task, SupervisedTask)
+def _validator(model: SavedModel, held_out: Encoded, device: torch.device) -> Any:
+    config, task = model.task_config, model.task
+    family = family_of(config.kind)
+    assert task is not None
 
     def evaluate() -> dict[str, float]:
-        if not examples:
+        if not held_out.rows:
             return {}
-        scores = task_scores(model.trunk, task, examples, device)
-        result = score_rows(model, rows, scores)
-        loss = label_loss(model, examples, scores)
+        scores = example_scores(model.trunk, task, held_out.examples, device)
+        family.settle(held_out, scores, config, task)
+        result = family.score(held_out.rows, family.predictions(held_out, scores, config, task), config)
+        loss = family.loss(held_out, scores, config)
         # Among epochs of equal score (frequent with few rows) the one with the lower loss is the better one.
         return {"main": result.main_value - 1e-6 * min(loss, 1e3), "loss": loss} | result.values
 

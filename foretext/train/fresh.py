@@ -9,11 +9,11 @@ from foretext.config import Setting, apply_sets
 from foretext.systems import size_named, system_named
 from foretext.systems.base import TokenizerConfig
 from foretext.tasks.rows import Row
-from foretext.text.train_vocab import train_tokenizer
 from foretext.train.checks import check_seed, check_sets, check_tokenizer
 from foretext.train.planning import Memory, check_memory
 from foretext.train.report import Reporter, Silent
 from foretext.train.saved import RunConfig, SavedModel
+from foretext.train.vocabulary import new_tokenizer
 
 
 def fresh_model(
@@ -34,15 +34,8 @@ def fresh_model(
     check_tokenizer(sections["tokenizer"])
     check_memory(Memory(sections["model"], 1, 1))
     config: TokenizerConfig = sections["tokenizer"]
-    tokenizer = train_tokenizer(
-        (text for row in rows for text in row.texts),
-        config.kind,
-        config.size,
-        seed=seed,
-        sample_chars=config.sample_megabytes * 1_000_000,
-        splitter=None if config.splitter == "auto" else config.splitter,
-        progress=(reporter or Silent()).work,
-    )
+    texts = (text for row in rows for text in row.texts)
+    tokenizer = new_tokenizer(found, texts, config, seed, (reporter or Silent()).work)
     sections["model"] = dataclasses.replace(sections["model"], vocabulary=tokenizer.size)
     sections["run"] = RunConfig("pretrain", system, size, "forward", seed, tokenizer.fingerprint())
     return SavedModel(None, sections, found, tokenizer, found.build_trunk(sections["model"]))

@@ -1,9 +1,12 @@
-"""Optimisers: AdamW with decay on matrices only, and Muon for the matrices inside the blocks.
+"""Optimisers: AdamW with decay on matrices only, Muon for the matrices inside the blocks, and LAMB.
 
 Muon (Jordan et al. 2024) replaces a matrix's momentum by the nearest orthogonal matrix, found by five Newton–Schulz
 steps. torch's own computes them in bf16, which a CPU without bf16 units does hundreds of times slower than fp32; here
 they run in the weights' own precision, and matrices of one shape are handled as one batch. The update is scaled by
 .2·√max(m, n), so that its size is that of an Adam update and one learning rate serves both (Liu et al. 2025).
+
+LAMB (You et al. 2019) is Adam whose update of each matrix is scaled to the matrix's own norm, for large batches. Norms
+and biases, which are not decayed either, are updated as Adam would, as in the released code.
 
 State is kept by parameter name, as tensors only, so that a checkpoint is a safetensors file.
 """
@@ -33,7 +36,7 @@ class Group:
 
 
 class Optimizer:
-    """AdamW for everything, or Muon for the blocks' matrices and AdamW for the rest."""
+    """AdamW or LAMB for everything, or Muon for the blocks' matrices and AdamW for the rest."""
 
     def __init__(self, config: TrainingConfig, parameters: Mapping[str, nn.Parameter], groups: list[Group]) -> None:
         self.config = config
@@ -52,7 +55,11 @@ class Optimizer:
         """One update from the gradients that are there."""
         for group in self.groups:
             live = [name for name in group.names if self.parameters[name].grad is not None]
-            self._adamw([name for name in live if name not in self.muon], rate * group.factor)
+            rest = [name for name in live if name not in self.muon]
+            if self.config.optimizer == "lamb":
+                self._lamb(rest, rate * group.factor)
+            else:
+                self._adamw(rest, rate * group.factor)
             self._muon([name for name in live if name in self.muon], rate * group.factor)
 
     def zero_grad(self) -> None:
@@ -83,6 +90,24 @@ class Optimizer:
                 eps=config.epsilon,
                 maximize=False,
             )
+
+    @torch.no_grad()
+    def _lamb(self, names: list[str], rate: float) -> None:
+        config = self.config
+        for name in names:
+            parameter, gradient = self.parameters[name], _gradient(self.parameters[name])
+            first, second = self._buffer(name, "exp_avg"), self._buffer(name, "exp_avg_sq")
+            count = float(self._count(name))
+            first.lerp_(gradient, 1.0 - config.beta1)
+            second.mul_(config.beta2).addcmul_(gradient, gradient, value=1.0 - config.beta2)
+            scale = (second / (1.0 - config.beta2**count)).sqrt_().add_(config.epsilon)
+            update = (first / (1.0 - config.beta1**count)).div_(scale)
+            trust = 1.0
+            if parameter.dim() > 1:
+                update.add_(parameter, alpha=config.weight_decay)
+                of_weights, of_update = float(parameter.norm()), float(update.norm())
+                trust = of_weights / of_update if of_weights > 0 and of_update > 0 else 1.0
+            parameter.add_(update, alpha=-rate * trust)
 
     @torch.no_grad()
     def _muon(self, names: list[str], rate: float) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 from foretext.errors import EXIT_MACHINE, UserError
 from foretext.nn.loss import CHUNK_ELEMENTS, LEAST_ROWS
 from foretext.nn.model_config import ModelConfig
-from foretext.tasks.supervised import Example
+from foretext.tasks.family import Encoded
 from foretext.train.loop import Job, Loop
 from foretext.train.machine import available_memory, check_space, clock, size_text
 from foretext.train.rundir import RunDirectory
@@ -142,35 +141,36 @@ def describe_plan(loop: Loop, speed: float, corpus: int, model: ModelConfig) -> 
     ]
 
 
-def describe_finetuning(
-    loop: Loop, sections: dict[str, Any], train: Sequence[Example], valid: Sequence[Example]
-) -> list[tuple[str, str]]:
+def describe_finetuning(loop: Loop, sections: dict[str, Any], train: Encoded, valid: Encoded) -> list[tuple[str, str]]:
     """The plan of a fine-tuning on rows that are encoded; the time is that of the updates which are left."""
     task, training, transfer, model = (sections[name] for name in ("task", "training", "transfer", "model"))
     weights = "new weights" if task.from_scratch else "pre-trained weights"
     if not task.from_scratch and transfer.layers >= 0:
         weights = f"embeddings and the first {transfer.layers} blocks pre-trained"
     updates = sections["budget"].steps
-    tokens = sum(example.tokens for example in train)
+    tokens = sum(example.tokens for example in train.examples)
+    unit, windows = "rows", ""
+    if len(train.examples) != len(train.rows):  # then an update counts parts of rows
+        unit, windows = "windows", f", {len(train.examples):,} windows to train on"
     lines = [
-        ("rows", f"{len(train):,} to train on, {len(valid):,} to validate"),
+        ("rows", f"{len(train.rows):,} to train on, {len(valid.rows):,} to validate{windows}"),
         ("tokens", f"{tokens:,} an epoch, {task.epochs * tokens:,} in all"),
         ("labels", ", ".join(task.labels[:12]) if task.labels else task.kind),
         ("model", f"{model.parameters():,} parameters: {model.describe()}; {weights}"),
         ("loss", f"label + {transfer.lm_weight:g} · language model" if transfer.lm_weight else "label"),
-        ("budget", f"{task.epochs} epochs, {updates:,} updates of {training.batch_size} rows"),
+        ("budget", f"{task.epochs} epochs, {updates:,} updates of {training.batch_size} {unit}"),
     ]
     left = updates - loop.position.step
     if left >= LEAST_TO_PROBE:
         speed = probe_speed(loop)
-        epoch = (tokens + FORWARD_SHARE * sum(example.tokens for example in valid)) / speed
+        epoch = (tokens + FORWARD_SHARE * sum(example.tokens for example in valid.examples)) / speed
         lines.append(("time", f"about {clock(left / updates * task.epochs * epoch)} at {speed:,.0f} tokens/s"))
     return lines + _machine_lines(loop, finetuning_memory(loop.job.micro_batch, model, train, valid))
 
 
-def finetuning_memory(micro: int, model: ModelConfig, train: Sequence[Example], valid: Sequence[Example]) -> Memory:
+def finetuning_memory(micro: int, model: ModelConfig, train: Encoded, valid: Encoded) -> Memory:
     """Of rows that are encoded; the best epoch's weights are kept where there are rows to choose it by."""
-    return Memory(model, micro, max(example.tokens for example in train), keeps_best=bool(valid))
+    return Memory(model, micro, max(example.tokens for example in train.examples), keeps_best=bool(valid.rows))
 
 
 def _machine_lines(loop: Loop, memory: Memory) -> list[tuple[str, str]]:

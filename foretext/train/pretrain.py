@@ -18,12 +18,11 @@ from foretext.errors import Interrupted, UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import Draw, Objective
 from foretext.systems import system_named
-from foretext.systems.base import TokenizerConfig, TrainingConfig
+from foretext.systems.base import ObjectiveParts, TokenizerConfig, TrainingConfig
 from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
 from foretext.text.shards import ShardManifest, write_shards
 from foretext.text.token_shards import DamagedShards, TokenShards, read_manifest
-from foretext.text.tokenizer import END, Tokenizer
-from foretext.text.train_vocab import train_tokenizer
+from foretext.text.tokenizer import Tokenizer
 from foretext.train.loop import POSITION, Job, Loop, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
@@ -45,6 +44,7 @@ from foretext.train.saved import (
 from foretext.train.scoring import mean_losses
 from foretext.train.signals import NeverStop, StopRequest
 from foretext.train.undo import TOKENS, starts_over, writing
+from foretext.train.vocabulary import new_tokenizer, with_end
 
 VALID_TOKENS = 32768
 VALID_ROWS = 16
@@ -210,22 +210,16 @@ def _make_tokenizer(work: _Work) -> Tokenizer:
     request, data = work.request, work.sections["data"]
     if request.start is not None:
         work.started_model = load_model(request.start)
-        # A model that others trained may have no end-of-text, which stands after each document here.
-        return work.started_model.tokenizer.with_specials([END])
+        return with_end(work.started_model.tokenizer)
     if request.vocabulary is not None:
         return published_tokenizer(request.vocabulary)
     config: TokenizerConfig = work.sections["tokenizer"]
     files = find_files(data.inputs)
     report = ReadReport()
     documents = read_documents(files, ReadOptions(data.column, data.documents, data.errors), report)
-    tokenizer = train_tokenizer(
-        _watched(documents, report, work),
-        config.kind,
-        config.size,
-        seed=work.sections["run"].seed,
-        sample_chars=config.sample_megabytes * 1_000_000,
-        splitter=None if config.splitter == "auto" else config.splitter,
-        progress=work.progress,
+    system = system_named(work.sections["run"].system)
+    tokenizer = new_tokenizer(
+        system, _watched(documents, report, work), config, work.sections["run"].seed, work.progress
     )
     work.reporter.note(f"vocabulary: {tokenizer.size:,} pieces of {config.kind}")
     return tokenizer
@@ -269,7 +263,9 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
     shards = TokenShards.open(run.path / TOKENS, "train", verify=True)
     torch.manual_seed(step_seed(info.seed, 0, 1 << 20))
     trunk = system.build_trunk(model).to(device)
-    objective = system.build_objective(model, info.direction).to(device)
+    assert work.tokenizer is not None
+    parts = ObjectiveParts(model, sections["objective"], work.tokenizer, info.direction)
+    objective = system.build_objective(parts).to(device)
     source = sections["data"].starts_from
     if source and not run.has(POSITION):
         started = work.started_model or load_model(source)
@@ -291,7 +287,7 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
         seed=info.seed,
         micro_batch=micro,
         device=device,
-        evaluate=_validator(run, trunk, objective, model, info.seed, device),
+        evaluate=validator(run, trunk, objective, model, info.seed, device),
     )
     loop = Loop(job, writer, work.reporter, stopping)
     if device.type == "cpu":
@@ -312,7 +308,7 @@ def make_optimizer(config: TrainingConfig, trunk: nn.Module, objective: nn.Modul
     return Optimizer(config, parameters, [Group(list(parameters))])
 
 
-def _validator(
+def validator(
     run: RunDirectory,
     trunk: nn.Module,
     objective: Objective,
@@ -320,7 +316,8 @@ def _validator(
     seed: int,
     device: torch.device,
 ) -> Callable[[], dict[str, float]]:
-    """Validation loss, and what it is made of, on the same examples each time, drawn in the same way."""
+    """Validation loss, and what it is made of, on the same examples each time, drawn in the same way: a function of the
+    weights that `trunk` and `objective` have when it is called."""
     shards = TokenShards.open(run.path / TOKENS, "valid", verify=True)
     context = min(model.context, len(shards) - 1)
     if context < 1:

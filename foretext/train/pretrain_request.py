@@ -13,12 +13,13 @@ from foretext.config import Change, Setting, apply_sets, difference
 from foretext.errors import UserError
 from foretext.systems import size_named, system_named
 from foretext.systems.base import TrainingConfig
-from foretext.text.tokenizer import END, Tokenizer, tokenizer_from_published
+from foretext.text.tokenizer import Tokenizer, tokenizer_from_published
 from foretext.train.budget import Budget
 from foretext.train.checks import check_seed, check_sets, check_tokenizer, check_training, check_valid_fraction
 from foretext.train.resume import agreed_sections
 from foretext.train.rundir import RunDirectory
 from foretext.train.saved import DataConfig, RunConfig, open_run, read_config
+from foretext.train.vocabulary import with_end
 
 MICRO_TOKENS = 4096
 
@@ -64,11 +65,17 @@ def resolved_sections(request: PretrainRequest, run: RunDirectory, note: Callabl
         request.direction or kept.direction,
         request.seed or 0,
     )
-    size = size_named(system_named(info.system), info.size)
+    system = system_named(info.system)
+    if not system.causal and info.direction == "backward":
+        raise UserError(
+            f"--direction backward: {info.system} sees both sides at once and has no direction; leave it out"
+        )
+    size = size_named(system, info.size)
     sections: dict[str, Any] = {
         "run": info,
         "model": started["model"] if started else size.model,
         "tokenizer": started["tokenizer"] if started else size.tokenizer,
+        "objective": started["objective"] if started else size.objective,
         "training": size.pretraining,
         "budget": request.budget,
         "data": _replaced(DataConfig(), _given_data(request)),
@@ -137,7 +144,7 @@ def _check_vocabulary(folder: Path, kept: RunConfig, where: Path) -> None:
 
 
 def published_tokenizer(folder: Path) -> Tokenizer:
-    return tokenizer_from_published(folder).with_specials([END])
+    return with_end(tokenizer_from_published(folder))
 
 
 def _with_sets(sections: dict[str, Any], sets: Sequence[str | Setting]) -> dict[str, Any]:
@@ -145,6 +152,7 @@ def _with_sets(sections: dict[str, Any], sets: Sequence[str | Setting]) -> dict[
     check_seed(sections["run"].seed)
     changed = apply_sets({name: section for name, section in sections.items() if name != "run"}, sets)
     check_training(changed["training"])
+    changed["objective"].check()
     changed["model"] = dataclasses.replace(changed["model"], dropout=changed["training"].dropout)
     changed["model"].check()
     check_tokenizer(changed["tokenizer"])

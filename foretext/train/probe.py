@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from foretext.objectives.base import Trunk
 from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.train.scoring import length_batches
 
@@ -73,7 +75,7 @@ def pooled_states(
     states = []
     for number, group in enumerate(groups, 1):
         batch = task.make(group).to(device)
-        states.append(task.pool(trunk(batch).top, batch))
+        states.append(task.pool(cast(Trunk, trunk), trunk(batch).top, batch))
         if progress is not None:
             progress(number, len(groups))
     trunk.train()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,13 +16,16 @@ from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import Objective
 from foretext.plan import TransferPlan
 from foretext.systems import system_named
-from foretext.systems.base import System, TokenizerConfig, TrainingConfig
-from foretext.tasks.labels import LabelSet
-from foretext.tasks.supervised import SupervisedTask
+from foretext.systems.base import ObjectiveParts, System, TokenizerConfig, TrainingConfig
+from foretext.tasks.families import family_of
+from foretext.tasks.task_config import TaskConfig
 from foretext.text.tokenizer import Tokenizer, tokenizer_from_json
 from foretext.train.budget import Budget
 from foretext.train.checks import check_saved
 from foretext.train.rundir import RunDirectory
+
+if TYPE_CHECKING:
+    from foretext.tasks.family import TaskHead
 
 FORMAT = 1
 
@@ -53,25 +55,7 @@ class DataConfig:
     valid_fraction: float = 0.05
     imported_from: str | None = None  # folder that the weights were imported from; then there was no text
     starts_from: str | None = None  # run whose weights and tokenizer this one went on with
-
-
-@dataclass(frozen=True)
-class TaskConfig:
-    """[task]: what a fine-tuned run was taught."""
-
-    kind: str = ""
-    labels: tuple[str, ...] = ()
-    choices: int = 0  # the largest number of alternatives seen
-    texts: int = 0  # regression: texts a row, 1 or 2 (pairs); 0: not kept, in runs of earlier versions
-    mean: float = 0.0  # regression: scores are learned standardised
-    deviation: float = 1.0
-    columns: dict[str, str] = dataclasses.field(default_factory=dict)
-    format: str | None = None
-    metric: str | None = None  # what the best epoch is chosen by; None: the kind's own
-    base: str | None = None
-    from_scratch: bool = False
-    epochs: int = 0
-    rows: str = ""  # fingerprint of the labelled rows, so that going on with others is refused
+    head_drawn: bool = False  # imported without a head for masked tokens: one was drawn, and was never trained
 
 
 SECTIONS: dict[str, type] = {
@@ -83,7 +67,7 @@ SECTIONS: dict[str, type] = {
     "transfer": TransferPlan,
     "task": TaskConfig,
 }
-BASE_SECTIONS = ("run", "model", "tokenizer", "training", "budget", "data")
+BASE_SECTIONS = ("run", "model", "tokenizer", "objective", "training", "budget", "data")
 TASK_SECTIONS = ("run", "model", "training", "budget", "transfer", "task")
 
 
@@ -109,19 +93,20 @@ def sections_of(text: str, where: str) -> dict[str, Any]:
     if raw.get("run", {}).get("format", FORMAT) != FORMAT:
         raise UserError(f"{where}: written by a newer Foretext (format {raw['run']['format']}); update foretext")
     names = TASK_SECTIONS if raw.get("run", {}).get("kind") == "finetune" else BASE_SECTIONS
-    kinds = SECTIONS | {"model": _model_section(raw, where)}
+    system = _system_of(raw, where)
+    kinds = SECTIONS | {"model": system.config, "objective": system.objective_config}
     sections = build_sections({name: kinds[name] for name in names}, raw, where)
     check_saved(sections, where)
     return sections
 
 
-def _model_section(raw: dict[str, Any], where: str) -> type:
-    """The dataclass of [model], which the system names."""
+def _system_of(raw: dict[str, Any], where: str) -> System:
+    """The system, which names the dataclasses of [model] and [objective]."""
     section = raw.get("run", {})
     name = section.get("system", RunConfig.system) if isinstance(section, dict) else None
     if not isinstance(name, str):
         raise UserError(f"{where}: [run] must name the system; restore it from a copy")
-    return system_named(name).config
+    return system_named(name)
 
 
 @dataclass
@@ -133,7 +118,7 @@ class SavedModel:
     system: System
     tokenizer: Tokenizer
     trunk: nn.Module
-    task: SupervisedTask | None = None
+    task: TaskHead | None = None
     objective: Objective | None = None  # what a pre-trained run was trained by, with its head if it has one
 
     @property
@@ -151,10 +136,14 @@ class SavedModel:
             raise UserError(f"{where} has no task: fine-tune it first (foretext finetune RUN rows.csv --task …)")
         return self.sections["task"]
 
-    @property
-    def labels(self) -> LabelSet | None:
-        names = self.task_config.labels
-        return LabelSet(tuple(names)) if names else None
+
+def need_causal(model: SavedModel, what: str) -> None:
+    """UserError for what only a model that reads in one direction can do."""
+    if not model.system.causal:
+        raise UserError(
+            f"{what} needs a model that predicts each token from those before it, and {model.system.name} sees both "
+            "sides; foretext fill asks it about blanks"
+        )
 
 
 def open_run(path: str | Path) -> RunDirectory:
@@ -169,10 +158,8 @@ def load_tokenizer(run: RunDirectory, info: RunConfig) -> Tokenizer:
     return tokenizer
 
 
-def build_task(task: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> SupervisedTask:
-    return SupervisedTask(
-        task.kind, len(task.labels), model.width, plan.lm_weight, dropout, model.init_std, plan.pooling
-    )
+def build_task(task: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> TaskHead:
+    return family_of(task.kind).head(task, model, plan, dropout)
 
 
 def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedModel:
@@ -196,13 +183,13 @@ def _assembled(
     device: torch.device | str,
 ) -> SavedModel:
     system = system_named(sections["run"].system)
-    modules = _modules(system, sections)
+    modules = _modules(system, sections, tokenizer)
     whole = nn.ModuleDict(modules)
     put_weights(whole, tensors, where)
     whole.to(device).eval()
     trunk, task = modules["trunk"], modules["task"]
-    if isinstance(task, SupervisedTask):
-        return SavedModel(run, sections, system, tokenizer, trunk, task=task)
+    if sections["run"].kind == "finetune":
+        return SavedModel(run, sections, system, tokenizer, trunk, task=cast("TaskHead", task))
     assert isinstance(task, Objective)
     return SavedModel(run, sections, system, tokenizer, trunk, objective=task)
 
@@ -227,13 +214,13 @@ def model_of_state(state: dict[str, Any]) -> SavedModel:
     return _assembled(None, sections_of(state["config"], where), tokenizer, tensors, where, "cpu")
 
 
-def _modules(system: System, sections: dict[str, Any]) -> dict[str, nn.Module]:
+def _modules(system: System, sections: dict[str, Any], tokenizer: Tokenizer) -> dict[str, nn.Module]:
     """The two parts of a model, as the loop names them in its checkpoints."""
     info, model = sections["run"], sections["model"]
     if info.kind == "finetune":
         task: nn.Module = build_task(sections["task"], model, sections["transfer"], 0.0)
     else:
-        task = system.build_objective(model, info.direction)
+        task = system.build_objective(ObjectiveParts(model, sections["objective"], tokenizer, info.direction))
     return {"trunk": system.build_trunk(model), "task": task}
 
 

@@ -1,11 +1,10 @@
-"""Running a trained model over many examples without gradients: batches of like length, results in the order given;
-and what these are worth against the labels."""
+"""Running a trained model over many examples without gradients: batches of like length, results in the order given."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,10 +12,11 @@ from torch import nn
 
 from foretext.batch import Batch
 from foretext.objectives.base import Objective
-from foretext.tasks.metrics import Scores, score
-from foretext.tasks.rows import Row
-from foretext.tasks.supervised import NO_CHOICE, Example, SupervisedTask
-from foretext.train.saved import SavedModel, TaskConfig
+from foretext.tasks.family import TaskExample
+from foretext.tasks.row_family import score_table
+
+if TYPE_CHECKING:
+    from foretext.tasks.family import TaskHead
 
 BATCH_TOKENS = 8192
 
@@ -36,36 +36,39 @@ def length_batches(lengths: Sequence[int], limit: int = BATCH_TOKENS) -> Iterato
 
 
 @torch.no_grad()
+def example_scores(
+    trunk: nn.Module,
+    task: Objective,
+    examples: Sequence[TaskExample],
+    device: torch.device,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[np.ndarray]:
+    """The scores of each example, as far as they are about it: logits of its classes or choices, its predicted score,
+    logits of each word's tags, or each token's as start and end."""
+    trunk.eval()
+    task.eval()
+    found: dict[int, np.ndarray] = {}
+    for indices in length_batches([example.tokens for example in examples]):
+        batch = task.make([examples[index] for index in indices])
+        # Without labels no loss is computed; the language model's would cost more than the scores.
+        batch = replace(batch, labels=None, targets_BT=None).to(device)
+        scores = task(trunk, batch).scores.float().cpu().numpy()
+        found |= {index: examples[index].asked(row) for index, row in zip(indices, scores)}
+        if progress is not None:
+            progress(len(found), len(examples))
+    return [found[index] for index in range(len(examples))]
+
+
 def task_scores(
     trunk: nn.Module,
-    task: SupervisedTask,
-    examples: Sequence[Example],
+    task: TaskHead,
+    examples: Sequence[TaskExample],
     device: torch.device,
     progress: Callable[[int, int], None] | None = None,
 ) -> np.ndarray:
-    """Logits [examples, classes] (choices that an example lacks are very negative), or predicted scores [examples]."""
-    trunk.eval()
-    task.eval()
-    lengths = [example.tokens for example in examples]
-    rows: list[np.ndarray | None] = [None] * len(examples)
-    done = 0
-    for indices in length_batches(lengths):
-        # Without labels no loss is computed; the language model's would cost more than the scores.
-        batch = replace(task.make([examples[index] for index in indices]), labels=None).to(device)
-        scores = task(trunk, batch).scores.float().cpu().numpy()
-        for index, row in zip(indices, scores):
-            rows[index] = row
-        done += len(indices)
-        if progress is not None:
-            progress(done, len(examples))
-    if task.kind == "regression":
-        return np.array(rows, dtype=np.float64)
-    width = max(len(row) for row in rows if row is not None)
-    table = np.full((len(rows), width), NO_CHOICE, dtype=np.float64)
-    for index, row in enumerate(rows):
-        assert row is not None
-        table[index, : len(row)] = row
-    return table
+    """The same for rows with one label, as a table: logits [examples, classes] (choices that an example lacks are very
+    negative), or predicted scores [examples]."""
+    return score_table(example_scores(trunk, task, examples, device, progress), task.kind)
 
 
 @torch.no_grad()
@@ -82,32 +85,3 @@ def mean_losses(trunk: nn.Module, objective: Objective, batches: Sequence[Batch]
             total, count = totals.get(name, (0.0, 0.0))
             totals[name] = total + float(loss.total), count + loss.count
     return {name: total / count for name, (total, count) in totals.items() if count}
-
-
-def probabilities_of(scores: np.ndarray) -> np.ndarray:
-    shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return shifted / shifted.sum(axis=1, keepdims=True)
-
-
-def score_rows(model: SavedModel, rows: Sequence[Row], scores: np.ndarray) -> Scores:
-    """The task's metrics for rows with labels, given `task_scores`' output."""
-    config: TaskConfig = model.task_config
-    gold = [row.label for row in rows]
-    if config.kind == "regression":
-        predicted: Any = scores * config.deviation + config.mean
-        return score(config.kind, gold, predicted.tolist(), None, main=config.metric)
-    best = scores.argmax(axis=1).tolist()
-    if config.kind == "choice":
-        return score(config.kind, gold, best, None, main=config.metric)
-    labels = model.labels
-    assert labels is not None
-    return score(config.kind, gold, [labels.names[index] for index in best], labels, main=config.metric)
-
-
-def label_loss(model: SavedModel, examples: Sequence[Example], scores: np.ndarray) -> float:
-    """The mean loss of the labels, given `task_scores`' output."""
-    labels = np.array([example.label for example in examples])
-    if model.task_config.kind == "regression":
-        return float(np.mean((scores - labels) ** 2))
-    chosen = probabilities_of(scores)[np.arange(len(labels)), labels.astype(int)]
-    return float(-np.log(np.maximum(chosen, 1e-12)).mean())

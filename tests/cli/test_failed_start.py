@@ -29,7 +29,7 @@ NEVER = [
 def test_settings_that_cannot_work_write_nothing(
     options: list[str], words: str, code: int, files: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretext.train.pretrain.train_tokenizer", lambda *given, **more: pytest.fail("too late"))
+    monkeypatch.setattr("foretext.train.vocabulary.train_tokenizer", lambda *given, **more: pytest.fail("too late"))
     complaint = fails("pretrain", files / "text.txt", "--steps", 2, *MINUTE, *options, "--out", "run", code=code)
     assert words in complaint and "batch_size" not in complaint
     assert not Path("run").exists()

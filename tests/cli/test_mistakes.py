@@ -42,7 +42,7 @@ def test_text_that_cannot_be_read(name: str, here: Path) -> None:
 def test_too_little_text(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("tiny.txt").write_text("hello")
     with monkeypatch.context() as patch:
-        patch.setattr("foretext.train.pretrain.train_tokenizer", lambda *given, **more: pytest.fail("too late"))
+        patch.setattr("foretext.train.vocabulary.train_tokenizer", lambda *given, **more: pytest.fail("too late"))
         complaint = refuses_to_pretrain("tiny.txt", *BUDGET, *MINUTE)
     assert "tiny.txt: 5 bytes of text, at most 6 tokens, fewer than one context of 32" in complaint
     assert "more text, or a shorter context: --set model.context=…" in complaint

@@ -116,7 +116,7 @@ def test_end_of_text_before_all_pieces(layout: str, tmp_path: Path) -> None:
     else:
         write_vocabulary(tmp_path / "theirs", files["tokenizer.json"])
     ours = ft.load(import_model(tmp_path / "theirs", tmp_path / "run"))
-    assert ours.model.tokenizer.specials == {END: 0}
+    assert ours.model.tokenizer.specials == {END: 0} and ours.model.tokenizer.end == 0
     given = own.encode("Hello world, hello there")
     assert [id - 1 for id in given] == trained.encode("Hello world, hello there")
     np.testing.assert_allclose(ours.logits(given), logits_of(theirs, given), atol=1e-4, rtol=0)

@@ -208,3 +208,47 @@ def test_rows_that_are_cut_are_told_to_a_reporter(clf: ft.TaskModel) -> None:
     clf.predictions(clf.rows(["good film " * 40, "bad"]), reporter=Listening())
     clf.evaluate([("good film " * 40, "pos"), ("bad", "neg")], reporter=Listening())
     assert len(said) == 2 and all(text.startswith("1 of 2 rows are longer than the context of 16") for text in said)
+
+
+SENTENCES = [
+    (text.split(), ["B-Q" if word in ("good", "bad") else "O" for word in text.split()]) for text in TEXTS[:24]
+]
+ASKED = [(f"which {i % 3}", text, text.split()[1]) for i, text in enumerate(TEXTS[:24])]
+
+
+def test_tagging_from_python(lm: ft.LanguageModel, tmp_path: Path) -> None:
+    tagger = lm.finetune(SENTENCES, task="tagging", epochs=1, out=tmp_path / "run")
+    assert tagger.labels == ("B-Q", "O") and tagger.task == "tagging"
+    (tags,) = tagger.predict([["the", "good", "film"]])
+    assert len(tags) == 3 and set(tags) <= {"B-Q", "O"}
+    assert tagger.predict(["the good film"]) == [tags] == ft.load(tmp_path / "run").predict([["the", "good", "film"]])
+    file = tmp_path / "test.txt"
+    columns = ("".join(f"{word} {tag}\n" for word, tag in zip(*sentence)) for sentence in SENTENCES)
+    file.write_text("\n".join(columns), encoding="utf-8")
+    assert tagger.evaluate(file).values == tagger.evaluate(SENTENCES).values
+    assert tagger.predict(file) == tagger.predict([words for words, _ in SENTENCES])
+    assert tagger.evaluate(SENTENCES, metric="recall").main == "recall"
+    learned = lm.finetune(file, task="tagging", epochs=1)
+    assert learned.predict([["the", "good", "film"]]) == [tags], "a file and the same rows in Python are one"
+    with pytest.raises(UserError, match="a probability for each word"):
+        tagger.predict_proba([["the", "film"]])
+    with pytest.raises(UserError, match=r"data\[0\]: 2 words and 1 tags"):
+        tagger.evaluate([(["the", "film"], ["O"])])
+    with pytest.raises(UserError, match=r"data\[1\]: no tags"):
+        lm.finetune([SENTENCES[0], ["the", "film"]], task="tagging")
+
+
+def test_answers_from_python(lm: ft.LanguageModel, tmp_path: Path) -> None:
+    qa = lm.finetune(ASKED, task="span", epochs=1, out=tmp_path / "run", reporter=Silent())
+    passage = "the good film number 3"
+    (text,) = qa.predict([("which 1", passage)])
+    assert text and text in passage
+    assert ft.load(tmp_path / "run").predict([{"question": "which 1", "passage": passage}]) == [text]
+    scores = qa.evaluate(ASKED, reporter=Silent())
+    assert scores.rows == 24 and scores.values.keys() == {"f1", "exact_match"}
+    (answered,) = qa.predictions(qa.rows([("which 1", passage)]), reporter=Silent()).values
+    assert answered.text == text and answered.candidates[0].text == text
+    with pytest.raises(UserError, match=r"data\[0\]: the answer 'Ann' is not in its passage"):
+        lm.finetune([("who?", "Tom ran.", "Ann")], task="span")
+    with pytest.raises(UserError, match="candidates, not classes"):
+        qa.predict_proba([("which 1", passage)])

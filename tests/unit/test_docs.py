@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
+import typing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import typer.main
@@ -17,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 VERBS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 README, README_ZH = ROOT / "README.md", ROOT / "README.zh-CN.md"
-WALK, WALK_ZH = ROOT / "docs" / "gpt-walk.md", ROOT / "docs" / "gpt-walk.zh-CN.md"
+WALKS = [(ROOT / "docs" / f"{name}.md", ROOT / "docs" / f"{name}.zh-CN.md") for name in ("gpt-walk", "masked-walk")]
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _MEASURED = re.compile(r"<!--.*?-->", re.DOTALL)
@@ -149,7 +150,7 @@ def test_make_targets_exist() -> None:
 # ── two languages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("english", "chinese"), [(README, README_ZH), (WALK, WALK_ZH)], ids=["README", "walk"])
+@pytest.mark.parametrize(("english", "chinese"), [(README, README_ZH), *WALKS], ids=["README", "gpt", "masked"])
 def test_both_languages_say_the_same(english: Path, chinese: Path) -> None:
     levels = [[len(heading.split()[0]) for heading in headings(page)] for page in (english, chinese)]
     assert levels[0] == levels[1]
@@ -165,7 +166,7 @@ def test_both_languages_say_the_same(english: Path, chinese: Path) -> None:
 # ── excerpts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("page", [WALK, WALK_ZH], ids=page_name)
+@pytest.mark.parametrize("page", [page for walk in WALKS for page in walk], ids=page_name)
 def test_excerpts_stand_in_the_code(page: Path) -> None:
     excerpts = blocks(page, "python")
     assert len(excerpts) > 15
@@ -183,13 +184,27 @@ def test_excerpts_stand_in_the_code(page: Path) -> None:
 # ── configuration ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def documented_keys() -> dict[str, dict[str, str]]:
-    """Section → key → default, from the tables of the page on formats."""
+def documented_keys() -> dict[str, dict[str, tuple[str, str]]]:
+    """Heading of a section → key → its default and what it means, from the tables of the page on formats."""
     text = prose(ROOT / "docs" / "formats.md")
-    sections = re.findall(r"^### \[(\w+)\]\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL)
-    return {
-        name: dict(re.findall(r"^\| `(\w+)` \| ([^|]*?) ?\|", body, re.MULTILINE)) for name, body in sections if body
-    }
+    sections = re.findall(r"^### (\[\w+\][^\n]*)\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL)
+    rows = re.compile(r"^\| `(\w+)` \| ([^|]*?) ?\| (.*) \|$", re.MULTILINE)
+    return {name: {key: (default, meaning) for key, default, meaning in rows.findall(body)} for name, body in sections}
+
+
+def configured() -> dict[str, type[Any]]:
+    """The same headings and the dataclass of each."""
+    from foretext.systems import SYSTEMS
+    from foretext.train.saved import SECTIONS
+
+    gpt, bert = SYSTEMS["gpt"], SYSTEMS["bert"]
+    found: dict[str, type[Any]] = {f"[{name}]": cls for name, cls in SECTIONS.items()}
+    found |= {"[model]": gpt.config, "[model] of masked systems": bert.config, "[objective]": bert.objective_config}
+    for system in SYSTEMS.values():
+        assert system.config in found.values(), f"[model] of {system.name} is in no table"
+        empty = not dataclasses.fields(system.objective_config)
+        assert empty or system.objective_config in found.values(), f"[objective] of {system.name} is in no table"
+    return found
 
 
 def shown_default(field: dataclasses.Field[Any]) -> str:
@@ -206,18 +221,25 @@ def shown_default(field: dataclasses.Field[Any]) -> str:
 
 
 def test_every_key_of_the_configuration_is_documented() -> None:
-    from foretext.systems import SYSTEMS
-    from foretext.train.saved import SECTIONS
-
-    documented = documented_keys()
-    sections = SECTIONS | {"model": SYSTEMS["gpt"].config}
+    documented, sections = documented_keys(), configured()
     assert documented.keys() == sections.keys()
     for section, cls in sections.items():
-        assert documented[section].keys() == {field.name for field in dataclasses.fields(cls)}, f"[{section}]"
+        assert documented[section].keys() == {field.name for field in dataclasses.fields(cls)}, section
         for field in dataclasses.fields(cls):
-            where = f"{section}.{field.name}"
-            if where == "run.foretext":  # the version
+            if (section, field.name) == ("[run]", "foretext"):  # the version
                 continue
-            assert documented[section][field.name] == shown_default(field), (
-                f"{where}: docs/formats.md has another default"
-            )
+            shown, _ = documented[section][field.name]
+            assert shown == shown_default(field), f"{section} {field.name}: docs/formats.md has another default"
+
+
+def test_every_word_that_a_key_may_be_is_documented() -> None:
+    documented = documented_keys()
+    looked_at = 0
+    for section, cls in configured().items():
+        for name, hint in typing.get_type_hints(cls).items():
+            if typing.get_origin(hint) is Literal:
+                _, meaning = documented[section][name]
+                missing = [word for word in typing.get_args(hint) if f"`{word}`" not in meaning]
+                assert not missing, f"{section} {name}: docs/formats.md does not say what {missing} is"
+                looked_at += 1
+    assert looked_at > 10

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import pytest
 import torch
-from systems_under_test import PLAIN, TINY, examples, task_of, windows
+from systems_under_test import CAUSAL, LM_WEIGHT, PLAIN, SHAPE, TINY, examples, objective_of, task_of, unlabelled
 
 from foretext.objectives.base import Objective
 from foretext.systems import SYSTEMS
@@ -41,12 +41,11 @@ def losses_of(name: str) -> dict[str, list[float]]:
     trunk = SYSTEMS[system].build_trunk(TINY[system])
     objective: Objective
     if what == "pretraining":
-        objective, data = (
-            SYSTEMS[system].build_objective(TINY[system], "forward"),
-            windows([20, 11, 24, 3, 17, 24, 8, 15]),
-        )
+        lengths = [20, 11, 24, 3, 17, 24, 8, 15]
+        most = SHAPE.context if system in CAUSAL else 20  # the others add special tokens
+        objective, data = objective_of(system), unlabelled(system, [min(most, length) for length in lengths])
     else:
-        objective, data = task_of(what), examples(what, 8)
+        objective, data = task_of(what, LM_WEIGHT[system]), examples(what, 8)
     parameters = {f"trunk.{n}": p for n, p in trunk.named_parameters()}
     parameters |= {f"task.{n}": p for n, p in objective.named_parameters()}
     config = replace(PLAIN, optimizer=optimizer)

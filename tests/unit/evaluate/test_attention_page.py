@@ -39,14 +39,25 @@ class Scripts(html.parser.HTMLParser):
 def test_pieces_that_look_like_a_page() -> None:
     pieces = ["</script>", "<!--", "<script>", "<b>&amp;", "\u2028"]
     weights = np.tril(np.ones((2, 3, 5, 5))) / np.arange(1, 6)[:, None]
-    page = render(pieces, weights, "<i>title</i>")
+    page = render(pieces, weights, "<i>title</i>", causal=True)
     assert "<!--" not in page and "<i>" not in page
     parser = Scripts()
     parser.feed(page)
     assert len(parser.found) == 2 and not parser.fetched
     data = json.loads(parser.found[0])
     assert data["pieces"] == pieces and (data["layers"], data["heads"]) == (2, 3)
-    assert data["weights"][0][0][:3] == [1000, 500, 500]
+    assert data["weights"][0][0][:2] == [[1000], [500, 500]]
+    assert [len(row) for row in data["weights"][1][2]] == [1, 2, 3, 4, 5]
+
+
+def test_a_model_that_sees_both_sides() -> None:
+    model = base_model("bert")
+    parser = Scripts()
+    parser.feed(attention_page(model, "some text"))
+    data = json.loads(parser.found[0])
+    assert data["pieces"][0] == "[CLS]" and data["pieces"][-1] == "[SEP]"
+    for head in data["weights"][0]:
+        assert all(len(row) == len(data["pieces"]) and abs(sum(row) - 1000) < len(row) for row in head)
 
 
 def test_how_much_can_be_shown() -> None:

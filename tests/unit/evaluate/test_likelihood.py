@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from systems_under_test import TINY, shaken_model
+from systems_under_test import CAUSAL, shaken_model
 
 from foretext.batch import Batch
 from foretext.errors import UserError
@@ -18,7 +18,7 @@ from foretext.text.train_vocab import train_tokenizer
 from foretext.train.saved import SavedModel
 
 
-@pytest.fixture(params=TINY)
+@pytest.fixture(params=CAUSAL)
 def model(request: pytest.FixtureRequest) -> SavedModel:
     return shaken_model(request.param, 0.1)
 

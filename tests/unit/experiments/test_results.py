@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from experiments.results import Cell, Results, paired, plan_cells, result_table, sets_for, spread
+from experiments.results import (
+    Cell,
+    Results,
+    first_words,
+    own_options,
+    paired,
+    plan_cells,
+    result_table,
+    sets_for,
+    spread,
+)
 from foretext.tasks.rows import Row
 
 TASKS = {"sst2": (100, 500), "trec": (100,)}
@@ -22,6 +32,13 @@ def test_cells_come_with_what_matters_first_and_draw_by_draw() -> None:
     first = [cell.draw for cell in cells if cell.method == "pretrained"]
     assert first == sorted(first)
     assert Cell("trec", 100, 2, "tfidf") not in cells and Cell("sst2", 500, 2, "tfidf") in cells
+
+
+def test_methods_that_are_given_are_the_only_ones() -> None:
+    cells = plan_cells(TASKS, {"sst2": 2, "trec": 1}, ["scratch", "a", "b"])
+    assert [cell.method for cell in cells[:4]] == ["a", "b", "a", "b"]
+    assert {cell.method for cell in cells[:10]} == {"a", "b"} and {cell.method for cell in cells[10:]} == {"scratch"}
+    assert len(cells) == 15
 
 
 def test_results_survive_a_line_cut_off_by_a_kill(tmp_path: Path) -> None:
@@ -60,6 +77,8 @@ def test_expected_time_is_that_of_cells_of_the_same_kind(tmp_path: Path) -> None
     assert results.expected_seconds(Cell("sst2", 100, 1, "tfidf")) == 1.0
     assert results.expected_seconds(Cell("sst2", 500, 0, "scratch")) == 0.0
     assert results.seconds_by_part() == {"pre-training": 900.0, "sst2, pre-trained": 30.0, "sst2, TF-IDF": 1.0}
+    named = results.seconds_by_part({"pretrained": "BERT"})
+    assert named == {"pre-training": 900.0, "sst2, BERT": 30.0, "sst2, tfidf": 1.0}
 
 
 def test_differences_are_paired_over_common_draws() -> None:
@@ -83,10 +102,33 @@ def test_table_has_a_row_for_each_number_of_labels() -> None:
     assert lines[3] == "| SST-2, 500 | 1 | 80.0 | – | – | – | – |"
 
 
+def test_table_of_other_methods_compares_the_first_with_each() -> None:
+    found = {Cell("sst2", 500, 0, method): value for method, value in (("a", 0.75), ("b", 0.5), ("tfidf", 0.625))}
+    lines = result_table(found, {"sst2": "SST-2"}, {"a": "A", "b": "B", "tfidf": "TF-IDF"}).splitlines()
+    assert lines[0] == "| accuracy, %; labels | draws | A | B | TF-IDF | A − B | A − TF-IDF |"
+    assert lines[2] == "| SST-2, 500 | 1 | 75.0 | 50.0 | 62.5 | +25.0 | +12.5 |"
+
+
 def test_more_particular_settings_come_last() -> None:
     given = ["sst2@100:task.epochs=9", "training.rate=1", "trec:training.rate=2", "sst2:task.epochs=3", "a.b=c:d"]
     assert sets_for(given, "sst2", 100) == ("training.rate=1", "a.b=c:d", "task.epochs=3", "task.epochs=9")
     assert sets_for(given, "trec", 100) == ("training.rate=1", "a.b=c:d", "training.rate=2")
+
+
+def test_options_of_a_cell_are_told_from_settings() -> None:
+    sets = ["task.epochs=3", "training.rate=1", "task.words=20", "task.epochs=9", "transfer.head=probe"]
+    assert own_options(sets) == (
+        {"task.epochs": "9", "task.words": "20"},
+        ["training.rate=1", "transfer.head=probe"],
+    )
+
+
+def test_only_longer_texts_are_cut() -> None:
+    text = "  one two\n\nthree  four "
+    assert first_words(text, 2) == "one two"
+    assert first_words(text, 3) == "one two three"
+    assert first_words(text, 4) == first_words(text, 5) == text
+    assert first_words("", 2) == ""
 
 
 def test_draws_are_repeatable_random_and_alike_for_all_methods() -> None:
@@ -111,6 +153,19 @@ def test_settings_of_an_output_folder_cannot_change(tmp_path: Path) -> None:
     check_settings(parse(EXPERIMENT, [*words, "--only", "trec", "--draws", "1", "--limit", "60"]), tmp_path)
     with pytest.raises(UserError, match="minutes"):
         check_settings(parse(EXPERIMENT, [*words, "--minutes", "3"]), tmp_path)
+
+
+def test_a_folder_from_before_a_setting_was_known_goes_on(tmp_path: Path) -> None:
+    from experiments.common import check_settings, parse
+    from experiments.imdb_transfer import EXPERIMENT
+    from foretext.errors import UserError
+
+    given = parse(EXPERIMENT, ["--data", str(tmp_path)])
+    (tmp_path / "settings.json").write_text(json.dumps({"minutes": 20.0, "size": "tiny"}))
+    check_settings(given, tmp_path)
+    (tmp_path / "settings.json").write_text(json.dumps({"minutes": 20.0, "starts_from": {"pretrained": ["x"]}}))
+    with pytest.raises(UserError, match="starts_from"):
+        check_settings(given, tmp_path)
 
 
 def test_options_narrow_the_tasks(tmp_path: Path) -> None:

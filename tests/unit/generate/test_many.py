@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from systems_under_test import TINY, shaken_model
+from systems_under_test import CAUSAL, TINY, shaken_model
 
 from foretext.batch import Batch
 from foretext.errors import UserError
@@ -24,7 +24,7 @@ from foretext.train.saved import RunConfig, SavedModel
 PROMPTS = ["Once upon a time", "a", "", "The cat sat on the mat, and", "xyz"]
 
 
-@pytest.fixture(params=TINY)
+@pytest.fixture(params=CAUSAL)
 def model(request: pytest.FixtureRequest) -> SavedModel:
     return shaken_model(request.param, 0.2)
 

@@ -46,16 +46,17 @@ def test_dropped_attention_is_the_plain_formula(
     monkeypatch.setattr(attention, "STRIP", strip)
     monkeypatch.setattr(attention, "BLOCK", block)
     whole = [keep_mask((rows, heads, length, length), 0.3) for _, rows, length in groups]
-    places = list(attention._blocks(groups, heads))
+    places = list(attention._blocks(groups, heads, True, (None,) * len(groups)))
     asked: list[torch.Size] = []
 
     def recorded(size: torch.Size, p: float) -> Tensor:
-        (first, rows, length), queries, keys = places[len(asked)]
+        block = places[len(asked)]
+        first, rows, length = block.rows
         asked.append(size)
         assert p == 0.3
         number = max(i for i, group in enumerate(groups) if group[0] <= first)
         row = (first - groups[number][0]) // length
-        return whole[number][row : row + rows, :, queries, keys].flatten(0, 1).clone()
+        return whole[number][row : row + rows, :, block.strip, block.keys].flatten(0, 1).clone()
 
     monkeypatch.setattr(attention, "keep_mask", recorded)
     qkv = torch.randn(ends(groups), 3, heads, width, requires_grad=True)

@@ -74,6 +74,6 @@ def test_dropout_before_the_head(kind: str, p: float) -> None:
         task.head.weight.copy_(torch.eye(width))
         batch = task.make(examples(kind, SAMPLES))
         trunk = trunk_of("gpt").eval()
-        states = task.pool(trunk(batch).top, batch)
+        states = task.pool(trunk, trunk(batch).top, batch)
         assert_dropped(task.train()(trunk, batch).scores, states, p)
         torch.testing.assert_close(task.eval()(trunk, batch).scores, states)

@@ -20,6 +20,11 @@ COPA = (
     "</copa-corpus>"
 )
 STORY = "InputStoryid,InputSentence1,InputSentence2,InputSentence3,InputSentence4,RandomFifthSentenceQuiz1,"
+SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
+CBT = (
+    "1 Tom ran .\n2 Ann sat .\n21 `` Go , '' said XXXXX .\tTom\t\tAnn|Bob|Tom\n\n"
+    "1 It rained .\n21 XXXXX sat .\tBob\t\tAnn|Bob\n"
+)
 RACE = {
     "article": "Tom ran.",
     "questions": ["Who ran?", "Tom _ ."],
@@ -140,6 +145,27 @@ LAYOUTS: dict[str, tuple[str, str, str | bytes, list[tuple[tuple[str, ...], obje
         f'{STORY}RandomFifthSentenceQuiz2,AnswerRightEnding\ni,A b.,"C, d.",E.,F.,Good end.,Bad end.,2\n',
         [(("A b. C, d. E. F.", "Good end.", "Bad end."), 1)],
     ),
+    "swag": (
+        "swag",
+        "a.csv",
+        f'{SWAG},label\n0,v1,3,A b. She,A b.,She,gold,"sits, then runs.",stands.,eats.,sleeps.,2\n',
+        [(("A b.", "She sits, then runs.", "She stands.", "She eats.", "She sleeps."), 2)],
+    ),
+    "swag test": (
+        "swag",
+        "a.csv",
+        f"{SWAG}\n0,v1,3,A b. She,A b.,She,gold,sits.,stands.,eats.,sleeps.\n",
+        [(("A b.", "She sits.", "She stands.", "She eats.", "She sleeps."), None)],
+    ),
+    "cbt": (
+        "cbt",
+        "a.txt",
+        CBT,
+        [
+            (("Tom ran . Ann sat .\n`` Go , '' said XXXXX .", "Ann", "Bob", "Tom"), 2),
+            (("It rained .\nXXXXX sat .", "Ann", "Bob"), 1),
+        ],
+    ),
     "race": (
         "race",
         "a.txt",
@@ -177,6 +203,7 @@ KEPT = {
     "stsb": {"genre": "main", "file": "MSR", "year": "2012", "id": "0000"},
     "copa": {"id": "1"},
     "storycloze": {"InputStoryid": "i", "InputSentence1": "A b."},
+    "swag": {"video-id": "v1", "fold-ind": "3", "sent2": "She", "ending1": "stands."},
     "race": {"id": "high1.txt", "question": 1},
 }
 
@@ -256,12 +283,13 @@ def test_race_questions_are_a_line_each(tmp_path: Path) -> None:
     assert [question_in(row.texts[0], "race") for row in read(path, "race")] == ["\nWho ran?", "\nTom _ ."]
     assert question_in("Tom ran.\nWho ran?", None) == question_in("Tom ran.\nWho ran?", "copa") == ""
     assert question_in("no line break", "race") == ""
+    assert question_in("Tom ran . It rained .\nXXXXX sat .", "cbt") == "\nXXXXX sat ."
 
 
 def test_a_format_of_another_kind_and_an_unknown_one(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--format rte holds entailment rows, not classification; use --task entail"):
         read_rows(tmp_path / "a.tsv", "classification", format="rte")
-    with pytest.raises(UserError, match="no such format; the formats are chnsenticorp, cola"):
+    with pytest.raises(UserError, match="no such format; the formats are cbt, chnsenticorp, cola"):
         find_format("sst3")
     with pytest.raises(UserError, match="leave out --columns"):
         read_rows(tmp_path / "a.tsv", "classification", format="sst2", columns={"text": "x"})
@@ -277,6 +305,13 @@ BAD = {
     "RACE without options": ("race", json.dumps({"article": "a", "questions": ["b"]}), "not an object with article"),
     "RACE answer": ("race", json.dumps(RACE | {"answers": ["B", "?"]}), "letters from A"),
     "RACE counts": ("race", json.dumps(RACE | {"answers": ["B"]}), "not equally many"),
+    "SWAG columns": ("swag", "sent1,sent2,ending0\na,b,c\n", "no column 'ending1'.*the columns are sent1, sent2"),
+    "SWAG label": ("swag", f"{SWAG},label\n0,v,3,A She,A,She,gold,a,b,c,d,4\n", "row 2, column 'label'.*'4' is not a"),
+    "CBT without numbers": ("cbt", "Tom ran .\n", "row 1: no number and sentence"),
+    "CBT without question": ("cbt", "1 Tom ran .\n1 Ann sat .\n", "row 2: a new story, and the one before has no"),
+    "CBT cut short": ("cbt", f"{CBT}\n1 Tom ran .\n", "its last story has no question"),
+    "CBT without candidates": ("cbt", "1 A .\n21 XXXXX .\tTom\n", "row 2: no question, word and candidates"),
+    "CBT answer": ("cbt", "1 A .\n21 XXXXX .\tTom\t\tAnn|Bob\n", "row 2: the word 'Tom' is not among"),
     "header only": ("sst2", "sentence\tlabel\n", "no rows found"),
     "empty": ("cola", "", "empty"),
 }

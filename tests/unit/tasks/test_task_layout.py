@@ -10,7 +10,8 @@ from systems_under_test import base_model
 import foretext as ft
 from foretext.tasks.layout import Tailed, fit
 from foretext.tasks.rows import read_rows
-from foretext.train.finetune import FinetuneRequest, encode_rows, finetune
+from foretext.train.examples import encode_rows
+from foretext.train.finetune import FinetuneRequest, finetune
 from foretext.train.report import Silent
 from foretext.train.saved import SavedModel
 

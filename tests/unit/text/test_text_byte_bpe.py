@@ -144,33 +144,32 @@ def test_not_a_tokenizer(text: str) -> None:
         tokenizer_from_json(text, "t.json")
 
 
-# -- ids in another order, as others have them -----------------------------------------------------------------------
+# -- ids in another order, as RoBERTa has them -----------------------------------------------------------------------
 
 
 def reordered(trained: ByteBPE) -> dict[str, int]:
-    """Four specials, the pieces in an order of their own, then END."""
+    """RoBERTa's way: four specials, the pieces in an order of their own, END, three ids left out, `<mask>`."""
     pieces = list(trained.written())
     order = sorted(pieces, key=lambda piece: (len(piece) % 3, piece))
     names = ["<s>", "<pad>", "</s>", "<unk>", *order, END]
-    return {name: id for id, name in enumerate(names)}
+    return {name: id for id, name in enumerate(names)} | {"<mask>": len(names) + 3}
 
 
 def test_published_ids_in_another_order(trained: ByteBPE) -> None:
     ids = reordered(trained)
     tokenizer = ByteBPE.from_published(ids, trained.merges, "folder")
-    assert tokenizer.size == len(ids) and tokenizer.unknown is None
-    assert list(tokenizer.specials.items()) == [
-        ("<s>", 0),
-        ("<pad>", 1),
-        ("</s>", 2),
-        ("<unk>", 3),
-        (END, len(ids) - 1),
-    ]
+    assert tokenizer.size == len(ids) + 3 and tokenizer.unknown is None
+    assert tokenizer.specials["<mask>"] == tokenizer.size - 1 and tokenizer.specials["madeupword0002"] == len(ids) + 1
+    assert tokenizer.end == tokenizer.specials["</s>"] == 2
     assert tokenizer.written() == {name: id for name, id in ids.items() if name not in tokenizer.specials}
     text = "the cat's <s> hat 酒店 \U0001f600</s>"
     written = {id: name for name, id in trained.written().items()}
     assert tokenizer.encode(text) == [ids[written[id]] for id in trained.encode(text)]
     assert tokenizer.decode([0, *tokenizer.encode(text), 2]) == text
+    assert tokenizer.encode_with_offsets(text)[1] == trained.encode_with_offsets(text)[1]
+    assert tokenizer.word_starts(tokenizer.encode_array(text)).tolist() == (
+        trained.word_starts(trained.encode_array(text)).tolist()
+    )
 
 
 def test_ids_in_another_order_are_kept_in_the_file(trained: ByteBPE) -> None:

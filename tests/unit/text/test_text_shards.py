@@ -101,9 +101,10 @@ def test_workers_change_nothing(tmp_path: Path, tokenizer: ByteBPE, monkeypatch:
     assert manifests[0] == manifests[1] == manifests[2]
 
 
-def test_char_bpe_in_workers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["char-bpe", "wordpiece", "unigram"])
+def test_other_kinds_in_workers(tmp_path: Path, kind: str) -> None:
     documents = texts(30)
-    tokenizer = train_tokenizer(documents, "char-bpe", 100, splitter="rules")
+    tokenizer = train_tokenizer(documents, kind, 100, splitter="rules")
     path = put(tmp_path, documents)
     files = find_files([path])
     made = [
@@ -111,6 +112,10 @@ def test_char_bpe_in_workers(tmp_path: Path) -> None:
         for n in (0, 1)
     ]
     assert made[0] == made[1]
+    stream = TokenShards.open(tmp_path / "0", "train", verify=True)
+    ids = stream.window(0, len(stream))
+    assert ids[-1] == tokenizer.end
+    assert np.count_nonzero(ids == tokenizer.end) == made[0].splits["train"].documents
 
 
 def test_workers_do_not_load_torch() -> None:

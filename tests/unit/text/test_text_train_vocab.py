@@ -64,7 +64,7 @@ def test_the_whole_corpus_is_never_held() -> None:
     assert most < 150
 
 
-@pytest.mark.parametrize("kind", ["byte-bpe", "char-bpe"])
+@pytest.mark.parametrize("kind", ["byte-bpe", "char-bpe", "unigram"])
 def test_chinese_gets_pieces_of_several_characters(kind: str) -> None:
     tokenizer = train_tokenizer(CHINESE, kind, 400, splitter="rules")
     ids = tokenizer.encode("酒店的服务很好")
@@ -72,7 +72,7 @@ def test_chinese_gets_pieces_of_several_characters(kind: str) -> None:
     assert len(ids) < 7, [tokenizer.piece(id) for id in ids]
 
 
-@pytest.mark.parametrize(("kind", "size"), [("byte-bpe", 300), ("char-bpe", 150)])
+@pytest.mark.parametrize(("kind", "size"), [("byte-bpe", 300), ("char-bpe", 150), ("wordpiece", 150), ("unigram", 150)])
 def test_progress_is_told_and_changes_nothing(kind: str, size: int) -> None:
     told: list[tuple[str, int, int]] = []
     texts = list(corpus(300))
@@ -98,7 +98,7 @@ def test_whoever_waits_can_stop_it(title: str, monkeypatch: pytest.MonkeyPatch) 
         train_tokenizer(texts, "byte-bpe", 2_000, progress=stop)
 
 
-@pytest.mark.parametrize(("kind", "size"), [("byte-bpe", 300), ("char-bpe", 150)])
+@pytest.mark.parametrize(("kind", "size"), [("byte-bpe", 300), ("char-bpe", 150), ("wordpiece", 150), ("unigram", 150)])
 def test_same_vocabulary_in_another_process(kind: str, size: int) -> None:
     """Hash tables are seeded anew in each process; the vocabulary must not depend on them."""
     code = f"""
@@ -128,6 +128,10 @@ print(train_tokenizer(texts, {kind!r}, {size}, splitter="rules").fingerprint())
         ((["text"], "word", 500), "kind 'word'"),
         ((["text"], "byte-bpe", 100), "at least 257"),
         ((["text"], "char-bpe", 10), "at least 64"),
+        ((["text"], "wordpiece", 10), "at least 64"),
+        ((["text"], "unigram", 10), "at least 64"),
+        ((["\x01\x02"], "wordpiece", 100), "empty"),
+        ((["\x01\x02"], "unigram", 100), "empty"),
         (([], "byte-bpe", 500), "empty"),
         (([" \n"], "byte-bpe", 500), "empty"),
     ],
@@ -139,3 +143,25 @@ def test_mistakes(arguments: tuple, says: str) -> None:
 
 def test_byte_level_takes_text_that_is_not_unicode() -> None:
     assert train_tokenizer(["a\ud800 a a a"], "byte-bpe", 300).size > 256
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
+def test_other_kinds_take_text_that_is_not_unicode(kind: str) -> None:
+    assert train_tokenizer(["a\ud800 abc abc abc"], kind, 100).decode([5]) != ""
+
+
+@pytest.mark.parametrize("title", ["splitting", "counting", "learning"])
+@pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
+def test_whoever_waits_can_stop_the_other_kinds(kind: str, title: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train_vocab, "_WAIT", 0.001)
+    if (kind, title) == ("unigram", "splitting"):
+        pytest.skip("unigram counts words as it splits")
+    draw = random.Random(0)
+    texts = [" ".join("".join(draw.choices("abcdefghij", k=9)) for _ in range(10)) for _ in range(500)]
+
+    def stop(doing: str, done: int, total: int) -> None:
+        if doing.startswith(title):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_tokenizer(texts, kind, 2_000, progress=stop)

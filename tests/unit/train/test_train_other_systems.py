@@ -126,7 +126,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         sizes={"tiny": size},
         config=RecurrentConfig,
         build_trunk=Recurrent,
-        build_objective=Corrupted,
+        build_objective=lambda parts: Corrupted(parts.model, parts.direction),
         build_layout=DelimitedLayout,
     )
     monkeypatch.setitem(SYSTEMS, "recurrent", system)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from systems_under_test import SMALL, TINY, pretrain_request, stopping_after, write_text
+from systems_under_test import CAUSAL, SMALL, TINY, pretrain_request, stopping_after, write_text
 
 from foretext.errors import Interrupted, UserError
 from foretext.systems import SYSTEMS
@@ -58,8 +58,9 @@ def stopped(request: PretrainRequest, steps: int = 5) -> PretrainRequest:
     return replace(request, resume=True)
 
 
-@pytest.mark.parametrize("system", TINY)
-@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize(
+    ("system", "direction"), [*((name, "forward") for name in TINY), *((name, "backward") for name in CAUSAL)]
+)
 def test_a_run_learns_and_is_repeatable(system: str, direction: str, text: Path, tmp_path: Path) -> None:
     notes = Notes()
     request = pretrain_request(system, text, tmp_path / "a", 40, "training.evaluations=4", direction=direction)

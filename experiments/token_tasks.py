@@ -1,0 +1,390 @@
+"""Tags and span answers on real data: the chunks of CoNLL-2000, and XQuAD's questions in English and Chinese.
+
+    python -m experiments.token_tasks --data DIR [--out runs/token_tasks]
+
+- **CoNLL-2000**: chunk F1 on all 2,012 test sentences, from MiniLM, fine-tuned on a random 5,000 of the 8,936 training
+  sentences (two epochs of all would not fit beside the rest). The model reads words, not parts of speech.
+- **XQuAD**: no training part was published, so a random quarter of its 240 paragraphs is the test, the same ones in
+  both languages; no paragraph is on both sides. English from MiniLM. Chinese from a BERT of `tiny` size, pre-trained
+  here for four minutes on the training paragraphs and on ChnSentiCorp's training texts, without labels: MiniLM's
+  vocabulary has 244 ideographs, and seven of ten characters of these passages are unknown to it. What it makes of them
+  all the same: `--only xquad-zh-minilm`.
+
+Each also from scratch: the same shape, vocabulary and settings, new weights. Beside them what counting gives
+(`token_baselines.py`). Epochs are fixed and nothing is held out, so that the test chooses nothing; `--validate` scores
+a part of the training rows in place of the test, to choose settings by. ± is the standard error over test questions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import foretext as ft
+from bench.common import arguments_for, commit, head_lines, need_data, table
+from experiments.common import Log, check_settings
+from experiments.minilm import load_minilm, minilm_line, need_minilm
+from experiments.results import Results, own_options, sets_for
+from experiments.token_baselines import best_length, overlap_answers, rarity, tag_table
+from foretext.errors import Interrupted, UserError
+from foretext.tasks.conll import TaggedSentence, read_conll
+from foretext.tasks.rows import read_rows
+from foretext.tasks.span_metrics import answer_score
+from foretext.tasks.squad import Question, read_squad
+from foretext.tasks.tag_metrics import score_tags
+from foretext.train.signals import Stopper, StopRequest
+
+T = TypeVar("T")
+
+TEST_PART, VALID_PART = 0.25, 0.15
+PACKED = 480  # characters of reviews that are read as one document, so that late positions are trained too
+PRETRAINED, SCRATCH = "pre-trained", "from scratch"
+SETTINGS = ("sentences", "minutes", "set", "validate", "quick")
+AGAIN = "give the same command again"
+CHINESE = ("model.context=512",)  # one window for nearly every passage; 256 would double the cost
+QUICK = {"sentences": 48, "test": 24, "questions": 16}
+QUICK_CHINESE = ("model.layers=1", "model.width=32", "model.heads=2", "model.context=128", "tokenizer.size=2000")
+
+
+@dataclass(frozen=True)
+class TokenTask:
+    title: str
+    kind: Literal["tagging", "span"]
+    base: Literal["minilm", "chinese"]
+    language: str
+    baselines: tuple[str, ...]
+
+
+TASKS = {
+    "conll2000": TokenTask("CoNLL-2000", "tagging", "minilm", "en", ("tag of the word", "tag of the part of speech")),
+    "xquad-en": TokenTask("XQuAD, English", "span", "minilm", "en", ("overlap",)),
+    "xquad-zh": TokenTask("XQuAD, Chinese", "span", "chinese", "zh", ("overlap",)),
+    "xquad-zh-minilm": TokenTask("XQuAD, Chinese, MiniLM", "span", "minilm", "zh", ()),
+}
+USUAL = ("conll2000", "xquad-en", "xquad-zh")
+SETS = (
+    *("conll2000:task.epochs=2", "conll2000:training.rate=1e-4", "conll2000:training.batch_size=32"),
+    *("xquad-en:task.epochs=4", "xquad-en:training.rate=1e-4", "xquad-en:training.batch_size=8"),
+    "xquad-zh:task.epochs=5",
+    *(f"xquad-zh-minilm:{text}" for text in ("task.epochs=4", "training.rate=1e-4", "training.batch_size=8")),
+)
+
+Cell = tuple[str, str]  # task, method
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rows:
+    train: list[Any]
+    test: list[Any]
+
+
+def chosen(count: int, wanted: int, name: str) -> list[int]:
+    """So many of the first `count` numbers, rising: at random, and for one name always the same."""
+    return sorted(random.Random(f"token tasks {name}").sample(range(count), wanted))
+
+
+def parted(rows: Sequence[T], keys: Sequence[str], part: float, name: str) -> tuple[list[T], list[T]]:
+    """The rows without, and those with, a random part of the keys: rows of one key stay together."""
+    different = list(dict.fromkeys(keys))
+    held = {different[number] for number in chosen(len(different), round(part * len(different)), name)}
+    return (
+        [row for row, key in zip(rows, keys, strict=True) if key not in held],
+        [row for row, key in zip(rows, keys, strict=True) if key in held],
+    )
+
+
+def sentence_rows(given: argparse.Namespace, column: int | None = None) -> Rows:
+    """Sentences with the tags of a column (None: the chunks); which ones does not depend on the column."""
+    folder = given.data / "conll2000"
+    train, test = (read_conll(folder / name, format="conll2000", column=column) for name in ("train.txt", "test.txt"))
+    train = [train[number] for number in chosen(len(train), min(given.sentences, len(train)), "conll2000")]
+    if given.validate:
+        train, test = parted(train, [" ".join(row.words) for row in train], VALID_PART, "conll2000 validation")
+    return Rows(train, test[: QUICK["test"]] if given.quick else test)
+
+
+def question_rows(given: argparse.Namespace, language: str) -> Rows:
+    """Both languages have the same paragraphs in the same order, and so the same ones in the test."""
+    questions = read_squad(given.data / "xquad" / f"xquad.{language}.json")
+    train, test = parted(questions, [one.passage for one in questions], TEST_PART, "xquad")
+    if given.validate:
+        train, test = parted(train, [one.passage for one in train], VALID_PART, "xquad validation")
+    return Rows(train[: QUICK["questions"]], test[: QUICK["questions"]]) if given.quick else Rows(train, test)
+
+
+def rows_of(name: str, given: argparse.Namespace) -> Rows:
+    task = TASKS[name]
+    return sentence_rows(given) if task.kind == "tagging" else question_rows(given, task.language)
+
+
+def described(name: str, rows: Rows) -> str:
+    """How much there is, for the head of the table."""
+    title = TASKS[name].title
+    if TASKS[name].kind == "tagging":
+        return f"{title}: {len(rows.train):,} sentences to train on, {len(rows.test):,} to score"
+    passages = [len({one.passage for one in part}) for part in (rows.train, rows.test)]
+    return (
+        f"{title}: {len(rows.train):,} questions about {passages[0]} paragraphs to train on, {len(rows.test):,} about "
+        f"{passages[1]} to score"
+    )
+
+
+# -- what to begin with ----------------------------------------------------------------------------------------------
+
+
+def packed(texts: Sequence[str], characters: int) -> list[str]:
+    """Texts one after the other, a line each, in documents of about so many characters."""
+    found: list[str] = []
+    held: list[str] = []
+    for text in texts:
+        if held and sum(map(len, held)) + len(text) > characters:
+            found.append("\n".join(held))
+            held = []
+        held.append(text)
+    return [*found, "\n".join(held)] if held else found
+
+
+def chinese_text(given: argparse.Namespace) -> Path:
+    """The training paragraphs and ChnSentiCorp's training texts, as JSON lines."""
+    file: Path = given.out / "chinese.jsonl"
+    if not file.exists():
+        reviews = read_rows(given.data / "chnsenticorp" / "train.tsv", "classification", format="chnsenticorp")
+        passages = dict.fromkeys(one.passage for one in question_rows(given, "zh").train)
+        texts = [*passages, *packed([row.texts[0] for row in reviews], PACKED)]
+        part = file.with_suffix(".part")
+        lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
+        part.write_text("".join(lines), encoding="utf-8")
+        part.replace(file)
+    return file
+
+
+def chinese_base(given: argparse.Namespace, results: Results, log: Log, stopping: StopRequest) -> ft.LanguageModel:
+    """A BERT that has read Chinese; pre-training that was stopped goes on."""
+    begun = time.perf_counter()
+    try:
+        return ft.pretrain(
+            chinese_text(given),
+            system="bert",
+            size="tiny",
+            minutes=given.minutes,
+            out=given.out / "chinese",
+            sets=QUICK_CHINESE if given.quick else CHINESE,
+            resume=True,
+            reporter=log,
+            stopping=stopping,
+        )
+    finally:
+        results.add_part("pre-training in Chinese", time.perf_counter() - begun, commit())
+
+
+def unknown_part(base: ft.LanguageModel, rows: Sequence[Question]) -> float:
+    """The part of the passages' pieces that the vocabulary does not have."""
+    tokenizer = base.model.tokenizer
+    ids = [id for passage in dict.fromkeys(one.passage for one in rows) for id in tokenizer.encode(passage)]
+    return ids.count(-1 if tokenizer.unknown is None else tokenizer.unknown) / max(1, len(ids))
+
+
+# -- scores ----------------------------------------------------------------------------------------------------------
+
+
+def answer_scores(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, float]:
+    """Exact match and F1, and the standard error of the latter over the questions."""
+    pairs = [answer_score(one, answer, False) for one, answer in zip(questions, answers, strict=True)]
+    f1s = [f1 for _, f1 in pairs]
+    error = statistics.stdev(f1s) / len(f1s) ** 0.5 if len(f1s) > 1 else 0.0
+    return {"f1": statistics.fmean(f1s), "exact_match": statistics.fmean(exact for exact, _ in pairs), "error": error}
+
+
+def tags_of(rows: Sequence[TaggedSentence]) -> list[tuple[str, ...]]:
+    return [row.tags or () for row in rows]
+
+
+def baseline_scores(method: str, rows: Rows, given: argparse.Namespace) -> dict[str, float]:
+    if method == "overlap":
+        rare = rarity(one.passage for one in rows.train)
+        return answer_scores(rows.test, overlap_answers(rows.test, rare, best_length(rows.train, rare)))
+    if method == "tag of the word":
+        train, test = ([row.words for row in part] for part in (rows.train, rows.test))
+    else:
+        speech = sentence_rows(given, column=2)
+        train, test = tags_of(speech.train), tags_of(speech.test)
+    return score_tags(tags_of(rows.test), tag_table(train, tags_of(rows.train)).tag(test)).values
+
+
+def model_scores(
+    cell: Cell, rows: Rows, base: ft.LanguageModel, given: argparse.Namespace, log: Log, stopping: StopRequest
+) -> dict[str, float]:
+    name, method = cell
+    options, sets = own_options(sets_for(given.set, name, len(rows.train)))
+    epochs = options.get("task.epochs")
+    kind = TASKS[name].kind
+    model = base.finetune(
+        rows.train,
+        task=kind,
+        epochs=None if epochs is None else int(epochs),
+        hold_out=0.0,
+        from_scratch=method == SCRATCH,
+        sets=sets,
+        reporter=log,
+        stopping=stopping,
+    )
+    if kind == "tagging":
+        return model.evaluate(rows.test, reporter=log).values
+    found = answer_scores(rows.test, [one.text for one in model.predictions(rows.test, reporter=log).values])
+    return found | {"unknown": unknown_part(base, rows.test)}
+
+
+# -- the run -----------------------------------------------------------------------------------------------------------
+
+
+def plan(names: Sequence[str]) -> list[Cell]:
+    """What a cut-off must not take first: what counting gives, then pre-trained, then from scratch."""
+    counted = [(name, method) for name in names for method in TASKS[name].baselines]
+    return [*counted, *((name, method) for method in (PRETRAINED, SCRATCH) for name in names)]
+
+
+def expected_seconds(cell: Cell, results: Results) -> float:
+    """From scratch takes as long as pre-trained does; of the others nothing is known."""
+    same = [record for record in results.records if record.get("task") == cell[0] and cell[1] == SCRATCH]
+    return max((record["seconds"] for record in same), default=0.0)
+
+
+def measured(results: Results) -> dict[Cell, dict[str, Any]]:
+    return {(record["task"], record["method"]): record for record in results.records if "scores" in record}
+
+
+def run_cells(given: argparse.Namespace, results: Results, log: Log, stopping: StopRequest) -> list[Cell]:
+    """Measures what is not measured yet; returns the cells that the time limit left over."""
+    cells = plan(given.tasks)
+    left: list[Cell] = []
+    bases: dict[str, ft.LanguageModel] = {}
+    for cell in [cell for cell in cells if cell not in measured(results)]:
+        name, method = cell
+        if results.seconds() + expected_seconds(cell, results) > 60 * given.limit:
+            left.append(cell)
+            continue
+        if method in (PRETRAINED, SCRATCH) and TASKS[name].base not in bases:
+            if TASKS[name].base == "minilm":
+                bases["minilm"] = load_minilm(given.out, log.note)
+            else:
+                bases["chinese"] = chinese_base(given, results, log, stopping)
+        if stopping.requested is not None:
+            raise Interrupted(stopping.requested, str(given.out), AGAIN)
+        begun = time.perf_counter()
+        if method in TASKS[name].baselines:
+            scores = baseline_scores(method, given.rows[name], given)
+        else:
+            scores = model_scores(cell, given.rows[name], bases[TASKS[name].base], given, log, stopping)
+        took = time.perf_counter() - begun
+        results.append(
+            {"task": name, "method": method, "scores": scores, "seconds": round(took, 2), "commit": commit()}
+        )
+        log.note(f"{name}, {method}: F1 {100 * scores['f1']:.2f} in {took:.1f} s")
+    return left
+
+
+def tables(found: Mapping[Cell, Mapping[str, Any]], names: Sequence[str]) -> list[str]:
+    """Chunks and answers have columns of their own."""
+    chunks, answers = [], []
+    for name, method in [cell for task in names for cell in plan([task]) if cell in found]:
+        record = found[name, method]
+        scores, seconds = record["scores"], f"{record['seconds']:.0f}"
+        start = [f"{TASKS[name].title}, {method}", f"{100 * scores['f1']:.2f}"]
+        if TASKS[name].kind == "tagging":
+            parts = [f"{100 * scores[key]:.2f}" for key in ("precision", "recall", "accuracy")]
+            chunks.append([*start, *parts, seconds])
+        else:
+            unknown = f"{100 * scores['unknown']:.1f}" if "unknown" in scores else "–"
+            start[1] = f"{100 * scores['f1']:.1f} ± {100 * scores['error']:.1f}"
+            answers.append([*start, f"{100 * scores['exact_match']:.1f}", unknown, seconds])
+    text = []
+    if chunks:
+        text += ["", table(["chunks, %", "F1", "precision", "recall", "accuracy of words", "seconds"], chunks)]
+    if answers:
+        text += ["", table(["answers, %", "F1", "exact match", "unknown pieces", "seconds"], answers)]
+    return text
+
+
+def report(given: argparse.Namespace, results: Results, left: Sequence[Cell], head: Sequence[str]) -> str:
+    lines = [f"- {line}" for line in head if not line.startswith("commit")]
+    lines += [f"- measured at commit: {version}" for version in results.commits()]
+    lines += [f"- {described(name, rows)}" for name, rows in given.rows.items()]
+    parts: dict[str, float] = {}
+    for record in results.records:
+        if "part" in record:
+            parts[record["part"]] = parts.get(record["part"], 0.0) + record["seconds"]
+    listed = ", ".join(f"{name} {seconds / 60:.1f}" for name, seconds in parts.items())
+    lines.append(f"- minutes: {results.seconds() / 60:.1f}" + (f" ({listed})" if listed else ""))
+    if left:
+        names = ", ".join(f"{name} {method}" for name, method in left)
+        lines.append(f"- **not measured**, for the limit of {given.limit:g} minutes: {names}")
+    if given.validate:
+        lines.append("- **--validate: scored on training rows that were held out, not on the test**")
+    if given.quick:
+        lines.append("- **--quick: too short to mean anything**")
+    return "\n".join([*lines, *tables(measured(results), given.tasks)]) + "\n"
+
+
+def parse(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = arguments_for(__doc__)
+    parser.add_argument("--out", type=Path, default=Path("runs/token_tasks"), help="goes on if it is there")
+    parser.add_argument("--limit", type=float, default=45.0, help="minutes for everything: no cell starts past it")
+    parser.add_argument("--minutes", type=float, default=4.0, help="of pre-training in Chinese")
+    parser.add_argument("--sentences", type=int, default=5000, help="of CoNLL-2000 to train on; it has 8,936")
+    parser.add_argument("--only", help=f"tasks, separated by commas: {', '.join(TASKS)}")
+    parser.add_argument("--validate", action="store_true", help="score held-out training rows, not the test")
+    parser.add_argument("--set", action="append", default=[], metavar="TASK:SECTION.KEY=VALUE")
+    given = parser.parse_args(words)
+    given.data = need_data(given.data)
+    given.tasks = given.only.split(",") if given.only else list(USUAL)
+    for name in given.tasks:
+        if name not in TASKS:
+            parser.error(f"--only {name}: no such task; there are {', '.join(TASKS)}")
+    given.set = [*SETS, *given.set]
+    if given.quick:
+        given.minutes, given.sentences = 0.05, QUICK["sentences"]
+        given.set = [*given.set, *(f"{name}:task.epochs=1" for name in TASKS)]
+    return given
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    given = parse(words)
+    try:
+        given.out.mkdir(parents=True, exist_ok=True)
+        check_settings(given, given.out, SETTINGS)
+        log = Log(given.out / "log.txt")
+        head = head_lines(["torch"], "python -m experiments.token_tasks")
+        if any(TASKS[name].base == "minilm" for name in given.tasks):
+            need_minilm()
+            head.append(minilm_line())
+        for line in head:
+            log.note(line)
+        given.rows = {name: rows_of(name, given) for name in given.tasks}
+        results = Results(given.out / "results.jsonl")
+        with Stopper(log.note) as stopping:
+            left = run_cells(given, results, log, stopping)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return error.code
+    except Interrupted as error:
+        print(Interrupted(error.code, str(given.out), AGAIN), file=sys.stderr)
+        return error.code
+    text = report(given, results, left, head)
+    (given.out / "table.md").write_text(text, encoding="utf-8")
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,123 @@
+"""`foretext features`, `fill` and `attention`: what a model makes of a text, token by token."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from foretext.cli_input import check_output, language_model, load_run, read_texts, text_argument
+from foretext.cli_output import progress
+from foretext.errors import UserError
+
+if TYPE_CHECKING:
+    import polars
+
+    from foretext.evaluate.features import WordVectors
+
+Number = TypeVar("Number", int, float)
+RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
+
+
+def features(
+    run: RunArgument,
+    file: Annotated[Path, typer.Argument(help="Text: a document a vector.")],
+    out: Annotated[Path, typer.Option(help="A .parquet file.")],
+    layers: Annotated[
+        str, typer.Option(help="Layers to take, as 4 or 0,4,12 (0: the embeddings); without it the top.")
+    ] = "",
+    weights: Annotated[str, typer.Option(help="What each layer counts, as .2,.8; without it all alike.")] = "",
+    words: Annotated[bool, typer.Option("--words", help="A vector for each word instead of each text.")] = False,
+    text_column: Annotated[str | None, typer.Option(help="The text column of tables.")] = None,
+    documents: Annotated[str, typer.Option(help="What is a document in .txt: auto, line, blank, file.")] = "auto",
+    errors: Annotated[
+        str, typer.Option(help="Bytes that are not UTF-8: strict (an error) or replace (counted).")
+    ] = "strict",
+) -> None:
+    """Vectors of texts or of words: means of the states of a layer, or of a mix of layers."""
+    import polars
+
+    from foretext.evaluate.features import LayerMix
+    from foretext.tasks.files import write_whole
+    from foretext.terminal import Terminal
+
+    check_output(out)
+    if out.suffix.lower() not in (".parquet", ".pq"):
+        raise UserError(f"{out}: vectors are written as Parquet; give a name that ends in .parquet")
+    chosen, counted = _numbers(layers, "--layers", int), _numbers(weights, "--weights", float)
+    model = language_model(run)
+    LayerMix(tuple(chosen), tuple(counted)).check(model.model.model_config.layers)
+    texts = read_texts([str(file)], text_column, documents, errors)
+    told = progress("computing vectors")
+    if words:
+        table = _table_of_words(model.word_features(texts, told, chosen, counted))
+    else:
+        vectors = model.features(texts, told, Terminal(), chosen, counted)
+        table = polars.DataFrame({"text": texts, "vector": vectors.tolist()})
+    data = io.BytesIO()
+    table.write_parquet(data)
+    write_whole(out, data.getvalue())
+    typer.echo(f"{len(table):,} vectors of {model.model.model_config.width} numbers in {out}", err=True)
+
+
+def _numbers(written: str, option: str, kind: Callable[[str], Number]) -> list[Number]:
+    try:
+        return [kind(part) for part in written.split(",")] if written.strip() else []
+    except ValueError:
+        raise UserError(f"{option} {written!r}: numbers with commas between them are wanted, as 0,4") from None
+
+
+def _table_of_words(found: list[WordVectors]) -> polars.DataFrame:
+    """A row a word: which text it is of (from 1), where it stands there in characters, and its vector."""
+    import polars
+
+    return polars.DataFrame(
+        {
+            "text": [number for number, one in enumerate(found, 1) for _ in one.words],
+            "word": [word for one in found for word in one.words],
+            "start": [start for one in found for start, _ in one.places],
+            "end": [end for one in found for _, end in one.places],
+            "vector": [vector for one in found for vector in one.vectors.tolist()],
+        }
+    )
+
+
+def fill(
+    run: RunArgument,
+    text: Annotated[str, typer.Argument(help="A text with a blank or several: [MASK], or <mask> for RoBERTa.")],
+    top: Annotated[int, typer.Option(help="How many candidates a blank.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a script.")] = False,
+) -> None:
+    """What a masked model would put into the blanks of a text, with probabilities."""
+    found = language_model(run).fill(text_argument(text, "TEXT"), top)
+    if as_json:
+        blanks = [
+            [{"piece": one.piece, "id": one.id, "probability": one.probability} for one in blank]
+            for blank in found.blanks
+        ]
+        typer.echo(json.dumps({"text": found.text, "blanks": blanks}, ensure_ascii=False))
+        return
+    for number, blank in enumerate(found.blanks, 1):
+        typer.echo(f"blank {number}")
+        for one in blank:
+            typer.echo(f"  {one.probability:7.4f}  {one.piece}")
+    typer.echo(found.text)
+
+
+def attention(
+    run: RunArgument,
+    text: Annotated[str, typer.Argument(help="The text to look at.")],
+    out: Annotated[Path, typer.Option(help="An .html file.")],
+) -> None:
+    """Where each token looks, by layer and head, as a page."""
+    from foretext.evaluate.attention_page import attention_page
+    from foretext.tasks.files import write_whole
+
+    check_output(out)
+    page = attention_page(load_run(run).model, text_argument(text, "the text"))
+    write_whole(out, page.encode("utf-8"))
+    typer.echo(f"the page is {out}; open it in a browser", err=True)

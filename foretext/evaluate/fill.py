@@ -1,0 +1,100 @@
+"""Filling in blanks: what a masked model sees in the place of a mask.
+
+Only here does the mask's name in a text mean a blank; everywhere else it is ordinary text. What stands round a blank is
+encoded piece by piece, so that the blank is a whole word's place: the space before it belongs to it in a vocabulary
+whose pieces have their spaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from foretext.batch import Batch
+from foretext.errors import UserError
+from foretext.evaluate.reading import read_as
+from foretext.objectives.masked import MaskedObjective
+from foretext.train.saved import SavedModel
+
+
+@dataclass(frozen=True)
+class Candidate:
+    piece: str
+    id: int
+    probability: float
+
+
+@dataclass(frozen=True)
+class Filled:
+    """`blanks`: for each blank its best candidates, best first; `text`: the text with the best ones in their places,
+    each chosen by itself."""
+
+    blanks: list[list[Candidate]]
+    text: str
+
+
+def masked_objective(model: SavedModel, what: str) -> MaskedObjective:
+    if not isinstance(model.objective, MaskedObjective):
+        where = model.run.path if model.run else "this model"
+        if model.task is not None:
+            raise UserError(f"{where} is fine-tuned: {what} needs the pre-trained run that it was made from")
+        raise UserError(
+            f"{where} is of {model.system.name}, which reads in one direction: {what} needs a masked model (bert, "
+            "roberta, albert); foretext generate goes on with a text"
+        )
+    data = model.sections.get("data")
+    if data is not None and data.head_drawn:
+        where = model.run.path if model.run else "this model"
+        raise UserError(
+            f"{where} was imported without a head for masked tokens, and the one that was drawn knows nothing: {what} "
+            f"needs one that was trained; go on with it: foretext pretrain TEXT --from {where} --out ANOTHER"
+        )
+    return model.objective
+
+
+@torch.no_grad()
+def fill(model: SavedModel, text: str, top: int = 5) -> Filled:
+    """The best `top` pieces for each mask in `text`."""
+    objective = masked_objective(model, "fill")
+    name = model.tokenizer.piece(objective.frame.mask)
+    parts = text.split(name)
+    if len(parts) < 2:
+        raise UserError(f"there is no blank to fill: write {name} where one is")
+    if top < 1:
+        raise UserError(f"at least one candidate is needed, not {top}")
+    ids = _encoded(model, parts, objective.frame.mask)
+    reading = read_as(model, ids)
+    if reading.count < len(ids):
+        raise UserError(
+            f"the text has {len(ids)} tokens, more than the {reading.count} that the context holds; give a shorter one"
+        )
+    trunk = model.trunk.eval()
+    device = next(trunk.parameters()).device
+    states = trunk(Batch(torch.tensor([reading.ids], device=device))).top[0]
+    places = [place for place, id in enumerate(reading.ids) if id == objective.frame.mask]
+    logits = objective.eval().token_logits(trunk, states[places])  # type: ignore[arg-type]
+    logits[:, list(model.tokenizer.specials.values())] = -torch.inf
+    values, found = logits.softmax(-1).topk(min(top, logits.shape[1]), dim=-1)
+    blanks = [
+        [Candidate(model.tokenizer.piece(id), id, value) for value, id in zip(of_blank, ids_of_blank)]
+        for of_blank, ids_of_blank in zip(values.tolist(), found.tolist())
+    ]
+    return Filled(blanks, _written(model, ids, objective.frame.mask, [blank[0].id for blank in blanks]))
+
+
+def _encoded(model: SavedModel, parts: Sequence[str], mask: int) -> list[int]:
+    ids: list[int] = []
+    for number, part in enumerate(parts):
+        if number:
+            ids.append(mask)
+        if model.tokenizer.lossless and number < len(parts) - 1:
+            part = part.removesuffix(" ")  # the blank's own
+        ids += model.tokenizer.encode(part)
+    return ids
+
+
+def _written(model: SavedModel, ids: Sequence[int], mask: int, best: Sequence[int]) -> str:
+    chosen = iter(best)
+    return model.tokenizer.decode([next(chosen) if id == mask else id for id in ids]).strip()

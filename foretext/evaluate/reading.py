@@ -1,0 +1,29 @@
+"""One text as a pre-trained model reads it: after end-of-text, or between a masked system's special tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from foretext.train.saved import SavedModel
+
+
+@dataclass(frozen=True)
+class Reading:
+    """`ids` in the order of reading; those of the text stand from `first` on, `count` of them."""
+
+    ids: list[int]
+    first: int
+    count: int
+
+
+def read_as(model: SavedModel, ids: Sequence[int]) -> Reading:
+    """What does not fit the context is left out, from the end."""
+    context = model.model_config.context
+    if model.system.causal:
+        start = [] if model.tokenizer.end is None else [model.tokenizer.end]
+        kept = list(ids[: context - len(start)])
+        return Reading(start + (kept[::-1] if model.info.direction == "backward" else kept), len(start), len(kept))
+    layout = model.system.build_layout(dict(model.tokenizer.specials), context, model.info.direction)
+    frame = layout.frame(list(ids[: context - layout.overhead(1)]))
+    return Reading(list(frame.ids), *frame.parts[0])

@@ -1,0 +1,248 @@
+"""WordPiece and unigram vocabularies in and out of a Hugging Face folder.
+
+Ours are BERT's way to clean and split and ALBERT's, and nothing else: a file that asks for something else would give
+other ids without a word, so it is refused. What the `tokenizers` library cannot do is ALBERT's second cut of numbers
+before a comma (`text/unigram.py`): as in transformers, such pieces become so improbable that they are not chosen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from foretext.errors import UserError
+from foretext.interop.foreign import read_json
+from foretext.interop.hub_specials import SETTINGS
+from foretext.text.sentencepiece_file import read_sentencepiece
+from foretext.text.tokenizer import Tokenizer, read_pieces
+from foretext.text.unigram import SPACE, Unigram
+from foretext.text.wordpiece import INSIDE, LONGEST_WORD, WordPiece
+from foretext.text.wordpiece import UNKNOWN as UNKNOWN_WORD
+
+LINES, SPM, ADDED = "vocab.txt", "spiece.model", "added_tokens.json"
+IMPROBABLE = 100.0  # taken off a score
+_QUOTES = ['Replace `` "', "Replace '' \""]
+_SPACES = "Replace  {2,}  "  # several spaces by one, before a split at white space: nothing is changed by it
+
+
+# -- out -------------------------------------------------------------------------------------------------------------
+
+
+def wordpiece_library(tokenizer: WordPiece) -> tokenizers.Tokenizer:
+    ids = {piece: id for id, piece in enumerate(tokenizer.pieces)}
+    model = models.WordPiece(vocab=ids, unk_token=UNKNOWN_WORD, max_input_chars_per_word=LONGEST_WORD)
+    whole = tokenizers.Tokenizer(model)
+    whole.normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=tokenizer.lower, lowercase=tokenizer.lower
+    )
+    whole.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    whole.decoder = decoders.WordPiece(prefix=INSIDE)
+    return whole
+
+
+def unigram_library(tokenizer: Unigram) -> tuple[tokenizers.Tokenizer, list[str]]:
+    """With what a user must know about it."""
+    cut = [piece[-1] == "," and piece[-2:-1].isdigit() for piece in tokenizer.pieces]
+    scores = [score - IMPROBABLE * again for score, again in zip(tokenizer.scores, cut)]
+    whole = tokenizers.Tokenizer(models.Unigram(list(zip(tokenizer.pieces, scores)), tokenizer.unknown, False))
+    whole.normalizer = tokenizer.cleaning.normalizer()
+    whole.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(SPACE, "always")]
+    )
+    whole.decoder = decoders.Metaspace(SPACE, "always")
+    note = "tokenizer.json cannot cut a number before a comma again: ids agree except in numbers such as 1,234"
+    return whole, [note] if any(cut) else []
+
+
+# -- in: tokenizer.json ----------------------------------------------------------------------------------------------
+
+
+def added_tokens(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The tokens that were added to the model's own, with their ids."""
+    found = data.get("added_tokens") or []
+    if not isinstance(found, list) or not all(
+        isinstance(one, dict) and {"content", "id"} <= one.keys() for one in found
+    ):
+        raise UserError(
+            f"{path}: field 'added_tokens' must be a list of tokens with content and id; get the file again"
+        )
+    return {str(one["content"]): one["id"] for one in found}
+
+
+def put_together(ids: dict[str, int], more: Mapping[str, Any], path: Path) -> None:
+    """Puts further pieces among `ids`, all of which must then be 0, 1, 2 …, each once."""
+    for piece, number in more.items():
+        if ids.setdefault(piece, number) != number:
+            raise UserError(f"{path}: the token {piece!r} is id {ids[piece]} and id {number}; get the file again")
+    whole = all(isinstance(number, int) and not isinstance(number, bool) for number in ids.values())
+    if not whole or sorted(ids.values()) != list(range(len(ids))):
+        raise UserError(f"{path}: ids are not 0 … {len(ids) - 1}, each once; get the file again")
+
+
+def wordpiece_of_library(data: Mapping[str, Any], path: Path) -> WordPiece:
+    model = data["model"]
+    own = {"unk_token": UNKNOWN_WORD, "continuing_subword_prefix": INSIDE, "max_input_chars_per_word": LONGEST_WORD}
+    for key, value in own.items():
+        if model.get(key, value) != value:
+            raise UserError(f"{path}: {key} is {model[key]!r}, which cannot be read: here it is {value!r}")
+    cleaning = _object(data.get("normalizer"))
+    if cleaning.get("type") != "BertNormalizer" or cleaning.get("clean_text", True) is not True:
+        raise UserError(f"{path}: its normalizer is not BERT's, which alone can be read for WordPiece")
+    if _object(data.get("pre_tokenizer")).get("type") != "BertPreTokenizer":
+        raise UserError(f"{path}: its pre_tokenizer is not BERT's, which alone can be read for WordPiece")
+    said = {
+        "do_lower_case": cleaning.get("lowercase", True),
+        "strip_accents": cleaning.get("strip_accents"),
+        "tokenize_chinese_chars": cleaning.get("handle_chinese_chars"),
+    }
+    lower = _lower_cased(said, path)
+    beside = _settings(path.parent).get("do_lower_case")
+    if isinstance(beside, bool) and beside is not lower:
+        raise UserError(f"{path}: lowercase is not do_lower_case of {SETTINGS}; make the two agree")
+    ids, added = _pieces(data, model.get("vocab"), path)
+    return WordPiece.from_published(sorted(ids, key=ids.__getitem__), lower, str(path)).with_specials(added)
+
+
+def unigram_of_library(data: Mapping[str, Any], path: Path) -> Unigram:
+    model = data["model"]
+    vocabulary, unknown = model.get("vocab"), model.get("unk_id")
+    pairs = isinstance(vocabulary, list) and all(isinstance(one, list) and len(one) == 2 for one in vocabulary)
+    if not pairs or not all(isinstance(piece, str) for piece, _ in vocabulary):
+        raise UserError(f"{path}: field 'vocab' must be a list of pieces with their scores; get the file again")
+    if not isinstance(unknown, int) or not 0 <= unknown < len(vocabulary):
+        raise UserError(f"{path}: field 'unk_id' must be the place of one of the pieces; get the file again")
+    if model.get("byte_fallback"):
+        raise UserError(f"{path}: it spells unknown characters in bytes, which is not done here")
+    _check_words(data.get("pre_tokenizer"), path)
+    cleaning = _albert_cleaning(data.get("normalizer"), path)
+    plain = {piece: id for id, (piece, _) in enumerate(vocabulary)}
+    if len(plain) < len(vocabulary):
+        raise UserError(f"{path}: field 'vocab' has a piece twice; get the file again")
+    ids, added = _pieces(data, plain, path)
+    scores = [score for _, score in vocabulary]
+    return Unigram.from_data(
+        cleaning
+        | {
+            "pieces": sorted(ids, key=ids.__getitem__),
+            "scores": scores + [0.0] * (len(ids) - len(scores)),
+            "specials": sorted({vocabulary[unknown][0], *added}, key=ids.__getitem__),
+            "unknown": vocabulary[unknown][0],
+        },
+        str(path),
+    )
+
+
+def _pieces(data: Mapping[str, Any], vocabulary: Any, path: Path) -> tuple[dict[str, int], list[str]]:
+    """All pieces with their ids, and the names of the added ones, which are special: a word that is sought in a text
+    before it is split is more than ours can do."""
+    if not isinstance(vocabulary, dict):
+        raise UserError(f"{path}: field 'vocab' must hold pieces and their ids; get the file again")
+    ids, added = dict(vocabulary), added_tokens(data, path)
+    put_together(ids, added, path)
+    words = [one["content"] for one in data.get("added_tokens") or [] if one.get("special") is False]
+    if words:
+        raise UserError(
+            f"{path}: the word {words[0]!r} is added to the pieces, and no special token: it cannot be read"
+        )
+    return ids, sorted(added, key=ids.__getitem__)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _check_words(value: Any, path: Path) -> None:
+    """Split at white space, a ▁ before each word. Without the split a text's last spaces would be a piece there, which
+    no version of ALBERT's tokenizer has."""
+    found = _object(value)
+    steps = found.get("pretokenizers") if found.get("type") == "Sequence" else [found]
+    steps = [_object(step) for step in steps] if isinstance(steps, list) else []
+    if steps and steps[0].get("type") == "WhitespaceSplit":
+        steps = steps[1:]
+    words = steps[0] if len(steps) == 1 else {}
+    plain = words.get("type") == "Metaspace" and words.get("replacement") == SPACE and words.get("split") is not False
+    if not plain or words.get("prepend_scheme", "always") != "always" or words.get("add_prefix_space") is False:
+        raise UserError(f"{path}: its pre_tokenizer is not ALBERT's, which alone can be read for unigram pieces")
+
+
+def _albert_cleaning(value: Any, path: Path) -> dict[str, Any]:
+    """Our settings for ALBERT's steps of cleaning."""
+    found = _object(value)
+    steps = found.get("normalizers") if found.get("type") == "Sequence" else [found]
+    steps = [_object(step) for step in steps] if isinstance(steps, list) else []
+    named = [_named(step) for step in steps]
+    named = named[:-1] if named and named[-1] == _SPACES else named
+    lower, strip, table = "Lowercase" in named, "StripAccents" in named, "Precompiled" in named
+    wanted = [*_QUOTES, *(["NFKD", "StripAccents"] * strip), *(["Lowercase"] * lower)]
+    wanted += ["Precompiled"] if table else ["Nmt", "NFKC"]
+    if named != wanted:
+        raise UserError(f"{path}: its normalizer is not ALBERT's, which alone can be read for unigram pieces")
+    charmap = steps[named.index("Precompiled")].get("precompiled_charsmap") if table else ""
+    return {"lower": lower, "strip_accents": strip, "charmap": charmap}
+
+
+def _named(step: Mapping[str, Any]) -> str:
+    if step.get("type") != "Replace":
+        return str(step.get("type"))
+    pattern = _object(step.get("pattern"))
+    return f"Replace {pattern.get('String', pattern.get('Regex'))} {step.get('content')}"
+
+
+# -- in: as published ------------------------------------------------------------------------------------------------
+
+
+def wordpiece_of_lines(folder: Path) -> Tokenizer:
+    """vocab.txt, and what tokenizer_config.json says beside it."""
+    lower = _lower_cased(_settings(folder), folder / SETTINGS)
+    return _with_added(WordPiece.from_published(read_pieces(folder / LINES), lower, str(folder / LINES)), folder)
+
+
+def unigram_of_file(folder: Path) -> Tokenizer:
+    """spiece.model, and what tokenizer_config.json says beside it."""
+    settings = _settings(folder)
+    lower, accents = (_flag(settings, name, folder / SETTINGS) for name in ("do_lower_case", "keep_accents"))
+    found = Unigram.from_published(read_sentencepiece(folder / SPM), lower, str(folder / SPM))
+    if accents:
+        found = Unigram.from_data(json.loads(found.to_json()) | {"strip_accents": False}, str(folder / SPM))
+    return _with_added(found, folder)
+
+
+def _with_added(tokenizer: WordPiece | Unigram, folder: Path) -> Tokenizer:
+    path = folder / ADDED
+    if not path.is_file():
+        return tokenizer
+    ids = {piece: id for id, piece in enumerate(tokenizer.pieces)}
+    more = read_json(path)
+    put_together(ids, more, path)
+    return tokenizer.with_specials(sorted(more, key=ids.__getitem__))
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    path = folder / SETTINGS
+    return read_json(path) if path.is_file() else {}
+
+
+def _flag(settings: Mapping[str, Any], name: str, path: Path) -> bool | None:
+    value = settings.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise UserError(f"{path}: {name} must be true or false, not {str(value)[:40]}; get the file again")
+    return value
+
+
+def _lower_cased(settings: Mapping[str, Any], path: Path) -> bool | None:
+    """Whether texts are lower-cased and lose their accents; None where nothing says so."""
+    lower, strip = _flag(settings, "do_lower_case", path), _flag(settings, "strip_accents", path)
+    for name in ("tokenize_chinese_chars", "do_basic_tokenize"):
+        if _flag(settings, name, path) is False:
+            raise UserError(f"{path}: {name} is false, which cannot be read: here texts are split as BERT's were")
+    if strip is not None and strip is not (True if lower is None else lower):
+        raise UserError(
+            f"{path}: strip_accents is {str(strip).lower()} where texts are {'' if not strip else 'not '}lower-cased, "
+            "which cannot be read: here both are done or neither"
+        )
+    return lower

@@ -1,0 +1,158 @@
+"""The masked language model (BERT, RoBERTa, ALBERT), alone or with a question about a pair of spans.
+
+Some tokens of a sequence are chosen; most are replaced by the mask, some by a random token, some stay; each chosen one
+is to be told from both sides:
+
+    −Σ log softmax(norm(gelu(W h_i + b)) W_eᵀ + b_v)[u_i]   over the chosen i
+
+The softmax is taken at the chosen places only. What a sequence is made of (`pairs`): whole stretches of text
+(RoBERTa), or two spans and a label, read from the first token's state (`spans.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
+from foretext.errors import UserError
+from foretext.nn.encoder import EncoderConfig, draw_truncated
+from foretext.nn.feed_forward import APPROXIMATE
+from foretext.nn.loss import tied_softmax_loss
+from foretext.objectives.base import Draw, Examples, Objective, Trunk
+from foretext.objectives.masking import Masker, MaskingConfig
+from foretext.objectives.spans import FullText, Span, SpanPairs
+from foretext.text.token_shards import TokenShards
+from foretext.text.tokenizer import Tokenizer
+
+Pairs = Literal["none", "next sentence", "sentence order"]
+LOSS_OF_PAIRS = {"next sentence": "next", "sentence order": "order"}
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The special tokens of a masked system."""
+
+    first: int
+    separator: int
+    mask: int
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, names: tuple[str, str, str]) -> Frame:
+        missing = [name for name in names if name not in tokenizer.specials]
+        if missing:
+            raise UserError(f"the vocabulary has no {', '.join(missing)}, which a masked model needs; use another")
+        return cls(*(tokenizer.specials[name] for name in names))
+
+
+class MaskedHead(nn.Module):
+    """dense, GELU and norm on a state, as wide as the table that it is compared with; and the table's bias."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.approximate = APPROXIMATE[config.gelu]
+        self.dense = nn.Linear(config.width, config.table_width)
+        self.norm = nn.LayerNorm(config.table_width, eps=config.epsilon)
+        self.bias = nn.Parameter(torch.zeros(config.vocabulary))
+        draw_truncated(self.dense.weight, config.init_std)
+        nn.init.zeros_(self.dense.bias)
+
+    def forward(self, states_ND: Tensor) -> Tensor:
+        return self.norm(F.gelu(self.dense(states_ND), approximate=self.approximate))
+
+
+class MaskedObjective(Objective):
+    """Masked language model; with `pairs`, two spans a sequence and what they are to each other."""
+
+    def __init__(
+        self, config: EncoderConfig, masking: MaskingConfig, pairs: Pairs, frame: Frame, tokenizer: Tokenizer
+    ) -> None:
+        super().__init__()
+        assert tokenizer.end is not None
+        self.config, self.masking, self.pairs, self.frame = config, masking, pairs, frame
+        self.end = tokenizer.end  # of each document in the shards
+        self.masker = Masker(masking, tokenizer, frame.mask)
+        self.head = MaskedHead(config)
+        self.weights = {"masked": 1.0}
+        self.relation: nn.Linear | None = None
+        if pairs != "none":
+            self.relation = nn.Linear(config.width, 2)
+            draw_truncated(self.relation.weight, config.init_std)
+            nn.init.zeros_(self.relation.bias)
+            self.weights[LOSS_OF_PAIRS[pairs]] = 1.0
+
+    def examples(self, shards: TokenShards, context: int, seed: int) -> Examples:
+        if self.pairs == "none":
+            return FullText(shards, context - 2, seed)
+        return SpanPairs(shards, context - 3, seed, self.end, self.pairs, self.masking.short)
+
+    def make(self, examples: Sequence[Span], draw: Draw | None = None) -> Batch:
+        """With `draw`, tokens are masked and the masked ones are targets; without, nothing is."""
+        rows = [self._framed(span) for span in examples]
+        targets = [np.full(len(row), IGNORE) for row in rows]
+        if draw is not None:
+            for number, row in enumerate(rows):
+                chosen, put = self.masker.mask(row, draw.generator(number))
+                targets[number][chosen] = row[chosen]
+                row[chosen] = put
+        ids, real = padded(rows)
+        wanted, _ = padded(targets, fill=IGNORE)
+        segments = labels = None
+        if self.pairs != "none":
+            segments, _ = padded([_segments(span) for span in examples])
+            labels = torch.tensor([span.label for span in examples])
+        mask = None if bool(real.all()) else real
+        return Batch(ids, mask, segments_BT=segments, targets_BT=wanted, labels=labels)
+
+    def _framed(self, span: Span) -> np.ndarray:
+        separator = np.array([self.frame.separator], dtype=np.int64)
+        parts = [np.array([self.frame.first], dtype=np.int64)]
+        for text in span.texts:
+            parts += [text, separator]
+        return np.concatenate(parts).astype(np.int64)
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        assert batch.targets_BT is not None
+        found = {"masked": float((batch.targets_BT != IGNORE).sum())}
+        if self.pairs != "none":
+            found[LOSS_OF_PAIRS[self.pairs]] = float(len(batch.ids_BT))
+        return found
+
+    def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
+        assert batch.targets_BT is not None
+        top = trunk(batch).top
+        chosen = (batch.targets_BT != IGNORE).reshape(-1).nonzero().squeeze(1)
+        states = self.head(top.flatten(0, 1)[chosen])
+        targets = batch.targets_BT.reshape(-1)[chosen]
+        total = tied_softmax_loss(states, trunk.output_table(), targets, bias_V=self.head.bias)
+        losses = {"masked": LossSum(total, float(len(targets)))}
+        if self.relation is not None:
+            assert batch.labels is not None
+            scores = self.relation(trunk.summary(_first_states(top, batch)))
+            total = F.cross_entropy(scores, batch.labels, reduction="sum")
+            losses[LOSS_OF_PAIRS[self.pairs]] = LossSum(total, float(len(batch.labels)))
+        return Outcome(losses)
+
+    def token_logits(self, trunk: Trunk, states_ND: Tensor) -> Tensor:
+        """What stands at these places, as the model sees it: [N, V]."""
+        return torch.addmm(self.head.bias, self.head(states_ND), trunk.output_table().t())
+
+
+def _segments(span: Span) -> np.ndarray:
+    """0 for the first token, the first text and its separator; 1 for the rest."""
+    first, second = span.texts
+    return np.repeat([0, 1], [len(first) + 2, len(second) + 1])
+
+
+def _first_states(top_BTD: Tensor, batch: Batch) -> Tensor:
+    """The state of each row's first real token."""
+    if batch.mask_BT is None:
+        return top_BTD[:, 0]
+    rows = torch.arange(len(top_BTD), device=top_BTD.device)
+    return top_BTD[rows, batch.mask_BT.int().argmax(1)]

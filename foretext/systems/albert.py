@@ -1,0 +1,148 @@
+"""ALBERT: "ALBERT: A Lite BERT for Self-supervised Learning of Language Representations" (Lan, Chen, Goodman, Gimpel,
+Sharma, Soricut, 2019).
+
+Followed
+    BERT's encoder with a factorised embedding (V×E, then E×H; the masked head returns to E), one set of block weights
+    for all layers, tanh-GELU. Masked n-grams of up to three words, p(n) ∝ 1/n. Sentence order in place of next
+    sentence: two consecutive spans, swapped half of the time. Unigram (SentencePiece) vocabulary of 30,000. `paper` is
+    the base model: 12 layers of width 768, 12 heads, E = 128, context 512, dropout .1, LAMB at 1.76e-3, batch 4,096,
+    3,125 updates of warm-up, then linear to 0. Fine-tuning as BERT's: `[CLS] A [SEP] B [SEP]`, pooled `[CLS]`.
+
+Deviations
+    The spans of sentence order are stretches of text, not sentences. A run of words that goes beyond the 15 % is
+    shortened. Random pieces are never special ones. `tiny` and `small` are not the paper's: see `systems/short.py`.
+"""
+
+from __future__ import annotations
+
+from foretext.nn.encoder import Encoder, EncoderConfig
+from foretext.objectives.masked import Frame, MaskedObjective
+from foretext.objectives.masking import MaskingConfig
+from foretext.plan import TransferPlan
+from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
+from foretext.systems.hub import (
+    EMBEDDINGS,
+    ENCODER_DEFAULTS,
+    ENCODER_DROPOUTS,
+    ENCODER_EMPTY,
+    ENCODER_SHAPE,
+    GELUS,
+    MAY_LACK,
+    HubNames,
+    both,
+    pooler_heads,
+    stacked,
+)
+from foretext.systems.short import short_masked_size
+from foretext.tasks.framed import FramedLayout
+
+FIRST, SEPARATOR, MASK = "[CLS]", "[SEP]", "[MASK]"
+MASKING = MaskingConfig(unit="n-gram")
+
+
+def _shape(layers: int, width: int, heads: int, context: int, embedding: int) -> EncoderConfig:
+    return EncoderConfig(0, layers, width, heads, context, embedding=embedding, shared=True, gelu="tanh")
+
+
+SIZES = {
+    "tiny": short_masked_size(_shape(4, 256, 4, 256, 128), TokenizerConfig("unigram", 8000), MASKING),
+    "small": short_masked_size(_shape(6, 512, 8, 256, 128), TokenizerConfig("unigram", 16000), MASKING),
+    "paper": Size(
+        _shape(12, 768, 12, 512, 128),
+        TokenizerConfig("unigram", 30000),
+        TrainingConfig(
+            optimizer="lamb",
+            rate=1.76e-3,
+            schedule="linear",
+            warmup_steps=3125,
+            epsilon=1e-6,
+            batch_size=4096,
+            dropout=0.1,
+        ),
+        TrainingConfig(rate=3e-5, schedule="linear", warmup=0.1, epsilon=1e-6, batch_size=32, dropout=0.1),
+        epochs=3,
+        transfer=TransferPlan(lm_weight=0.0, pooling="pooler"),
+        objective=MASKING,
+    ),
+}
+
+
+def build_objective(parts: ObjectiveParts) -> MaskedObjective:
+    frame = Frame.of(parts.tokenizer, (FIRST, SEPARATOR, MASK))
+    return MaskedObjective(parts.model, parts.settings, "sentence order", frame, parts.tokenizer)
+
+
+HUB = HubNames(
+    model_type="albert",
+    language_model="AlbertForPreTraining",
+    heads=pooler_heads("Albert"),
+    prefix="albert.",
+    outside=EMBEDDINGS | both({"project": "encoder.embedding_hidden_mapping_in", "pooler": "pooler"}),
+    block="encoder.albert_layer_groups.{}.albert_layers.0.",
+    inside={
+        **stacked("attention."),
+        **both(
+            {
+                "attention.out": "attention.dense",
+                "norm1": "attention.LayerNorm",
+                "up": "ffn",
+                "down": "ffn_output",
+                "norm2": "full_layer_layer_norm",
+            }
+        ),
+    },
+    copies={"predictions.decoder.weight": "tokens.weight", "predictions.decoder.bias": "task.head.bias"},
+    empty=ENCODER_EMPTY,
+    shape=ENCODER_SHAPE | {"embedding": "embedding_size"},
+    dropouts=ENCODER_DROPOUTS,
+    defaults=ENCODER_DEFAULTS
+    | {
+        "vocab_size": 30000,
+        "embedding_size": 128,
+        "hidden_size": 4096,
+        "num_attention_heads": 64,
+        "intermediate_size": 16384,
+        "hidden_act": "gelu_new",
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    },
+    ids={"pad_token_id": "pad", "bos_token_id": "cls", "eos_token_id": "sep"},
+    only={"num_hidden_groups": (1,), "inner_group_num": (1,), "position_embedding_type": ("absolute",)},
+    worded={"gelu": ("hidden_act", GELUS)},
+    least={"intermediate_size": 1, "embedding_size": 1, "type_vocab_size": 2},
+    fixed=("first_position", "shared", "pooler"),
+    shared=True,
+    pretraining={
+        **both(
+            {
+                "head.dense": "predictions.dense",
+                "head.norm": "predictions.LayerNorm",
+                "relation": "sop_classifier.classifier",
+            }
+        ),
+        "head.bias": "predictions.bias",
+    },
+    bare="AlbertModel",
+    absent=MAY_LACK,
+    vocabularies=("Unigram", "WordPiece"),
+    needs=(FIRST, SEPARATOR, MASK),
+)
+
+ALBERT = System(
+    name="albert",
+    paper="Lan et al. 2019, ALBERT: A Lite BERT for Self-supervised Learning of Language Representations",
+    base="transformer encoder, post-norm, one block for all layers, factorised embedding",
+    objective="masked language model on n-grams, sentence order",
+    direction="both at once",
+    tokenizer="unigram (SentencePiece)",
+    transfer="fine-tune everything: [CLS] through the pooler for texts, each token's state for tags and spans",
+    specials=(),
+    sizes=SIZES,
+    config=EncoderConfig,
+    build_trunk=Encoder,
+    build_objective=build_objective,
+    build_layout=lambda ids, context, direction: FramedLayout(ids[FIRST], (ids[SEPARATOR],), context, segments=True),
+    causal=False,
+    objective_config=MaskingConfig,
+    hub=HUB,
+)

@@ -1,0 +1,128 @@
+"""BERT: "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding" (Devlin, Chang, Lee,
+Toutanova, 2018).
+
+Followed
+    Trunk: a transformer encoder; token, learned position and segment embeddings, norm and dropout after their sum; norm
+    after each residual addition, ε 1e-12, exact (erf) GELU, truncated normal .02. WordPiece, 30,522 pieces. Masked
+    language model: 15 % of the tokens, never a special one, at least one a sequence; 80 % `[MASK]`, 10 % a random
+    piece, 10 % unchanged; head dense, GELU, norm, tied to W_e, with a bias of its own. Next sentence: B follows A in
+    its document half of the time, otherwise it is of another document; the label is read from `[CLS]` through the tanh
+    pooler; a tenth of the sequences is shorter. `paper` is the base model: 12 blocks of width 768, 12 heads, context
+    512, dropout .1, Adam at 1e-4 (β₂ .999, ε 1e-6, decay .01 except on biases and norms), 10,000 updates of warm-up,
+    then linear to 0, batch 256. Fine-tuning: `[CLS] A [SEP] B [SEP]` with segments, the pooled `[CLS]` through dropout
+    and one new layer, everything trained, 3e-5, batch 32, 3 epochs, 10 % warm-up, linear decay.
+
+From the released code, where the paper is silent
+    Gradients are clipped at norm 1; segment B begins after the first `[SEP]`.
+
+Deviations
+    A second span from another document is as long as the one that it stands for, and the label is drawn before the
+    document is looked at; the released code lets documents of one sentence bias it. Random pieces are never special
+    ones. Adam corrects its bias. All updates have the full context; the paper has 128 tokens in the first 90 % of
+    them. `tiny` and `small` are not the paper's: see `systems/short.py`. Whole-word masks:
+    `--set objective.unit=word`.
+"""
+
+from __future__ import annotations
+
+from foretext.nn.encoder import Encoder, EncoderConfig
+from foretext.objectives.masked import Frame, MaskedObjective
+from foretext.objectives.masking import MaskingConfig
+from foretext.plan import TransferPlan
+from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
+from foretext.systems.hub import (
+    EMBEDDINGS,
+    ENCODER_BLOCK,
+    ENCODER_DEFAULTS,
+    ENCODER_DROPOUTS,
+    ENCODER_EMPTY,
+    ENCODER_ONLY,
+    ENCODER_SHAPE,
+    GELUS,
+    MAY_LACK,
+    OLD_NORMS,
+    HubNames,
+    both,
+    pooler_heads,
+)
+from foretext.systems.short import short_masked_size
+from foretext.tasks.framed import FramedLayout
+
+FIRST, SEPARATOR, MASK = "[CLS]", "[SEP]", "[MASK]"
+
+SIZES = {
+    "tiny": short_masked_size(EncoderConfig(0, 4, 192, 3, 256), TokenizerConfig("wordpiece", 8000)),
+    "small": short_masked_size(EncoderConfig(0, 6, 384, 6, 256), TokenizerConfig("wordpiece", 16000)),
+    "paper": Size(
+        EncoderConfig(0, 12, 768, 12, 512),
+        TokenizerConfig("wordpiece", 30522),
+        TrainingConfig(rate=1e-4, schedule="linear", warmup_steps=10_000, epsilon=1e-6, batch_size=256, dropout=0.1),
+        TrainingConfig(rate=3e-5, schedule="linear", warmup=0.1, epsilon=1e-6, batch_size=32, dropout=0.1),
+        epochs=3,
+        transfer=TransferPlan(lm_weight=0.0, pooling="pooler"),
+        objective=MaskingConfig(),
+    ),
+}
+
+
+def build_objective(parts: ObjectiveParts) -> MaskedObjective:
+    frame = Frame.of(parts.tokenizer, (FIRST, SEPARATOR, MASK))
+    return MaskedObjective(parts.model, parts.settings, "next sentence", frame, parts.tokenizer)
+
+
+HUB = HubNames(
+    model_type="bert",
+    language_model="BertForPreTraining",
+    heads=pooler_heads("Bert"),
+    prefix="bert.",
+    outside=EMBEDDINGS | both({"pooler": "pooler.dense"}),
+    block="encoder.layer.{}.",
+    inside=ENCODER_BLOCK,
+    copies={
+        "cls.predictions.decoder.weight": "tokens.weight",
+        "cls.predictions.decoder.bias": "task.head.bias",
+    },
+    empty=ENCODER_EMPTY,
+    shape=ENCODER_SHAPE,
+    dropouts=ENCODER_DROPOUTS,
+    defaults=ENCODER_DEFAULTS,
+    ids={"pad_token_id": "pad"},
+    only=ENCODER_ONLY,
+    worded={"gelu": ("hidden_act", GELUS)},
+    least={"intermediate_size": 1, "type_vocab_size": 2},
+    fixed=("embedding", "first_position", "shared", "pooler"),
+    pretraining={
+        **both(
+            {
+                "head.dense": "cls.predictions.transform.dense",
+                "head.norm": "cls.predictions.transform.LayerNorm",
+                "relation": "cls.seq_relationship",
+            }
+        ),
+        "head.bias": "cls.predictions.bias",
+    },
+    bare="BertModel",
+    absent=MAY_LACK,
+    endings=OLD_NORMS,
+    vocabularies=("WordPiece", "Unigram"),
+    needs=(FIRST, SEPARATOR, MASK),
+)
+
+BERT = System(
+    name="bert",
+    paper="Devlin et al. 2018, BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
+    base="transformer encoder, post-norm",
+    objective="masked language model, next sentence",
+    direction="both at once",
+    tokenizer="WordPiece",
+    transfer="fine-tune everything: [CLS] through the pooler for texts, each token's state for tags and spans",
+    specials=(),
+    sizes=SIZES,
+    config=EncoderConfig,
+    build_trunk=Encoder,
+    build_objective=build_objective,
+    build_layout=lambda ids, context, direction: FramedLayout(ids[FIRST], (ids[SEPARATOR],), context, segments=True),
+    causal=False,
+    objective_config=MaskingConfig,
+    hub=HUB,
+)

@@ -1,0 +1,196 @@
+"""The seam between kinds of task and everything above this room: fine-tuning, prediction, evaluation, the command line
+and the Python interface call a `Family` and know no kind by name.
+
+Three families answer, each in one module: rows of one or more texts with one label (`row_family.py`), sentences with a
+tag for each word (`tag_family.py`), questions whose answer is a span of a passage (`span_family.py`). `families.py`
+names them all. In the order of a run:
+
+    read, from_data, from_texts, from_lines     files, Python data, --text, standard input → rows
+    check, hold_out, learned, metrics           what training needs to know of its rows
+    head, encode                                the module on top of a trunk; rows → examples of token ids
+    settle, predictions, score, loss            scores of the examples → what is said of the rows, and what it is worth
+    values, probabilities, form, output         predictions as Python data, as a file
+
+A long sentence or passage gives several examples, its windows: training counts examples, everything else rows. Nothing
+here loads torch before `head` or `encode` is called, so that a mistake in a file is found at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from foretext.nn.model_config import ModelConfig
+from foretext.plan import TransferPlan
+from foretext.tasks.layout import Layout
+from foretext.tasks.metrics import Scores
+from foretext.tasks.predictions import Predictions
+from foretext.tasks.remembered import Naming, layout_name
+from foretext.tasks.splits import Split
+from foretext.tasks.tables import Table
+from foretext.tasks.task_config import TaskConfig
+from foretext.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from foretext.tasks.span import SpanTask
+    from foretext.tasks.supervised import SupervisedTask
+    from foretext.tasks.tagging import TaggingTask
+
+    TaskHead = SupervisedTask | TaggingTask | SpanTask  # an objective with a `kind` and a `head`
+
+Note = Callable[[str], None]  # gets a sentence for the user
+Progress = Callable[[int, int], None]  # gets how much is done, and of how much
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How rows are to be read. `columns` and `format` are what the user gives; `trained`, a run's task, has what counts
+    where they give nothing. `notes` collects sentences for the user."""
+
+    kind: str
+    columns: dict[str, str] | None = None
+    format: str | None = None
+    trained: TaskConfig | None = None
+    need_labels: bool = True
+    errors: str = "strict"
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the user gives nothing and a run has something to go by."""
+        return self.trained is not None and not self.columns and self.format is None
+
+    @property
+    def naming(self) -> Naming:
+        """What is given, or else remembered."""
+        if self.remembers:
+            assert self.trained is not None
+            return Naming(self.trained.columns, self.trained.format)
+        return Naming(self.columns, layout_name(self.format))
+
+
+@dataclass(frozen=True)
+class Read:
+    """Rows and, where they came as one, the table that predictions are written beside."""
+
+    rows: list[Any]
+    table: Table | None = None
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What turns rows into token ids."""
+
+    config: TaskConfig
+    tokenizer: Tokenizer
+    layout: Layout
+
+
+class TaskExample(Protocol):
+    """What a head is trained on and asked about: one or more sequences of token ids, with or without labels."""
+
+    @property
+    def tokens(self) -> int: ...
+
+    def asked(self, scores: np.ndarray) -> np.ndarray:
+        """The part of its scores, as they stand in a batch, that is about this example."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Rows as examples, in order. Where a row can have several, `windows` says of each what part it is of which row."""
+
+    rows: Sequence[Any]
+    examples: list[Any]
+    windows: Sequence[Any] = ()
+    offsets: Sequence[Any] = ()  # of each row: the characters of its passage's tokens, where there is one
+
+
+class Family(Protocol):
+    """Kinds of task that are read, encoded and scored alike. See the module's docstring."""
+
+    kinds: tuple[str, ...]
+    fits_head: bool  # whether the head can be fitted to the states before anything learns (transfer.head=probe)
+    next_step: str  # the arguments of `foretext predict RUN`, as an example
+
+    # -- rows
+
+    def read(self, path: Path, reading: Reading) -> Read:
+        """The rows of a file."""
+
+    def from_data(self, data: Any, reading: Reading) -> list[Any]:
+        """The rows of Python data; rows that are made already pass through."""
+
+    def from_texts(self, texts: Sequence[str], reading: Reading) -> Read:
+        """Rows without labels out of what `--text` gave."""
+
+    def from_lines(self, data: str, reading: Reading) -> Read:
+        """Rows without labels out of standard input, which is not blank."""
+
+    # -- what is learned
+
+    def check(self, rows: Sequence[Any], kind: str) -> list[str]:
+        """UserError if a row has nothing to learn from; sentences that deserve to be said before training."""
+
+    def hold_out(self, rows: Sequence[Any], fraction: float, seed: int) -> Split[Any]:
+        """Rows to train on and to validate on; what is equal is never parted."""
+
+    def learned(self, rows: Sequence[Any], config: TaskConfig) -> TaskConfig:
+        """`config` with what follows from the training rows: labels and the like."""
+
+    def metrics(self, config: TaskConfig) -> tuple[str, ...]:
+        """The values that may be the main one, the task's own first."""
+
+    def published_metric(self, format: str | None) -> str | None:
+        """What a published layout is scored by, where it is not the task's own."""
+
+    def content(self, row: Any) -> list[Any]:
+        """All that training depends on in a row, as plain data."""
+
+    def texts(self, rows: Sequence[Any]) -> Iterator[str]:
+        """Their texts, to learn a vocabulary from."""
+
+    # -- the model
+
+    def head(self, config: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> TaskHead: ...
+
+    def encode(
+        self, rows: Sequence[Any], encoding: Encoding, labelled: bool, note: Note, progress: Progress
+    ) -> Encoded:
+        """Examples with labels if `labelled`; `note` gets what had to be cut, or could not be read."""
+
+    def sequences(self, texts: Sequence[str], encoding: Encoding) -> list[tuple[int, ...]]:
+        """The ids of every sequence that a model reads for one row, given the row's texts."""
+
+    # -- results; `scores` has an array for each example, what its `asked` gave
+
+    def settle(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> None:
+        """Chooses on validation rows what is chosen there, and keeps it in the head."""
+
+    def predictions(
+        self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
+    ) -> Predictions: ...
+
+    def score(self, rows: Sequence[Any], predictions: Predictions, config: TaskConfig) -> Scores: ...
+
+    def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig) -> float:
+        """The mean loss of the labels."""
+
+    def values(self, predictions: Predictions) -> list[Any]:
+        """What `TaskModel.predict` gives: a plain value for each row."""
+
+    def probabilities(self, scores: Sequence[np.ndarray], config: TaskConfig) -> np.ndarray:
+        """What `TaskModel.predict_proba` gives: [rows, classes]; UserError where there is no such table."""
+
+    def draws_confusion(self, config: TaskConfig) -> bool:
+        """Whether the scores have a confusion matrix to draw."""
+
+    def form(self, path: Path | None, as_json: bool) -> str:
+        """How predictions are written into this file (None: standard output); UserError for an unknown ending."""
+
+    def output(self, read: Read, predictions: Predictions, form: str, notes: list[str]) -> Table | str:
+        """The predictions as they are written: a table, or a text."""

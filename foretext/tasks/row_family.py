@@ -1,0 +1,316 @@
+"""Tasks over rows of texts with one label: classification, entailment, similarity, choice, regression."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretext.errors import UserError
+from foretext.nn.model_config import ModelConfig
+from foretext.plan import TransferPlan
+from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading
+from foretext.tasks.files import text_lines
+from foretext.tasks.formats import find_format
+from foretext.tasks.labels import LabelSet, label_warnings
+from foretext.tasks.layout import keeping_question
+from foretext.tasks.metrics import Scores, metrics_of, score
+from foretext.tasks.predictions import Predictions, prediction_table, probabilities_of
+from foretext.tasks.remembered import Naming, layout_name, names_in, read_as_trained
+from foretext.tasks.rows import KINDS, Row, check_texts, read_task_table, rows_from, rows_of, table_from, text_fields
+from foretext.tasks.splits import Split, hold_out
+from foretext.tasks.tables import Table, parse_jsonl, table_kind
+from foretext.tasks.task_config import TaskConfig
+from foretext.text.encoding import encode_texts
+
+if TYPE_CHECKING:
+    from foretext.tasks.family import TaskHead
+
+_FIELDS = {
+    "entailment": "--text PREMISE --text HYPOTHESIS",
+    "similarity": "--text TEXT1 --text TEXT2",
+    "regression": "--text TEXT --text TEXT2",  # of pairs
+    "choice": "--text CONTEXT --text CHOICE1 --text CHOICE2 …",
+}
+_NUMBERS = {
+    "classification": ("one text", 1, 1),
+    "entailment": ("two texts", 2, 2),
+    "similarity": ("two texts", 2, 2),
+    "choice": ("a context and its choices", 3, sys.maxsize),
+}
+_REGRESSION = (("one text or two", 1, 2), ("one text", 1, 1), ("two texts", 2, 2))  # not kept, single, pairs
+_CLASSLESS = ("regression", "choice")  # kinds whose labels are no class names
+
+
+class RowFamily:
+    kinds: tuple[str, ...] = KINDS
+    fits_head: bool = True
+    next_step: str = "new.csv --out predictions.csv"
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def read(self, path: Path, reading: Reading) -> Read:
+        kind, trained, need_labels = reading.kind, reading.trained, reading.need_labels
+        if trained is None:
+            names, format = reading.columns, layout_name(reading.format)
+            table = read_task_table(
+                path, kind, columns=names, format=format, errors=reading.errors, notes=reading.notes
+            )
+        else:
+            table, names = read_as_trained(
+                path,
+                kind,
+                Naming(trained.columns, trained.format),
+                Naming(reading.columns, reading.format),
+                texts=trained.texts,
+                need_labels=need_labels,
+                errors=reading.errors,
+                notes=reading.notes,
+            )
+        return Read(rows_of(table, kind, columns=names, need_labels=need_labels), table)
+
+    def from_data(self, data: Any, reading: Reading) -> list[Row]:
+        kind, need_labels = reading.kind, reading.need_labels
+        unnamed = isinstance(data, list | tuple) and not any(isinstance(item, dict) for item in data)
+        if reading.trained is None or unnamed or reading.columns:
+            return rows_from(data, kind, columns=reading.columns, need_labels=need_labels)
+        table = table_from(data, kind)
+        return rows_of(table, kind, columns=_remembered(table, reading), need_labels=need_labels)
+
+    def from_texts(self, texts: Sequence[str], reading: Reading) -> Read:
+        kind, pairs = reading.kind, _has_pairs(reading)
+        if _one_text(kind, pairs):
+            return _read(_named(table_from(list(texts), kind), "--text"), reading, reading.columns)
+        wrong = len(texts) < 3 if kind == "choice" else len(texts) != 2
+        if wrong:
+            given = f"{len(texts)} text{'' if len(texts) == 1 else 's'}"
+            raise UserError(f"{_described(kind, pairs)} takes {_FIELDS[kind]}, not {given}")
+        row = (texts[0], texts[1:]) if kind == "choice" else tuple(texts)
+        return _read(_named(table_from([row], kind), "--text"), reading, reading.columns)
+
+    def from_lines(self, data: str, reading: Reading) -> Read:
+        """A text a line, or JSON lines if the first line is a JSON object."""
+        table = _table_of_lines(data, reading)
+        given = reading.columns is not None or reading.format is not None
+        return _read(table, reading, reading.columns if given else _remembered(table, reading))
+
+    # -- what is learned ---------------------------------------------------------------------------------------------
+
+    def check(self, rows: Sequence[Row], kind: str) -> list[str]:
+        for row in rows:
+            if row.label is None:
+                raise UserError(f"{row.where}: no label; every row to fine-tune or validate on needs one")
+        return label_warnings(rows) if rows and kind not in _CLASSLESS else []
+
+    def hold_out(self, rows: Sequence[Row], fraction: float, seed: int) -> Split[Row]:
+        return hold_out(rows, fraction=fraction, seed=seed)
+
+    def learned(self, rows: Sequence[Row], config: TaskConfig) -> TaskConfig:
+        if config.kind == "regression":
+            values = [float(row.label) for row in rows if row.label is not None]
+            mean, deviation = statistics.fmean(values), statistics.pstdev(values) or 1.0
+            return dataclasses.replace(config, texts=len(rows[0].texts), mean=mean, deviation=deviation)
+        if config.kind == "choice":
+            return dataclasses.replace(config, choices=max(len(row.texts) - 1 for row in rows))
+        return dataclasses.replace(config, labels=LabelSet.from_rows(rows).names)
+
+    def metrics(self, config: TaskConfig) -> tuple[str, ...]:
+        return metrics_of(config.kind, len(config.labels))
+
+    def published_metric(self, format: str | None) -> str | None:
+        return find_format(format).metric if format else None
+
+    def content(self, row: Row) -> list[Any]:
+        return [*row.texts, row.label]
+
+    def texts(self, rows: Sequence[Row]) -> Iterator[str]:
+        return (text for row in rows for text in row.texts)
+
+    # -- the model ---------------------------------------------------------------------------------------------------
+
+    def head(self, config: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> TaskHead:
+        from foretext.tasks.supervised import SupervisedTask
+
+        return SupervisedTask(
+            config.kind,
+            len(config.labels),
+            model.width,
+            plan.lm_weight,
+            dropout,
+            model.init_std,
+            plan.pooling,
+            hidden=plan.head == "hidden",
+        )
+
+    def encode(
+        self, rows: Sequence[Row], encoding: Encoding, labelled: bool, note: Note, progress: Progress
+    ) -> Encoded:
+        """Rows as transformed sequences with numeric labels; what had to be cut is counted and said."""
+        from foretext.tasks.supervised import Example
+
+        config, tokenizer, layout = encoding.config, encoding.tokenizer, encoding.layout
+        check_texts(rows, config.texts)
+        texts = [text for row in rows for text in row.texts]
+        encoded = iter(encode_texts(texts, tokenizer, progress))
+        examples, cut, lost = [], 0, 0
+        for row in rows:
+            parts = [next(encoded).tolist() for _ in row.texts]
+            kept = keeping_question(parts, row.texts, config.format, tokenizer.encode)
+            sequences = tuple(layout.sequences(config.kind, kept))
+            lost += sum(sequence.cut for sequence in sequences)
+            cut += any(sequence.cut for sequence in sequences)
+            examples.append(Example(sequences, _number(row, config) if labelled else None))
+        if cut:
+            note(
+                f"{cut:,} of {len(rows):,} rows are longer than the context of {layout.context} tokens: "
+                f"the ends of their longest texts were cut ({lost:,} tokens)"
+            )
+        return Encoded(rows, examples)
+
+    def sequences(self, texts: Sequence[str], encoding: Encoding) -> list[tuple[int, ...]]:
+        config, tokenizer = encoding.config, encoding.tokenizer
+        known = config.texts if config.texts in (1, 2) else 0
+        wanted, least, most = _REGRESSION[known] if config.kind == "regression" else _NUMBERS[config.kind]
+        if not least <= len(texts) <= most:
+            raise UserError(f"{config.kind} takes {wanted}, not {len(texts)}")
+        parts = [tokenizer.encode(text) for text in texts]
+        kept = keeping_question(parts, texts, config.format, tokenizer.encode)
+        return [sequence.ids for sequence in encoding.layout.sequences(config.kind, kept)]
+
+    # -- results -----------------------------------------------------------------------------------------------------
+
+    def settle(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> None:
+        pass
+
+    def predictions(
+        self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
+    ) -> Predictions:
+        table = score_table(scores, config.kind)
+        if config.kind == "regression":
+            return Predictions(config.kind, (table * config.deviation + config.mean).tolist(), None, None)
+        probabilities = probabilities_of(table)
+        best = table.argmax(axis=1).tolist()
+        if config.kind == "choice":
+            lists = [own[: len(row.texts) - 1].tolist() for own, row in zip(probabilities, encoded.rows)]
+            return Predictions(config.kind, best, lists, None)
+        labels = tuple(config.labels)
+        return Predictions(config.kind, [labels[index] for index in best], probabilities.tolist(), labels)
+
+    def score(self, rows: Sequence[Row], predictions: Predictions, config: TaskConfig) -> Scores:
+        labels = LabelSet(tuple(config.labels)) if config.labels else None
+        return score(config.kind, [row.label for row in rows], predictions.values, labels, main=config.metric)
+
+    def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig) -> float:
+        table = score_table(scores, config.kind)
+        labels = np.array([example.label for example in encoded.examples])
+        if config.kind == "regression":
+            return float(np.mean((table - labels) ** 2))
+        chosen = probabilities_of(table)[np.arange(len(labels)), labels.astype(int)]
+        return float(-np.log(np.maximum(chosen, 1e-12)).mean())
+
+    def values(self, predictions: Predictions) -> list[Any]:
+        """Class names, numbers of choices (from 1), or scores."""
+        if predictions.kind == "choice":
+            return [value + 1 for value in predictions.values]
+        return list(predictions.values)
+
+    def probabilities(self, scores: Sequence[np.ndarray], config: TaskConfig) -> np.ndarray:
+        if config.kind == "regression":
+            raise UserError("a regression has no probabilities; use predict")
+        return probabilities_of(score_table(scores, config.kind))
+
+    def draws_confusion(self, config: TaskConfig) -> bool:
+        return bool(config.labels)
+
+    def form(self, path: Path | None, as_json: bool) -> str:
+        if path is None:
+            return "jsonl" if as_json else "csv"
+        return table_kind(path)
+
+    def output(self, read: Read, predictions: Predictions, form: str, notes: list[str]) -> Table | str:
+        assert read.table is not None, "rows to predict come with their table"
+        return prediction_table(read.table, predictions, notes)
+
+
+def score_table(scores: Sequence[np.ndarray], kind: str) -> np.ndarray:
+    """The scores of all examples: [examples, classes] (choices that an example lacks are very negative), or
+    [examples]."""
+    if kind == "regression":
+        return np.array(scores, dtype=np.float64)
+    from foretext.tasks.supervised import NO_CHOICE
+
+    table = np.full((len(scores), max(len(own) for own in scores)), NO_CHOICE, dtype=np.float64)
+    for index, own in enumerate(scores):
+        table[index, : len(own)] = own
+    return table
+
+
+def _number(row: Row, config: TaskConfig) -> float | int | None:
+    """Class index, 0-based choice, or standardised score."""
+    if row.label is None:
+        return None
+    if config.kind == "regression":
+        return (float(row.label) - config.mean) / config.deviation
+    if config.kind == "choice":
+        return int(row.label)
+    return LabelSet(tuple(config.labels)).index(str(row.label), row.where)
+
+
+# -- texts of the command line ---------------------------------------------------------------------------------------
+
+
+def _read(table: Table, reading: Reading, columns: dict[str, str] | None) -> Read:
+    return Read(rows_of(table, reading.kind, columns=columns, need_labels=reading.need_labels), table)
+
+
+def _remembered(table: Table, reading: Reading) -> dict[str, str] | None:
+    """The columns' names of the training file, or None where `table` has the task's own instead."""
+    if reading.trained is None:
+        return None
+    own = text_fields(reading.kind, reading.trained.texts)
+    return names_in(table.columns, own, reading.trained.columns, reading.need_labels)
+
+
+def _has_pairs(reading: Reading) -> bool:
+    return reading.trained is not None and reading.trained.texts == 2
+
+
+def _one_text(kind: str, pairs: bool) -> bool:
+    return kind == "classification" or (kind == "regression" and not pairs)
+
+
+def _described(kind: str, pairs: bool) -> str:
+    return "a run that was trained on pairs" if pairs else kind
+
+
+def _table_of_lines(data: str, reading: Reading) -> Table:
+    kind, pairs = reading.kind, _has_pairs(reading)
+    lines = [line for line in text_lines(data) if line.strip()]
+    plain = _one_text(kind, pairs)  # else a brace can only be meant as JSON, and the reader says what is wrong with it
+    brace = lines[0].lstrip().startswith("{")
+    if brace and (not plain or is_json_object(lines[0])):
+        return parse_jsonl(data, "standard input")
+    if not plain:
+        what = _described(kind, pairs)
+        raise UserError(f"standard input: {what} has several texts a row: write JSON lines, or name a file")
+    if brace:
+        reading.notes.append("standard input begins with { but its first line is not a JSON object: a line is a text")
+    return _named(table_from(lines, kind), "standard input")
+
+
+def is_json_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _named(table: Table, name: str) -> Table:
+    """The table under a name that the user knows."""
+    return dataclasses.replace(table, name=name, where=[f"{name} {i}" for i in range(1, len(table.rows) + 1)])

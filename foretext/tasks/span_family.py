@@ -1,0 +1,285 @@
+"""Span answers: questions about passages, from SQuAD's files.
+
+A question is read with each window of its passage; the answer is the best span of all of them. Where training questions
+have none, "no answer" is one too, and by how much it must outscore the best span is chosen on the validation rows and
+kept with the head. Training learns the first of several answers, scoring counts them all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretext.errors import UserError
+from foretext.nn.model_config import ModelConfig
+from foretext.plan import TransferPlan
+from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading
+from foretext.tasks.files import text_lines
+from foretext.tasks.metrics import Scores
+from foretext.tasks.predictions import Predictions, written_probability
+from foretext.tasks.remembered import layout_name
+from foretext.tasks.row_family import is_json_object
+from foretext.tasks.span_metrics import SPAN_METRICS, best_threshold, score_answers
+from foretext.tasks.splits import Split, hold_out_by
+from foretext.tasks.squad import Question, questions_from, read_squad
+from foretext.tasks.tables import SUFFIXES, Table, ending, parse_jsonl
+from foretext.tasks.task_config import TaskConfig
+from foretext.tasks.windows import Answered, Candidate, Offsets, SpanWindow, answer_tokens, best_answer, span_windows
+from foretext.text.encoding import encode_texts
+from foretext.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from foretext.tasks.family import TaskHead
+    from foretext.tasks.span import SpanExample
+
+FORMAT = "squad"  # the one layout; naming it changes nothing
+_DIRECTION = "standard input: span has a question and a passage a row: write JSON lines with both, or name a file"
+
+
+class SpanFamily:
+    kinds: tuple[str, ...] = ("span",)
+    fits_head: bool = False
+    next_step: str = "questions.json --out answers.json"
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def read(self, path: Path, reading: Reading) -> Read:
+        format = layout_name(reading.format)
+        if format not in (None, FORMAT):
+            raise UserError(f"--format {format}: span reads SQuAD's JSON and no other layout; leave it out")
+        if reading.columns:
+            raise UserError("--columns: span reads SQuAD's JSON, which has no columns; leave it out")
+        need = reading.need_labels
+        return Read(read_squad(path, errors=reading.errors, need_answers=need, notes=reading.notes))
+
+    def from_data(self, data: Any, reading: Reading) -> list[Question]:
+        return questions_from(data, need_answers=reading.need_labels)
+
+    def from_texts(self, texts: Sequence[str], reading: Reading) -> Read:
+        """A question and its passage."""
+        if len(texts) != 2:
+            given = f"{len(texts)} text{'' if len(texts) == 1 else 's'}"
+            raise UserError(f"span takes --text QUESTION --text PASSAGE, not {given}")
+        return Read(questions_from([tuple(texts)], need_answers=False, name="--text"))
+
+    def from_lines(self, data: str, reading: Reading) -> Read:
+        """JSON lines with `question` and `passage`."""
+        if reading.columns:
+            raise UserError("--columns is for tables; leave it out")
+        if not is_json_object(next(line for line in text_lines(data) if line.strip())):
+            raise UserError(_DIRECTION)
+        table = parse_jsonl(data, "standard input")
+        # A key that only other lines have is None in the table.
+        items = [{name: cell for name, cell in zip(table.columns, row) if cell is not None} for row in table.rows]
+        return Read(questions_from(items, need_answers=False, name="standard input"))
+
+    # -- what is learned ---------------------------------------------------------------------------------------------
+
+    def check(self, rows: Sequence[Question], kind: str) -> list[str]:
+        for row in rows:
+            if not row.answers and not row.impossible:
+                raise UserError(f"{row.where}: no answer; every question to fine-tune or validate on needs one")
+        return []
+
+    def hold_out(self, rows: Sequence[Question], fraction: float, seed: int) -> Split[Question]:
+        """By passage: who has learned one question about it knows something of the others."""
+        return hold_out_by(rows, [row.passage for row in rows], fraction=fraction, seed=seed)
+
+    def learned(self, rows: Sequence[Question], config: TaskConfig) -> TaskConfig:
+        if not any(row.answers for row in rows):
+            raise UserError(f"none of the {len(rows):,} questions to train on has an answer; give some that have one")
+        return dataclasses.replace(config, unanswerable=any(row.impossible for row in rows))
+
+    def metrics(self, config: TaskConfig) -> tuple[str, ...]:
+        return SPAN_METRICS
+
+    def published_metric(self, format: str | None) -> str | None:
+        return None
+
+    def content(self, row: Question) -> list[Any]:
+        return [row.question, row.passage, [[answer.text, answer.start] for answer in row.answers], row.impossible]
+
+    def texts(self, rows: Sequence[Question]) -> Iterator[str]:
+        """The questions, and each passage once."""
+        return iter([*(row.question for row in rows), *dict.fromkeys(row.passage for row in rows)])
+
+    # -- the model ---------------------------------------------------------------------------------------------------
+
+    def head(self, config: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> TaskHead:
+        from foretext.tasks.span import SpanTask
+
+        return SpanTask(model.width, plan.lm_weight, dropout, model.init_std)
+
+    def encode(
+        self, rows: Sequence[Question], encoding: Encoding, labelled: bool, note: Note, progress: Progress
+    ) -> Encoded:
+        from foretext.tasks.span import span_example
+
+        layout = encoding.layout
+        passages = _encoded_passages(rows, encoding.tokenizer, progress)
+        asked = encode_texts([row.question for row in rows], encoding.tokenizer)
+        examples: list[SpanExample] = []
+        windows: list[SpanWindow] = []
+        cut = longer = lost = 0
+        for number, (row, question) in enumerate(zip(rows, asked)):
+            ids, offsets = passages[row.passage]
+            found, missing = span_windows(question.tolist(), ids, layout, number)
+            answer = _answer_tokens(row, offsets) if labelled else None
+            lost += labelled and answer is None and not row.impossible
+            cut += missing > 0
+            longer += len(found) > 1
+            windows += found
+            examples += [span_example(window, answer, known=labelled) for window in found]
+        if longer:
+            note(
+                f"{longer:,} of {len(rows):,} passages are longer than the context of {layout.context} tokens: "
+                f"they are read in windows that overlap ({len(windows):,} in all)"
+            )
+        if cut:
+            note(f"{cut:,} questions are longer than their part of the context: their ends were cut")
+        if lost:
+            note(f"{lost:,} answers have no piece in the vocabulary: they are learned as if there were none")
+        return Encoded(rows, examples, windows, [passages[row.passage][1] for row in rows])
+
+    def sequences(self, texts: Sequence[str], encoding: Encoding) -> list[tuple[int, ...]]:
+        if len(texts) != 2:
+            raise UserError(
+                f"span takes a question and a passage, not {len(texts)} text{'s' if len(texts) > 1 else ''}"
+            )
+        question, passage = (encoding.tokenizer.encode(text) for text in texts)
+        return [window.frame.ids for window in span_windows(question, passage, encoding.layout)[0]]
+
+    # -- results: the scores of an example are [tokens, start and end] -----------------------------------------------
+
+    def settle(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> None:
+        """The threshold of "no answer", so that F1 is highest on these rows."""
+        if not config.unanswerable:
+            return
+        from foretext.tasks.span import SpanTask
+
+        assert isinstance(head, SpanTask)
+        found = _answers(encoded, scores, None)
+        threshold = best_threshold(encoded.rows, [one.text for one in found], [one.margin for one in found])
+        if math.isfinite(threshold):  # else no question has a span at all
+            # It is a margin that must not be passed; rounding to single precision must not pull it below that.
+            head.threshold.fill_(float(np.nextafter(np.float32(threshold), np.float32(np.inf))))
+
+    def predictions(
+        self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
+    ) -> Predictions:
+        from foretext.tasks.span import SpanTask
+
+        assert isinstance(head, SpanTask)
+        threshold = float(head.threshold) if config.unanswerable else None
+        return Predictions(config.kind, _answers(encoded, scores, threshold))
+
+    def score(self, rows: Sequence[Question], predictions: Predictions, config: TaskConfig) -> Scores:
+        return score_answers(rows, [answered.text for answered in predictions.values], main=config.metric)
+
+    def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig) -> float:
+        total = 0.0
+        for example, own in zip(encoded.examples, scores):
+            for place, column in zip((example.start, example.end), own.astype(np.float64).T):
+                highest = column.max()
+                total += (highest + math.log(np.exp(column - highest).sum()) - column[place]) / 2
+        return float(total / max(1, len(encoded.examples)))
+
+    def values(self, predictions: Predictions) -> list[Any]:
+        """The text of each answer; empty: there is none."""
+        return [answered.text for answered in predictions.values]
+
+    def probabilities(self, scores: Sequence[np.ndarray], config: TaskConfig) -> np.ndarray:
+        raise UserError("answers have candidates, not classes; predictions(rows).values has their probabilities")
+
+    def draws_confusion(self, config: TaskConfig) -> bool:
+        return False
+
+    def form(self, path: Path | None, as_json: bool) -> str:
+        """JSON, the shape that official scripts read, or a table."""
+        if path is None:
+            return "jsonl" if as_json else "csv"
+        forms = SUFFIXES | {".json": "json"}
+        if ending(path) not in forms:
+            raise UserError(
+                f"{path}: answers are written as .json (the text by id), .jsonl (all candidates), .csv, .tsv or "
+                ".parquet; give the file one of these endings"
+            )
+        return forms[ending(path)]
+
+    def output(self, read: Read, predictions: Predictions, form: str, notes: list[str]) -> Table | str:
+        """JSON with the text of each answer by its id; or a table, whose JSON lines have the candidates too."""
+        rows: list[Question] = read.rows
+        answers: Sequence[Answered] = predictions.values
+        if form == "json":
+            texts = {row.id: answered.text for row, answered in zip(rows, answers)}
+            return json.dumps(texts, ensure_ascii=False, indent=1) + "\n"
+        names = ("id", "question", "prediction", "probability", "start", "end")
+        found: list[tuple[Any, ...]] = []
+        for row, answered in zip(rows, answers):
+            cells = [row.id, row.question, answered.text, *_place_of(answered)]
+            found.append((*cells, [_plain(one) for one in answered.candidates]) if form == "jsonl" else tuple(cells))
+        return Table(
+            "answers", (*names, "candidates") if form == "jsonl" else names, found, [row.where for row in rows]
+        )
+
+
+def _encoded_passages(
+    rows: Sequence[Question], tokenizer: Tokenizer, progress: Progress
+) -> dict[str, tuple[list[int], Offsets]]:
+    """The ids of each passage, once, and the characters that they stand for."""
+    different = dict.fromkeys(row.passage for row in rows)
+    found: dict[str, tuple[list[int], Offsets]] = {}
+    progress(0, len(different))
+    for number, passage in enumerate(different, 1):
+        found[passage] = tokenizer.encode_with_offsets(passage)
+        progress(number, len(different))
+    return found
+
+
+def _answer_tokens(row: Question, offsets: Offsets) -> tuple[int, int] | None:
+    """The first and the last token of the answer that is learned; None if there is none."""
+    if not row.answers:
+        return None
+    first = row.answers[0]
+    return answer_tokens(offsets, first.start, first.start + len(first.text))
+
+
+def _answers(encoded: Encoded, scores: Sequence[np.ndarray], threshold: float | None) -> list[Answered]:
+    """What is answered to each question, from the scores of all its windows."""
+    own: list[list[int]] = [[] for _ in encoded.rows]
+    for number, window in enumerate(encoded.windows):
+        own[window.question].append(number)
+    return [
+        best_answer(
+            row.passage,
+            offsets,
+            [encoded.windows[number] for number in numbers],
+            [scores[number] for number in numbers],
+            threshold=threshold,
+        )
+        for row, offsets, numbers in zip(encoded.rows, encoded.offsets, own)
+    ]
+
+
+def _place_of(answered: Answered) -> tuple[float | None, int | None, int | None]:
+    """The probability of the answer, and its first character and the one behind its last; these only if it has any."""
+    chosen = next((one for one in answered.candidates if one.text == answered.text), None)
+    if chosen is None:
+        return None, None, None
+    probability = written_probability(chosen.probability)
+    return (probability, chosen.start, chosen.end) if chosen.text else (probability, None, None)
+
+
+def _plain(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "text": candidate.text,
+        "start": candidate.start,
+        "end": candidate.end,
+        "probability": written_probability(candidate.probability),
+    }

@@ -1,0 +1,300 @@
+"""Tagging: sentences with a tag for each word, from files of columns.
+
+Chunk tags of any scheme are learned and scored as IOB2; predictions are given as the training file has them, IOB1 or
+IOB2 (`conll.py` and `tag_metrics.py` say more). A sentence that is longer than the context is read in windows. A tag
+that was not trained on can only be wrong, and is counted as that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foretext.errors import UserError
+from foretext.nn.model_config import ModelConfig
+from foretext.plan import TransferPlan
+from foretext.tasks.conll import TaggedSentence, conll_text, read_conll, sentences_from
+from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading
+from foretext.tasks.files import text_lines
+from foretext.tasks.labels import LabelSet, order_names
+from foretext.tasks.metrics import Scores
+from foretext.tasks.predictions import Predictions, probabilities_of, written_probability
+from foretext.tasks.row_family import is_json_object
+from foretext.tasks.splits import Split, hold_out_by
+from foretext.tasks.tables import SUFFIXES, Table, ending, parse_jsonl
+from foretext.tasks.tag_metrics import (
+    are_chunk_tags,
+    metrics_of_tags,
+    scheme_of,
+    score_tags,
+    split_tag,
+    to_iob1,
+    to_iob2,
+)
+from foretext.tasks.task_config import TaskConfig
+from foretext.tasks.windows import OUTSIDE, TagWindow, fallback_tag, gather_tags, running_words, tag_windows
+from foretext.text.encoding import encode_texts
+
+if TYPE_CHECKING:
+    from foretext.tasks.family import TaskHead
+
+_NO_COLUMNS = (".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".pq")  # endings of files that are no such columns
+
+
+class TagFamily:
+    kinds: tuple[str, ...] = ("tagging",)
+    fits_head: bool = False
+    next_step: str = "new.txt --out predicted.txt"
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def read(self, path: Path, reading: Reading) -> Read:
+        if ending(path) in _NO_COLUMNS:
+            raise UserError(
+                f"{path}: not a file for tagging, which reads columns with a word and its tag a line and a blank line "
+                "after each sentence; give such a file"
+            )
+        naming = reading.naming
+        try:
+            return Read(
+                read_conll(
+                    path,
+                    format=naming.format,
+                    column=_tag_column(naming.columns),
+                    errors=reading.errors,
+                    need_tags=reading.need_labels,
+                    notes=reading.notes,
+                )
+            )
+        except UserError as error:
+            remembered = reading.remembers and (naming.format or naming.columns)
+            if not remembered or not path.exists():
+                raise
+            by = naming.format or f"columns tag={(naming.columns or {}).get('tag')}"
+            raise UserError(
+                f"{error} (read by {by}, as in the fine-tuning; for another layout give --format or --columns)",
+                error.code,
+            ) from None
+
+    def from_data(self, data: Any, reading: Reading) -> list[TaggedSentence]:
+        return sentences_from(data, need_tags=reading.need_labels)
+
+    def from_texts(self, texts: Sequence[str], reading: Reading) -> Read:
+        """Each text is a sentence, its words between white space."""
+        return Read(sentences_from(list(texts), need_tags=False, name="--text"))
+
+    def from_lines(self, data: str, reading: Reading) -> Read:
+        """A sentence a line, its words between white space; or JSON lines with `words`, a list."""
+        if reading.columns:
+            raise UserError("--columns is for a file of sentences; name one, or leave it out")
+        items: list[Any] = [line for line in text_lines(data) if line.strip()]
+        if is_json_object(items[0]):
+            table = parse_jsonl(data, "standard input")
+            items = [dict(zip(table.columns, row)) for row in table.rows]
+        return Read(sentences_from(items, need_tags=False, name="standard input"))
+
+    # -- what is learned ---------------------------------------------------------------------------------------------
+
+    def check(self, rows: Sequence[TaggedSentence], kind: str) -> list[str]:
+        for row in rows:
+            if row.tags is None:
+                raise UserError(f"{row.where}: no tags; every sentence to fine-tune or validate on needs them")
+        tags = [_tags(row) for row in rows]
+        odd = next((tag for own in tags for tag in own if split_tag(tag)[0] not in ("B", "I", "O")), None)
+        if odd is None or not are_chunk_tags({tag for own in tags for tag in own}):
+            return []
+        return [f"chunks are marked otherwise than by B, I and O ({odd!r}): learned, scored and written as IOB2"]
+
+    def hold_out(self, rows: Sequence[TaggedSentence], fraction: float, seed: int) -> Split[TaggedSentence]:
+        return hold_out_by(rows, [" ".join(row.words) for row in rows], fraction=fraction, seed=seed)
+
+    def learned(self, rows: Sequence[TaggedSentence], config: TaskConfig) -> TaskConfig:
+        tags = [_tags(row) for row in rows]
+        chunks = are_chunk_tags({tag for own in tags for tag in own})
+        turned = [_turned(own, chunks) for own in tags]
+        names = order_names(tag for own in turned for tag in own)
+        if len(names) < 2:
+            raise UserError(
+                f"all {sum(map(len, tags)):,} words to train on have the tag {names[0]!r} (first in {rows[0].where}); "
+                "give sentences with at least two tags, or name the tag's column by --columns tag=NUMBER"
+            )
+        scheme = scheme_of(tags) if chunks else ""
+        return dataclasses.replace(config, labels=names, scheme=scheme, fallback=fallback_tag(turned))
+
+    def metrics(self, config: TaskConfig) -> tuple[str, ...]:
+        return metrics_of_tags(config.labels)
+
+    def published_metric(self, format: str | None) -> str | None:
+        return None
+
+    def content(self, row: TaggedSentence) -> list[Any]:
+        return [list(row.words), None if row.tags is None else list(row.tags)]
+
+    def texts(self, rows: Sequence[TaggedSentence]) -> Iterator[str]:
+        return ("".join(running_words(row.words)) for row in rows)
+
+    # -- the model ---------------------------------------------------------------------------------------------------
+
+    def head(self, config: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> TaskHead:
+        from foretext.tasks.tagging import TaggingTask
+
+        return TaggingTask(len(config.labels), model.width, plan.lm_weight, dropout, model.init_std)
+
+    def encode(
+        self, rows: Sequence[TaggedSentence], encoding: Encoding, labelled: bool, note: Note, progress: Progress
+    ) -> Encoded:
+        from foretext.tasks.tagging import TaggedExample, tagged_example
+
+        config, layout = encoding.config, encoding.layout
+        classes = _classes(rows, config, note) if labelled else None
+        words = [word for row in rows for word in running_words(row.words)]
+        pieces = iter(encode_texts(words, encoding.tokenizer, progress))
+        examples: list[TaggedExample] = []
+        windows: list[TagWindow] = []
+        silent = longer = 0
+        for number, row in enumerate(rows):
+            own = [next(pieces).tolist() for _ in row.words]
+            silent += sum(not ids for ids in own)
+            longer += sum(map(len, own)) + layout.overhead(1) > layout.context
+            found = tag_windows(own, layout, number)
+            windows += found
+            examples += [tagged_example(window, None if classes is None else classes[number]) for window in found]
+        if longer:
+            note(
+                f"{longer:,} of {len(rows):,} sentences are longer than the context of {layout.context} tokens: "
+                f"they are read in windows that overlap ({len(windows):,} in all)"
+            )
+        if silent:
+            note(f"{silent:,} words have no piece in the vocabulary: they get the tag {config.fallback!r}")
+        return Encoded(rows, examples, windows)
+
+    def sequences(self, texts: Sequence[str], encoding: Encoding) -> list[tuple[int, ...]]:
+        if len(texts) != 1:
+            raise UserError(f"tagging takes one sentence, spaces between its words, not {len(texts)} texts")
+        (row,) = sentences_from(list(texts), need_tags=False, name="TEXT")
+        pieces = [encoding.tokenizer.encode(word) for word in running_words(row.words)]
+        return [window.frame.ids for window in tag_windows(pieces, encoding.layout)]
+
+    # -- results: the scores of an example are [words that are asked about, classes] ---------------------------------
+
+    def settle(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> None:
+        pass
+
+    def predictions(
+        self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
+    ) -> Predictions:
+        lengths = [len(row.words) for row in encoded.rows]
+        chosen = [[config.labels[index] for index in own.argmax(axis=1)] for own in scores]
+        tags, _ = gather_tags(lengths, encoded.windows, chosen, config.fallback)
+        probabilities: list[list[float | None]] = [[None] * length for length in lengths]
+        window: TagWindow
+        for window, own in zip(encoded.windows, scores):
+            for word, probability in zip(window.words, probabilities_of(own).max(axis=1).tolist()):
+                probabilities[window.sentence][word] = probability
+        if are_chunk_tags(config.labels):
+            tags = [to_iob1(own) if config.scheme == "iob1" else to_iob2(own) for own in tags]
+        return Predictions(config.kind, tags, probabilities, tuple(config.labels))
+
+    def score(self, rows: Sequence[TaggedSentence], predictions: Predictions, config: TaskConfig) -> Scores:
+        chunks = are_chunk_tags(config.labels)
+        gold = [_turned(_tags(row), chunks) for row in rows]
+        predicted = [_turned(own, chunks) for own in predictions.values]
+        return score_tags(gold, predicted, chunks=chunks, main=config.metric)
+
+    def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig) -> float:
+        total, count = 0.0, 0
+        for example, own in zip(encoded.examples, scores):
+            tags = np.array(example.tags)
+            known = np.flatnonzero(tags >= 0)  # the others were not trained on
+            chosen = probabilities_of(own.astype(np.float64))[known, tags[known]]
+            total -= float(np.log(np.maximum(chosen, 1e-12)).sum())
+            count += len(known)
+        return total / max(1, count)
+
+    def values(self, predictions: Predictions) -> list[Any]:
+        """A list of tags for each sentence."""
+        return [list(own) for own in predictions.values]
+
+    def probabilities(self, scores: Sequence[np.ndarray], config: TaskConfig) -> np.ndarray:
+        raise UserError("tags have a probability for each word: predictions(rows).probabilities has them")
+
+    def draws_confusion(self, config: TaskConfig) -> bool:
+        return not are_chunk_tags(config.labels)
+
+    def form(self, path: Path | None, as_json: bool) -> str:
+        """Columns, unless the ending is that of a table."""
+        if path is None:
+            return "jsonl" if as_json else "columns"
+        return SUFFIXES.get(ending(path), "columns")
+
+    def output(self, read: Read, predictions: Predictions, form: str, notes: list[str]) -> Table | str:
+        """Columns of word, tag (if known) and prediction; a table with a row for each word, or, as JSON lines, for each
+        sentence."""
+        rows: list[TaggedSentence] = read.rows
+        if form == "columns":
+            return conll_text(rows, predictions.values)
+        assert predictions.probabilities is not None
+        tagged = all(row.tags is not None for row in rows)
+        found: list[tuple[Any, ...]] = []
+        for number, (row, tags, own) in enumerate(zip(rows, predictions.values, predictions.probabilities), 1):
+            columns: list[Sequence[Any]] = [row.words, *([row.tags or ()] if tagged else []), tags]
+            columns.append([written_probability(probability) for probability in own])
+            if form == "jsonl":
+                found.append(tuple(list(column) for column in columns))
+            else:
+                found += [(number, *cells) for cells in zip(*columns)]
+        names = ["words", "tags"] if form == "jsonl" else ["sentence", "word", "tag"]
+        names = [*(names if tagged else names[:-1]), "prediction", "probability"]
+        return Table("predictions", tuple(names), found, [""] * len(found))
+
+
+def _tag_column(columns: dict[str, str] | None) -> int | None:
+    """The number of the tag's column, which `--columns tag=4` gives."""
+    for field in columns or {}:
+        if field != "tag":
+            raise UserError(f"--columns {field}=…: tagging has the field tag alone, by its number: --columns tag=4")
+    given = (columns or {}).get("tag")
+    if given is None:
+        return None
+    if not str(given).isascii() or not str(given).isdigit():
+        raise UserError(f"--columns tag={given}: the columns have no names; give a number, counted from 1")
+    return int(given)
+
+
+def _tags(row: TaggedSentence) -> tuple[str, ...]:
+    assert row.tags is not None, f"{row.where}: no tags"
+    return row.tags
+
+
+def _turned(tags: Sequence[str], chunks: bool) -> tuple[str, ...]:
+    """Tags as they are learned and scored."""
+    return to_iob2(tags) if chunks else tuple(tags)
+
+
+def _classes(rows: Sequence[TaggedSentence], config: TaskConfig, note: Note) -> list[list[int]]:
+    """The class of each word's tag; IGNORE where it was not trained on. UserError if none that tells anything was."""
+    from foretext.batch import IGNORE
+
+    chunks = are_chunk_tags(config.labels)
+    known = {tag: number for number, tag in enumerate(config.labels)}
+    turned = [_turned(_tags(row), chunks) for row in rows]
+    counts = Counter(tag for own in turned for tag in own)
+    unknown = order_names(tag for tag in counts if tag not in known)
+    telling = {tag for tag in counts if tag != OUTSIDE}
+    if unknown and not telling & known.keys():
+        here = order_names(tag for row in rows for tag in _tags(row))
+        raise UserError(
+            f"{rows[0].where}: no tag here was trained on; here are {LabelSet(here).listing()}, the model has "
+            f"{LabelSet(tuple(config.labels)).listing()}; name the tag's column (--columns tag=NUMBER) or another file"
+        )
+    if unknown:
+        note(
+            f"{sum(counts[tag] for tag in unknown):,} words have a tag that was not trained on and can only be wrong: "
+            f"{LabelSet(unknown).listing()}"
+        )
+    return [[known.get(tag, IGNORE) for tag in own] for own in turned]

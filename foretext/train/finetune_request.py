@@ -1,0 +1,204 @@
+"""What is asked of a fine-tuning, and the configuration that follows from it, from the rows and, going on, from the
+run."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foretext.config import Change, Setting, apply_sets, setting_of
+from foretext.errors import UserError
+from foretext.plan import TransferPlan
+from foretext.systems import size_named
+from foretext.systems.base import Size, TrainingConfig
+from foretext.tasks.family import Family
+from foretext.tasks.metrics import check_metric
+from foretext.tasks.task_config import TaskConfig
+from foretext.text.order import Order
+from foretext.train.budget import Budget
+from foretext.train.checks import check_seed, check_sets, check_training, check_transfer
+from foretext.train.resume import agreed_sections
+from foretext.train.rundir import RunDirectory
+from foretext.train.saved import RunConfig, SavedModel, read_config
+
+MOST_EPOCHS = 20  # that few rows can lead to
+
+
+@dataclass(frozen=True)
+class FinetuneRequest:
+    """What a user asks for. `rows`, as the family of `kind` makes them, are trained on; `valid` None holds some of them
+    out."""
+
+    base: SavedModel
+    rows: Sequence[Any]
+    kind: str
+    out: Path | None = None  # None: nothing is written
+    valid: Sequence[Any] | None = None
+    seed: int = 0
+    epochs: int | None = None
+    lm_weight: float | None = None
+    layers: int | None = None
+    from_scratch: bool = False
+    columns: dict[str, str] | None = None
+    format: str | None = None
+    metric: str | None = None  # what the best epoch is chosen by; None: the format's or the kind's own
+    hold_out: float | None = None  # the part of the rows to validate on where `valid` is None; None: .15
+    sets: tuple[str | Setting, ...] = ()  # section.key=value, or what a file says; the last counts
+    resume: bool = False
+    device: str = "auto"
+
+
+def resolve(
+    request: FinetuneRequest,
+    family: Family,
+    train: Sequence[Any],
+    valid: Sequence[Any],
+    run: RunDirectory | None,
+    note: Callable[[Change], None],
+) -> dict[str, Any]:
+    """The resolved configuration, but for how long it takes, which `set_length` puts in. When going on, the run's own,
+    after comparing: `note` gets each change."""
+    base = request.base
+    size = size_named(base.system, base.info.size)
+    old = read_config(run) if run is not None and run.has("config.toml") else None
+    training, transfer, epochs = _settings(request, family, size, old)
+    task = dataclasses.replace(
+        _task_config(request, family, train, old),
+        epochs=epochs,
+        from_scratch=request.from_scratch or (old is not None and old["task"].from_scratch),
+        rows=rows_fingerprint([*train, *valid], family),
+    )
+    tokenizer = base.tokenizer.with_specials(base.system.specials)
+    sections = {
+        "run": RunConfig(
+            "finetune", base.info.system, base.info.size, base.info.direction, request.seed, tokenizer.fingerprint()
+        ),
+        "model": dataclasses.replace(base.model_config, vocabulary=tokenizer.size, dropout=training.dropout),
+        "training": training,
+        "budget": old["budget"] if old else None,
+        "transfer": transfer,
+        "task": task,
+    }
+    if old is None:
+        return sections
+    assert run is not None
+    _check_same_data(old, sections, run.path)
+    return agreed_sections(old, sections, run.path, note)
+
+
+def set_length(sections: dict[str, Any], size: Size, order: Order) -> None:
+    """Puts epochs and budget in. They follow from the number of examples, of which a long row gives several, and so are
+    known once the rows are encoded; going on with the same rows they are the same."""
+    task: TaskConfig = sections["task"]
+    epochs = task.epochs or default_epochs(size, order.size, sections["training"])
+    sections["task"] = dataclasses.replace(task, epochs=epochs)
+    sections["budget"] = Budget(steps=epochs * order.steps_per_epoch)
+
+
+def _settings(
+    request: FinetuneRequest, family: Family, size: Size, old: dict[str, Any] | None
+) -> tuple[TrainingConfig, TransferPlan, int]:
+    """How to train, how to transfer, and the epochs asked for (0: not said). A resumed run keeps what is not given."""
+    check_seed(request.seed)
+    given = {"lm_weight": request.lm_weight, "layers": request.layers}
+    said = {
+        f"transfer.{name}": f"--{name.replace('_', '-')} says" for name, value in given.items() if value is not None
+    }
+    check_sets(request.sets, said)
+    start = {"training": size.finetuning, "transfer": size.transfer}
+    sections = apply_sets({name: old[name] for name in start} if old else start, request.sets)
+    check_training(sections["training"])
+    transfer: TransferPlan = dataclasses.replace(
+        sections["transfer"], **{name: value for name, value in given.items() if value is not None}
+    )
+    check_transfer(transfer)
+    transfer = _possible(transfer, request, family)
+    if request.from_scratch and request.layers is not None:
+        raise UserError("--layers says what is transferred and --from-scratch that nothing is; leave one out")
+    if request.epochs is not None and request.epochs < 1:
+        raise UserError(f"epochs must be at least 1, not {request.epochs}")
+    return sections["training"], transfer, request.epochs or (old["task"].epochs if old else 0)
+
+
+def _possible(transfer: TransferPlan, request: FinetuneRequest, family: Family) -> TransferPlan:
+    """The plan as far as the system and the task can follow it. A language-model loss that is asked for and cannot be
+    is refused; what only a size asks for is left out."""
+    system = request.base.system
+    if not system.causal and transfer.lm_weight:
+        if request.lm_weight is not None or _setting(request, "transfer.lm_weight") is not None:
+            raise UserError(
+                f"lm_weight {transfer.lm_weight:g}: {system.name} sees both sides of a token, so that it has no "
+                "language-model loss to add; leave it out, or give 0"
+            )
+        transfer = dataclasses.replace(transfer, lm_weight=0.0)
+    return transfer if family.fits_head else dataclasses.replace(transfer, head="random")
+
+
+def _setting(request: FinetuneRequest, key: str) -> Any:
+    """What --set or a file says about a key; None if nothing."""
+    return next((one.value for one in map(setting_of, reversed(request.sets)) if one.key == key), None)
+
+
+def unused_head(request: FinetuneRequest, family: Family) -> str:
+    """What to say where a way to start the head is asked for that the task does not have."""
+    asked = _setting(request, "transfer.head")
+    if family.fits_head or asked in (None, "random"):
+        return ""
+    return f"transfer.head={asked} is for tasks with one label a row: the head for {request.kind} starts at random"
+
+
+def _task_config(
+    request: FinetuneRequest, family: Family, train: Sequence[Any], old: dict[str, Any] | None
+) -> TaskConfig:
+    given = TaskConfig(
+        kind=request.kind,
+        columns={field: str(column) for field, column in (request.columns or {}).items()},
+        format=request.format,
+        base=str(request.base.run.path) if request.base.run else None,
+    )
+    config = family.learned(train, given)
+    return dataclasses.replace(config, metric=_metric(request, family, config, old))
+
+
+def _metric(request: FinetuneRequest, family: Family, config: TaskConfig, old: dict[str, Any] | None) -> str | None:
+    """What the best epoch is chosen by: what is asked for, or what a run that goes on has, or the layout's."""
+    allowed = family.metrics(config)
+    if request.metric is not None:
+        check_metric(request.metric, allowed)
+        return request.metric
+    if old is not None:
+        metric: str | None = old["task"].metric
+        return metric
+    published = family.published_metric(request.format)
+    return published if published in allowed else None
+
+
+def default_epochs(size: Size, examples: int, training: TrainingConfig) -> int:
+    """The size's epochs; more where the examples are so few that these would give fewer than its least updates."""
+    per_epoch = -(-examples // training.batch_size)
+    return max(size.epochs, min(MOST_EPOCHS, -(-size.least_updates // per_epoch)))
+
+
+def rows_fingerprint(rows: Sequence[Any], family: Family) -> str:
+    """What tells one set of rows from another: their texts and labels, in order."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(json.dumps(family.content(row)).encode())
+    return digest.hexdigest()[:16]
+
+
+def _check_same_data(old: dict[str, Any], new: dict[str, Any], where: Path) -> None:
+    """Going on with other rows or another vocabulary would give a model of neither."""
+    if old["run"].tokenizer != new["run"].tokenizer:
+        raise UserError(f"{where}: begun with another tokenizer; name the same RUN and rows, or start a new run")
+    # Another seed holds out other rows; it is refused by its name, after this.
+    if old["task"].rows and old["task"].rows != new["task"].rows and old["run"].seed == new["run"].seed:
+        raise UserError(
+            f"{where}: the rows are not those it was begun with; give the same files, --valid and --hold-out, or start "
+            "a new run"
+        )

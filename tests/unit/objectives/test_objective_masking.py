@@ -1,0 +1,94 @@
+"""Which tokens are masked, and by what: statistics over many draws, and never a special token."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foretext.errors import UserError
+from foretext.objectives.masking import Masker, MaskingConfig
+from foretext.text.byte_bpe import ROBERTA_SPECIALS, ByteBPE
+from foretext.text.tokenizer import END
+
+BYTES = ByteBPE(bytes(range(256)), [], {END: 256}).with_specials(ROBERTA_SPECIALS)
+MASK, FIRST, SEPARATOR = (BYTES.specials[name] for name in ("<mask>", "<s>", "</s>"))
+
+
+def sequence(text: str) -> np.ndarray:
+    return np.array([FIRST, *BYTES.encode(text), SEPARATOR], dtype=np.int64)
+
+
+def draws(config: MaskingConfig, ids: np.ndarray, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    masker = Masker(config, BYTES, MASK)
+    return [masker.mask(ids, np.random.default_rng([1, number])) for number in range(count)]
+
+
+@pytest.mark.parametrize("unit", ["piece", "word", "n-gram"])
+def test_how_many_and_what_is_put_there(unit: str) -> None:
+    ids = sequence("the quick brown fox jumps over a lazy dog and runs on to the far side of it " * 3)
+    real = len(ids) - 2
+    found = draws(MaskingConfig(unit=unit), ids, 400)  # type: ignore[arg-type]
+    chosen = np.concatenate([places for places, _ in found])
+    put = np.concatenate([what for _, what in found])
+    assert not {0, len(ids) - 1} & set(chosen.tolist()), "a special token was chosen"
+    assert all((np.diff(places) > 0).all() for places, _ in found), "rising, each place once"
+    share = len(chosen) / (400 * real)
+    assert 0.15 - (0.01 if unit == "piece" else 0.03) < share <= 0.151
+    kept, masked = np.mean(put == ids[chosen]), np.mean(put == MASK)
+    assert masked == pytest.approx(0.8, abs=0.02) and kept == pytest.approx(0.1 + 0.1 / 256, abs=0.02)
+    assert not set(put.tolist()) & (set(BYTES.specials.values()) - {MASK})
+    often = np.bincount(chosen, minlength=len(ids))[1:-1] / 400
+    if unit == "piece":
+        assert often == pytest.approx(np.full(real, 0.15), abs=0.08), "every place alike"
+
+
+def test_whole_words_only() -> None:
+    text = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu"
+    ids = sequence(text)
+    starts = BYTES.word_starts(ids)
+    for places, _ in draws(MaskingConfig(unit="word", part=0.3), ids, 200):
+        for place in places.tolist():
+            first = place
+            while not starts[first]:
+                first -= 1
+            last = first + 1
+            while last < len(ids) - 1 and not starts[last]:
+                last += 1
+            assert set(range(first, last)) <= set(places.tolist()), "a word is masked whole"
+
+
+def test_lengths_of_runs() -> None:
+    """p(n) ∝ 1/n: with much room, runs of one, two and three words stand as 6 : 3 : 2."""
+    masker = Masker(MaskingConfig(unit="n-gram", part=1.0), BYTES, MASK)
+    words = [np.array([place]) for place in range(1000)]
+    draw = np.random.default_rng(0)
+    lengths = np.bincount([masker._run(words, int(draw.integers(900)), draw) for _ in range(20_000)], minlength=4)
+    assert lengths[1:] / 20_000 == pytest.approx([6 / 11, 3 / 11, 2 / 11], abs=0.015)
+    apart = [np.array([place]) for place in range(0, 100, 2)]  # a special token between any two
+    assert {masker._run(apart, 10, draw) for _ in range(50)} == {1}
+
+
+@pytest.mark.parametrize("unit", ["piece", "word", "n-gram"])
+@pytest.mark.parametrize("text", ["a", "ab", "abcdefghijklmnop"])
+def test_at_least_one_of_a_short_sequence(unit: str, text: str) -> None:
+    for places, put in draws(MaskingConfig(unit=unit), sequence(text), 50):  # type: ignore[arg-type]
+        assert len(places) == len(put) == max(1, round(0.15 * len(text)))
+
+
+def test_nothing_but_specials_has_no_target() -> None:
+    places, put = Masker(MaskingConfig(), BYTES, MASK).mask(np.array([FIRST, SEPARATOR]), np.random.default_rng(0))
+    assert len(places) == len(put) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"part": 0.0}, "objective.part must be above 0"),
+        ({"part": 1.5}, "objective.part must be between"),
+        ({"masked": 0.8, "random": 0.3}, "more than 1"),
+        ({"longest": 0}, "objective.longest"),
+    ],
+)
+def test_settings_that_cannot_be(changes: dict, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        MaskingConfig(**changes).check()

@@ -1,0 +1,345 @@
+"""What the families of tasks make of data and of scores, without a model."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from systems_under_test import byte_tokenizer
+
+from foretext.errors import UserError
+from foretext.tasks.conll import TaggedSentence, read_conll, sentences_from
+from foretext.tasks.delimited import DelimitedLayout
+from foretext.tasks.families import FAMILIES, KINDS, family_of
+from foretext.tasks.family import Encoding, Read, Reading
+from foretext.tasks.predictions import Predictions, write_output
+from foretext.tasks.rows import KINDS as ROW_KINDS
+from foretext.tasks.span import SpanTask
+from foretext.tasks.squad import Answer, Question, questions_from
+from foretext.tasks.tables import Table, read_table
+from foretext.tasks.tagging import TaggingTask
+from foretext.tasks.task_config import TaskConfig
+from foretext.tasks.windows import Answered, Candidate
+
+TAGS, SPANS = family_of("tagging"), family_of("span")
+ROWS = [
+    TaggedSentence(("He", "reckons"), ("B-NP", "B-VP"), "a.txt line 1"),
+    TaggedSentence(("Yes",), ("O",), "a.txt line 4"),
+]
+CHUNKS = TaskConfig("tagging", labels=("B-NP", "B-VP", "I-NP", "O"), scheme="iob2", fallback="O")
+QUESTIONS = [
+    Question("a", "who ran?", "Tom ran.", (Answer("Tom", 0),), False, "q.json question a"),
+    Question("b", "who sat?", "Tom ran.", (), True, "q.json question b"),
+]
+
+
+def encoding(config: TaskConfig, context: int = 64) -> Encoding:
+    tokenizer = byte_tokenizer().with_specials(DelimitedLayout.specials)
+    return Encoding(config, tokenizer, DelimitedLayout(tokenizer.specials, context, "forward"))
+
+
+def silent(*_: Any) -> None:
+    pass
+
+
+def test_every_kind_has_its_family() -> None:
+    assert KINDS == (*ROW_KINDS, "tagging", "span") == tuple(FAMILIES)
+    for word, meant in (("tagged", "tagging"), ("spans", "span"), ("clasification", "classification")):
+        with pytest.raises(UserError, match=f"no task '{word}' .did you mean '{meant}'.*the tasks are .*tagging, span"):
+            family_of(word)
+
+
+# -- Python data -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [(["He", "reckons"], ["B-NP", "B-VP"]), (["Yes"], ["O"])],
+        [[["He", "reckons"], ["B-NP", "B-VP"]], [["Yes"], ["O"]]],
+        [{"words": ["He", "reckons"], "tags": ("B-NP", "B-VP")}, {"words": "Yes", "tags": ["O"]}],
+        ([["He", "reckons"], ["Yes"]], [["B-NP", "B-VP"], ["O"]]),
+        ROWS,
+    ],
+)
+def test_tagged_sentences_of_python_data(data: Any) -> None:
+    made = sentences_from(data)
+    assert [(row.words, row.tags) for row in made] == [(row.words, row.tags) for row in ROWS]
+
+
+def test_sentences_without_tags() -> None:
+    for data in (
+        [["He", "reckons"], ["Yes"]],
+        (["He", "reckons"], ["Yes"]),
+        ["He  reckons", "Yes "],
+        [("He", "reckons"), "Yes"],
+    ):
+        made = sentences_from(data, need_tags=False)
+        assert [row.words for row in made] == [("He", "reckons"), ("Yes",)] and all(row.tags is None for row in made)
+        with pytest.raises(UserError, match=r"data\[0\]: no tags"):
+            sentences_from(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ([(["a", "b"], ["O"])], r"data\[0\]: 2 words and 1 tags; give each word one"),
+        ([(["a"], ["O"]), ([], [])], r"data\[1\]: no words"),
+        ([["a", " "]], r"data\[0\]: words\[1\] is ' '"),
+        ([["a", "b\nc"]], "without a tab or a line break"),
+        ([["a", 3]], r"words\[1\] is 3"),
+        ([7], r"data\[0\]: a int where a list of words is expected"),
+        ([], "data: no sentences"),
+        ("a b", "data: a str where a list of sentences is expected"),
+        (([["a"]], []), "data: 1 sentences and tags for 0"),
+    ],
+    ids=str,
+)
+def test_sentences_that_are_none(data: Any, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        sentences_from(data, need_tags=False)
+
+
+def test_questions_of_python_data() -> None:
+    passage = "Tom ran and Tom sat."
+    made = questions_from(
+        [
+            ("who?", passage, "Tom"),
+            {"question": "who?", "context": passage, "answer": ["Tom", "Tom sat"], "id": 7},
+            {"question": "who?", "passage": passage, "answer": "Tom", "answer_start": 12},
+            ("who?", passage, None),
+        ]
+    )
+    assert [one.answers for one in made] == [
+        (Answer("Tom", 0),),
+        (Answer("Tom", 0), Answer("Tom sat", 12)),
+        (Answer("Tom", 12),),
+        (),
+    ]
+    assert [one.impossible for one in made] == [False, False, False, True]
+    assert [one.id for one in made] == ["0", "7", "2", "3"]
+    asked = questions_from([("who?", passage), ("who?", passage, "not there"), made[0]], need_answers=False)
+    assert [one.answers for one in asked] == [(), (), (Answer("Tom", 0),)] and not asked[0].impossible
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ([("who?", "Tom ran.", "Ann")], r"data\[0\]: the answer 'Ann' is not in its passage"),
+        ([("who?", "Tom ran.")], r"data\[0\]: no answer; give one, or None"),
+        ([("who?", " ", "Tom")], r"data\[0\]: 'passage' is blank"),
+        ([{"question": "who?", "answer": "Tom"}], r"data\[0\]: 'context' is no text"),
+        ([("who?", "Tom ran.", 3)], "'answer' is a int"),
+        ([("who?",)], "a question is a tuple"),
+        ([], "data: no questions"),
+        ("who?", "data: a str where a list of questions is expected"),
+    ],
+    ids=str,
+)
+def test_questions_that_are_none(data: Any, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        questions_from(data)
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_tags_column_is_a_number_and_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("He PRP B-NP\nran VBD B-VP\n")
+    read = TAGS.read(path, Reading("tagging", columns={"tag": "2"}))
+    assert read.rows[0].tags == ("PRP", "VBD") and read.table is None
+    trained = replace(CHUNKS, columns={"tag": "2"})
+    assert TAGS.read(path, Reading("tagging", trained=trained)).rows[0].tags == ("PRP", "VBD")
+    assert TAGS.read(path, Reading("tagging", format="conll2000", trained=trained)).rows[0].tags == ("B-NP", "B-VP")
+    assert TAGS.read(path, Reading("tagging", format="none", trained=trained)).rows[0].tags == ("B-NP", "B-VP")
+    for columns, words in (({"text": "a"}, "has the field tag alone"), ({"tag": "pos"}, "give a number")):
+        with pytest.raises(UserError, match=words):
+            TAGS.read(path, Reading("tagging", columns=columns))
+    path.write_text("He B-NP\n")
+    with pytest.raises(UserError, match=r"this format has 3.*read by conll2000, as in the fine-tuning"):
+        TAGS.read(path, Reading("tagging", trained=replace(CHUNKS, format="conll2000")))
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json", "a.parquet", "a.csv.gz"])
+def test_a_file_of_another_kind_is_told_by_its_name(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text("text,label\na,b\n")
+    with pytest.raises(UserError, match="not a file for tagging, which reads columns"):
+        TAGS.read(path, Reading("tagging"))
+
+
+def test_spans_have_one_layout(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\na,b\n")
+    with pytest.raises(UserError, match=r"a\.csv: not JSON .*give a file in SQuAD's layout"):
+        SPANS.read(path, Reading("span"))
+    with pytest.raises(UserError, match="--format conll2000: span reads SQuAD's JSON"):
+        SPANS.read(path, Reading("span", format="conll2000"))
+    with pytest.raises(UserError, match="--columns: span reads SQuAD's JSON, which has no columns"):
+        SPANS.read(path, Reading("span", columns={"text": "a"}))
+
+
+def test_lines_of_standard_input() -> None:
+    reading = Reading("tagging", need_labels=False)
+    plain, lines = TAGS.from_lines("He ran\n\nYes\n", reading), TAGS.from_lines('{"words": ["He", "ran"]}\n', reading)
+    assert [row.words for row in plain.rows] == [("He", "ran"), ("Yes",)] and lines.rows[0].words == ("He", "ran")
+    assert plain.rows[1].where == "standard input 2"
+    asked = SPANS.from_lines('{"question": "who?", "context": "Tom ran."}\n', Reading("span", need_labels=False))
+    assert asked.rows[0].passage == "Tom ran."
+    with pytest.raises(UserError, match="write JSON lines with both"):
+        SPANS.from_lines("who?\n", Reading("span", need_labels=False))
+
+
+# -- tags of scores --------------------------------------------------------------------------------------------------
+
+
+def scored_tags(config: TaskConfig, chosen: list[list[str]], context: int = 64) -> tuple[Any, list[np.ndarray]]:
+    """Rows of so many words, and scores that are highest for these tags."""
+    rows = [TaggedSentence(tuple(f"w{i}" for i in range(len(tags))), tuple(tags), "row") for tags in chosen]
+    encoded = TAGS.encode(rows, encoding(config, context), False, silent, silent)
+    scores = []
+    for window in encoded.windows:
+        table = np.zeros((len(window.words), len(config.labels)), dtype=np.float32)
+        for place, word in enumerate(window.words):
+            table[place, config.labels.index(chosen[window.sentence][word])] = math.log(9.0)
+        scores.append(table)
+    return encoded, scores
+
+
+def head(config: TaskConfig) -> TaggingTask:
+    return TaggingTask(len(config.labels), 4, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("context", [64, 10])
+def test_tags_come_back_in_the_scheme_of_the_training_file(context: int) -> None:
+    chosen = [["B-NP", "I-NP", "B-NP", "O", "I-NP"], ["O"], ["B-VP"] * 9]
+    encoded, scores = scored_tags(CHUNKS, chosen, context)
+    assert (len(encoded.windows) > 3) == (context == 10)
+    new = TAGS.predictions(encoded, scores, CHUNKS, head(CHUNKS))
+    assert new.values[0] == ("B-NP", "I-NP", "B-NP", "O", "B-NP"), "an entity begins with B"
+    config = replace(CHUNKS, scheme="iob1")
+    old = TAGS.predictions(encoded, scores, config, head(config))
+    assert old.values[0] == ("I-NP", "I-NP", "B-NP", "O", "I-NP")
+    assert old.values[2] == ("I-VP", *["B-VP"] * 8)
+    assert new.probabilities is not None
+    assert [round(p, 4) for p in new.probabilities[0]] == [0.75] * 5  # 9 of 9 + 3
+    assert TAGS.values(old)[1] == ["O"]
+    gold = [replace(row, tags=tuple(tags)) for row, tags in zip(encoded.rows, chosen)]
+    assert TAGS.score(gold, old, config).values == TAGS.score(gold, new, CHUNKS).values
+    assert TAGS.score(gold, new, CHUNKS).main_value == 1.0
+    with pytest.raises(UserError, match="a probability for each word"):
+        TAGS.probabilities(scores, CHUNKS)
+
+
+def test_a_word_without_a_piece_gets_the_fallback() -> None:
+    class Deaf:
+        """Bytes, but nothing of what begins with a z."""
+
+        specials = encoding(CHUNKS).tokenizer.specials
+
+        def encode_many(self, texts: list[str]) -> list[np.ndarray]:
+            return [np.array([] if "z" in text else list(text.encode()), dtype=np.uint32) for text in texts]
+
+    whole = encoding(replace(CHUNKS, fallback="B-VP"))
+    said: list[str] = []
+    rows = [TaggedSentence(("a", "zz"), ("O", "O"), "row"), TaggedSentence(("z",), ("O",), "row")]
+    deaf = Encoding(whole.config, Deaf(), whole.layout)  # type: ignore[arg-type]
+    encoded = TAGS.encode(rows, deaf, True, said.append, silent)
+    assert len(encoded.examples) == 1 and said == ["2 words have no piece in the vocabulary: they get the tag 'B-VP'"]
+    found = TAGS.predictions(encoded, [np.eye(4)[3:]], whole.config, head(CHUNKS))
+    assert found.values == [("O", "B-VP"), ("B-VP",)] and found.probabilities is not None
+    assert found.probabilities[1] == [None]
+
+
+def test_tags_as_columns_and_tables(tmp_path: Path) -> None:
+    predictions = Predictions("tagging", [("B-NP", "O"), ("O",)], [[0.5, None], [0.25]], CHUNKS.labels)
+    text = TAGS.output(Read(ROWS), predictions, "columns", [])
+    assert text == "He B-NP B-NP\nreckons B-VP O\n\nYes O O\n\n"
+    untagged = [replace(row, tags=None) for row in ROWS]
+    assert TAGS.output(Read(untagged), predictions, "columns", []) == "He B-NP\nreckons O\n\nYes O\n\n"
+    words = TAGS.output(Read(ROWS), predictions, "csv", [])
+    assert isinstance(words, Table) and words.columns == ("sentence", "word", "tag", "prediction", "probability")
+    assert words.rows == [(1, "He", "B-NP", "B-NP", 0.5), (1, "reckons", "B-VP", "O", None), (2, "Yes", "O", "O", 0.25)]
+    lines = TAGS.output(Read(untagged), predictions, "jsonl", [])
+    write_output(lines, tmp_path / "a.jsonl", "jsonl")
+    records = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert records[0] == {"words": ["He", "reckons"], "prediction": ["B-NP", "O"], "probability": [0.5, None]}
+    write_output(text, tmp_path / "a.txt.gz", "columns")
+    assert [row.tags for row in read_conll(tmp_path / "a.txt.gz")] == [("B-NP", "O"), ("O",)]
+    forms = {"a.txt": "columns", "a.conll": "columns", "a": "columns", "a.csv": "csv", "a.jsonl.gz": "jsonl"}
+    assert {name: TAGS.form(Path(name), False) for name in forms} == forms
+    assert (TAGS.form(None, False), TAGS.form(None, True)) == ("columns", "jsonl")
+
+
+# -- answers of scores -----------------------------------------------------------------------------------------------
+
+
+def scored_answers(margins: list[float]) -> tuple[Any, list[np.ndarray]]:
+    """`QUESTIONS` with scores by which the answer is "Tom", and "no answer" outscores it by these margins."""
+    encoded = SPANS.encode(QUESTIONS, encoding(TaskConfig("span")), True, silent, silent)
+    scores = []
+    for window, margin in zip(encoded.windows, margins):
+        table = np.zeros((len(window.frame.ids), 2), dtype=np.float32)
+        table[window.frame.place(1, 0), 0] = table[window.frame.place(1, 2), 1] = 5.0
+        table[window.frame.extract] = (10.0 + margin) / 2
+        scores.append(table)
+    return encoded, scores
+
+
+def test_the_threshold_is_chosen_on_validation_rows() -> None:
+    config, task = TaskConfig("span", unanswerable=True), SpanTask(4, 0.0, 0.0)
+    encoded, scores = scored_answers([3.0, 4.0])
+    before = SPANS.predictions(encoded, scores, config, task)
+    assert SPANS.values(before) == ["", ""], "with a threshold of 0 nothing is answered"
+    SPANS.settle(encoded, scores, config, task)
+    assert 3.0 <= float(task.threshold) < 3.1
+    after = SPANS.predictions(encoded, scores, config, task)
+    assert SPANS.values(after) == ["Tom", ""]
+    measured = SPANS.score(QUESTIONS, after, config)
+    assert measured.values["f1"] == measured.values["no_answer_exact_match"] == 1.0
+    plain = SpanTask(4, 0.0, 0.0)
+    SPANS.settle(encoded, scores, TaskConfig("span"), plain)
+    assert float(plain.threshold) == 0.0
+    assert SPANS.values(SPANS.predictions(encoded, scores, TaskConfig("span"), plain)) == ["Tom", "Tom"]
+
+
+def test_answers_as_json_and_tables(tmp_path: Path) -> None:
+    tom = (Candidate("Tom", 0, 3, 2.0, 0.75), Candidate("Tom ran", 0, 7, 1.0, 0.25))
+    none = (Candidate("", 0, 0, 2.0, 0.9), Candidate("Tom", 0, 3, 1.0, 0.1))
+    predictions = Predictions("span", [Answered("Tom", tom, -1.0), Answered("", none, 1.0)])
+    text = SPANS.output(Read(QUESTIONS), predictions, "json", [])
+    assert isinstance(text, str) and json.loads(text) == {"a": "Tom", "b": ""}
+    table = SPANS.output(Read(QUESTIONS), predictions, "csv", [])
+    write_output(table, tmp_path / "a.csv", "csv")
+    assert read_table(tmp_path / "a.csv").rows == [
+        ("a", "who ran?", "Tom", "0.75", "0", "3"),
+        ("b", "who sat?", "", "0.9", "", ""),
+    ]
+    write_output(SPANS.output(Read(QUESTIONS), predictions, "jsonl", []), tmp_path / "a.jsonl", "jsonl")
+    record = json.loads((tmp_path / "a.jsonl").read_text().splitlines()[0])
+    assert record["candidates"][1] == {"text": "Tom ran", "start": 0, "end": 7, "probability": 0.25}
+    forms = {"a.json": "json", "a.json.gz": "json", "a.jsonl": "jsonl", "a.tsv": "tsv", "a.parquet": "parquet"}
+    assert {name: SPANS.form(Path(name), False) for name in forms} == forms
+    with pytest.raises(UserError, match=r"a\.txt: answers are written as \.json"):
+        SPANS.form(Path("a.txt"), False)
+
+
+def test_sequences_that_a_model_reads() -> None:
+    (ids,) = TAGS.sequences(["He  ran"], encoding(CHUNKS))
+    assert ids[1:-1] == tuple(b"He ran")
+    windows = SPANS.sequences(["who?", "Tom ran. " * 9], encoding(TaskConfig("span"), 30))
+    assert len(windows) > 3 and all(window[1:5] == tuple(b"who?") and len(window) <= 30 for window in windows)
+    for family, config, texts in ((TAGS, CHUNKS, ["a", "b"]), (SPANS, TaskConfig("span"), ["a"])):
+        with pytest.raises(UserError, match="takes"):
+            family.sequences(texts, encoding(config))
+
+
+def test_the_texts_of_a_vocabulary() -> None:
+    assert list(SPANS.texts(QUESTIONS)) == ["who ran?", "who sat?", "Tom ran."]
+    assert list(TAGS.texts([TaggedSentence(("He", "ran", "中", "国"), None, "row")])) == ["He ran 中国"]

@@ -1,0 +1,275 @@
+"""Tagging and span answers from rows to a run and back: learning, windows, going on, and what is refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from systems_under_test import TINY, base_model, stopping_after
+
+import foretext as ft
+from foretext.api import TaskModel
+from foretext.errors import Interrupted, UserError
+from foretext.tasks.conll import TaggedSentence
+from foretext.tasks.families import family_of
+from foretext.tasks.family import Reading
+from foretext.tasks.squad import Answer, Question
+from foretext.train.examples import encode
+from foretext.train.finetune import FinetuneRequest, finetune
+from foretext.train.loop import Loop
+from foretext.train.report import Silent
+from foretext.train.rundir import RunDirectory
+from foretext.train.saved import load_model
+from foretext.train.scoring import example_scores, mean_losses
+
+KINDS = ("tagging", "span")
+SETS = ("training.dropout=0.0", "training.batch_size=4", "training.rate=0.005")
+CONTEXT = 48  # of `base_model`, whose tokens are bytes
+ROUND = (("ax", "B-X"), ("by", "I-X"), ("cz", "O"))
+
+
+def sentences(count: int, words: tuple[int, int] = (3, 9), seed: int = 0) -> list[TaggedSentence]:
+    """Words in a fixed round, so that a model that reads left to right can tell a word where it begins."""
+    draw = random.Random(seed)
+    made = []
+    for number in range(count):
+        first = draw.choice([0, 2])
+        chosen = [ROUND[(first + place) % 3] for place in range(draw.randint(*words))]
+        made.append(TaggedSentence(*map(tuple, zip(*chosen)), f"sentence {number + 1}"))  # type: ignore[arg-type]
+    return made
+
+
+def questions(count: int, words: tuple[int, int] = (4, 11), seed: int = 0, impossible: bool = False) -> list[Question]:
+    """The answer is the one digit of the passage; every third passage has none, if so wanted."""
+    draw = random.Random(seed)
+    made = []
+    for number in range(count):
+        chosen = [draw.choice(["ab", "cd", "ef"]) for _ in range(draw.randint(*words))]
+        none = impossible and number % 3 == 0
+        if not none:
+            chosen[draw.randrange(len(chosen))] = "7"
+        passage = " ".join(chosen)
+        answers = () if none else (Answer("7", passage.index("7")),)
+        made.append(Question(str(number), "what", passage, answers, none, f"question {number + 1}"))
+    return made
+
+
+ROWS: dict[str, Callable[..., list[Any]]] = {"tagging": sentences, "span": questions}
+LONG = (40, 50)  # words, of three bytes each
+
+
+def request_of(kind: str, rows: list[Any] | None = None, **changes: Any) -> FinetuneRequest:
+    rows = ROWS[kind](16) if rows is None else rows
+    settings: dict[str, Any] = {"base": base_model(), "rows": rows, "kind": kind, "epochs": 2, "sets": SETS}
+    return FinetuneRequest(**(settings | changes))
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.plans: list[dict[str, str]] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+
+    def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
+        self.plans.append(dict(lines))
+
+
+@pytest.fixture
+def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fine-tuning that stops short of the first step."""
+    monkeypatch.setattr(Loop, "run", lambda self: self.position)
+
+
+@pytest.mark.parametrize("system", TINY)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_plain_rule_is_learned_and_comes_back_from_disk(system: str, kind: str, tmp_path: Path) -> None:
+    rows = ROWS[kind](24)
+    request = request_of(kind, rows, base=base_model(system), out=tmp_path / "run", valid=rows, epochs=20)
+    model = TaskModel(finetune(request), tmp_path / "run")
+    logged = [row["validation"] for row in RunDirectory(tmp_path / "run").metrics() if "validation" in row]
+    losses = [figures["loss"] for figures in logged]
+    assert len(losses) == 20 and min(losses) < 0.5 * losses[0], losses
+    measured = model.evaluate(rows)
+    assert measured.main == "f1" and measured.main_value > 0.9, measured
+    assert max(figures["f1"] for figures in logged) == pytest.approx(measured.main_value), "the best epoch is kept"
+    again = ft.load(tmp_path / "run")
+    assert isinstance(again, TaskModel)
+    assert again.predict(rows) == model.predict(rows)
+    assert again.predictions(rows) == model.predictions(rows), "probabilities and candidates too"
+
+
+@pytest.mark.parametrize("system", TINY)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_loss_of_scores_is_that_of_the_head(system: str, kind: str, untrained: None) -> None:
+    rows = ROWS[kind](6, LONG)
+    model = finetune(request_of(kind, rows, base=base_model(system), valid=[]))
+    assert model.task is not None
+    with torch.no_grad():
+        model.task.head.weight.mul_(20)  # so that the loss is not that of a guess
+    encoded = encode(rows, model, Silent())
+    scores = example_scores(model.trunk, model.task, encoded.examples, torch.device("cpu"))
+    expected = mean_losses(model.trunk, model.task, [model.task.make(encoded.examples)])["label"]
+    assert family_of(kind).loss(encoded, scores, model.task_config) == pytest.approx(expected, rel=1e-4)
+
+
+# -- windows ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("system", TINY)
+@pytest.mark.parametrize("kind", KINDS)
+def test_long_rows_are_read_in_windows(system: str, kind: str) -> None:
+    rows, heard = ROWS[kind](5, LONG), Notes()
+    model = finetune(request_of(kind, rows, base=base_model(system), valid=[]), heard)
+    encoded = encode(rows, model, Silent())
+    windows = len(encoded.examples)
+    assert windows > 3 * len(rows) and all(example.tokens <= CONTEXT for example in encoded.examples)
+    assert model.sections["budget"].steps == 2 * -(-windows // 4), "updates count windows"
+    assert heard.plans[0]["rows"] == f"5 to train on, 0 to validate, {windows:,} windows to train on"
+    assert heard.plans[0]["budget"].endswith("updates of 4 windows")
+    what = {"tagging": "sentences", "span": "passages"}[kind]
+    assert any(f"5 of 5 {what} are longer than the context of {CONTEXT} tokens" in line for line in heard.said)
+    predicted = TaskModel(model, None).predict(rows)
+    if kind == "tagging":
+        assert [len(tags) for tags in predicted] == [len(row.words) for row in rows]
+    else:
+        assert all(text and text in row.passage for text, row in zip(predicted, rows))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rule_is_learned_over_windows(kind: str) -> None:
+    rows = ROWS[kind](8, LONG)
+    model = TaskModel(finetune(request_of(kind, rows, valid=rows, epochs=16), Silent()), None)
+    measured = model.evaluate(rows, reporter=Silent())
+    assert measured.main_value > 0.8, measured
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_few_windows_are_read_more_often(kind: str, untrained: None) -> None:
+    rows = ROWS[kind](8)
+    model = finetune(request_of(kind, rows, valid=[], epochs=None))
+    assert model.task_config.epochs == 20 and model.sections["budget"].steps == 40
+    long = finetune(request_of(kind, ROWS[kind](8, LONG), valid=[], epochs=None), Silent())
+    assert long.task_config.epochs < 20, "each row gives several examples"
+
+
+# -- going on --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_going_on_equals_never_stopping(kind: str, tmp_path: Path) -> None:
+    rows = ROWS[kind](12, LONG) if kind == "tagging" else questions(12, LONG, impossible=True)
+    request = request_of(kind, rows, out=tmp_path / "a", epochs=3, sets=("training.batch_size=8",))  # with dropout
+    with stopping_after(17, 143) as stop, pytest.raises(Interrupted):
+        finetune(request, Silent(), stop)
+    with pytest.raises(UserError, match="the rows are not those it was begun with"):
+        finetune(replace(request, rows=ROWS[kind](12, LONG, seed=9), resume=True), Silent())
+    finetune(replace(request, resume=True, epochs=None), Silent())
+    finetune(replace(request, out=tmp_path / "b"), Silent())
+    a, b = (RunDirectory(tmp_path / name) for name in "ab")
+    assert a.read("model.safetensors") == b.read("model.safetensors")
+    assert load_model(a.path).sections["budget"] == load_model(b.path).sections["budget"]
+    heard = Notes()
+    finetune(replace(request, resume=True), heard)
+    assert any("is finished; nothing to do" in line for line in heard.said)
+
+
+# -- what is resolved ------------------------------------------------------------------------------------------------
+
+
+def test_what_is_kept_of_the_rows(untrained: None) -> None:
+    tags = finetune(request_of("tagging")).task_config
+    assert (tags.labels, tags.scheme, tags.fallback, tags.metric) == (("B-X", "I-X", "O"), "iob2", "O", None)
+    old = [replace(row, tags=tuple(tag.replace("B", "I") for tag in row.tags or ())) for row in sentences(16)]
+    turned = finetune(request_of("tagging", old)).task_config
+    assert (turned.labels, turned.scheme) == (("B-X", "I-X", "O"), "iob1")
+    speech = [replace(row, tags=tuple(word.upper() for word in row.words)) for row in sentences(16)]
+    plain = finetune(request_of("tagging", speech, metric="f1_macro")).task_config
+    assert (plain.labels, plain.scheme, plain.metric) == (("AX", "BY", "CZ"), "", "f1_macro")
+    assert not finetune(request_of("span")).task_config.unanswerable
+    assert finetune(request_of("span", questions(16, impossible=True))).task_config.unanswerable
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fitted_head_is_for_whole_texts(kind: str, untrained: None) -> None:
+    words = f"transfer.head=probe is for tasks with one label a row: the head for {kind} starts at random"
+    for sets, said in ((SETS, False), ((*SETS, "transfer.head=probe"), True)):
+        heard = Notes()
+        model = finetune(request_of(kind, sets=sets), heard)
+        assert model.sections["transfer"].head == "random" and (words in heard.said) == said
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "classification"])
+def test_a_model_that_sees_both_sides_has_no_language_model_loss(kind: str, untrained: None) -> None:
+    base = base_model()
+    base.system = replace(base.system, causal=False)
+    rows = ROWS.get(kind, lambda count: [(f"text {i}", "ab"[i % 2]) for i in range(count)])(16)
+    made = family_of(kind).from_data(rows, Reading(kind))
+    request = request_of("tagging", made, base=base)
+    request = replace(request, kind=kind)
+    for changes in ({"lm_weight": 0.5}, {"sets": (*SETS, "transfer.lm_weight=0.5")}):
+        with pytest.raises(UserError, match="sees both sides of a token, so that it has no language-model loss"):
+            finetune(replace(request, **changes))
+    for changes in ({}, {"lm_weight": 0.0}):
+        assert finetune(replace(request, **changes)).sections["transfer"].lm_weight == 0.0
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("untrained")
+def test_rows_that_cannot_be_learned_from() -> None:
+    unknown = [*sentences(12), TaggedSentence(("ax",), None, "a.txt line 99")]
+    with pytest.raises(UserError, match=r"a\.txt line 99: no tags"):
+        finetune(request_of("tagging", unknown))
+    same = [replace(row, tags=("O",) * len(row.words)) for row in sentences(12)]
+    with pytest.raises(UserError, match="words to train on have the tag 'O'"):
+        finetune(request_of("tagging", same))
+    unanswered = [*questions(12), Question("x", "what", "ab", (), False, "a.json question x")]
+    with pytest.raises(UserError, match=r"a\.json question x: no answer"):
+        finetune(request_of("span", unanswered))
+    with pytest.raises(UserError, match=r"none of the [0-9]+ questions to train on has an answer"):
+        finetune(request_of("span", [replace(one, answers=(), impossible=True) for one in questions(12)]))
+    for kind, metric in (("tagging", "matthews"), ("span", "accuracy")):
+        with pytest.raises(UserError, match=f"--metric {metric}: not measured here; choose one of f1"):
+            finetune(request_of(kind, metric=metric))
+
+
+def test_a_tag_that_was_not_trained_on_is_wrong_and_said(untrained: None) -> None:
+    model = TaskModel(finetune(request_of("tagging")), None)
+    heard = Notes()
+    rows = [TaggedSentence(("ax", "by"), ("B-X", "B-NEW"), "b.txt line 1")]
+    scores = model.evaluate(rows, reporter=heard)
+    assert heard.said == ["1 words have a tag that was not trained on and can only be wrong: 'B-NEW'"]
+    assert {item.label for item in scores.per_class} >= {"NEW", "X"} and scores.values["accuracy"] <= 0.5
+    with pytest.raises(
+        UserError, match=r"b\.txt line 1: no tag here was trained on; here are '\.', 'NN', the model has"
+    ):
+        model.evaluate([TaggedSentence(("ax", "."), ("NN", "."), "b.txt line 1")])
+
+
+def test_questions_about_a_passage_are_held_out_together() -> None:
+    answers = (Answer("7", 5),)
+    rows = [replace(one, passage=f"ab {i // 4} 7", answers=answers) for i, one in enumerate(questions(40))]
+    for seed in range(5):
+        split = family_of("span").hold_out(rows, 0.15, seed)
+        assert split.valid and not {one.passage for one in split.train} & {one.passage for one in split.valid}
+
+
+def test_no_answer_is_learned_with_its_threshold(tmp_path: Path) -> None:
+    rows = questions(24, impossible=True)
+    request = request_of("span", rows, valid=rows, epochs=20, out=tmp_path / "run")
+    model = TaskModel(finetune(request), None)
+    measured = model.evaluate(rows)
+    assert {"has_answer_f1", "no_answer_f1"} <= measured.values.keys()
+    assert measured.main_value > 0.9, measured
+    found = model.predict(rows)
+    assert sum(text == "" for text in found) == pytest.approx(8, abs=2)
+    threshold = load_model(tmp_path / "run").task.state_dict()["threshold"]
+    assert threshold == model.model.task.threshold and bool(torch.isfinite(threshold))
