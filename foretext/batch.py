@@ -32,6 +32,7 @@ class Batch:
     extract_B: Tensor | None = None  # index of the state that speaks for the sequence
     group_B: Tensor | None = None  # example that each sequence belongs to (similarity: 2 each, choice: k each)
     labels: Tensor | None = None  # one for each example: class index (int64) or score (float32)
+    read_BT: Tensor | None = None  # true where the top states will be read; a trunk may leave the others 0; None: all
 
     def to(self, device: torch.device) -> Batch:
         moved: dict[str, Any] = {}
@@ -40,6 +41,15 @@ class Batch:
             if isinstance(value, Tensor):
                 moved[field.name] = value.to(device, non_blocking=True)
         return replace(self, **moved)
+
+    def reading(self, read_BT: Tensor) -> Batch:
+        """The same, of which only these top states will be read."""
+        return replace(self, read_BT=read_BT)
+
+    def reading_one(self, places_B: Tensor) -> Batch:
+        """The same, of which only the top state at this place of each row will be read."""
+        columns = torch.arange(self.ids_BT.shape[1], device=self.ids_BT.device)
+        return self.reading(columns == places_B[:, None])
 
     @property
     def real_tokens(self) -> int:

@@ -57,7 +57,8 @@ def pseudo_perplexity(
         wanted = torch.tensor([row[place] for row, place in zip(rows, places)], device=device)
         for row, place in zip(rows, places):
             row[place] = objective.frame.mask
-        top = trunk(Batch(*padded(rows)).to(device)).top[torch.arange(len(rows)), torch.tensor(places)]
+        asked_B = torch.tensor(places, device=device)
+        top = trunk(Batch(*padded(rows)).to(device).reading_one(asked_B)).top[torch.arange(len(rows)), asked_B]
         table = trunk.output_table()  # type: ignore[operator]
         losses, _ = tied_token_losses(objective.head(top), table, wanted, objective.head.bias)
         nats += float(losses.double().sum())

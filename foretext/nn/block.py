@@ -19,7 +19,7 @@ from foretext.nn.attention import Hiding, causal_attention, full_attention
 from foretext.nn.dropout import add_dropped
 from foretext.nn.feed_forward import Gelu, feed_forward
 from foretext.nn.linear import linear
-from foretext.nn.packing import MoveRows, MoveRowsBack, Packing
+from foretext.nn.packing import MoveRows, Packing, pick
 
 # Of the shape: far beyond what can be trained, and below where its size overflows or takes long to work out.
 MOST = {"layers": 1_000, "width": 100_000_000, "heads": 100_000_000, "context": 100_000_000}
@@ -75,14 +75,15 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(shape.width, 3 * shape.width)
         self.out = nn.Linear(shape.width, shape.width)
 
-    def forward(self, x_ND: Tensor, packing: Packing, hidden: Hiding) -> Tensor:
-        """`hidden`: `packing.hidden()`, for a block that looks both ways."""
+    def forward(self, x_ND: Tensor, packing: Packing, hidden: Hiding, picked_R: Tensor | None) -> Tensor:
+        """`hidden`: `packing.hidden()`, for a block that looks both ways. `picked_R`: the tokens that are wanted."""
         qkv_N3HK = linear(x_ND, self.qkv).unflatten(1, (3, self.heads, -1))
         if packing.to_groups is None or packing.from_groups is None:
-            return linear(self._mix(qkv_N3HK, packing, hidden).flatten(1), self.out)
+            return linear(pick(self._mix(qkv_N3HK, packing, hidden).flatten(1), picked_R), self.out)
         grouped = MoveRows.apply(qkv_N3HK, packing.to_groups, packing.from_groups)
         mixed = self._mix(grouped, packing, hidden).flatten(1)
-        return linear(MoveRowsBack.apply(mixed, packing.from_groups), self.out)
+        slots = packing.from_groups if picked_R is None else packing.from_groups[picked_R]
+        return linear(pick(mixed, slots), self.out)
 
     def _mix(self, qkv_S3HK: Tensor, packing: Packing, hidden: Hiding) -> Tensor:
         p = self.p if self.training else 0.0
@@ -134,11 +135,13 @@ class Block(nn.Module):
     def _feed_forward(self, x: Tensor) -> Tensor:
         return feed_forward(x, self.up.weight, self.up.bias, self.down.weight, self.down.bias, self.gelu)
 
-    def forward(self, x: Tensor, packing: Packing, hidden: Hiding) -> Tensor:
+    def forward(self, x: Tensor, packing: Packing, hidden: Hiding, picked_R: Tensor | None = None) -> Tensor:
+        """The states of all packed tokens, or of these alone, which all the same look at all others."""
+        own = pick(x, picked_R)
         if self.pre:
-            x = add_dropped(x, self.attention(self.norm1(x), packing, hidden), self.p, self.training)
+            x = add_dropped(own, self.attention(self.norm1(x), packing, hidden, picked_R), self.p, self.training)
             return add_dropped(x, self._feed_forward(self.norm2(x)), self.p, self.training)
-        x = self.norm1(add_dropped(x, self.attention(x, packing, hidden), self.p, self.training))
+        x = self.norm1(add_dropped(own, self.attention(x, packing, hidden, picked_R), self.p, self.training))
         return self.norm2(add_dropped(x, self._feed_forward(x), self.p, self.training))
 
     def step(

@@ -103,11 +103,14 @@ class Encoder(nn.Module):
         hidden = packing.hidden()
         x = self._embed(packing)
         layers = [packing.unpack(x)] if keep_layers else []
+        picked = None
         for layer in range(self.config.layers):
-            x = self.blocks[0 if self.config.shared else layer](x, packing, hidden)
+            if layer == self.config.layers - 1 and not keep_layers:
+                picked = packing.read_R
+            x = self.blocks[0 if self.config.shared else layer](x, packing, hidden, picked)
             if keep_layers:
                 layers.append(packing.unpack(x))
-        return Hidden(packing.unpack(x), tuple(layers))
+        return Hidden(packing.unpack(x, picked), tuple(layers))
 
     def _embed(self, packing: Packing) -> Tensor:
         x = self.tokens(packing.ids_N) + self.positions(packing.positions_N + self.config.first_position)

@@ -22,6 +22,7 @@ from foretext.batch import Batch
 
 WASTE = 1.25  # a group may hold at most this many times its real tokens
 GROUP_COST = 64  # tokens that one more group must save to be worth its overhead
+FEW = 0.75  # part of the tokens below which it is worth picking those that are read
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Packing:
     groups: tuple[tuple[int, int, int], ...]  # (first slot, sequences, length), none of them empty
     lengths: tuple[tuple[int, ...], ...]  # for each group the real tokens of each of its sequences
     segments_N: Tensor | None = None
+    read_R: Tensor | None = None  # packed index of each token whose top state is read; None: all, or nearly all
 
     def hidden(self) -> tuple[Tensor | None, ...]:
         """For each group what is added to the scores of its keys, [rows, 1, 1, T]: −∞ where a row is filled up; None
@@ -52,12 +54,15 @@ class Packing:
             found.append(mask.to(self.ids_N.device))
         return tuple(found)
 
-    def unpack(self, x_ND: Tensor) -> Tensor:
-        """Back to [B, T, D], zeros at the padding."""
-        if self.flat_N is None:
+    def unpack(self, x_ND: Tensor, picked_R: Tensor | None = None) -> Tensor:
+        """Back to [B, T, D], zeros at the padding. `picked_R`: `x_ND` has only these of the packed tokens."""
+        places = self.flat_N
+        if picked_R is not None:
+            places = picked_R if places is None else places[picked_R]
+        if places is None:
             return x_ND.view(self.rows, self.length, x_ND.shape[-1])
         padded = x_ND.new_zeros(self.rows * self.length, x_ND.shape[-1])
-        return padded.index_copy(0, self.flat_N, x_ND).view(self.rows, self.length, x_ND.shape[-1])
+        return padded.index_copy(0, places, x_ND).view(self.rows, self.length, x_ND.shape[-1])
 
 
 def pack(batch: Batch) -> Packing:
@@ -80,6 +85,7 @@ def pack(batch: Batch) -> Packing:
             groups,
             ((length,) * rows,) if groups else (),
             None if batch.segments_BT is None else batch.segments_BT.reshape(-1),
+            _read(batch, None),
         )
     mask = batch.mask_BT
     flat_N = mask.reshape(-1).nonzero().squeeze(1)
@@ -96,7 +102,18 @@ def pack(batch: Batch) -> Packing:
         found,
         lengths,
         None if batch.segments_BT is None else batch.segments_BT.reshape(-1)[flat_N],
+        _read(batch, flat_N),
     )
+
+
+def _read(batch: Batch, flat_N: Tensor | None) -> Tensor | None:
+    if batch.read_BT is None:
+        return None
+    read_N = batch.read_BT.reshape(-1)
+    if flat_N is not None:
+        read_N = read_N[flat_N]
+    found = read_N.nonzero().squeeze(1)
+    return found if len(found) < FEW * len(read_N) else None
 
 
 def _group(
@@ -152,7 +169,7 @@ class MoveRows(torch.autograd.Function):
 
 
 class MoveRowsBack(torch.autograd.Function):
-    """The reverse of `MoveRows`: picks the real slots; slots that nobody reads get a zero gradient."""
+    """Picks slots, each at most once; those that nobody reads get a zero gradient. The reverse of `MoveRows`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, back: Tensor) -> Tensor:
@@ -164,3 +181,8 @@ class MoveRowsBack(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (back,) = ctx.saved_tensors
         return grad.new_zeros(ctx.slots, grad.shape[1]).index_copy_(0, back, grad), None
+
+
+def pick(x_ND: Tensor, picked_R: Tensor | None) -> Tensor:
+    """These rows of x, each taken at most once; None: x as it is."""
+    return x_ND if picked_R is None else MoveRowsBack.apply(x_ND, picked_R)

@@ -108,11 +108,14 @@ class Transformer(nn.Module):
         x = self.tokens(packing.ids_N) + self.positions(packing.positions_N)
         x = dropout(x, self.config.dropout, self.training)
         layers = [packing.unpack(x)] if keep_layers else []
-        for block in self.blocks:
-            x = block(x, packing, ())
+        picked = None
+        for layer, block in enumerate(self.blocks, 1):
+            if layer == self.config.layers and not keep_layers:
+                picked = packing.read_R
+            x = block(x, packing, (), picked)
             if keep_layers:
                 layers.append(packing.unpack(x))
-        return Hidden(packing.unpack(self.final_norm(x)), tuple(layers))
+        return Hidden(packing.unpack(self.final_norm(x), picked), tuple(layers))
 
     def _continue(self, batch: Batch, state: DecodingCache, keep_layers: bool) -> Hidden:
         """Reads new tokens after those in the cache. What is read first may be padded, on the left; later tokens not.

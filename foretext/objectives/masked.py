@@ -5,8 +5,9 @@ is to be told from both sides:
 
     −Σ log softmax(norm(gelu(W h_i + b)) W_eᵀ + b_v)[u_i]   over the chosen i
 
-The softmax is taken at the chosen places only. What a sequence is made of (`pairs`): whole stretches of text
-(RoBERTa), or two spans and a label, read from the first token's state (`spans.py`).
+The softmax is taken at the chosen places only, and the last layer computes only what is read there. What a sequence
+is made of (`pairs`): whole stretches of text (RoBERTa), or two spans and a label, read from the first token's state
+(`spans.py`).
 """
 
 from __future__ import annotations
@@ -126,15 +127,20 @@ class MaskedObjective(Objective):
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         assert batch.targets_BT is not None
-        top = trunk(batch).top
-        chosen = (batch.targets_BT != IGNORE).reshape(-1).nonzero().squeeze(1)
+        chosen_BT = batch.targets_BT != IGNORE
+        read_BT = chosen_BT
+        if self.relation is not None:
+            read_BT = chosen_BT.scatter(1, _first_places(batch)[:, None], True)
+        top = trunk(batch.reading(read_BT)).top
+        chosen = chosen_BT.reshape(-1).nonzero().squeeze(1)
         states = self.head(top.flatten(0, 1)[chosen])
         targets = batch.targets_BT.reshape(-1)[chosen]
         total = tied_softmax_loss(states, trunk.output_table(), targets, bias_V=self.head.bias)
         losses = {"masked": LossSum(total, float(len(targets)))}
         if self.relation is not None:
             assert batch.labels is not None
-            scores = self.relation(trunk.summary(_first_states(top, batch)))
+            rows = torch.arange(len(top), device=top.device)
+            scores = self.relation(trunk.summary(top[rows, _first_places(batch)]))
             total = F.cross_entropy(scores, batch.labels, reduction="sum")
             losses[LOSS_OF_PAIRS[self.pairs]] = LossSum(total, float(len(batch.labels)))
         return Outcome(losses)
@@ -150,9 +156,8 @@ def _segments(span: Span) -> np.ndarray:
     return np.repeat([0, 1], [len(first) + 2, len(second) + 1])
 
 
-def _first_states(top_BTD: Tensor, batch: Batch) -> Tensor:
-    """The state of each row's first real token."""
+def _first_places(batch: Batch) -> Tensor:
+    """The index of each row's first real token: [B]."""
     if batch.mask_BT is None:
-        return top_BTD[:, 0]
-    rows = torch.arange(len(top_BTD), device=top_BTD.device)
-    return top_BTD[rows, batch.mask_BT.int().argmax(1)]
+        return torch.zeros(len(batch.ids_BT), dtype=torch.int64, device=batch.ids_BT.device)
+    return batch.mask_BT.int().argmax(1)

@@ -96,7 +96,8 @@ class SupervisedTask(Objective):
         return {"label": float(len(batch.labels)), "lm": float(len(batch.ids_BT))}
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
-        hidden = trunk(batch)
+        with_lm = batch.labels is not None and "lm" in self.weights and torch.is_grad_enabled()
+        hidden = trunk(batch if with_lm else self.narrowed(batch))
         states = dropout(self.pool(trunk, hidden.top, batch), self.p, self.training)
         if self.dense is not None:
             states = dropout(torch.tanh(self.dense(states)), self.p, self.training)
@@ -104,11 +105,16 @@ class SupervisedTask(Objective):
         losses: dict[str, LossSum] = {}
         if batch.labels is not None:
             losses["label"] = LossSum(self.label_loss(scores, batch.labels), float(len(batch.labels)))
-            if "lm" in self.weights and torch.is_grad_enabled():  # scoring has no use for it
+            if with_lm:  # scoring has no use for it
                 assert batch.targets_BT is not None
                 lm_loss = sequence_lm_loss(trunk, hidden.top, batch.targets_BT)
                 losses["lm"] = LossSum(lm_loss, float(len(batch.ids_BT)))
         return Outcome(losses, None, scores)
+
+    def narrowed(self, batch: Batch) -> Batch:
+        """What the trunk is given where nobody but `pool` reads its states."""
+        assert batch.extract_B is not None
+        return batch if self.pooling == "mean" else batch.reading_one(batch.extract_B)
 
     def pool(self, trunk: Trunk, top_BTD: Tensor, batch: Batch) -> Tensor:
         """The state that W_y reads: one for each example, or for each alternative of a choice."""

@@ -75,7 +75,7 @@ def pooled_states(
     states = []
     for number, group in enumerate(groups, 1):
         batch = task.make(group).to(device)
-        states.append(task.pool(cast(Trunk, trunk), trunk(batch).top, batch))
+        states.append(task.pool(cast(Trunk, trunk), trunk(task.narrowed(batch)).top, batch))
         if progress is not None:
             progress(number, len(groups))
     trunk.train()

@@ -75,6 +75,26 @@ def test_every_layer_is_as_if_the_row_were_alone(trunk) -> None:
             torch.testing.assert_close(together[number, mask[number]], single[0], atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("side", ["none", "left"])
+@pytest.mark.parametrize("part", [0.2, 0.9])
+def test_states_that_are_read_are_the_same_whatever_else_is(trunk, side: str, part: float) -> None:
+    """With few of them the last layer leaves the others out; with many it does not."""
+    rows = windows((24, 24, 24) if side == "none" else LENGTHS)
+    batch, mask = padded_rows(rows, 24, "right" if side == "none" else side, 0)
+    read = mask & (torch.rand(mask.shape, generator=torch.Generator().manual_seed(3)) < part)
+    read[0, -1] = True
+    weighted(trunk(batch).top[read]).backward()
+    expected = gradients(trunk)
+    trunk.zero_grad()
+    top = trunk(batch.reading(read)).top
+    torch.testing.assert_close(top[read], trunk(batch).top[read], atol=1e-5, rtol=1e-4)
+    assert bool(top[mask & ~read].any()) == (part > 0.5), "left out where they are many"
+    weighted(top[read]).backward()
+    assert_same(gradients(trunk), expected)
+    assert len(trunk(batch.reading(read), keep_layers=True).layers) == SHAPE.layers + 1
+    torch.testing.assert_close(trunk(batch.reading(read), keep_layers=True).top, trunk(batch).top)
+
+
 @pytest.mark.parametrize("system", TINY)
 def test_padding_changes_nothing_with_dropout_either(system: str) -> None:
     dropping = trunk_of(system, dropout=0.3).train()
