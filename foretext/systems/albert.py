@@ -10,7 +10,8 @@ Followed
 
 Deviations
     The spans of sentence order are stretches of whole words, not sentences. A run of words that goes beyond the 15 % is
-    shortened. Random pieces are never special ones. `tiny` and `small` are not the paper's: see `systems/short.py`.
+    shortened. Random pieces are never special ones. LAMB corrects its bias, as its paper does and the released code
+    does not. `tiny` and `small` are not the paper's: see `systems/short.py`.
 """
 
 from __future__ import annotations
