@@ -75,9 +75,8 @@ class MaskedObjective(Objective):
         self, config: EncoderConfig, masking: MaskingConfig, pairs: Pairs, frame: Frame, tokenizer: Tokenizer
     ) -> None:
         super().__init__()
-        assert tokenizer.end is not None
         self.config, self.masking, self.pairs, self.frame = config, masking, pairs, frame
-        self.end = tokenizer.end  # of each document in the shards
+        self.tokenizer = tokenizer
         self.masker = Masker(masking, tokenizer, frame.mask)
         self.head = MaskedHead(config)
         self.weights = {"masked": 1.0}
@@ -91,7 +90,7 @@ class MaskedObjective(Objective):
     def examples(self, shards: TokenShards, context: int, seed: int) -> Examples:
         if self.pairs == "none":
             return FullText(shards, context - 2, seed)
-        return SpanPairs(shards, context - 3, seed, self.end, self.pairs, self.masking.short)
+        return SpanPairs(shards, context - 3, seed, self.tokenizer, self.pairs, self.masking.short)
 
     def make(self, examples: Sequence[Span], draw: Draw | None = None) -> Batch:
         """With `draw`, tokens are masked and the masked ones are targets; without, nothing is."""

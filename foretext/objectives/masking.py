@@ -3,7 +3,7 @@
 A part (15 %) of the tokens is chosen, at least one in every sequence and never a special token: single pieces (BERT,
 RoBERTa), whole words, or runs of up to three words (ALBERT: a run of n with a probability ∝ 1/n). Of the chosen ones
 80 % become the mask, 10 % a random ordinary piece, 10 % stay as they are. A unit that would go beyond the number is
-passed over, as in BERT's released code.
+passed over, as in BERT's released code; if that leaves none, a shortest word is taken, whole as all are.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import numpy as np
 
 from foretext.errors import UserError
 from foretext.text.tokenizer import Tokenizer
+
+MOST_WORDS = 100  # in a run
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,8 @@ class MaskingConfig:
             raise UserError("objective.part must be above 0: with nothing masked there is nothing to learn")
         if self.masked + self.random > 1.0 + 1e-9:
             raise UserError(f"objective.masked={self.masked} and objective.random={self.random} are more than 1")
-        if self.longest < 1:
-            raise UserError(f"objective.longest must be at least 1, not {self.longest}")
+        if not 1 <= self.longest <= MOST_WORDS:
+            raise UserError(f"objective.longest must be between 1 and {MOST_WORDS}, not {self.longest}")
 
 
 class Masker:
@@ -69,7 +71,7 @@ class Masker:
         return chosen, np.where(swapped, other, put)
 
     def _units(self, ids: np.ndarray, places: np.ndarray, wanted: int, draw: np.random.Generator) -> np.ndarray:
-        """Whole words, or runs of them. If no unit is small enough, the first one's beginning is taken."""
+        """Whole words, or runs of them. If none is small enough, the first of the shortest words is taken."""
         starts = self.tokenizer.word_starts(ids)[places]
         starts[0] = True
         starts[1:] |= np.diff(places) > 1  # a special token lies between
@@ -91,7 +93,7 @@ class Masker:
             taken[first : first + run] = True
             found += pieces
             count += size
-        return np.concatenate(found) if found else words[order[0]][:wanted]
+        return np.concatenate(found) if found else min((words[i] for i in order), key=len)
 
     def _run(self, words: list[np.ndarray], first: int, draw: np.random.Generator) -> int:
         """Words from `first` on that are masked together; no run goes across a special token."""

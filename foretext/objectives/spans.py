@@ -2,12 +2,17 @@
 
 *Next sentence* (BERT): half of the time the second span follows the first in its document, otherwise it comes from
 another document. *Sentence order* (ALBERT): two consecutive spans, swapped half of the time. A "sentence" is any
-stretch of text, as in BERT's paper; where one ends and the other begins is drawn.
+stretch of whole words, much as in BERT's paper; where one ends and the other begins is drawn.
 
-The label is drawn before anything is looked at, for every pair alike, and the second span is as long as both the one
-that follows and the one from elsewhere can be: neither short documents nor lengths give the answer away. (BERT's
-released code answers "another document" whenever a document has a single sentence.) Documents of a single token have no
-two spans and are left out.
+Nothing but what the spans say may tell the label. It is drawn before anything is looked at, for every pair alike.
+Spans begin and end where words do, since half a word at the border would show that the other half follows. Both places
+that a second span may be taken from give one of the same length, neither of them at the beginning of its document, and
+if one is at the end of its document, so is the other. (BERT's released code answers "another document" whenever a
+document has a single sentence.) Spans that are swapped or not begin alike, both after a space or both not: else the
+beginning of a document shows, where a byte-level vocabulary has no space, or a unigram one of Chinese the only `▁`.
+
+Documents of a single token have no two spans and are left out; a stretch of a single word leaves its turn to another.
+If there is nothing else (no other document has a span as long, all documents are single words), cuts are anywhere.
 """
 
 from __future__ import annotations
@@ -19,9 +24,10 @@ import numpy as np
 from foretext.errors import UserError
 from foretext.text.order import Windows
 from foretext.text.token_shards import TokenShards
+from foretext.text.tokenizer import Tokenizer
 
 LEAST_ROOM = 4
-_TRIES = 8  # to find another document that is long enough, before the span becomes as short as the last one found
+_TRIES = 16  # to find a stretch of several words, and another document with a span as long
 
 
 @dataclass(frozen=True)
@@ -48,15 +54,19 @@ class FullText:
 
 
 class SpanPairs:
-    """Each document in pieces of about the same length, at most `room` tokens; each piece is one pair."""
+    """Each document in stretches of about the same length, at most `room` tokens; each stretch is one pair."""
 
-    def __init__(self, shards: TokenShards, room: int, seed: int, end: int, pairs: str, short: float) -> None:
+    def __init__(
+        self, shards: TokenShards, room: int, seed: int, tokenizer: Tokenizer, pairs: str, short: float
+    ) -> None:
         _check_room(room)
+        assert tokenizer.end is not None
         self.shards, self.room, self.seed, self.pairs, self.short = shards, room, seed, pairs, short
-        self.starts, self.lengths = _documents(shards, end)
-        pieces = -(-self.lengths // room)
-        self.before = np.concatenate([[0], np.cumsum(pieces)])
-        self.pieces = pieces
+        self.tokenizer = tokenizer
+        self.spaced = np.array([tokenizer.piece_bytes(id).startswith(b" ") for id in range(tokenizer.size)])
+        self.starts, self.lengths = _documents(shards, tokenizer.end)
+        self.stretches = -(-self.lengths // room)
+        self.before = np.concatenate([[0], np.cumsum(self.stretches)])
         if not len(self.lengths) or (pairs == "next sentence" and len(self) < 2):
             raise UserError(
                 f"{shards.folder}: the {shards.split} text has no two spans to compare; give more text, more "
@@ -69,47 +79,122 @@ class SpanPairs:
     def example(self, epoch: int, index: int) -> Span:
         draw = np.random.default_rng([self.seed, epoch, index, 1])
         label = int(draw.random() < 0.5)
-        document, start, stop = self._piece(index)
-        if draw.random() < self.short:
-            length = int(draw.integers(2, stop - start + 1))
-            start += int(draw.integers(0, stop - start - length + 1))
-            stop = start + length
-        border = int(draw.integers(start + 1, stop))
-        first = self._read(start, border)
+        index, marks = self._words(index, draw.random() < self.short, draw)
+        stop = int(marks[-1])
         if self.pairs == "sentence order":
-            second = self._read(border, stop)
+            borders = self._alike(marks) or [(int(marks[0]), int(marks[1]))]
+            start, border = borders[int(draw.integers(len(borders)))]
+            first, second = self._read(start, border), self._read(border, stop)
             return Span((second, first) if label else (first, second), label)
-        other, length = self._elsewhere(document, index, stop - border, draw)  # whatever the label is
+        border, other = self._seconds(index, marks, draw)  # whatever the label is
         after = other if label else border
-        return Span((first, self._read(after, after + length)), label)
+        return Span((self._read(int(marks[0]), border), self._read(after, after + stop - border)), label)
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         return self.shards.window(start, stop - start)
 
-    def _piece(self, index: int) -> tuple[int, int, int]:
-        """Its document, and where it begins and ends in the stream."""
-        document = int(np.searchsorted(self.before, index, side="right")) - 1
-        number, of = index - int(self.before[document]), int(self.pieces[document])
-        start, length = int(self.starts[document]), int(self.lengths[document])
-        return document, start + number * length // of, start + (number + 1) * length // of
+    # -- words -------------------------------------------------------------------------------------------------------
 
-    def _elsewhere(self, document: int, index: int, length: int, draw: np.random.Generator) -> tuple[int, int]:
-        """Where a span in another document begins, and its length, `length` if one is found that has room for it. Long
-        documents are drawn more often; where there is but one document, another of its pieces is taken."""
-        first, last = int(self.before[document]), int(self.before[document + 1])
+    def _document(self, index: int) -> tuple[int, int, int]:
+        """The document of a stretch, and where it begins and ends in the stream."""
+        document = int(np.searchsorted(self.before, index, side="right")) - 1
+        start = int(self.starts[document])
+        return document, start, start + int(self.lengths[document])
+
+    def _bounds(self, index: int) -> tuple[int, int]:
+        """Where a stretch would begin and end if words did not matter."""
+        document, start, stop = self._document(index)
+        number, of = index - int(self.before[document]), int(self.stretches[document])
+        return start + number * (stop - start) // of, start + (number + 1) * (stop - start) // of
+
+    def _marks(self, index: int) -> np.ndarray:
+        """Where the words of a stretch begin, and where its last one ends: a word belongs to the stretch that it begins
+        in."""
+        (_, first, last), (start, stop) = self._document(index), self._bounds(index)
+        right = min(last, stop + self.room)
+        found = self._word_starts(first, start, right)
+        following = found[found >= stop]
+        found = found[found < stop]
+        if len(following) or right == last:
+            found = np.append(found, following[0] if len(following) else last)
+        return found[found <= found[0] + self.room] if len(found) else found
+
+    def _word_starts(self, first: int, start: int, stop: int) -> np.ndarray:
+        """The places from `start` up to `stop` where words begin, in the document that begins at `first`."""
+        left = max(first, start - 1)  # whether a word begins is seen from the piece before
+        starts = left + np.flatnonzero(self.tokenizer.word_starts(self._read(left, stop)))
+        return starts[starts >= start]
+
+    def _words(self, index: int, short: bool, draw: np.random.Generator) -> tuple[int, np.ndarray]:
+        """`index` and the marks of its stretch, or some in a row of them if it is to be `short`; of another stretch,
+        drawn, if there is no border for two spans."""
         for _ in range(_TRIES):
-            if len(self) > last - first:
-                other = int(draw.integers(0, len(self) - (last - first)))
-                found, _, _ = self._piece(other + (last - first if other >= first else 0))
-                start, room = int(self.starts[found]), int(self.lengths[found])
-            else:
-                other = int(draw.integers(0, len(self) - 1))
-                _, start, stop = self._piece(other + (other >= index))
-                room = stop - start
-            if room >= length:
-                break
-        length = min(length, room)
-        return start + int(draw.integers(0, room - length + 1)), length
+            marks = self._marks(index)
+            if short and len(marks) > 2:
+                words = int(draw.integers(2, len(marks)))
+                skipped = int(draw.integers(0, len(marks) - words))
+                marks = marks[skipped : skipped + words + 1]
+            if len(marks) > 2 and (self.pairs == "next sentence" or len(self._alike(marks))):
+                return index, marks
+            index = int(draw.integers(len(self)))
+        start, stop = self._bounds(index)
+        return index, np.arange(start, stop + 1)
+
+    # -- borders -----------------------------------------------------------------------------------------------------
+
+    def _alike(self, marks: np.ndarray) -> list[tuple[int, int]]:
+        """Where two consecutive spans may begin, of which either both have a space before them or neither has. What
+        stands before the first place that allows it is left out."""
+        spaced = self.spaced[self._read(int(marks[0]), int(marks[-1]))[marks[:-1] - marks[0]]].tolist()
+        places = marks[:-1].tolist()
+        first: dict[bool, int] = {}
+        found = []
+        for place, kind in zip(places, spaced):
+            if kind in first:
+                found.append((first[kind], place))
+            first.setdefault(kind, place)
+        return found
+
+    def _seconds(self, index: int, marks: np.ndarray, draw: np.random.Generator) -> tuple[int, int]:
+        """Where the second span begins, and where one of the same length begins elsewhere."""
+        stop = int(marks[-1])
+        lengths = stop - marks[1:-1]
+        ends = stop == self._document(index)[2]
+        for _ in range(_TRIES):
+            starts, stops = self._elsewhere(index, ends, int(lengths[0]), draw)
+            for length in draw.permutation(lengths).tolist() if len(starts) else ():
+                found = np.intersect1d(starts, stops - length, assume_unique=True)
+                if len(found):
+                    return stop - length, int(draw.choice(found))
+        _, first, last = self._document(self._another(index, draw))
+        length = int(draw.integers(1, min(stop - int(marks[0]), last - first)))
+        return stop - length, last - length
+
+    def _elsewhere(
+        self, index: int, ends: bool, longest: int, draw: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Where a span of another document may begin, and where it may stop: at the end of the document if it `ends`,
+        else before that."""
+        found = self._another(index, draw)
+        document, first, last = self._document(found)
+        if document == self._document(index)[0]:  # there is no other
+            marks = self._marks(found)
+            return marks[1:-1], marks[1:]
+        if ends:
+            return self._word_starts(first, max(first + 1, last - longest), last), np.array([last])
+        start = int(draw.integers(first + 1, max(first + 2, last - self.room)))
+        starts = self._word_starts(first, start, min(last, start + 2 * self.room))
+        return starts, starts
+
+    def _another(self, index: int, draw: np.random.Generator) -> int:
+        """A stretch of another document, so that long documents are drawn more often; if there is but one document,
+        another stretch of it."""
+        document = self._document(index)[0]
+        first, after = int(self.before[document]), int(self.before[document + 1])
+        if after - first == len(self):
+            first, after = index, index + 1
+        other = int(draw.integers(0, len(self) - (after - first)))
+        return other + (after - first if other >= first else 0)
 
 
 def _documents(shards: TokenShards, end: int) -> tuple[np.ndarray, np.ndarray]:

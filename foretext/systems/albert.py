@@ -9,8 +9,9 @@ Followed
     3,125 updates of warm-up, then linear to 0. Fine-tuning as BERT's: `[CLS] A [SEP] B [SEP]`, pooled `[CLS]`.
 
 Deviations
-    The spans of sentence order are stretches of text, not sentences. A run of words that goes beyond the 15 % is
-    shortened. Random pieces are never special ones. `tiny` and `small` are not the paper's: see `systems/short.py`.
+    The spans of sentence order are stretches of whole words, not sentences. A run of words that goes beyond the 15 % is
+    shortened. Random pieces are never special ones. LAMB corrects its bias, as its paper does and the released code
+    does not. `tiny` and `small` are not the paper's: see `systems/short.py`.
 """
 
 from __future__ import annotations
@@ -144,5 +145,6 @@ ALBERT = System(
     build_layout=lambda ids, context, direction: FramedLayout(ids[FIRST], (ids[SEPARATOR],), context, segments=True),
     causal=False,
     objective_config=MaskingConfig,
+    vocabulary=(FIRST, SEPARATOR, MASK),
     hub=HUB,
 )

@@ -96,4 +96,4 @@ class System:
     hub: HubNames | None = None  # how others write it; None: it cannot be exchanged yet
     causal: bool = True  # whether it predicts each token from those before it, so that it can write and score text
     objective_config: type[ObjectiveConfig] = CausalConfig  # the dataclass of [objective]
-    vocabulary: tuple[str, ...] = ()  # specials that a vocabulary needs beside those that its kind has
+    vocabulary: tuple[str, ...] = ()  # specials that its vocabulary has, of whatever kind that is

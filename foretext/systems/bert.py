@@ -16,10 +16,10 @@ From the released code, where the paper is silent
     Gradients are clipped at norm 1; segment B begins after the first `[SEP]`.
 
 Deviations
-    A second span from another document is as long as the one that it stands for, and the label is drawn before the
-    document is looked at; the released code lets documents of one sentence bias it. Random pieces are never special
-    ones. Adam corrects its bias. All updates have the full context; the paper has 128 tokens in the first 90 % of
-    them. `tiny` and `small` are not the paper's: see `systems/short.py`. Whole-word masks:
+    A second span from another document is as long as the one that it stands for and ends its document if that does, and
+    the label is drawn before the document is looked at; the released code lets documents of one sentence bias it.
+    Random pieces are never special ones. Adam corrects its bias. All updates have the full context; the paper has 128
+    tokens in the first 90 % of them. `tiny` and `small` are not the paper's: see `systems/short.py`. Whole-word masks:
     `--set objective.unit=word`.
 """
 
@@ -124,5 +124,6 @@ BERT = System(
     build_layout=lambda ids, context, direction: FramedLayout(ids[FIRST], (ids[SEPARATOR],), context, segments=True),
     causal=False,
     objective_config=MaskingConfig,
+    vocabulary=(FIRST, SEPARATOR, MASK),
     hub=HUB,
 )

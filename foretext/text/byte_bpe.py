@@ -151,7 +151,9 @@ class ByteBPE:
     @cached_property
     def _borders(self) -> WordBorders:
         into, out = zip(*map(_borders_of, self._bytes))
-        return WordBorders(np.array(into), np.array(out))
+        space = np.array([piece == b" " for piece in self._bytes])
+        behind = np.array([piece.strip() != b"" and piece[:1] != b" " for piece in self._bytes])
+        return WordBorders(np.array(into), np.array(out), space, behind)
 
     def decode(self, ids: Iterable[int]) -> str:
         return b"".join([self._bytes[id] for id in ids]).decode("utf-8", errors="replace")

@@ -130,7 +130,8 @@ class CharBPE:
     def _borders(self) -> WordBorders:
         ordinary = np.array([id not in self._names for id in range(self.size)])
         ends = [self.ends_word(id) or id == self.unknown for id in range(self.size)]
-        return WordBorders(ordinary, ordinary & ~np.array(ends))
+        no_space = np.zeros(self.size, dtype=bool)
+        return WordBorders(ordinary, ordinary & ~np.array(ends), no_space, no_space)
 
     def decode(self, ids: Iterable[int]) -> str:
         return "".join([self._text(id) for id in ids]).strip()

@@ -23,7 +23,7 @@ from foretext.text.byte_bpe import ByteBPE, byte_bpe_from_merges
 from foretext.text.char_bpe import WORD_END, CharBPE, char_bpe_from_merges
 from foretext.text.order import mix64
 from foretext.text.splitters import make_splitter, spacy_installed, standardise
-from foretext.text.tokenizer import KINDS, Tokenizer, encodable
+from foretext.text.tokenizer import END, KINDS, Tokenizer, encodable
 from foretext.text.unigram import Cleaning, Unigram, unigram_from_pieces
 from foretext.text.unigram_training import learn_unigram
 from foretext.text.wordpiece import WordPiece, basic_splitter, wordpiece_from_pieces
@@ -61,9 +61,8 @@ def train_tokenizer(
     """
     if kind not in KINDS:
         raise UserError(f"tokenizer kind {kind!r} is not known; choose one of {', '.join(KINDS)}")
-    least = 257 if kind == "byte-bpe" else 64
-    if size < least:
-        raise UserError(f"a {kind} vocabulary needs at least {least} ids, not {size}")
+    if size < least_size(kind):
+        raise UserError(f"a {kind} vocabulary needs at least {least_size(kind)} ids, not {size}")
     sample = sample_stretches(documents, sample_chars, seed)
     if not any(not text.isspace() for text in sample):
         raise _empty()
@@ -74,6 +73,15 @@ def train_tokenizer(
     if kind == "unigram":
         return _train_unigram(sample, size, lower, progress)
     return _train_characters(sample, size, splitter or ("spacy" if spacy_installed() else "rules"), progress)
+
+
+def least_size(kind: str) -> int:
+    return 257 if kind == "byte-bpe" else 64
+
+
+def specials_of(kind: str) -> tuple[str, ...]:
+    """Those that a newly trained vocabulary of this kind has."""
+    return {"wordpiece": wordpiece.SPECIALS, "unigram": unigram.SPECIALS}.get(kind, (END,))
 
 
 def _empty() -> UserError:

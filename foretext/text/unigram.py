@@ -162,8 +162,10 @@ class Unigram:
     def _borders(self) -> WordBorders:
         ordinary = np.array([id not in self._names for id in range(self.size)])
         into = np.array([in_word(piece[0]) for piece in self.pieces])
-        out = np.array([piece == SPACE or in_word(piece[-1]) for piece in self.pieces])
-        return WordBorders(into & ordinary, out & ordinary)
+        out = np.array([in_word(piece[-1]) for piece in self.pieces])
+        space = np.array([piece == SPACE for piece in self.pieces])
+        behind = np.array([piece[0] != SPACE for piece in self.pieces])
+        return WordBorders(into & ordinary, out & ordinary, space & ordinary, behind & ordinary)
 
     def decode(self, ids: Iterable[int]) -> str:
         return "".join([self._text(id) for id in ids]).strip()

@@ -97,7 +97,8 @@ class WordPiece:
     def _borders(self) -> WordBorders:
         ordinary = np.array([id not in self._names for id in range(self.size)])
         inside = np.array([_inside(piece) for piece in self.pieces])
-        return WordBorders(inside & ordinary, ordinary)
+        no_space = np.zeros(self.size, dtype=bool)
+        return WordBorders(inside & ordinary, ordinary, no_space, no_space)
 
     def decode(self, ids: Iterable[int]) -> str:
         text = "".join([self._text(id) for id in ids]).strip()

@@ -2,7 +2,8 @@
 
 A piece goes on with the word before it if words can go on into it and out of the piece before it. Two tables with an
 entry for each id say so for every kind of tokenizer: WordPiece's `##` is about the first, GPT's `</w>` about the
-second, and where neither is written the letters at a piece's two ends decide.
+second, and where neither is written the letters at a piece's two ends decide. A space that is a piece by itself goes
+with what follows it.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ _IN_WORD = regex.compile(rf"(?![{UNSPACED}])[\p{{L}}\p{{M}}\p{{N}}]")
 class WordBorders:
     into: np.ndarray  # whether a word can go on into the piece of this id
     out: np.ndarray  # whether it can go on out of it
+    space: np.ndarray  # whether it is a space alone
+    behind: np.ndarray  # whether it can be what such a space belongs to
 
     def starts(self, ids: np.ndarray) -> np.ndarray:
         """Which ids of sequences [..., length] begin a word."""
         ids = np.asarray(ids, dtype=np.int64)
+        here, before = ids[..., 1:], ids[..., :-1]
         starts = np.ones(ids.shape, dtype=bool)
-        starts[..., 1:] = ~(self.into[ids[..., 1:]] & self.out[ids[..., :-1]])
+        starts[..., 1:] = ~((self.into[here] & self.out[before]) | (self.behind[here] & self.space[before]))
         return starts
 
 

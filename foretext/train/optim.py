@@ -5,8 +5,11 @@ steps. torch's own computes them in bf16, which a CPU without bf16 units does hu
 they run in the weights' own precision, and matrices of one shape are handled as one batch. The update is scaled by
 .2·√max(m, n), so that its size is that of an Adam update and one learning rate serves both (Liu et al. 2025).
 
-LAMB (You et al. 2019) is Adam whose update of each matrix is scaled to the matrix's own norm, for large batches. Norms
-and biases, which are not decayed either, are updated as Adam would, as in the released code.
+LAMB (You et al. 2019) is Adam whose update of each matrix, decay included, is scaled to the matrix's own norm, for
+large batches. Norms and biases, which are not decayed either, are updated as Adam would, as in the released code. Both
+means are corrected for their start at zero, as in the paper's algorithm; ALBERT's released code leaves that out.
+
+Queries, keys and values are one tensor here and three matrices in the papers: Muon and LAMB treat them as three.
 
 State is kept by parameter name, as tensors only, so that a checkpoint is a safetensors file.
 """
@@ -102,12 +105,14 @@ class Optimizer:
             second.mul_(config.beta2).addcmul_(gradient, gradient, value=1.0 - config.beta2)
             scale = (second / (1.0 - config.beta2**count)).sqrt_().add_(config.epsilon)
             update = (first / (1.0 - config.beta1**count)).div_(scale)
-            trust = 1.0
-            if parameter.dim() > 1:
-                update.add_(parameter, alpha=config.weight_decay)
-                of_weights, of_update = float(parameter.norm()), float(update.norm())
-                trust = of_weights / of_update if of_weights > 0 and of_update > 0 else 1.0
-            parameter.add_(update, alpha=-rate * trust)
+            if parameter.dim() < 2:
+                parameter.add_(update, alpha=-rate)
+                continue
+            update.add_(parameter, alpha=config.weight_decay)
+            for weight, change in zip(*_matrices(name, parameter, update)):
+                of_weight, of_change = float(weight.norm()), float(change.norm())
+                trust = of_weight / of_change if of_weight > 0 and of_change > 0 else 1.0
+                weight.add_(change, alpha=-rate * trust)
 
     @torch.no_grad()
     def _muon(self, names: list[str], rate: float) -> None:
@@ -118,8 +123,7 @@ class Optimizer:
             momentum = self._buffer(name, "momentum")
             momentum.lerp_(gradient, 1.0 - MOMENTUM)
             nesterov = gradient.lerp(momentum, MOMENTUM)
-            parts = 3 if name.endswith("qkv.weight") else 1  # queries, keys and values are matrices of their own
-            for weight, update in zip(parameter.chunk(parts), nesterov.chunk(parts)):
+            for weight, update in zip(*_matrices(name, parameter, nesterov)):
                 wide = update if update.shape[0] <= update.shape[1] else update.t()
                 shapes.setdefault((wide.shape[0], wide.shape[1]), []).append((weight, update))
         for shape, pairs in shapes.items():
@@ -153,6 +157,11 @@ class Optimizer:
 def _gradient(parameter: Tensor) -> Tensor:
     assert parameter.grad is not None
     return parameter.grad
+
+
+def _matrices(name: str, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
+    """Each tensor as the matrices of the papers, which are parts of it."""
+    return [tensor.chunk(3) if name.endswith("qkv.weight") else (tensor,) for tensor in tensors]
 
 
 def _is_block_matrix(name: str, parameters: Mapping[str, nn.Parameter]) -> bool:

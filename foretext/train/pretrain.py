@@ -212,7 +212,7 @@ def _make_tokenizer(work: _Work) -> Tokenizer:
         work.started_model = load_model(request.start)
         return with_end(work.started_model.tokenizer)
     if request.vocabulary is not None:
-        return published_tokenizer(request.vocabulary)
+        return published_tokenizer(request.vocabulary, work.sections["run"].system)
     config: TokenizerConfig = work.sections["tokenizer"]
     files = find_files(data.inputs)
     report = ReadReport()

@@ -19,7 +19,7 @@ from foretext.train.checks import check_seed, check_sets, check_tokenizer, check
 from foretext.train.resume import agreed_sections
 from foretext.train.rundir import RunDirectory
 from foretext.train.saved import DataConfig, RunConfig, open_run, read_config
-from foretext.train.vocabulary import with_end
+from foretext.train.vocabulary import completed
 
 MICRO_TOKENS = 4096
 
@@ -137,14 +137,14 @@ def _replaced(section: Any, given: dict[str, Any]) -> Any:
 
 def _check_vocabulary(folder: Path, kept: RunConfig, where: Path) -> None:
     """A run's vocabulary never changes: naming the one it has is fine, another is refused."""
-    if published_tokenizer(folder).fingerprint() != kept.tokenizer:
+    if published_tokenizer(folder, kept.system).fingerprint() != kept.tokenizer:
         raise UserError(
             f"{where} has another vocabulary than --vocabulary {folder}, and keeps it; leave the option out"
         )
 
 
-def published_tokenizer(folder: Path) -> Tokenizer:
-    return with_end(tokenizer_from_published(folder))
+def published_tokenizer(folder: Path, system: str) -> Tokenizer:
+    return completed(tokenizer_from_published(folder), system_named(system))
 
 
 def _with_sets(sections: dict[str, Any], sets: Sequence[str | Setting]) -> dict[str, Any]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from foretext.errors import UserError
 from foretext.systems.base import System, TokenizerConfig
 from foretext.text.tokenizer import END, Tokenizer
-from foretext.text.train_vocab import train_tokenizer
+from foretext.text.train_vocab import least_size, specials_of, train_tokenizer
 
 
 def new_tokenizer(
@@ -17,17 +18,27 @@ def new_tokenizer(
     progress: Callable[[str, int, int], None],
 ) -> Tokenizer:
     """Learned from `texts`; `config.size` counts the system's specials too."""
+    added = [name for name in system.vocabulary if name not in specials_of(config.kind)]
+    least = least_size(config.kind) + len(added)
+    if config.size < least:
+        raise UserError(f"tokenizer.size={config.size}: {config.kind} for {system.name} needs at least {least} ids")
     tokenizer = train_tokenizer(
         texts,
         config.kind,
-        config.size - len(system.vocabulary),
+        config.size - len(added),
         seed=seed,
         sample_chars=config.sample_megabytes * 1_000_000,
         splitter=None if config.splitter == "auto" else config.splitter,
         lower=config.lower,
         progress=progress,
     )
-    return tokenizer.with_specials(system.vocabulary) if system.vocabulary else tokenizer
+    return tokenizer.with_specials(added) if added else tokenizer
+
+
+def completed(tokenizer: Tokenizer, system: System) -> Tokenizer:
+    """A vocabulary that others published, with the specials that the system needs and it has not."""
+    missing = [name for name in system.vocabulary if name not in tokenizer.specials]
+    return with_end(tokenizer.with_specials(missing) if missing else tokenizer)
 
 
 def with_end(tokenizer: Tokenizer) -> Tokenizer:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from systems_under_test import PLAIN, trunk_of
+from systems_under_test import PLAIN, objective_of, trunk_of
 from torch import nn
 
 from foretext.config import apply_sets
@@ -137,7 +137,98 @@ def test_muon_equals_its_definition_for_one_tall_matrix() -> None:
     torch.testing.assert_close(weight.detach(), expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["adamw", "muon"])
+# -- LAMB ------------------------------------------------------------------------------------------------------------
+
+
+class LiteralLamb:
+    """Algorithm 2 of "Large Batch Optimization for Deep Learning" line by line, a number at a time, in double
+    precision, for one layer; `excluded`: as the released code has it for norms and biases, no decay and no ratio."""
+
+    def __init__(self, weights: list[float], config: TrainingConfig, excluded: bool) -> None:
+        self.x, self.config, self.excluded = weights, config, excluded
+        self.m, self.v, self.t = [0.0] * len(weights), [0.0] * len(weights), 0
+
+    def step(self, gradient: list[float], rate: float) -> None:
+        c = self.config
+        self.t += 1
+        update = []
+        for i, g in enumerate(gradient):
+            self.m[i] = c.beta1 * self.m[i] + (1 - c.beta1) * g
+            self.v[i] = c.beta2 * self.v[i] + (1 - c.beta2) * g * g
+            m, v = self.m[i] / (1 - c.beta1**self.t), self.v[i] / (1 - c.beta2**self.t)
+            r = m / (math.sqrt(v) + c.epsilon)
+            update.append(r if self.excluded else r + c.weight_decay * self.x[i])
+        norm = math.sqrt(sum(x * x for x in self.x))
+        ratio = 1.0 if self.excluded or norm == 0 else norm / math.sqrt(sum(u * u for u in update))
+        self.x = [x - rate * ratio * u for x, u in zip(self.x, update)]
+
+
+def test_lamb_is_the_papers_algorithm() -> None:
+    shapes = {
+        "w": (7, 5),
+        "zero": (3, 4),
+        "norm.weight": (6,),
+        "up.bias": (5,),
+        "blocks.0.attention.qkv.weight": (9, 3),
+    }
+    params = {name: nn.Parameter(torch.randn(shape)) for name, shape in shapes.items()}
+    with torch.no_grad():
+        params["zero"].zero_()  # no norm to scale to, at first
+        params["blocks.0.attention.qkv.weight"][:3] *= 40.0  # the queries: their norm must not move keys and values
+    config = TrainingConfig(optimizer="lamb", weight_decay=0.1, beta1=0.8, beta2=0.95, epsilon=1e-6)
+    optimizer = Optimizer(config, params, [Group(["w", "zero"], factor=0.5), Group(list(shapes)[2:])])
+    layers = {
+        (name, part): LiteralLamb(rows.flatten().tolist(), config, excluded=p.dim() == 1)
+        for name, p in params.items()
+        for part, rows in enumerate(p.detach().chunk(3 if "qkv" in name else 1))
+    }
+    for step in range(8):
+        rate = 0.01 * (1 + step % 3)
+        draw_gradients(params, step)
+        for (name, part), layer in layers.items():
+            gradient = params[name].grad
+            assert gradient is not None
+            rows = gradient.chunk(3 if "qkv" in name else 1)[part]
+            layer.step(rows.flatten().tolist(), rate * (0.5 if name in ("w", "zero") else 1.0))
+        optimizer.step(rate)
+        for (name, part), layer in layers.items():
+            rows = params[name].detach().chunk(3 if "qkv" in name else 1)[part]
+            torch.testing.assert_close(
+                rows.flatten(), torch.tensor(layer.x), atol=2e-5, rtol=2e-4, msg=f"{name} {step}"
+            )
+
+
+def test_lamb_moves_each_matrix_by_the_rate_times_its_norm() -> None:
+    params = {"small.weight": nn.Parameter(0.01 * torch.randn(6, 6)), "large.weight": nn.Parameter(torch.randn(6, 6))}
+    before = {name: p.detach().clone() for name, p in params.items()}
+    draw_gradients(params, 0)
+    Optimizer(replace(PLAIN, optimizer="lamb"), params, [Group(list(params))]).step(0.02)
+    for name, p in params.items():
+        assert float((p.detach() - before[name]).norm()) == pytest.approx(0.02 * float(before[name].norm()), rel=1e-4)
+
+
+def test_lamb_scales_no_norm_and_no_bias_of_albert() -> None:
+    """In ALBERT's released code what has "LayerNorm" or "bias" in its name is neither decayed nor scaled."""
+    parts = {"trunk": trunk_of("albert"), "task": objective_of("albert")}
+    params = {f"{part}.{name}": p for part, module in parts.items() for name, p in module.named_parameters()}
+    optimizer = Optimizer(replace(PLAIN, optimizer="lamb", weight_decay=0.5), params, [Group(list(params))])
+    for parameter in params.values():
+        parameter.grad = torch.zeros_like(parameter)
+    before = {name: p.detach().clone() for name, p in params.items()}
+    optimizer.step(0.1)
+    for name, parameter in params.items():
+        excluded = "norm" in name or name.endswith("bias")
+        assert torch.equal(parameter, before[name]) == excluded, name  # decay alone: scaled to the norm it is 10 %
+
+
+def test_alberts_paper_size_uses_lamb() -> None:
+    paper = SYSTEMS["albert"].sizes["paper"].pretraining
+    assert (paper.optimizer, paper.rate, paper.batch_size, paper.warmup_steps) == ("lamb", 1.76e-3, 4096, 3125)
+    assert (paper.beta1, paper.beta2, paper.epsilon, paper.weight_decay) == (0.9, 0.999, 1e-6, 0.01)
+    assert [name for name in SYSTEMS if SYSTEMS[name].sizes["paper"].pretraining.optimizer == "lamb"] == ["albert"]
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon", "lamb"])
 def test_state_goes_through_a_checkpoint_exactly(kind: str, tmp_path: Path) -> None:
     config = replace(PLAIN, optimizer=kind)
     first = trunk_of("gpt")

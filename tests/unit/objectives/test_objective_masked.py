@@ -1,0 +1,83 @@
+"""What a masked objective makes of examples: the sequence, its targets, and draws that are pure functions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from systems_under_test import CAUSAL, TINY, objective_of, tokenizer_of, trunk_of, unlabelled
+
+from foretext.batch import IGNORE, Batch
+from foretext.objectives.base import Draw
+from foretext.objectives.masked import MaskedObjective
+from foretext.objectives.spans import Span
+
+MASKED = [name for name in TINY if name not in CAUSAL]
+LENGTHS = [20, 3, 17, 1]
+
+
+def objective(system: str) -> MaskedObjective:
+    found = objective_of(system)
+    assert isinstance(found, MaskedObjective)
+    return found
+
+
+def made(system: str, draw: Draw | None) -> Batch:
+    return objective(system).make(unlabelled(system, [LENGTHS[i] for i in draw.indices] if draw else LENGTHS), draw)
+
+
+@pytest.mark.parametrize("system", MASKED)
+def test_the_sequence_and_its_targets(system: str) -> None:
+    plain, masked = made(system, None), made(system, Draw(1, 0, (0, 1, 2, 3)))
+    assert plain.targets_BT is not None and bool((plain.targets_BT == IGNORE).all())
+    assert masked.targets_BT is not None and masked.mask_BT is not None
+    chosen = masked.targets_BT != IGNORE
+    assert torch.equal(masked.targets_BT[chosen], plain.ids_BT[chosen]), "what stood there is to be told"
+    assert torch.equal(masked.ids_BT[~chosen], plain.ids_BT[~chosen]), "nothing else is changed"
+    assert bool(chosen.any(1).all()) and not bool((chosen & ~masked.mask_BT).any())
+    special = torch.tensor(sorted(tokenizer_of(system).specials.values()))
+    assert not bool(torch.isin(plain.ids_BT[chosen], special).any())
+    frame = objective(system).frame
+    for row, real in zip(plain.ids_BT, masked.mask_BT):
+        ids = row[real].tolist()
+        assert ids[0] == frame.first and ids[-1] == frame.separator and frame.mask not in ids
+    if system != "roberta":
+        assert plain.segments_BT is not None and plain.labels is not None
+        for row, segments, real in zip(plain.ids_BT, plain.segments_BT, masked.mask_BT):
+            separators = np.flatnonzero(row[real].numpy() == frame.separator)
+            assert segments[real].tolist() == [int(place > separators[0]) for place in range(int(real.sum()))]
+
+
+@pytest.mark.parametrize("system", MASKED)
+def test_masks_are_a_function_of_seed_epoch_and_index(system: str) -> None:
+    """Drawn anew in each epoch; whatever batch an example is in, the same for the same three."""
+
+    def targets(draw: Draw) -> list[list[int]]:
+        batch = made(system, draw)
+        assert batch.targets_BT is not None
+        return [np.flatnonzero(row != IGNORE).tolist() for row in batch.targets_BT.numpy()]
+
+    rows = unlabelled(system, LENGTHS)
+
+    def alone(number: int, draw: Draw) -> list[int]:
+        batch = objective(system).make([rows[number]], draw)
+        assert batch.targets_BT is not None
+        return np.flatnonzero(batch.targets_BT[0].numpy() != IGNORE).tolist()
+
+    together = targets(Draw(1, 5, (0, 1, 2, 3)))
+    assert together == [alone(number, Draw(1, 5, (number,))) for number in range(4)]
+    others = [Draw(1, 6, (0,)), Draw(2, 5, (0,)), Draw(1, 5, (9,))]
+    assert all(alone(0, draw) != together[0] for draw in others)
+    assert len({tuple(alone(0, Draw(1, epoch, (0,)))) for epoch in range(20)}) > 10
+
+
+@pytest.mark.parametrize("system", MASKED)
+def test_a_micro_batch_without_a_target_counts_as_zero(system: str) -> None:
+    found, trunk = objective(system), trunk_of(system)
+    end = tokenizer_of(system).specials[sorted(tokenizer_of(system).specials)[0]]
+    nothing = np.array([end, end], dtype=np.int64)
+    batch = found.make([Span((nothing,) if system == "roberta" else (nothing, nothing))], Draw(0, 0, (0,)))
+    counts, outcome = found.counts(batch), found(trunk, batch)
+    assert counts["masked"] == outcome.losses["masked"].count == 0 == float(outcome.losses["masked"].total.detach())
+    sum(loss.total for loss in outcome.losses.values()).backward()
+    assert all(bool(p.grad.isfinite().all()) for p in trunk.parameters() if p.grad is not None)

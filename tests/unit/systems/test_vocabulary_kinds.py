@@ -1,0 +1,71 @@
+"""Any system over any kind of vocabulary: it has the specials that the system's sequences are made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from systems_under_test import TINY
+
+from foretext.errors import UserError
+from foretext.objectives.base import Draw
+from foretext.objectives.spans import Span
+from foretext.systems import SYSTEMS
+from foretext.systems.base import ObjectiveParts, TokenizerConfig
+from foretext.text.tokenizer import END, KINDS, Tokenizer, tokenizer_from_json
+from foretext.text.train_vocab import train_tokenizer
+from foretext.train.vocabulary import completed, new_tokenizer
+
+TEXTS = ["the cat sat on the mat and looked at another cat, which looked back"] * 9
+ALL = [(system, kind) for system in SYSTEMS for kind in KINDS]
+
+
+def made(system: str, kind: str, size: int = 300) -> Tokenizer:
+    config = TokenizerConfig(kind, size, splitter="rules")  # type: ignore[arg-type]
+    return new_tokenizer(SYSTEMS[system], TEXTS, config, 0, lambda title, done, total: None)
+
+
+@pytest.mark.parametrize(("name", "kind"), ALL)
+def test_objective_and_layout_work(name: str, kind: str) -> None:
+    system, tokenizer = SYSTEMS[name], made(name, kind)
+    assert tokenizer.size <= 300 and tokenizer.end is not None
+    assert tokenizer_from_json(tokenizer.to_json(), "here").specials == tokenizer.specials
+    shape = replace(TINY[name], vocabulary=tokenizer.size)
+    objective = system.build_objective(ObjectiveParts(shape, system.sizes["tiny"].objective, tokenizer))
+    ids = np.array(tokenizer.encode(TEXTS[0])[:8], dtype=np.int64)
+    texts = (ids,) if name == "roberta" else (ids, ids)
+    example = ids if system.causal else Span(texts)
+    batch = objective.make([example], Draw(0, 0, (0,)))
+    assert int(batch.ids_BT.max()) < tokenizer.size
+    outcome = objective(system.build_trunk(shape), batch)
+    assert all(float(loss.total.detach()) > 0 for loss in outcome.losses.values())
+    whole = tokenizer.with_specials(system.specials)
+    row = system.build_layout(dict(whole.specials), shape.context, "forward").frame(ids.tolist())
+    assert max(row.ids) < whole.size
+
+
+def test_the_size_counts_the_specials_that_are_added() -> None:
+    """Of enough text a vocabulary has as many ids as were asked for."""
+    long = [" ".join(f"{a}{b}{c}" for a in "abcdef" for b in "ghijk" for c in "lmnop")] * 3
+    for name, kind in ALL:
+        config = TokenizerConfig(kind, 290, splitter="rules")  # type: ignore[arg-type]
+        tokenizer = new_tokenizer(SYSTEMS[name], long, config, 0, lambda title, done, total: None)
+        assert tokenizer.size == 290 or kind in ("char-bpe", "wordpiece", "unigram"), (name, kind)
+        assert tokenizer.size <= 290
+
+
+def test_too_small_for_the_specials() -> None:
+    with pytest.raises(UserError, match=r"tokenizer.size=258: byte-bpe for roberta needs at least 262 ids"):
+        made("roberta", "byte-bpe", 258)
+    assert made("gpt2", "byte-bpe", 257).size == 257
+
+
+def test_what_others_published_gets_what_it_lacks() -> None:
+    bytes_only = train_tokenizer(TEXTS, "byte-bpe", 300)
+    whole = completed(bytes_only, SYSTEMS["bert"])
+    assert set(whole.specials) == {END, "[CLS]", "[SEP]", "[MASK]"}
+    assert whole.encode(TEXTS[0] + "[MASK]") == bytes_only.encode(TEXTS[0] + "[MASK]")
+    pieces = train_tokenizer(TEXTS, "wordpiece", 100)
+    assert completed(pieces, SYSTEMS["bert"]).to_json() == pieces.to_json()
+    assert {"<s>", "</s>", "<mask>", "[SEP]"} <= set(completed(pieces, SYSTEMS["roberta"]).specials)
