@@ -134,18 +134,18 @@ def best_threshold(
     questions: Sequence[Question], predicted: Sequence[str], margins: Iterable[float], chinese: bool | None = None
 ) -> float:
     """By how much "no answer" must outscore the best span to be the answer, so that F1 is highest on these questions:
-    found as the official script does, answering one question after another, those with the least `margins` first.
-    `predicted`: the best span of each."""
+    found as the official script does, answering one question after another, those with the least `margins` first; but
+    those with one margin together, which no threshold can part. `predicted`: the best span of each."""
     order = sorted(zip(margins, questions, predicted), key=lambda item: item[0])
     if not order:
         raise UserError("no questions to choose a threshold by; give a file with questions and answers")
     total = best = float(sum(not question.answers for question in questions))
     threshold = order[0][0] - 1.0  # nothing is answered
-    for margin, question, text in order:
+    for number, (margin, question, text) in enumerate(order, 1):
         if question.answers:
             total += answer_score(question, text, True, chinese)[1]
         elif text:
             total -= 1.0
-        if total > best:
+        if total > best and (number == len(order) or order[number][0] > margin):
             best, threshold = total, margin
     return threshold

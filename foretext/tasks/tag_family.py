@@ -178,7 +178,12 @@ class TagFamily:
             raise UserError(f"tagging takes one sentence, spaces between its words, not {len(texts)} texts")
         (row,) = sentences_from(list(texts), need_tags=False, name="TEXT")
         pieces = [encoding.tokenizer.encode(word) for word in running_words(row.words)]
-        return [window.frame.ids for window in tag_windows(pieces, encoding.layout)]
+        windows = tag_windows(pieces, encoding.layout)
+        if not windows:
+            raise UserError(
+                f"{row.where}: none of its words has a piece in the vocabulary, so nothing is read; give others"
+            )
+        return [window.frame.ids for window in windows]
 
     # -- results: the scores of an example are [words that are asked about, classes] ---------------------------------
 

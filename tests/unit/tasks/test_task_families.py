@@ -111,8 +111,9 @@ def test_questions_of_python_data() -> None:
         [
             ("who?", passage, "Tom"),
             {"question": "who?", "context": passage, "answer": ["Tom", "Tom sat"], "id": 7},
-            {"question": "who?", "passage": passage, "answer": "Tom", "answer_start": 12},
+            {"question": "who?", "passage": passage, "answer": "Tom", "answer_start": np.int64(12)},
             ("who?", passage, None),
+            {"question": "who?", "passage": passage, "answer": ["Tom", "Tom"], "answer_start": [12, 0]},
         ]
     )
     assert [one.answers for one in made] == [
@@ -120,9 +121,10 @@ def test_questions_of_python_data() -> None:
         (Answer("Tom", 0), Answer("Tom sat", 12)),
         (Answer("Tom", 12),),
         (),
+        (Answer("Tom", 12), Answer("Tom", 0)),
     ]
-    assert [one.impossible for one in made] == [False, False, False, True]
-    assert [one.id for one in made] == ["0", "7", "2", "3"]
+    assert [one.impossible for one in made] == [False, False, False, True, False]
+    assert [one.id for one in made] == ["0", "7", "2", "3", "4"]
     asked = questions_from([("who?", passage), ("who?", passage, "not there"), made[0]], need_answers=False)
     assert [one.answers for one in asked] == [(), (), (Answer("Tom", 0),)] and not asked[0].impossible
 
@@ -132,6 +134,10 @@ def test_questions_of_python_data() -> None:
     [
         ([("who?", "Tom ran.", "Ann")], r"data\[0\]: the answer 'Ann' is not in its passage"),
         ([("who?", "Tom ran.")], r"data\[0\]: no answer; give one, or None"),
+        (
+            [{"question": "who?", "passage": "Tom Tom", "answer": ["Tom", "Tom"], "answer_start": 4}],
+            r"data\[0\]: 2 answers and 1 'answer_start'; give each answer its own",
+        ),
         ([("who?", " ", "Tom")], r"data\[0\]: 'passage' is blank"),
         ([{"question": "who?", "answer": "Tom"}], r"data\[0\]: 'context' is no text"),
         ([("who?", "Tom ran.", 3)], "'answer' is a int"),
@@ -192,6 +198,9 @@ def test_lines_of_standard_input() -> None:
     assert plain.rows[1].where == "standard input 2"
     asked = SPANS.from_lines('{"question": "who?", "context": "Tom ran."}\n', Reading("span", need_labels=False))
     assert asked.rows[0].passage == "Tom ran."
+    same = '{"question": "who?", "context": "Tom ran.", "id": 7}\n' * 2
+    with pytest.raises(UserError, match="the id '7' stands twice, at standard input 1 and at standard input 2"):
+        SPANS.from_lines(same, Reading("span", need_labels=False))
     with pytest.raises(UserError, match="write JSON lines with both"):
         SPANS.from_lines("who?\n", Reading("span", need_labels=False))
 
@@ -241,7 +250,8 @@ def test_a_word_without_a_piece_gets_the_fallback() -> None:
     class Deaf:
         """Bytes, but nothing of what begins with a z."""
 
-        specials = encoding(CHUNKS).tokenizer.specials
+        def encode(self, text: str) -> list[int]:
+            return self.encode_many([text])[0].tolist()
 
         def encode_many(self, texts: list[str]) -> list[np.ndarray]:
             return [np.array([] if "z" in text else list(text.encode()), dtype=np.uint32) for text in texts]
@@ -255,6 +265,9 @@ def test_a_word_without_a_piece_gets_the_fallback() -> None:
     found = TAGS.predictions(encoded, [np.eye(4)[3:]], whole.config, head(CHUNKS))
     assert found.values == [("O", "B-VP"), ("B-VP",)] and found.probabilities is not None
     assert found.probabilities[1] == [None]
+    assert len(TAGS.sequences(["a z"], deaf)) == 1
+    with pytest.raises(UserError, match="TEXT 1: none of its words has a piece in the vocabulary"):
+        TAGS.sequences(["z z"], deaf)
 
 
 def test_tags_as_columns_and_tables(tmp_path: Path) -> None:
@@ -307,6 +320,44 @@ def test_the_threshold_is_chosen_on_validation_rows() -> None:
     SPANS.settle(encoded, scores, TaskConfig("span"), plain)
     assert float(plain.threshold) == 0.0
     assert SPANS.values(SPANS.predictions(encoded, scores, TaskConfig("span"), plain)) == ["Tom", "Tom"]
+
+
+def test_answers_that_cannot_be_learned_or_found_are_counted() -> None:
+    passage = "Tom ran to the old house by the river. Ann sat."
+    rows = questions_from(
+        [
+            ("who?", passage, passage[:36]),
+            ("who?", passage, passage[:31]),
+            ("who?", passage, "Ann"),
+            ("?", "Eve.", "Eve"),
+        ]
+    )
+    said: list[str] = []
+    SPANS.encode(rows, encoding(TaskConfig("span"), 42), True, said.append, silent)
+    assert said == [
+        "1 of 2 passages are longer than the context of 42 tokens: they are read in windows that overlap (7 in all)",
+        "1 answers are longer than any window: they are learned as if there were none",
+        "2 answers are longer than 30 tokens: only parts of them can be found",
+    ]
+    said.clear()
+    SPANS.encode(rows, encoding(TaskConfig("span"), 90), False, said.append, silent)
+    assert said == []
+
+    class Deaf:
+        """Nothing has a piece."""
+
+        def encode_many(self, texts: list[str]) -> list[np.ndarray]:
+            return [np.array([], dtype=np.uint32) for _ in texts]
+
+        def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+            return [], []
+
+    deaf = Encoding(TaskConfig("span"), Deaf(), encoding(CHUNKS).layout)  # type: ignore[arg-type]
+    SPANS.encode(rows, deaf, True, said.append, silent)
+    assert said == [
+        "2 passages have no piece in the vocabulary: no answer is found in them",
+        "4 answers have no piece in the vocabulary: they are learned as if there were none",
+    ]
 
 
 def test_answers_as_json_and_tables(tmp_path: Path) -> None:
