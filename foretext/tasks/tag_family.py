@@ -1,8 +1,9 @@
 """Tagging: sentences with a tag for each word, from files of columns.
 
-Chunk tags of any scheme are learned and scored as IOB2; predictions are given as the training file has them, IOB1 or
-IOB2 (`conll.py` and `tag_metrics.py` say more). A sentence that is longer than the context is read in windows. A tag
-that was not trained on can only be wrong, and is counted as that.
+Chunk tags of any scheme are learned as IOB2; predictions are given, and scored, as the training file has them, IOB1 or
+IOB2: the entities are the same, the accuracy of words is not (`conll.py` and `tag_metrics.py` say more). A sentence
+that is longer than the context is read in windows. A tag that was not trained on can only be wrong, and is counted as
+that.
 """
 
 from __future__ import annotations
@@ -201,14 +202,12 @@ class TagFamily:
         for window, own in zip(encoded.windows, scores):
             for word, probability in zip(window.words, probabilities_of(own).max(axis=1).tolist()):
                 probabilities[window.sentence][word] = probability
-        if are_chunk_tags(config.labels):
-            tags = [to_iob1(own) if config.scheme == "iob1" else to_iob2(own) for own in tags]
+        tags = [_written(own, config) for own in tags]
         return Predictions(config.kind, tags, probabilities, tuple(config.labels))
 
     def score(self, rows: Sequence[TaggedSentence], predictions: Predictions, config: TaskConfig) -> Scores:
         chunks = are_chunk_tags(config.labels)
-        gold = [_turned(_tags(row), chunks) for row in rows]
-        predicted = [_turned(own, chunks) for own in predictions.values]
+        gold, predicted = ([_written(own, config) for own in side] for side in (map(_tags, rows), predictions.values))
         return score_tags(gold, predicted, chunks=chunks, main=config.metric)
 
     def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig) -> float:
@@ -235,6 +234,10 @@ class TagFamily:
         """Columns, unless the ending is that of a table."""
         if path is None:
             return "jsonl" if as_json else "columns"
+        if ending(path) in _NO_COLUMNS and ending(path) not in SUFFIXES:
+            raise UserError(
+                f"{path}: tags are written as columns (.txt), .csv, .tsv, .jsonl or .parquet; give another ending"
+            )
         return SUFFIXES.get(ending(path), "columns")
 
     def output(self, read: Read, predictions: Predictions, form: str, notes: list[str]) -> Table | str:
@@ -277,8 +280,14 @@ def _tags(row: TaggedSentence) -> tuple[str, ...]:
 
 
 def _turned(tags: Sequence[str], chunks: bool) -> tuple[str, ...]:
-    """Tags as they are learned and scored."""
+    """Tags as they are learned."""
     return to_iob2(tags) if chunks else tuple(tags)
+
+
+def _written(tags: Sequence[str], config: TaskConfig) -> tuple[str, ...]:
+    """Tags as they are predicted and scored."""
+    chunks = are_chunk_tags(config.labels)
+    return to_iob1(tags) if chunks and config.scheme == "iob1" else _turned(tags, chunks)
 
 
 def _classes(rows: Sequence[TaggedSentence], config: TaskConfig, note: Note) -> list[list[int]]:

@@ -246,6 +246,16 @@ def test_tags_come_back_in_the_scheme_of_the_training_file(context: int) -> None
         TAGS.probabilities(scores, CHUNKS)
 
 
+def test_what_is_scored_is_what_is_written() -> None:
+    """The script's figures for the file that `predict` writes, in either scheme: the accuracy of words differs."""
+    gold = [TaggedSentence(("a", "b", "c"), ("I-NP", "I-NP", "O"), "row")]
+    for scheme, accuracy in (("iob1", 2 / 3), ("iob2", 1 / 3)):
+        config = replace(CHUNKS, scheme=scheme)
+        encoded, scores = scored_tags(config, [["O", "B-NP", "O"]])
+        measured = TAGS.score(gold, TAGS.predictions(encoded, scores, config, head(config)), config)
+        assert measured.values["accuracy"] == pytest.approx(accuracy) and measured.main_value == 0.0
+
+
 def test_a_word_without_a_piece_gets_the_fallback() -> None:
     class Deaf:
         """Bytes, but nothing of what begins with a z."""
@@ -288,6 +298,8 @@ def test_tags_as_columns_and_tables(tmp_path: Path) -> None:
     forms = {"a.txt": "columns", "a.conll": "columns", "a": "columns", "a.csv": "csv", "a.jsonl.gz": "jsonl"}
     assert {name: TAGS.form(Path(name), False) for name in forms} == forms
     assert (TAGS.form(None, False), TAGS.form(None, True)) == ("columns", "jsonl")
+    with pytest.raises(UserError, match=r"a\.json: tags are written as columns"):
+        TAGS.form(Path("a.json"), False)
 
 
 # -- answers of scores -----------------------------------------------------------------------------------------------
