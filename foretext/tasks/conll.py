@@ -254,6 +254,8 @@ def _sentence_from(item: Any, where: str) -> TaggedSentence:
     tags: Any = None
     if isinstance(item, dict):
         words, tags = item.get("words", item.get("text")), item.get("tags")
+        if words is None:
+            raise UserError(f"{where}: no 'words'; give a list of them, or a 'text' with spaces between them")
     elif isinstance(item, list | tuple) and len(item) == 2 and not any(isinstance(part, str) for part in item):
         words, tags = item
     if isinstance(words, str):

@@ -208,7 +208,7 @@ def _question_from(item: Any, reader: _Reader, number: int, where: str) -> Quest
     if not isinstance(item, dict):
         raise UserError(f"{where}: a question is a tuple (question, passage, answer) or a dict")
     asked = reader.text(item, "question", where)
-    passage = reader.text(item, "passage" if "passage" in item else "context", where)
+    passage = reader.text(item, "context" if "context" in item and "passage" not in item else "passage", where)
     answer = item.get("answer", _NOT_GIVEN) if reader.need_answers else _NOT_GIVEN
     given = [] if answer is None or answer is _NOT_GIVEN else [answer] if isinstance(answer, str) else answer
     if not isinstance(given, list | tuple):

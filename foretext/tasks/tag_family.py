@@ -153,13 +153,16 @@ class TagFamily:
 
         config, layout = encoding.config, encoding.layout
         classes = _classes(rows, config, note) if labelled else None
-        words = [word for row in rows for word in running_words(row.words)]
-        pieces = iter(encode_texts(words, encoding.tokenizer, progress))
+        running = [running_words(row.words) for row in rows]
+        different = list(dict.fromkeys(word for words in running for word in words))
+        pieces = {
+            word: ids.tolist() for word, ids in zip(different, encode_texts(different, encoding.tokenizer, progress))
+        }
         examples: list[TaggedExample] = []
         windows: list[TagWindow] = []
         silent = longer = 0
-        for number, row in enumerate(rows):
-            own = [next(pieces).tolist() for _ in row.words]
+        for number, words in enumerate(running):
+            own = [pieces[word] for word in words]
             silent += sum(not ids for ids in own)
             longer += sum(map(len, own)) + layout.overhead(1) > layout.context
             found = tag_windows(own, layout, number)
