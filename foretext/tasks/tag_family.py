@@ -19,7 +19,7 @@ import numpy as np
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.plan import TransferPlan
-from foretext.tasks.conll import TaggedSentence, conll_text, read_conll, sentences_from
+from foretext.tasks.conll import ColumnsError, TaggedSentence, conll_text, read_conll, sentences_from
 from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading
 from foretext.tasks.files import text_lines
 from foretext.tasks.labels import LabelSet, order_names
@@ -69,12 +69,12 @@ class TagFamily:
                     column=_tag_column(naming.columns),
                     errors=reading.errors,
                     need_tags=reading.need_labels,
+                    need_column=bool(reading.columns),  # given, not remembered: otherwise it is a slip
                     notes=reading.notes,
                 )
             )
-        except UserError as error:
-            remembered = reading.remembers and (naming.format or naming.columns)
-            if not remembered or not path.exists():
+        except ColumnsError as error:
+            if not reading.remembers or not (naming.format or naming.columns):
                 raise
             by = naming.format or f"columns tag={(naming.columns or {}).get('tag')}"
             raise UserError(

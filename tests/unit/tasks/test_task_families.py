@@ -171,6 +171,14 @@ def test_the_tags_column_is_a_number_and_remembered(tmp_path: Path) -> None:
     path.write_text("He B-NP\n")
     with pytest.raises(UserError, match=r"this format has 3.*read by conll2000, as in the fine-tuning"):
         TAGS.read(path, Reading("tagging", trained=replace(CHUNKS, format="conll2000")))
+    path.write_text("He\n")
+    plain = TAGS.read(path, Reading("tagging", trained=trained, need_labels=False))
+    assert plain.rows[0].tags is None, "a remembered column need not be there"
+    with pytest.raises(UserError, match="there is no column 2 for the tag but 1 in all"):
+        TAGS.read(path, Reading("tagging", columns={"tag": "2"}, trained=trained, need_labels=False))
+    path.write_text("")
+    with pytest.raises(UserError, match=r"the file is empty; give a file with rows in it$"):
+        TAGS.read(path, Reading("tagging", trained=trained))
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json", "a.parquet", "a.csv.gz"])
