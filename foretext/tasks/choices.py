@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from foretext.errors import UserError
-from foretext.tasks.tables import Table, parse_csv, table_of_records
+from foretext.tasks.tables import ChoiceNumber, Table, parse_csv, table_of_records
 
 _SWAG_ENDINGS = tuple(f"ending{number}" for number in range(4))
 _NUMBERED = re.compile(r"([0-9]+) (.*)")
@@ -38,7 +38,7 @@ def _swag_label(cell: str, where: str) -> str | None:
         return None
     if cell.strip() not in ("0", "1", "2", "3"):
         raise UserError(f"{where}: the label {cell!r} is not a number from 0 to 3; correct it, or check --format")
-    return str(int(cell) + 1)
+    return ChoiceNumber(int(cell) + 1)
 
 
 def parse_cbt(lines: list[str], name: str) -> Table:
@@ -57,6 +57,8 @@ def parse_cbt(lines: list[str], name: str) -> Table:
             raise UserError(f"{place}: no number and sentence in it, as 1 to 21 in each story; check --format")
         if int(found[1]) == 1 and story:
             raise UserError(f"{place}: a new story, and the one before has no question; restore its last line")
+        if int(found[1]) != len(story) + 1:
+            raise UserError(f"{place}: number {found[1]} where {len(story) + 1} is expected; restore what is missing")
         if "\t" not in line:
             story.append(found[2].strip())
             continue
@@ -78,5 +80,5 @@ def _cbt_record(story: list[str], cells: list[str], place: str) -> dict[str, Any
     return (
         {"context": f"{' '.join(story)}\n{question}"}
         | {f"choice{number}": candidate for number, candidate in enumerate(candidates, 1)}
-        | {"label": str(candidates.index(answer) + 1) if answer else None}
+        | {"label": ChoiceNumber(candidates.index(answer) + 1) if answer else None}
     )

@@ -32,6 +32,10 @@ _SPACES = re.compile("[ \t]+")
 _BREAKS = re.compile("[\t\r\n]")
 
 
+class ColumnsError(UserError):
+    """A file can be read, but has other columns than it should."""
+
+
 @dataclass(frozen=True)
 class TaggedSentence:
     """Words and their tags, None if there are none; `where` is for messages."""
@@ -80,12 +84,14 @@ def read_conll(
     column: int | None = None,
     errors: str = "strict",
     need_tags: bool = True,
+    need_column: bool = False,
     notes: list[str] | None = None,
 ) -> list[TaggedSentence]:
-    """The sentences of a file. Without `need_tags` a file may have words alone, or fewer columns than its format."""
+    """The sentences of a file. Without `need_tags` a file may have words alone, or fewer columns than its format,
+    unless `column` must be there all the same (`need_column`)."""
     path = Path(path)
     text = text_lines(read_text(path, errors, notes))
-    lines = _Lines(str(path), find_tag_format(path, format, text), column, need_tags)
+    lines = _Lines(str(path), find_tag_format(path, format, text), column, need_tags, need_tags or need_column)
     sentences: list[TaggedSentence] = []
     words: list[tuple[str, str | None]] = []
     begin = 0
@@ -116,11 +122,12 @@ class _Lines:
     """Takes lines apart. How many columns there are, what separates them and which is the tag's is settled by the first
     line; the others must be like it."""
 
-    def __init__(self, name: str, format: TagFormat, column: int | None, need_tags: bool) -> None:
+    def __init__(self, name: str, format: TagFormat, column: int | None, need_tags: bool, need_column: bool) -> None:
         self.name = name
         self.format = format
         self.column = column
         self.need_tags = need_tags
+        self.need_column = need_column
         self.tabs = format.universal
         self.expected = 0  # columns; 0 before the first line
         self.first = 0  # its number
@@ -144,7 +151,7 @@ class _Lines:
     def _word(self, cells: Sequence[str], number: int) -> tuple[str, str | None]:
         word = cells[self.format.word - 1].strip(" ")
         if not word.strip():
-            raise UserError(f"{self.name} line {number}: the word is blank; fill it in or remove the line")
+            raise ColumnsError(f"{self.name} line {number}: the word is blank; fill it in or remove the line")
         if self.tag is None:
             return word, None
         tag = cells[self.tag - 1].strip()
@@ -152,7 +159,7 @@ class _Lines:
         if tag and not unspecified:
             return word, tag
         if self.need_tags:
-            raise UserError(
+            raise ColumnsError(
                 f"{self.name} line {number}: {word!r} has no tag in column {self.tag}; "
                 "fill it in, or name another column"
             )
@@ -169,15 +176,15 @@ class _Lines:
     def _tag_column(self, found: int, number: int, fewer: bool) -> int | None:
         if self.column is not None:
             if self.column < 1 or self.column == self.format.word:
-                raise UserError(
+                raise ColumnsError(
                     f"the tag's column cannot be {self.column}: columns are counted from 1, and the word is column "
                     f"{self.format.word}; give another number"
                 )
             if self.column <= found:
                 return self.column
-            if not self.need_tags:
+            if not self.need_column:
                 return None
-            raise UserError(
+            raise ColumnsError(
                 f"{self.name} line {number}: there is no column {self.column} for the tag but {found} in all; "
                 "give another number"
             )
@@ -187,15 +194,15 @@ class _Lines:
             return found
         if not self.need_tags:
             return None
-        raise UserError(
+        raise ColumnsError(
             f"{self.name} line {number}: 1 column where at least 2 are expected, a word and its tag; "
             "separate them by a tab or a space"
         )
 
-    def _ragged(self, number: int, found: int, like: str) -> UserError:
+    def _ragged(self, number: int, found: int, like: str) -> ColumnsError:
         columns = "1 column" if found == 1 else f"{found} columns"
         separated = "one tab" if self.tabs else "a space"
-        return UserError(
+        return ColumnsError(
             f"{self.name} line {number}: {columns} where {like}; "
             f"give each word a line with as many columns, {separated} between them, and sentences a blank line between"
         )
@@ -203,15 +210,17 @@ class _Lines:
 
 def conll_text(sentences: Sequence[TaggedSentence], predicted: Sequence[Sequence[str]]) -> str:
     """Words, their tags if there are any, and predicted tags, in columns that `read_conll` and the scripts of the CoNLL
-    tasks read: separated by spaces, or by tabs if a word has a space in it."""
+    tasks read: separated by spaces, or by tabs if a word or a tag has a space in it."""
     assert len(sentences) == len(predicted), "tags for each sentence"
-    between = "\t" if any(_SPACES.search(word) for sentence in sentences for word in sentence.words) else " "
+    cells = [cell for sentence in sentences for cell in (*sentence.words, *(sentence.tags or ()))]
+    cells += [tag for found in predicted for tag in found]
+    between = "\t" if any(map(_SPACES.search, cells)) else " "
     tagged = all(sentence.tags is not None for sentence in sentences)
     lines = []
     for sentence, found in zip(sentences, predicted):
         assert len(sentence.words) == len(found), f"{sentence.where}: a tag for each word"
         columns = [sentence.words, *([sentence.tags or ()] if tagged else []), tuple(found)]
-        lines += [*(between.join(cells) for cells in zip(*columns)), ""]
+        lines += [*(between.join(row) for row in zip(*columns)), ""]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -252,6 +261,8 @@ def _sentence_from(item: Any, where: str) -> TaggedSentence:
     tags: Any = None
     if isinstance(item, dict):
         words, tags = item.get("words", item.get("text")), item.get("tags")
+        if words is None:
+            raise UserError(f"{where}: no 'words'; give a list of them, or a 'text' with spaces between them")
     elif isinstance(item, list | tuple) and len(item) == 2 and not any(isinstance(part, str) for part in item):
         words, tags = item
     if isinstance(words, str):

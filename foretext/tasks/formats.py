@@ -17,7 +17,7 @@ from xml.parsers import expat
 from foretext.errors import UserError
 from foretext.tasks.choices import parse_cbt, parse_swag
 from foretext.tasks.files import first_line, read_bytes, read_text, text_lines
-from foretext.tasks.tables import Table, parse_csv, parse_jsonl, parse_tsv, table_of_records
+from foretext.tasks.tables import ChoiceNumber, Table, parse_csv, parse_jsonl, parse_tsv, table_of_records
 
 COPA_QUESTIONS = {"cause": "What was the cause?", "effect": "What happened as a result?"}
 
@@ -288,7 +288,7 @@ def _race_questions(passage: Any, file: Path) -> list[dict[str, Any]]:
         return [
             {"id": passage.get("id", file.name), "question": number, "context": f"{article}\n{question}"}
             | {f"choice{i}": choice for i, choice in enumerate(choices, 1)}
-            | {"label": None if answer is None else str("ABCDEFGHIJ".index(answer) + 1)}
+            | {"label": None if answer is None else ChoiceNumber("ABCDEFGHIJ".index(answer) + 1)}
             for number, (question, choices, answer) in enumerate(zip(asked, options, answers), 1)
         ]
     except (KeyError, TypeError, AttributeError, ValueError):

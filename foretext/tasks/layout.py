@@ -2,7 +2,8 @@
 input.
 
 A system says how (GPT: `start premise delimiter hypothesis extract`, …); a task says what is then done with the states.
-Over-long input is cut here, by one policy, and counted: the longest text of a sequence gives way first, from its end.
+Over-long input is cut here, by one policy, and counted: the longest text of a sequence gives way first, from its end;
+of equally long ones the last, as in BERT's released code.
 Where a question stands behind an article in one text, the end of the article goes and the question stays.
 """
 
@@ -90,7 +91,7 @@ def fit(parts: Sequence[Sequence[int]], room: int) -> tuple[list[list[int]], int
     cut = max(0, surplus)
     while surplus > 0:
         able = [i for i, tail in enumerate(tails) if lengths[i] > max(1, tail)]
-        longest = max(able, key=lambda i: lengths[i])
+        longest = max(able, key=lambda i: (lengths[i], i))
         others = [length for i, length in enumerate(lengths) if i != longest]
         step = min(surplus, max(1, lengths[longest] - max(others, default=0)), lengths[longest] - tails[longest])
         lengths[longest] -= step

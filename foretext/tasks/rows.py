@@ -26,7 +26,7 @@ from typing import Any
 
 from foretext.errors import UserError
 from foretext.tasks.formats import read_format
-from foretext.tasks.tables import Table, read_table, table_of_records, unpacked
+from foretext.tasks.tables import ChoiceNumber, Table, read_table, table_of_records, unpacked
 
 KINDS = ("classification", "entailment", "similarity", "choice", "regression")
 TEXT_FIELDS = {
@@ -239,7 +239,7 @@ def _label(cell: Any, texts: tuple[str, ...], kind: str, where: str) -> str | fl
     if kind == "regression":
         return _score(text, where)
     if kind == "choice":
-        return _choice_label(text, texts[1:], where)
+        return _choice_label(text, texts[1:], where, numbered=isinstance(cell, ChoiceNumber))
     return text
 
 
@@ -249,8 +249,8 @@ def _score(text: str, where: str) -> float:
     return float(text)
 
 
-def _choice_label(text: str, choices: tuple[str, ...], where: str) -> int:
-    readings = {index for index, choice in enumerate(choices) if choice == text}
+def _choice_label(text: str, choices: tuple[str, ...], where: str, numbered: bool) -> int:
+    readings = {index for index, choice in enumerate(choices) if choice == text and not numbered}
     number = text.strip()
     if re.fullmatch(r"[1-9][0-9]{0,8}", number) and int(number) <= len(choices):
         readings.add(int(number) - 1)

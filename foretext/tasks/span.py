@@ -20,7 +20,7 @@ from foretext.batch import Batch, LossSum, Outcome, padded
 from foretext.nn.dropout import dropout
 from foretext.objectives.base import Draw, Objective, Trunk
 from foretext.tasks.sequences import next_tokens, padded_segments, real_places, sequence_lm_loss, spread
-from foretext.tasks.windows import SpanWindow
+from foretext.tasks.windows import SpanWindow, is_whole
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,8 @@ def span_example(window: SpanWindow, answer: tuple[int, int] | None, known: bool
     first, length = frame.parts[1]
     places: tuple[int | None, int | None] = (None, None)
     if known:
-        inside = answer is not None and window.start <= answer[0] and answer[1] < window.end
         places = (frame.extract, frame.extract)
-        if inside:
-            assert answer is not None
+        if answer is not None and is_whole(answer, window):
             places = (frame.place(1, answer[0] - window.start), frame.place(1, answer[1] - window.start))
     return SpanExample(frame.ids, (first, first + length - 1), *places, frame.segments)
 

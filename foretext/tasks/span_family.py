@@ -27,10 +27,20 @@ from foretext.tasks.remembered import layout_name
 from foretext.tasks.row_family import is_json_object
 from foretext.tasks.span_metrics import SPAN_METRICS, best_threshold, score_answers
 from foretext.tasks.splits import Split, hold_out_by
-from foretext.tasks.squad import Question, questions_from, read_squad
+from foretext.tasks.squad import Question, check_ids, questions_from, read_squad
 from foretext.tasks.tables import SUFFIXES, Table, ending, parse_jsonl
 from foretext.tasks.task_config import TaskConfig
-from foretext.tasks.windows import Answered, Candidate, Offsets, SpanWindow, answer_tokens, best_answer, span_windows
+from foretext.tasks.windows import (
+    LONGEST_ANSWER,
+    Answered,
+    Candidate,
+    Offsets,
+    SpanWindow,
+    answer_tokens,
+    best_answer,
+    is_whole,
+    span_windows,
+)
 from foretext.text.encoding import encode_texts
 from foretext.text.tokenizer import Tokenizer
 
@@ -77,7 +87,9 @@ class SpanFamily:
         table = parse_jsonl(data, "standard input")
         # A key that only other lines have is None in the table.
         items = [{name: cell for name, cell in zip(table.columns, row) if cell is not None} for row in table.rows]
-        return Read(questions_from(items, need_answers=False, name="standard input"))
+        questions = questions_from(items, need_answers=False, name="standard input")
+        check_ids(questions, [question.where for question in questions], "standard input")
+        return Read(questions)
 
     # -- what is learned ---------------------------------------------------------------------------------------------
 
@@ -126,25 +138,35 @@ class SpanFamily:
         asked = encode_texts([row.question for row in rows], encoding.tokenizer)
         examples: list[SpanExample] = []
         windows: list[SpanWindow] = []
-        cut = longer = lost = 0
+        cut = lost = apart = long = 0
+        longer: set[str] = set()
         for number, (row, question) in enumerate(zip(rows, asked)):
             ids, offsets = passages[row.passage]
             found, missing = span_windows(question.tolist(), ids, layout, number)
             answer = _answer_tokens(row, offsets) if labelled else None
-            lost += labelled and answer is None and not row.impossible
             cut += missing > 0
-            longer += len(found) > 1
+            if len(found) > 1:
+                longer.add(row.passage)
+            if answer is not None:
+                apart += not any(is_whole(answer, window) for window in found)
+                long += answer[1] - answer[0] >= LONGEST_ANSWER
+            elif labelled:
+                lost += not row.impossible
             windows += found
             examples += [span_example(window, answer, known=labelled) for window in found]
-        if longer:
-            note(
-                f"{longer:,} of {len(rows):,} passages are longer than the context of {layout.context} tokens: "
-                f"they are read in windows that overlap ({len(windows):,} in all)"
-            )
-        if cut:
-            note(f"{cut:,} questions are longer than their part of the context: their ends were cut")
-        if lost:
-            note(f"{lost:,} answers have no piece in the vocabulary: they are learned as if there were none")
+        silent = sum(not ids for ids, _ in passages.values())
+        said = {
+            f"of {len(passages):,} passages are longer than the context of {layout.context} tokens: "
+            f"they are read in windows that overlap ({len(windows):,} in all)": len(longer),
+            "questions are longer than their part of the context: their ends were cut": cut,
+            "passages have no piece in the vocabulary: no answer is found in them": silent,
+            "answers have no piece in the vocabulary: they are learned as if there were none": lost,
+            "answers are longer than any window: they are learned as if there were none": apart,
+            f"answers are longer than {LONGEST_ANSWER} tokens: only parts of them can be found": long,
+        }
+        for text, count in said.items():
+            if count:
+                note(f"{count:,} {text}")
         return Encoded(rows, examples, windows, [passages[row.passage][1] for row in rows])
 
     def sequences(self, texts: Sequence[str], encoding: Encoding) -> list[tuple[int, ...]]:

@@ -6,10 +6,9 @@ a question's gold answers, averaged over the questions. Parts of 1, not of 100.
 - **SQuAD 2.0**, where questions may have no answer: gold answers of which nothing remains are left out; with none left
   the right answer is "". Where either side is empty, F1 is 1 if both are, else 0. The figures over questions with and
   without an answer are given too.
-- **Chinese**: CMRC 2018's script. Texts are lower-cased and its list of signs is taken out; each ideograph is a token,
-  and so is each word or sign between them; F1 is over the *longest common run* of tokens. Words between ideographs are
-  told apart by a simple pattern where the script asks NLTK, and ideographs beyond U+9FA5 count as such too: neither
-  matters in text that is Chinese throughout. Where there may be no answer, SQuAD 2.0's rules decide about empty sides.
+- **Chinese**: CMRC 2018's script. Texts are lower-cased and its list of signs is taken out; each ideograph (U+4E00 to
+  U+9FA5) is a token, and what stands between them is parted as NLTK does it (`treebank.py`); F1 is over the *longest
+  common run* of tokens. Where there may be no answer, SQuAD 2.0's rules decide about empty sides.
 
 A question is scored as Chinese if it and its passage have at least as many ideographs as words of other letters, or as
 the caller says.
@@ -24,6 +23,7 @@ from difflib import SequenceMatcher
 from foretext.errors import UserError
 from foretext.tasks.metrics import Scores, with_main
 from foretext.tasks.squad import Question
+from foretext.tasks.treebank import treebank_words
 
 SPAN_METRICS = ("f1", "exact_match")  # the values that may be the main one
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -31,7 +31,7 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _IDEOGRAPH = "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]"
 _IDEOGRAPHS = re.compile(_IDEOGRAPH)
 _OTHER_WORD = re.compile(rf"(?:(?!{_IDEOGRAPH})[^\W\d_])+")
-_TOKEN = re.compile(rf"{_IDEOGRAPH}|(?:(?!{_IDEOGRAPH})\w)+(?:[.,](?:(?!{_IDEOGRAPH})\w)+)*|[^\w\s]")
+_CMRC_RUNS = re.compile("([\u4e00-\u9fa5])|([^\u4e00-\u9fa5]+)")
 _CMRC_SIGNS = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 
 
@@ -113,10 +113,15 @@ def without_signs(text: str) -> str:
     return text.lower().strip().translate(_CMRC_SIGNS)
 
 
+def _cmrc_tokens(text: str) -> list[str]:
+    runs = _CMRC_RUNS.findall(text)
+    return [token for ideograph, other in runs for token in ([ideograph] if ideograph else treebank_words(other))]
+
+
 def chinese_match(gold: str, predicted: str, unanswerable: bool) -> tuple[float, float]:
     """Exact match and F1 by CMRC's rules."""
     left, right = without_signs(gold), without_signs(predicted)
-    words, guesses = _TOKEN.findall(left), _TOKEN.findall(right)
+    words, guesses = _cmrc_tokens(left), _cmrc_tokens(right)
     if unanswerable and not (words and guesses):
         return float(left == right), float(words == guesses)
     run = SequenceMatcher(None, words, guesses, autojunk=False).find_longest_match()
@@ -134,18 +139,18 @@ def best_threshold(
     questions: Sequence[Question], predicted: Sequence[str], margins: Iterable[float], chinese: bool | None = None
 ) -> float:
     """By how much "no answer" must outscore the best span to be the answer, so that F1 is highest on these questions:
-    found as the official script does, answering one question after another, those with the least `margins` first.
-    `predicted`: the best span of each."""
+    found as the official script does, answering one question after another, those with the least `margins` first; but
+    those with one margin together, which no threshold can part. `predicted`: the best span of each."""
     order = sorted(zip(margins, questions, predicted), key=lambda item: item[0])
     if not order:
         raise UserError("no questions to choose a threshold by; give a file with questions and answers")
     total = best = float(sum(not question.answers for question in questions))
     threshold = order[0][0] - 1.0  # nothing is answered
-    for margin, question, text in order:
+    for number, (margin, question, text) in enumerate(order, 1):
         if question.answers:
             total += answer_score(question, text, True, chinese)[1]
         elif text:
             total -= 1.0
-        if total > best:
+        if total > best and (number == len(order) or order[number][0] > margin):
             best, threshold = total, margin
     return threshold

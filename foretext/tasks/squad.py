@@ -8,13 +8,14 @@ error, for a model cannot point at it.
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from foretext.errors import UserError
 from foretext.tasks.files import REPLACEMENT, read_text
+from foretext.tasks.tables import unpacked
 
 MOST_BYTES = 1 << 30  # SQuAD 2.0's training file has 42 MB
 _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")  # NUL and half surrogate pairs, which JSON's escapes can spell
@@ -44,23 +45,18 @@ class Question:
 def read_squad(
     path: str | Path, *, errors: str = "strict", need_answers: bool = True, notes: list[str] | None = None
 ) -> list[Question]:
-    """The questions of a file. Without `need_answers` a question may lack them."""
+    """The questions of a file. Without `need_answers` those that it has are left aside."""
     path = Path(path)
     notes = notes if notes is not None else []
     reader = _Reader(errors, need_answers)
     questions: list[Question] = []
-    places: dict[str, str] = {}
+    places: list[str] = []
     for record, passage, place in _records(_parsed(path, errors, notes), reader, str(path)):
-        question = reader.question(record, passage, str(path), place)
-        if question.id in places:
-            raise UserError(
-                f"{path}: the id {question.id!r} stands twice, at {places[question.id]} and at {place}; "
-                "give each question an id of its own"
-            )
-        places[question.id] = place
-        questions.append(question)
+        questions.append(reader.question(record, passage, str(path), place))
+        places.append(place)
     if not questions:
         raise UserError(f"{path}: no questions in it; give a file in SQuAD's layout")
+    check_ids(questions, places, str(path))
     if reader.moved:
         notes.append(
             f"{path}: {reader.moved:,} answers do not stand at their answer_start; the nearest place in the passage "
@@ -69,6 +65,18 @@ def read_squad(
     if reader.replaced:
         notes.append(f"{path}: {reader.replaced:,} unreadable places replaced by U+FFFD")
     return questions
+
+
+def check_ids(questions: Sequence[Question], places: Sequence[str], name: str) -> None:
+    """UserError if two questions have one id: their answers could not be told apart."""
+    found: dict[str, str] = {}
+    for question, place in zip(questions, places):
+        if question.id in found:
+            raise UserError(
+                f"{name}: the id {question.id!r} stands twice, at {found[question.id]} and at {place}; "
+                "give each question an id of its own"
+            )
+        found[question.id] = place
 
 
 def _parsed(path: Path, errors: str, notes: list[str]) -> Any:
@@ -127,6 +135,8 @@ class _Reader:
             raise UserError(f"{name}: {place} has no 'id'; give each question an id of its own")
         where = f"{name} question {given}"
         asked = self.text(record, "question", where)
+        if not self.need_answers:
+            return Question(str(given), asked, passage, (), False, where)
         impossible = record.get("is_impossible", False)
         if not isinstance(impossible, bool):
             raise UserError(f"{where}: 'is_impossible' must be true or false, not {impossible!r}; correct it")
@@ -135,7 +145,7 @@ class _Reader:
             raise UserError(f"{where}: 'answers' must be a list; correct it")
         if impossible and found:
             raise UserError(f"{where}: 'is_impossible', and yet it has answers; remove the one or the other")
-        if self.need_answers and not found and not impossible:
+        if not found and not impossible:
             raise UserError(f"{where}: no answers; give one, or say 'is_impossible' if the passage has none")
         return Question(
             str(given), asked, passage, tuple(self.answer(item, passage, where) for item in found), impossible, where
@@ -174,7 +184,8 @@ _NOT_GIVEN = object()
 def questions_from(data: Any, *, need_answers: bool = True, name: str | None = None) -> list[Question]:
     """Questions of Python data: a list of tuples `(question, passage)` or `(question, passage, answer)`, or of dicts
     with `question`, `passage` (or `context`), `answer` and perhaps `answer_start` and `id`. An answer is a text of the
-    passage, several of them in a list, or None: the passage has none. Without `need_answers` they are left aside.
+    passage, several of them in a list (and so their starts), or None: the passage has none. Without `need_answers` they
+    are left aside.
     `Question`s pass through. `name`: what to call the data in messages, where it is not an argument."""
     if isinstance(data, str | bytes | dict) or not isinstance(data, Iterable):
         raise UserError(f"{name or 'data'}: a {type(data).__name__} where a list of questions is expected")
@@ -197,11 +208,18 @@ def _question_from(item: Any, reader: _Reader, number: int, where: str) -> Quest
     if not isinstance(item, dict):
         raise UserError(f"{where}: a question is a tuple (question, passage, answer) or a dict")
     asked = reader.text(item, "question", where)
-    passage = reader.text(item, "passage" if "passage" in item else "context", where)
+    passage = reader.text(item, "context" if "context" in item and "passage" not in item else "passage", where)
     answer = item.get("answer", _NOT_GIVEN) if reader.need_answers else _NOT_GIVEN
     given = [] if answer is None or answer is _NOT_GIVEN else [answer] if isinstance(answer, str) else answer
     if not isinstance(given, list | tuple):
         raise UserError(f"{where}: 'answer' is a {type(answer).__name__}; give a text, a list of texts, or None")
-    start = item.get("answer_start")
-    answers = tuple(reader.answer({"text": text, "answer_start": start}, passage, where) for text in given)
+    start = item.get("answer_start") if given else None
+    starts = [start] if start is not None else [None] * len(given)
+    if isinstance(start, list | tuple):
+        starts = list(start)
+    if len(starts) != len(given):
+        raise UserError(f"{where}: {len(given)} answers and {len(starts)} 'answer_start'; give each answer its own")
+    answers = tuple(
+        reader.answer({"text": text, "answer_start": unpacked(at)}, passage, where) for text, at in zip(given, starts)
+    )
     return Question(str(item.get("id", number)), asked, passage, answers, answer is None, where)

@@ -247,6 +247,11 @@ def _json_object(line: str, place: str) -> dict[str, Any]:
     return record
 
 
+class ChoiceNumber(str):
+    """A label that a published layout gives by number or letter: the right choice's number from 1, never its text. (Of
+    RACE's options some are numbers themselves.)"""
+
+
 def table_of_records(records: Iterable[dict[str, Any]], name: str, where: list[str]) -> Table:
     records = list(records)
     columns = tuple(dict.fromkeys(key for record in records for key in record))

@@ -1,8 +1,9 @@
 """Tagging: sentences with a tag for each word, from files of columns.
 
-Chunk tags of any scheme are learned and scored as IOB2; predictions are given as the training file has them, IOB1 or
-IOB2 (`conll.py` and `tag_metrics.py` say more). A sentence that is longer than the context is read in windows. A tag
-that was not trained on can only be wrong, and is counted as that.
+Chunk tags of any scheme are learned as IOB2; predictions are given, and scored, as the training file has them, IOB1 or
+IOB2: the entities are the same, the accuracy of words is not (`conll.py` and `tag_metrics.py` say more). A sentence
+that is longer than the context is read in windows. A tag that was not trained on can only be wrong, and is counted as
+that.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.plan import TransferPlan
-from foretext.tasks.conll import TaggedSentence, conll_text, read_conll, sentences_from
+from foretext.tasks.conll import ColumnsError, TaggedSentence, conll_text, read_conll, sentences_from
 from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading
 from foretext.tasks.files import text_lines
 from foretext.tasks.labels import LabelSet, order_names
@@ -68,12 +69,12 @@ class TagFamily:
                     column=_tag_column(naming.columns),
                     errors=reading.errors,
                     need_tags=reading.need_labels,
+                    need_column=bool(reading.columns),  # given, not remembered: otherwise it is a slip
                     notes=reading.notes,
                 )
             )
-        except UserError as error:
-            remembered = reading.remembers and (naming.format or naming.columns)
-            if not remembered or not path.exists():
+        except ColumnsError as error:
+            if not reading.remembers or not (naming.format or naming.columns):
                 raise
             by = naming.format or f"columns tag={(naming.columns or {}).get('tag')}"
             raise UserError(
@@ -152,13 +153,16 @@ class TagFamily:
 
         config, layout = encoding.config, encoding.layout
         classes = _classes(rows, config, note) if labelled else None
-        words = [word for row in rows for word in running_words(row.words)]
-        pieces = iter(encode_texts(words, encoding.tokenizer, progress))
+        running = [running_words(row.words) for row in rows]
+        different = list(dict.fromkeys(word for words in running for word in words))
+        pieces = {
+            word: ids.tolist() for word, ids in zip(different, encode_texts(different, encoding.tokenizer, progress))
+        }
         examples: list[TaggedExample] = []
         windows: list[TagWindow] = []
         silent = longer = 0
-        for number, row in enumerate(rows):
-            own = [next(pieces).tolist() for _ in row.words]
+        for number, words in enumerate(running):
+            own = [pieces[word] for word in words]
             silent += sum(not ids for ids in own)
             longer += sum(map(len, own)) + layout.overhead(1) > layout.context
             found = tag_windows(own, layout, number)
@@ -178,7 +182,12 @@ class TagFamily:
             raise UserError(f"tagging takes one sentence, spaces between its words, not {len(texts)} texts")
         (row,) = sentences_from(list(texts), need_tags=False, name="TEXT")
         pieces = [encoding.tokenizer.encode(word) for word in running_words(row.words)]
-        return [window.frame.ids for window in tag_windows(pieces, encoding.layout)]
+        windows = tag_windows(pieces, encoding.layout)
+        if not windows:
+            raise UserError(
+                f"{row.where}: none of its words has a piece in the vocabulary, so nothing is read; give others"
+            )
+        return [window.frame.ids for window in windows]
 
     # -- results: the scores of an example are [words that are asked about, classes] ---------------------------------
 
@@ -196,14 +205,12 @@ class TagFamily:
         for window, own in zip(encoded.windows, scores):
             for word, probability in zip(window.words, probabilities_of(own).max(axis=1).tolist()):
                 probabilities[window.sentence][word] = probability
-        if are_chunk_tags(config.labels):
-            tags = [to_iob1(own) if config.scheme == "iob1" else to_iob2(own) for own in tags]
+        tags = [_written(own, config) for own in tags]
         return Predictions(config.kind, tags, probabilities, tuple(config.labels))
 
     def score(self, rows: Sequence[TaggedSentence], predictions: Predictions, config: TaskConfig) -> Scores:
         chunks = are_chunk_tags(config.labels)
-        gold = [_turned(_tags(row), chunks) for row in rows]
-        predicted = [_turned(own, chunks) for own in predictions.values]
+        gold, predicted = ([_written(own, config) for own in side] for side in (map(_tags, rows), predictions.values))
         return score_tags(gold, predicted, chunks=chunks, main=config.metric)
 
     def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig) -> float:
@@ -230,6 +237,10 @@ class TagFamily:
         """Columns, unless the ending is that of a table."""
         if path is None:
             return "jsonl" if as_json else "columns"
+        if ending(path) in _NO_COLUMNS and ending(path) not in SUFFIXES:
+            raise UserError(
+                f"{path}: tags are written as columns (.txt), .csv, .tsv, .jsonl or .parquet; give another ending"
+            )
         return SUFFIXES.get(ending(path), "columns")
 
     def output(self, read: Read, predictions: Predictions, form: str, notes: list[str]) -> Table | str:
@@ -272,8 +283,14 @@ def _tags(row: TaggedSentence) -> tuple[str, ...]:
 
 
 def _turned(tags: Sequence[str], chunks: bool) -> tuple[str, ...]:
-    """Tags as they are learned and scored."""
+    """Tags as they are learned."""
     return to_iob2(tags) if chunks else tuple(tags)
+
+
+def _written(tags: Sequence[str], config: TaskConfig) -> tuple[str, ...]:
+    """Tags as they are predicted and scored."""
+    chunks = are_chunk_tags(config.labels)
+    return to_iob1(tags) if chunks and config.scheme == "iob1" else _turned(tags, chunks)
 
 
 def _classes(rows: Sequence[TaggedSentence], config: TaskConfig, note: Note) -> list[list[int]]:

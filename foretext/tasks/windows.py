@@ -1,9 +1,10 @@
 """Input longer than the context, for the two tasks that need every token: windows that overlap, and what is made of
 their scores.
 
-A window begins `stride` tokens after the one before it: 128, or a quarter of the room for text if that is less. (BERT
-calls this step the stride; others give that name to the overlap.) So a token stands in several windows, and the one
-that counts is the one with the most context: min(tokens to its left, tokens to its right) + 0.01 · the window's length.
+A window begins `stride` tokens after the one before it: 128, as in BERT's released code, or half of the room for text
+if that is less. (BERT calls this step the stride; others give that name to the overlap.) So a token stands in several
+windows, and the one that counts is the one with the most context: min(tokens to its left, tokens to its right) + 0.01 ·
+the window's length.
 
 - **Spans**: an answer is looked for in each window among spans of at most 30 tokens whose first token has its best
   window there, as in BERT's released code; the last may be any token of the passage. Scores are logits and comparable
@@ -47,7 +48,7 @@ class Window:
 def cut(length: int, room: int, stride: int | None = None) -> list[Window]:
     """Windows of at most `room` tokens over `length`; the last ends with the text. A text without tokens has one."""
     assert room > 0
-    step = min(room, stride or max(1, min(STRIDE, room // 4)))
+    step = min(room, stride or max(1, min(STRIDE, room // 2)))
     windows = []
     start = 0
     while True:
@@ -106,6 +107,11 @@ def answer_tokens(offsets: Offsets, start: int, end: int) -> tuple[int, int] | N
         number for number, (first, behind) in enumerate(offsets) if first < behind and first < end and behind > start
     ]
     return (touching[0], touching[-1]) if touching else None
+
+
+def is_whole(answer: tuple[int, int], window: SpanWindow) -> bool:
+    """Whether all tokens of an answer, from its first to its last, stand in a window."""
+    return window.start <= answer[0] and answer[1] < window.end
 
 
 def answer_place(passage: str, offsets: Offsets, first: int, last: int) -> tuple[int, int]:
@@ -223,7 +229,8 @@ class TagWindow:
 
 def running_words(words: Sequence[str]) -> list[str]:
     """Words as they stand in running text, to be encoded one by one: with the space before each, except before the
-    first and between two words of a script that is written without spaces."""
+    first and between two words of a script that is written without spaces. (A unigram vocabulary begins every text by
+    its mark of a space, so there these words have one each.)"""
     found = []
     for number, word in enumerate(words):
         before = words[number - 1][-1:] if number else ""

@@ -94,6 +94,7 @@ def test_sentences_without_tags() -> None:
         ([["a", "b\nc"]], "without a tab or a line break"),
         ([["a", 3]], r"words\[1\] is 3"),
         ([7], r"data\[0\]: a int where a list of words is expected"),
+        ([{"word": "a"}], r"data\[0\]: no 'words'; give a list of them"),
         ([], "data: no sentences"),
         ("a b", "data: a str where a list of sentences is expected"),
         (([["a"]], []), "data: 1 sentences and tags for 0"),
@@ -111,8 +112,9 @@ def test_questions_of_python_data() -> None:
         [
             ("who?", passage, "Tom"),
             {"question": "who?", "context": passage, "answer": ["Tom", "Tom sat"], "id": 7},
-            {"question": "who?", "passage": passage, "answer": "Tom", "answer_start": 12},
+            {"question": "who?", "passage": passage, "answer": "Tom", "answer_start": np.int64(12)},
             ("who?", passage, None),
+            {"question": "who?", "passage": passage, "answer": ["Tom", "Tom"], "answer_start": [12, 0]},
         ]
     )
     assert [one.answers for one in made] == [
@@ -120,9 +122,10 @@ def test_questions_of_python_data() -> None:
         (Answer("Tom", 0), Answer("Tom sat", 12)),
         (Answer("Tom", 12),),
         (),
+        (Answer("Tom", 12), Answer("Tom", 0)),
     ]
-    assert [one.impossible for one in made] == [False, False, False, True]
-    assert [one.id for one in made] == ["0", "7", "2", "3"]
+    assert [one.impossible for one in made] == [False, False, False, True, False]
+    assert [one.id for one in made] == ["0", "7", "2", "3", "4"]
     asked = questions_from([("who?", passage), ("who?", passage, "not there"), made[0]], need_answers=False)
     assert [one.answers for one in asked] == [(), (), (Answer("Tom", 0),)] and not asked[0].impossible
 
@@ -132,8 +135,12 @@ def test_questions_of_python_data() -> None:
     [
         ([("who?", "Tom ran.", "Ann")], r"data\[0\]: the answer 'Ann' is not in its passage"),
         ([("who?", "Tom ran.")], r"data\[0\]: no answer; give one, or None"),
+        (
+            [{"question": "who?", "passage": "Tom Tom", "answer": ["Tom", "Tom"], "answer_start": 4}],
+            r"data\[0\]: 2 answers and 1 'answer_start'; give each answer its own",
+        ),
         ([("who?", " ", "Tom")], r"data\[0\]: 'passage' is blank"),
-        ([{"question": "who?", "answer": "Tom"}], r"data\[0\]: 'context' is no text"),
+        ([{"question": "who?", "answer": "Tom"}], r"data\[0\]: 'passage' is no text"),
         ([("who?", "Tom ran.", 3)], "'answer' is a int"),
         ([("who?",)], "a question is a tuple"),
         ([], "data: no questions"),
@@ -164,6 +171,14 @@ def test_the_tags_column_is_a_number_and_remembered(tmp_path: Path) -> None:
     path.write_text("He B-NP\n")
     with pytest.raises(UserError, match=r"this format has 3.*read by conll2000, as in the fine-tuning"):
         TAGS.read(path, Reading("tagging", trained=replace(CHUNKS, format="conll2000")))
+    path.write_text("He\n")
+    plain = TAGS.read(path, Reading("tagging", trained=trained, need_labels=False))
+    assert plain.rows[0].tags is None, "a remembered column need not be there"
+    with pytest.raises(UserError, match="there is no column 2 for the tag but 1 in all"):
+        TAGS.read(path, Reading("tagging", columns={"tag": "2"}, trained=trained, need_labels=False))
+    path.write_text("")
+    with pytest.raises(UserError, match=r"the file is empty; give a file with rows in it$"):
+        TAGS.read(path, Reading("tagging", trained=trained))
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json", "a.parquet", "a.csv.gz"])
@@ -192,6 +207,9 @@ def test_lines_of_standard_input() -> None:
     assert plain.rows[1].where == "standard input 2"
     asked = SPANS.from_lines('{"question": "who?", "context": "Tom ran."}\n', Reading("span", need_labels=False))
     assert asked.rows[0].passage == "Tom ran."
+    same = '{"question": "who?", "context": "Tom ran.", "id": 7}\n' * 2
+    with pytest.raises(UserError, match="the id '7' stands twice, at standard input 1 and at standard input 2"):
+        SPANS.from_lines(same, Reading("span", need_labels=False))
     with pytest.raises(UserError, match="write JSON lines with both"):
         SPANS.from_lines("who?\n", Reading("span", need_labels=False))
 
@@ -237,11 +255,22 @@ def test_tags_come_back_in_the_scheme_of_the_training_file(context: int) -> None
         TAGS.probabilities(scores, CHUNKS)
 
 
+def test_what_is_scored_is_what_is_written() -> None:
+    """The script's figures for the file that `predict` writes, in either scheme: the accuracy of words differs."""
+    gold = [TaggedSentence(("a", "b", "c"), ("I-NP", "I-NP", "O"), "row")]
+    for scheme, accuracy in (("iob1", 2 / 3), ("iob2", 1 / 3)):
+        config = replace(CHUNKS, scheme=scheme)
+        encoded, scores = scored_tags(config, [["O", "B-NP", "O"]])
+        measured = TAGS.score(gold, TAGS.predictions(encoded, scores, config, head(config)), config)
+        assert measured.values["accuracy"] == pytest.approx(accuracy) and measured.main_value == 0.0
+
+
 def test_a_word_without_a_piece_gets_the_fallback() -> None:
     class Deaf:
         """Bytes, but nothing of what begins with a z."""
 
-        specials = encoding(CHUNKS).tokenizer.specials
+        def encode(self, text: str) -> list[int]:
+            return self.encode_many([text])[0].tolist()
 
         def encode_many(self, texts: list[str]) -> list[np.ndarray]:
             return [np.array([] if "z" in text else list(text.encode()), dtype=np.uint32) for text in texts]
@@ -255,6 +284,9 @@ def test_a_word_without_a_piece_gets_the_fallback() -> None:
     found = TAGS.predictions(encoded, [np.eye(4)[3:]], whole.config, head(CHUNKS))
     assert found.values == [("O", "B-VP"), ("B-VP",)] and found.probabilities is not None
     assert found.probabilities[1] == [None]
+    assert len(TAGS.sequences(["a z"], deaf)) == 1
+    with pytest.raises(UserError, match="TEXT 1: none of its words has a piece in the vocabulary"):
+        TAGS.sequences(["z z"], deaf)
 
 
 def test_tags_as_columns_and_tables(tmp_path: Path) -> None:
@@ -275,6 +307,8 @@ def test_tags_as_columns_and_tables(tmp_path: Path) -> None:
     forms = {"a.txt": "columns", "a.conll": "columns", "a": "columns", "a.csv": "csv", "a.jsonl.gz": "jsonl"}
     assert {name: TAGS.form(Path(name), False) for name in forms} == forms
     assert (TAGS.form(None, False), TAGS.form(None, True)) == ("columns", "jsonl")
+    with pytest.raises(UserError, match=r"a\.json: tags are written as columns"):
+        TAGS.form(Path("a.json"), False)
 
 
 # -- answers of scores -----------------------------------------------------------------------------------------------
@@ -307,6 +341,44 @@ def test_the_threshold_is_chosen_on_validation_rows() -> None:
     SPANS.settle(encoded, scores, TaskConfig("span"), plain)
     assert float(plain.threshold) == 0.0
     assert SPANS.values(SPANS.predictions(encoded, scores, TaskConfig("span"), plain)) == ["Tom", "Tom"]
+
+
+def test_answers_that_cannot_be_learned_or_found_are_counted() -> None:
+    passage = "Tom ran to the old house by the river. Ann sat."
+    rows = questions_from(
+        [
+            ("who?", passage, passage[:36]),
+            ("who?", passage, passage[:31]),
+            ("who?", passage, "Ann"),
+            ("?", "Eve.", "Eve"),
+        ]
+    )
+    said: list[str] = []
+    SPANS.encode(rows, encoding(TaskConfig("span"), 42), True, said.append, silent)
+    assert said == [
+        "1 of 2 passages are longer than the context of 42 tokens: they are read in windows that overlap (7 in all)",
+        "1 answers are longer than any window: they are learned as if there were none",
+        "2 answers are longer than 30 tokens: only parts of them can be found",
+    ]
+    said.clear()
+    SPANS.encode(rows, encoding(TaskConfig("span"), 90), False, said.append, silent)
+    assert said == []
+
+    class Deaf:
+        """Nothing has a piece."""
+
+        def encode_many(self, texts: list[str]) -> list[np.ndarray]:
+            return [np.array([], dtype=np.uint32) for _ in texts]
+
+        def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+            return [], []
+
+    deaf = Encoding(TaskConfig("span"), Deaf(), encoding(CHUNKS).layout)  # type: ignore[arg-type]
+    SPANS.encode(rows, deaf, True, said.append, silent)
+    assert said == [
+        "2 passages have no piece in the vocabulary: no answer is found in them",
+        "4 answers have no piece in the vocabulary: they are learned as if there were none",
+    ]
 
 
 def test_answers_as_json_and_tables(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ COPA = (
 STORY = "InputStoryid,InputSentence1,InputSentence2,InputSentence3,InputSentence4,RandomFifthSentenceQuiz1,"
 SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
 CBT = (
-    "1 Tom ran .\n2 Ann sat .\n21 `` Go , '' said XXXXX .\tTom\t\tAnn|Bob|Tom\n\n"
-    "1 It rained .\n21 XXXXX sat .\tBob\t\tAnn|Bob\n"
+    "1 Tom ran .\n2 Ann sat .\n3 `` Go , '' said XXXXX .\tTom\t\tAnn|Bob|Tom\n\n"
+    "1 It rained .\n2 XXXXX sat .\tBob\t\tAnn|Bob\n"
 )
 RACE = {
     "article": "Tom ran.",
@@ -286,6 +286,19 @@ def test_race_questions_are_a_line_each(tmp_path: Path) -> None:
     assert question_in("Tom ran . It rained .\nXXXXX sat .", "cbt") == "\nXXXXX sat ."
 
 
+def test_choices_that_are_numbers_are_not_taken_for_the_label(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(json.dumps(RACE | {"options": [["2", "3", "4", "5"], ["1", "2"]], "answers": ["B", "A"]}))
+    assert [row.label for row in read(path, "race")] == [1, 0]
+    path.write_text("1 A .\n2 XXXXX .\t3\t\t2|3|1\n")
+    assert [row.label for row in read(path, "cbt")] == [1]
+    path.write_text(f"{SWAG},label\n0,v,3,s,A.,,gold,1,0,2,3,0\n")
+    assert [row.label for row in read(path, "swag")] == [0]
+    path.write_text(json.dumps(RACE | {"options": [["4", "3"], ["1", "2"]], "answers": ["D", "A"]}))
+    with pytest.raises(UserError, match="question 1, column 'label': the label '4' is neither a number from 1 to 2"):
+        read(path, "race")
+
+
 def test_a_format_of_another_kind_and_an_unknown_one(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--format rte holds entailment rows, not classification; use --task entail"):
         read_rows(tmp_path / "a.tsv", "classification", format="rte")
@@ -309,9 +322,10 @@ BAD = {
     "SWAG label": ("swag", f"{SWAG},label\n0,v,3,A She,A,She,gold,a,b,c,d,4\n", "row 2, column 'label'.*'4' is not a"),
     "CBT without numbers": ("cbt", "Tom ran .\n", "row 1: no number and sentence"),
     "CBT without question": ("cbt", "1 Tom ran .\n1 Ann sat .\n", "row 2: a new story, and the one before has no"),
+    "CBT with a gap": ("cbt", "1 A .\n3 XXXXX .\tTom\t\tTom|Bob\n", "row 2: number 3 where 2 is expected"),
     "CBT cut short": ("cbt", f"{CBT}\n1 Tom ran .\n", "its last story has no question"),
-    "CBT without candidates": ("cbt", "1 A .\n21 XXXXX .\tTom\n", "row 2: no question, word and candidates"),
-    "CBT answer": ("cbt", "1 A .\n21 XXXXX .\tTom\t\tAnn|Bob\n", "row 2: the word 'Tom' is not among"),
+    "CBT without candidates": ("cbt", "1 A .\n2 XXXXX .\tTom\n", "row 2: no question, word and candidates"),
+    "CBT answer": ("cbt", "1 A .\n2 XXXXX .\tTom\t\tAnn|Bob\n", "row 2: the word 'Tom' is not among"),
     "header only": ("sst2", "sentence\tlabel\n", "no rows found"),
     "empty": ("cola", "", "empty"),
 }

@@ -28,7 +28,16 @@ def test_the_longest_text_gives_way_first_from_its_end() -> None:
 def test_a_tail_stays_whatever_is_cut() -> None:
     assert fit([Tailed(range(10), 2), range(3)], 8) == ([[0, 1, 2, 8, 9], [0, 1, 2]], 5)
     assert fit([Tailed(range(10), 4), range(30)], 8) == ([[6, 7, 8, 9], [0, 1, 2, 3]], 32)
-    assert fit([Tailed(range(10), 5), range(30)], 15) == ([[0, 1, 5, 6, 7, 8, 9], list(range(8))], 25)
+    assert fit([Tailed(range(10), 5), range(30)], 15) == ([[0, 1, 2, 5, 6, 7, 8, 9], list(range(7))], 25)
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(2, 40))
+def test_pairs_are_cut_as_in_the_released_code_of_bert(first: int, second: int, room: int) -> None:
+    """Its _truncate_seq_pair, literally; but no text is cut to nothing, which it would do in no room at all."""
+    a, b = list(range(first)), list(range(second))
+    while len(a) + len(b) > room:
+        (a if len(a) > len(b) else b).pop()
+    assert fit([range(first), range(second)], room)[0] == [a, b]
 
 
 lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=3)

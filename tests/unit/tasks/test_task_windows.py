@@ -11,6 +11,7 @@ from systems_under_test import byte_tokenizer
 
 from foretext.errors import UserError
 from foretext.tasks.delimited import DELIMITER, EXTRACT, START, DelimitedLayout
+from foretext.tasks.framed import FramedLayout
 from foretext.tasks.span import span_example
 from foretext.tasks.tagging import tagged_example
 from foretext.tasks.windows import (
@@ -69,10 +70,26 @@ def test_a_frame_is_the_sequence_that_sentence_tasks_read(first: list[int], seco
 def test_windows_by_hand() -> None:
     assert cut(10, 4, 2) == [Window(0, 4), Window(2, 6), Window(4, 8), Window(6, 10)]
     assert cut(3, 4) == [Window(0, 3)] and cut(4, 4) == [Window(0, 4)] and cut(0, 4) == [Window(0, 0)]
-    assert [window.start for window in cut(1000, 600)] == [0, 128, 256, 384, 512]  # 128 is less than a quarter
-    assert [window.start for window in cut(100, 40)] == [0, 10, 20, 30, 40, 50, 60]
+    assert [window.start for window in cut(1000, 600)] == [0, 128, 256, 384, 512]  # 128 is less than half of the room
+    assert [window.start for window in cut(100, 40)] == [0, 20, 40, 60]
     assert cut(5, 2, stride=9) == [Window(0, 2), Window(2, 4), Window(4, 5)]  # no token is passed over
     assert best_windows(cut(10, 4, 2), 10) == [0, 0, 0, 1, 1, 2, 2, 3, 3, 3]
+
+
+@pytest.mark.parametrize("length", [384, 512])
+def test_windows_are_those_of_the_released_code_at_its_lengths(length: int) -> None:
+    """BERT's run_squad.py, literally: doc_stride 128, max_query_length 64."""
+    for asked, passage in ((0, 2000), (10, 900), (64, 700), (64, 100)):
+        room, starts, start = length - asked - 3, [], 0
+        while start < passage:
+            size = min(passage - start, room)
+            starts.append((start, start + size))
+            if start + size == passage:
+                break
+            start += min(size, 128)
+        made = FramedLayout(1, (2,), length, segments=True)
+        windows, _ = span_windows(range(asked), range(passage), made)
+        assert [(window.start, window.end) for window in windows] == starts
 
 
 @given(st.integers(0, 200), st.integers(1, 60), st.one_of(st.none(), st.integers(1, 80)))
