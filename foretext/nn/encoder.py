@@ -114,7 +114,7 @@ class Encoder(nn.Module):
 
     def _embed(self, packing: Packing) -> Tensor:
         x = self.tokens(packing.ids_N) + self.positions(packing.positions_N + self.config.first_position)
-        if packing.segments_N is None:
+        if packing.segments_N is None or self.config.segments == 1:
             x = x + self.segments.weight[0]
         else:
             x = x + self.segments(packing.segments_N)
