@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from systems_under_test import pretrain_request, write_text
+from systems_under_test import pretrain_request, tokenizer_of, write_text
 
 import foretext as ft
 from experiments import mask_mismatch, masked_transfer
@@ -18,8 +20,13 @@ from foretext.api import LanguageModel
 from foretext.config import apply_sets
 from foretext.errors import UserError
 from foretext.interop.exchange import export_model
+from foretext.plan import TransferPlan
 from foretext.systems import SYSTEMS
+from foretext.systems.base import ObjectiveParts
+from foretext.train.budget import Budget
 from foretext.train.pretrain import pretrain
+from foretext.train.pretrain_request import PretrainRequest, resolved_sections
+from foretext.train.rundir import RunDirectory
 
 
 @pytest.fixture(scope="module")
@@ -74,13 +81,68 @@ def test_settings_of_minilm_are_known_ones(task: str, labels: int) -> None:
     assert ("task.words" in options) == (task == "imdb")
 
 
-def test_both_ways_to_mask_are_possible() -> None:
-    found = {}
-    for name, sets in MASKS.items():
-        config = apply_sets({"objective": SYSTEMS["bert"].sizes["tiny"].objective}, sets)["objective"]
-        config.check()
-        found[name] = (config.masked, config.random)
-    assert found == {"80-10-10": (0.8, 0.1), "100-0-0": (1.0, 0.0)}
+def _pretraining(words: list[str]) -> dict[str, dict[str, Any]]:
+    """What each start of `mask_mismatch` would be pre-trained with."""
+    given = parse(mask_mismatch.EXPERIMENT, words)
+    return {
+        name: resolved_sections(
+            PretrainRequest(
+                ("text",),
+                Path("run"),
+                start.system,
+                given.size,
+                Budget(minutes=given.minutes),
+                sets=(*start.pretrain_sets, *given.pretrain_set),
+            ),
+            RunDirectory(Path("there is none")),
+            lambda change: None,
+        )
+        for name, start in given.starts.items()
+    }
+
+
+@pytest.mark.parametrize("more", [[], ["--quick"]])
+def test_the_two_ways_to_mask_differ_in_nothing_else(tmp_path: Path, more: list[str]) -> None:
+    found = _pretraining(["--data", str(tmp_path), *more])
+    first, second = (found[name] for name in MASKS)
+    objectives = [sections.pop("objective") for sections in (first, second)]
+    assert first == second
+    assert [(one.masked, one.random) for one in objectives] == [(0.8, 0.1), (1.0, 0.0)]
+    assert replace(objectives[0], masked=1.0, random=0.0) == objectives[1]
+
+
+@pytest.mark.parametrize("more", [[], ["--quick"]])
+def test_causal_and_masked_agree_in_all_that_is_not_asked(tmp_path: Path, more: list[str]) -> None:
+    found = _pretraining(["--data", str(tmp_path), *more])
+    masked, causal = found["80-10-10"], found["causal"]
+    for name in ("training", "tokenizer", "budget", "data"):
+        assert masked[name] == causal[name], name
+    encoder, decoder = (asdict(sections["model"]) for sections in (masked, causal))
+    both = encoder.keys() & decoder.keys()
+    assert {"layers", "width", "heads", "context", "dropout", "epsilon", "init_std"} <= both
+    assert {name: encoder[name] for name in both} == {name: decoder[name] for name in both}
+    shapes = [sections["model"].block() for sections in (masked, causal)]
+    assert not shapes[0].causal and replace(shapes[0], causal=True) == shapes[1], "norm and GELU of the blocks too"
+    rest = {name: encoder[name] for name in encoder.keys() - both}
+    plain = {"inner": 0, "embedding": 0, "segments": 1, "first_position": 0, "shared": False, "pooler": False}
+    assert rest == plain | {"gelu": "tanh"}
+    objective = SYSTEMS["roberta"].build_objective(
+        ObjectiveParts(masked["model"], masked["objective"], tokenizer_of("roberta"))
+    )
+    assert list(objective.weights) == ["masked"], "no question about pairs"
+
+
+def test_causal_and_masked_are_fine_tuned_alike(tmp_path: Path) -> None:
+    given = parse(mask_mismatch.EXPERIMENT, ["--data", str(tmp_path)])
+    found = []
+    for start in given.starts.values():
+        size = SYSTEMS[start.system].sizes[given.size]
+        for task in given.tasks:
+            options, sets = own_options(sets_for([*start.finetune_sets, *given.finetune_set], task, 500))
+            sections = apply_sets({"training": size.finetuning, "transfer": size.transfer}, sets)
+            found.append((options, sections, size.epochs, size.least_updates))
+    assert all(one == found[0] for one in found)
+    assert found[0][1]["transfer"] == TransferPlan(lm_weight=0.0, pooling="mean", head="probe")
 
 
 # -- weights of others -----------------------------------------------------------------------------------------------
