@@ -72,6 +72,11 @@ def test_neither_person_nor_thing_nor_place_alone_tells(words: int) -> None:
     assert max(half_read(questions)) < 0.6
 
 
+def test_the_shortest_passage_has_questions_without_an_answer() -> None:
+    for one in generated_questions(30, seed=4, words=8, asked=1, impossible=1.0):
+        assert one.impossible and not answers_in(one)
+
+
 def test_who_reads_half_of_the_question_takes_the_first_that_fits() -> None:
     passage = "Anna keeps the red hat in the hall. Leo keeps the blue key in a drawer. Anna keeps the blue key in a tent."
     answer = Answer("a tent", passage.index("a tent"))

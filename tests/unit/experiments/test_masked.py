@@ -10,7 +10,7 @@ import pytest
 from systems_under_test import pretrain_request, tokenizer_of, write_text
 
 import foretext as ft
-from experiments import mask_mismatch, masked_transfer
+from experiments import imdb_transfer, mask_mismatch, masked_transfer
 from experiments.common import begun, check_settings, imported, parse
 from experiments.mask_mismatch import MASKS, masked_loss, validation_table
 from experiments.masked_transfer import MINILM_SETS
@@ -24,6 +24,7 @@ from foretext.plan import TransferPlan
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts
 from foretext.train.budget import Budget
+from foretext.train.finetune_request import default_epochs
 from foretext.train.pretrain import pretrain
 from foretext.train.pretrain_request import PretrainRequest, resolved_sections
 from foretext.train.rundir import RunDirectory
@@ -50,7 +51,28 @@ def test_a_system_is_chosen_and_has_its_own_folder(tmp_path: Path) -> None:
     assert bert.methods == {"pretrained": "BERT", "tfidf": "TF-IDF"}
     assert {task.draws for task in bert.tasks.values()} == {3} and list(bert.tasks) == ["sst2", "imdb"]
     with pytest.raises(SystemExit):
-        parse(masked_transfer.EXPERIMENT, [*words, "--system", "gpt"])
+        parse(masked_transfer.EXPERIMENT, [*words, "--system", "elmo"])
+
+
+def test_our_own_are_fine_tuned_as_gpt_was_whose_column_stands_beside_them() -> None:
+    """Whether it comes from `imdb_transfer` or from here."""
+    for name in ("bert", "roberta", "albert", "gpt"):
+        start = masked_transfer.STARTS[name]
+        assert (start.system, start.pretrain_sets) == (name, ()) and start.source is None
+        assert start.finetune_sets == imdb_transfer.EXPERIMENT.finetune_sets
+    assert masked_transfer.EXPERIMENT.texts is imdb_transfer.EXPERIMENT.texts
+    for name, task in masked_transfer.TASKS.items():
+        assert task == replace(imdb_transfer.TASKS[name], draws=3)
+    assert masked_transfer.EXPERIMENT.minutes == imdb_transfer.EXPERIMENT.minutes
+
+
+@pytest.mark.parametrize(("task", "labels"), [(n, c) for n, t in masked_transfer.TASKS.items() for c in t.labels])
+def test_minilm_has_the_epochs_of_the_others(task: str, labels: int) -> None:
+    options, rest = own_options(sets_for(imdb_transfer.FINETUNE_SETS, task, labels))
+    size = SYSTEMS["bert"].sizes["tiny"]
+    rows = labels if options.get("task.hold_out") == "0" else round(0.85 * labels)
+    others = int(options.get("task.epochs", default_epochs(size, rows, size.finetuning)))
+    assert int(own_options(sets_for(MINILM_SETS, task, labels))[0]["task.epochs"]) == others
 
 
 def test_another_system_is_refused_where_one_has_begun(tmp_path: Path) -> None:
