@@ -301,7 +301,7 @@ def report(given: argparse.Namespace, results: Results, head: Sequence[str]) -> 
 def main(words: Sequence[str] | None = None) -> int:
     parser = arguments_for(__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/generated_spans"), help="goes on if it is there")
-    parser.add_argument("--passages", type=int, default=3200, help="to train on, with four questions each")
+    parser.add_argument("--passages", type=int, default=800, help="to train on, with four questions each")
     parser.add_argument("--context", type=int, default=128, help="tokens that the encoder reads at once")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     given = parser.parse_args(words)

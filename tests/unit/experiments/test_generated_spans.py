@@ -78,7 +78,9 @@ def test_the_shortest_passage_has_questions_without_an_answer() -> None:
 
 
 def test_who_reads_half_of_the_question_takes_the_first_that_fits() -> None:
-    passage = "Anna keeps the red hat in the hall. Leo keeps the blue key in a drawer. Anna keeps the blue key in a tent."
+    passage = (
+        "Anna keeps the red hat in the hall. Leo keeps the blue key in a drawer. Anna keeps the blue key in a tent."
+    )
     answer = Answer("a tent", passage.index("a tent"))
     one = Question("1", "Where does Anna keep the blue key?", passage, (answer,), False, "q")
     assert half_read([one]) == [0.0, 0.0]
