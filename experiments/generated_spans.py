@@ -3,11 +3,11 @@ passage together can answer them all, so anything less says that the span pipeli
 
     python -m experiments.generated_spans [--out runs/generated_spans]
 
-A passage is a shuffled list of sentences "Anna keeps the blue key in the old barn." about a few people and a few things,
-half of whose pairs stand in it, each once: so the person of a question stands in several sentences, the thing in
-several others, and only one has both. The question is "Where does Anna keep the blue key?", the answer "the old barn". A
-question without an answer asks for a person and a thing that stand in different sentences only. Where a thing is kept
-is drawn anew for each passage, so that nothing of a training passage helps in another.
+A passage is a shuffled list of sentences "Anna keeps the blue key in the old barn." about a few people and a few
+things, half of whose pairs stand in it, each once: so the person of a question stands in several sentences, the thing
+in several others, and only one has both. The question is "Where does Anna keep the blue key?", the answer "the old
+barn". A question without an answer asks for a person and a thing that stand in different sentences only. Where a thing
+is kept is drawn anew for each passage, so that nothing of a training passage helps in another.
 
 The script fine-tunes MiniLM, its context cut from 512 tokens to 128, on passages of 80 words (one window) and of 160
 (four windows), each seen once, and asks about new passages of 100, 300 and 600 words. Of 300 words, nine windows, F1

@@ -67,7 +67,7 @@ def common_tfidf(columns: Sequence[Column]) -> Scores:
                 if abs(known - accuracy) > 1e-9:
                     raise UserError(
                         f"{row[0]}, {row[1]} labels, draw {draw}: TF-IDF has {100 * known:.2f} in one folder and "
-                        f"{100 * accuracy:.2f} in that of {column.title}: other labels or test rows; they do not compare"
+                        f"{100 * accuracy:.2f} in that of {column.title}: other labels or test rows; leave it out"
                     )
     return found
 

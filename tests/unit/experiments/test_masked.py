@@ -68,7 +68,7 @@ def test_our_own_are_fine_tuned_as_gpt_was_whose_column_stands_beside_them() -> 
 
 @pytest.mark.parametrize(("task", "labels"), [(n, c) for n, t in masked_transfer.TASKS.items() for c in t.labels])
 def test_minilm_has_the_epochs_of_the_others(task: str, labels: int) -> None:
-    options, rest = own_options(sets_for(imdb_transfer.FINETUNE_SETS, task, labels))
+    options, _ = own_options(sets_for(imdb_transfer.FINETUNE_SETS, task, labels))
     size = SYSTEMS["bert"].sizes["tiny"]
     rows = labels if options.get("task.hold_out") == "0" else round(0.85 * labels)
     others = int(options.get("task.epochs", default_epochs(size, rows, size.finetuning)))
