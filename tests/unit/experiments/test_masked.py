@@ -11,7 +11,7 @@ from systems_under_test import pretrain_request, tokenizer_of, write_text
 
 import foretext as ft
 from experiments import imdb_transfer, mask_mismatch, masked_transfer
-from experiments.common import begun, check_settings, imported, parse
+from experiments.common import begun, check_settings, imported, parse, pretraining_lines
 from experiments.mask_mismatch import MASKS, masked_loss, validation_table
 from experiments.masked_transfer import MINILM_SETS
 from experiments.minilm import MODULE, need_minilm
@@ -210,6 +210,16 @@ def test_a_given_run_takes_the_place_of_pre_training(lm: LanguageModel, tmp_path
     given, results = parse(masked_transfer.EXPERIMENT, words), Results(tmp_path / "results.jsonl")
     found = begun("pretrained", masked_transfer.EXPERIMENT, given, results, None)  # type: ignore[arg-type]
     assert found.path == lm.path and results.records == []
+
+
+def test_the_page_says_how_far_pre_training_came(lm: LanguageModel, tmp_path: Path) -> None:
+    assert lm.model.run is not None
+    last = [row["validation"] for row in lm.model.run.metrics() if "validation" in row][-1]
+    (line,) = pretraining_lines({"pretrained": lm}, {"pretrained": "BERT"})
+    assert line.startswith("pre-training, BERT: 4 updates, ") and f"masked {last['masked']:.3f}" in line
+    export_model(lm.path, tmp_path / "theirs")
+    others = ft.load(imported(tmp_path / "theirs", tmp_path / "base", lambda text: None))
+    assert isinstance(others, LanguageModel) and pretraining_lines({"pretrained": others}, {}) == []
 
 
 # -- losses under other masks ----------------------------------------------------------------------------------------
