@@ -94,8 +94,13 @@ def print_head(title: str, packages: Sequence[str], quick: bool = False) -> None
 
 
 def _own_words(words: Sequence[str]) -> list[str]:
-    """The command line without the name of a folder of this machine."""
-    return ["DIR" if before == "--data" else word for before, word in zip(["", *words], words)]
+    """The command line without the names of folders of this machine."""
+    stand_ins = {"--data": "DIR", "--out": "RUN", "--base": "RUN"}
+    found = []
+    for before, word in zip(["", *words], words):
+        name, equals, _ = word.partition("=")
+        found.append(f"{name}={stand_ins[name]}" if equals and name in stand_ins else stand_ins.get(before, word))
+    return found
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

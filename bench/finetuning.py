@@ -4,8 +4,10 @@
 
 Ours is `foretext.train.finetune.finetune` as a user runs it, with dropout .1; the other side is a `transformers` model
 of the same shape, with dropout .1 at the same places, `DataCollatorWithPadding`, the Trainer's own optimiser, and no
-evaluation, saving or logging. Both start from random weights and get the same rows as the same ids (IMDb cut at 512). A
-turn is one epoch over the rows, so both sides see exactly the same real tokens; padding is not counted. Target: 2.5.
+evaluation, saving or logging. A batch is padded to its longest row, and rows are not grouped by length: the Trainer's
+defaults both. Both sides start from random weights and get the same rows as the same ids (IMDb cut at 512), shuffled
+anew each epoch, in batches of one size, an update each. A turn is one epoch over the rows, so both see exactly the same
+real tokens; padding is not counted. Target: 2.5.
 
 - `--system gpt`, the default: start, text, extract; λ = 0; against `GPT2ForSequenceClassification`.
 - `--system bert`: `[CLS]`, text, `[SEP]`; the first state through the pooler, dropout and a head drawn at random, as

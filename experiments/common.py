@@ -26,6 +26,7 @@ from foretext.errors import Interrupted, UserError
 from foretext.interop.exchange import import_model
 from foretext.tasks.rows import Row, read_rows
 from foretext.tasks.splits import draw
+from foretext.train.loop import read_position
 from foretext.train.report import Silent, StepReport
 from foretext.train.rundir import RunDirectory
 from foretext.train.signals import Stopper
@@ -342,6 +343,20 @@ def run_cells(
     return left
 
 
+def pretraining_lines(bases: Mapping[str, ft.LanguageModel], titles: Mapping[str, str]) -> list[str]:
+    """How far each pre-training came, and its last validation; nothing of what others trained, which has no updates."""
+    lines = []
+    for method, model in bases.items():
+        assert model.model.run is not None
+        position = read_position(model.model.run)
+        if position.step:
+            last = [row["validation"] for row in model.model.run.metrics() if "validation" in row][-1]
+            values = ", ".join(f"{name} {value:.3f}" for name, value in last.items())
+            counts = f"{position.step:,} updates, {position.tokens:,} tokens"
+            lines.append(f"pre-training, {titles[method]}: {counts}; validation at the end: {values}")
+    return lines
+
+
 def report(given: argparse.Namespace, results: Results, left: Sequence[Cell], head: Sequence[str]) -> str:
     lines = [*(f"- {line}" for line in head if not line.startswith("commit"))]
     lines += [f"- measured at commit: {version}" for version in results.commits()]
@@ -374,7 +389,7 @@ def main(experiment: Experiment, words: Sequence[str] | None = None) -> int:
     except (UserError, Interrupted) as error:
         print(error, file=sys.stderr)
         return error.code
-    text = report(given, results, left, head) + more
+    text = report(given, results, left, [*head, *pretraining_lines(bases, given.methods)]) + more
     (given.out / "table.md").write_text(text, encoding="utf-8")
     print(text)
     return 0

@@ -6,7 +6,7 @@ Accuracy on SST-2's 872 dev rows, on a fixed random 2,000 of IMDb's test reviews
 pre-training, without it (the same settings), and TF-IDF (1–2 grams) with logistic regression.
 
 To fit 45 minutes, the reviews (ten times as long as the sentences) are fine-tuned without the language-model loss and
-for fewer epochs (10 instead of 20 of 100 reviews, 3 instead of 6 of 500), and 2,000 sentences for three epochs instead
+for fewer epochs (10 instead of 15 of 100 reviews, 3 instead of 6 of 500), and 2,000 sentences for three epochs instead
 of six; both with and without pre-training.
 """
 

@@ -118,7 +118,7 @@ def spread(values: Sequence[float], sign: bool = False) -> str:
     if not values:
         return "–"
     mean = 100 * statistics.fmean(values)
-    text = f"{mean:+.1f}" if sign else f"{mean:.1f}"
+    text = f"{mean:+.1f}".replace("-", "−") if sign else f"{mean:.1f}"
     return f"{text} ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else text
 
 

@@ -8,7 +8,8 @@ of two places with the same sense and with different senses, and how often the p
 the nine others four have it: 44.4 % by chance). Layer 0 is the embeddings, which know the word and where it stands, but
 not what it stands beside.
 
-The picture has each word's ten vectors (of the mean of four layers) on the two axes along which they differ most.
+The picture, `two_senses.png`, has each word's ten vectors (of the mean of four layers) on the two axes along which they
+differ most; it knows nothing of the senses but the colours.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from foretext.errors import UserError
 
 MIX = "mean of 3–6"
 LAYERS: dict[str, tuple[int, ...]] = {**{str(layer): (layer,) for layer in range(7)}, MIX: (3, 4, 5, 6)}
-COLOURS, MARKS = ("tab:blue", "tab:orange"), ("o", "^")
+COLOURS, MARKS, SIGNS = ("tab:blue", "tab:red"), ("o", "^"), ("●", "▲")
 COLUMNS = 4  # of the picture
 
 
@@ -117,12 +118,13 @@ def measured(lm: LanguageModel, words: Mapping[str, Senses], layers: Sequence[in
 
 
 def plot(lm: LanguageModel, words: Mapping[str, Senses], path: Path) -> None:
-    """A small picture for each word, a colour and a mark for each sense."""
+    """A small picture for each word; a colour and a mark for each sense, which the line above names. Both axes of a
+    picture have one scale: what is near there is near."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     rows = -(-len(words) // COLUMNS)
-    figure = Figure(figsize=(2.7 * COLUMNS, 2.6 * rows), dpi=120, layout="constrained")
+    figure = Figure(figsize=(2.7 * COLUMNS, 2.9 * rows), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(rows, COLUMNS, squeeze=False).flatten().tolist()
     for axes, (word, senses) in zip(panels, words.items()):
@@ -130,10 +132,12 @@ def plot(lm: LanguageModel, words: Mapping[str, Senses], path: Path) -> None:
         numbers = np.array(sense_numbers(senses))
         for number, name in enumerate(senses):
             own = points[numbers == number]
-            axes.scatter(own[:, 0], own[:, 1], s=28, c=COLOURS[number], marker=MARKS[number], label=name)
-        axes.set_title(word, fontsize=11)
-        axes.legend(frameon=False, fontsize=7, loc="best")
-        axes.margins(0.15)
+            axes.scatter(own[:, 0], own[:, 1], s=44, c=COLOURS[number], marker=MARKS[number], alpha=0.85)
+            style = {"color": COLOURS[number], "ha": ("left", "right")[number], "transform": axes.transAxes}
+            axes.text(number, 1.03, f"{SIGNS[number]} {name}", fontsize=9, **style)
+        axes.set_title(word, fontsize=12, fontweight="bold", pad=20)
+        centre, half = (points.max(axis=0) + points.min(axis=0)) / 2, 0.58 * np.ptp(points, axis=0).max()
+        axes.set(xlim=(centre[0] - half, centre[0] + half), ylim=(centre[1] - half, centre[1] + half), aspect="equal")
     for axes in panels:
         axes.set_xticks([])
         axes.set_yticks([])

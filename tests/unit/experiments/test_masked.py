@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from systems_under_test import pretrain_request, write_text
+from systems_under_test import pretrain_request, tokenizer_of, write_text
 
 import foretext as ft
-from experiments import mask_mismatch, masked_transfer
-from experiments.common import begun, check_settings, imported, parse
+from experiments import imdb_transfer, mask_mismatch, masked_transfer
+from experiments.common import begun, check_settings, imported, parse, pretraining_lines
 from experiments.mask_mismatch import MASKS, masked_loss, validation_table
 from experiments.masked_transfer import MINILM_SETS
 from experiments.minilm import MODULE, need_minilm
@@ -18,8 +20,14 @@ from foretext.api import LanguageModel
 from foretext.config import apply_sets
 from foretext.errors import UserError
 from foretext.interop.exchange import export_model
+from foretext.plan import TransferPlan
 from foretext.systems import SYSTEMS
+from foretext.systems.base import ObjectiveParts
+from foretext.train.budget import Budget
+from foretext.train.finetune_request import default_epochs
 from foretext.train.pretrain import pretrain
+from foretext.train.pretrain_request import PretrainRequest, resolved_sections
+from foretext.train.rundir import RunDirectory
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +51,28 @@ def test_a_system_is_chosen_and_has_its_own_folder(tmp_path: Path) -> None:
     assert bert.methods == {"pretrained": "BERT", "tfidf": "TF-IDF"}
     assert {task.draws for task in bert.tasks.values()} == {3} and list(bert.tasks) == ["sst2", "imdb"]
     with pytest.raises(SystemExit):
-        parse(masked_transfer.EXPERIMENT, [*words, "--system", "gpt"])
+        parse(masked_transfer.EXPERIMENT, [*words, "--system", "elmo"])
+
+
+def test_our_own_are_fine_tuned_as_gpt_was_whose_column_stands_beside_them() -> None:
+    """Whether it comes from `imdb_transfer` or from here."""
+    for name in ("bert", "roberta", "albert", "gpt"):
+        start = masked_transfer.STARTS[name]
+        assert (start.system, start.pretrain_sets) == (name, ()) and start.source is None
+        assert start.finetune_sets == imdb_transfer.EXPERIMENT.finetune_sets
+    assert masked_transfer.EXPERIMENT.texts is imdb_transfer.EXPERIMENT.texts
+    for name, task in masked_transfer.TASKS.items():
+        assert task == replace(imdb_transfer.TASKS[name], draws=3)
+    assert masked_transfer.EXPERIMENT.minutes == imdb_transfer.EXPERIMENT.minutes
+
+
+@pytest.mark.parametrize(("task", "labels"), [(n, c) for n, t in masked_transfer.TASKS.items() for c in t.labels])
+def test_minilm_has_the_epochs_of_the_others(task: str, labels: int) -> None:
+    options, _ = own_options(sets_for(imdb_transfer.FINETUNE_SETS, task, labels))
+    size = SYSTEMS["bert"].sizes["tiny"]
+    rows = labels if options.get("task.hold_out") == "0" else round(0.85 * labels)
+    others = int(options.get("task.epochs", default_epochs(size, rows, size.finetuning)))
+    assert int(own_options(sets_for(MINILM_SETS, task, labels))[0]["task.epochs"]) == others
 
 
 def test_another_system_is_refused_where_one_has_begun(tmp_path: Path) -> None:
@@ -74,13 +103,68 @@ def test_settings_of_minilm_are_known_ones(task: str, labels: int) -> None:
     assert ("task.words" in options) == (task == "imdb")
 
 
-def test_both_ways_to_mask_are_possible() -> None:
-    found = {}
-    for name, sets in MASKS.items():
-        config = apply_sets({"objective": SYSTEMS["bert"].sizes["tiny"].objective}, sets)["objective"]
-        config.check()
-        found[name] = (config.masked, config.random)
-    assert found == {"80-10-10": (0.8, 0.1), "100-0-0": (1.0, 0.0)}
+def _pretraining(words: list[str]) -> dict[str, dict[str, Any]]:
+    """What each start of `mask_mismatch` would be pre-trained with."""
+    given = parse(mask_mismatch.EXPERIMENT, words)
+    return {
+        name: resolved_sections(
+            PretrainRequest(
+                ("text",),
+                Path("run"),
+                start.system,
+                given.size,
+                Budget(minutes=given.minutes),
+                sets=(*start.pretrain_sets, *given.pretrain_set),
+            ),
+            RunDirectory(Path("there is none")),
+            lambda change: None,
+        )
+        for name, start in given.starts.items()
+    }
+
+
+@pytest.mark.parametrize("more", [[], ["--quick"]])
+def test_the_two_ways_to_mask_differ_in_nothing_else(tmp_path: Path, more: list[str]) -> None:
+    found = _pretraining(["--data", str(tmp_path), *more])
+    first, second = (found[name] for name in MASKS)
+    objectives = [sections.pop("objective") for sections in (first, second)]
+    assert first == second
+    assert [(one.masked, one.random) for one in objectives] == [(0.8, 0.1), (1.0, 0.0)]
+    assert replace(objectives[0], masked=1.0, random=0.0) == objectives[1]
+
+
+@pytest.mark.parametrize("more", [[], ["--quick"]])
+def test_causal_and_masked_agree_in_all_that_is_not_asked(tmp_path: Path, more: list[str]) -> None:
+    found = _pretraining(["--data", str(tmp_path), *more])
+    masked, causal = found["80-10-10"], found["causal"]
+    for name in ("training", "tokenizer", "budget", "data"):
+        assert masked[name] == causal[name], name
+    encoder, decoder = (asdict(sections["model"]) for sections in (masked, causal))
+    both = encoder.keys() & decoder.keys()
+    assert {"layers", "width", "heads", "context", "dropout", "epsilon", "init_std"} <= both
+    assert {name: encoder[name] for name in both} == {name: decoder[name] for name in both}
+    shapes = [sections["model"].block() for sections in (masked, causal)]
+    assert not shapes[0].causal and replace(shapes[0], causal=True) == shapes[1], "norm and GELU of the blocks too"
+    rest = {name: encoder[name] for name in encoder.keys() - both}
+    plain = {"inner": 0, "embedding": 0, "segments": 1, "first_position": 0, "shared": False, "pooler": False}
+    assert rest == plain | {"gelu": "tanh"}
+    objective = SYSTEMS["roberta"].build_objective(
+        ObjectiveParts(masked["model"], masked["objective"], tokenizer_of("roberta"))
+    )
+    assert list(objective.weights) == ["masked"], "no question about pairs"
+
+
+def test_causal_and_masked_are_fine_tuned_alike(tmp_path: Path) -> None:
+    given = parse(mask_mismatch.EXPERIMENT, ["--data", str(tmp_path)])
+    found = []
+    for start in given.starts.values():
+        size = SYSTEMS[start.system].sizes[given.size]
+        for task in given.tasks:
+            options, sets = own_options(sets_for([*start.finetune_sets, *given.finetune_set], task, 500))
+            sections = apply_sets({"training": size.finetuning, "transfer": size.transfer}, sets)
+            found.append((options, sections, size.epochs, size.least_updates))
+    assert all(one == found[0] for one in found)
+    assert found[0][1]["transfer"] == TransferPlan(lm_weight=0.0, pooling="mean", head="probe")
 
 
 # -- weights of others -----------------------------------------------------------------------------------------------
@@ -126,6 +210,16 @@ def test_a_given_run_takes_the_place_of_pre_training(lm: LanguageModel, tmp_path
     given, results = parse(masked_transfer.EXPERIMENT, words), Results(tmp_path / "results.jsonl")
     found = begun("pretrained", masked_transfer.EXPERIMENT, given, results, None)  # type: ignore[arg-type]
     assert found.path == lm.path and results.records == []
+
+
+def test_the_page_says_how_far_pre_training_came(lm: LanguageModel, tmp_path: Path) -> None:
+    assert lm.model.run is not None
+    last = [row["validation"] for row in lm.model.run.metrics() if "validation" in row][-1]
+    (line,) = pretraining_lines({"pretrained": lm}, {"pretrained": "BERT"})
+    assert line.startswith("pre-training, BERT: 4 updates, ") and f"masked {last['masked']:.3f}" in line
+    export_model(lm.path, tmp_path / "theirs")
+    others = ft.load(imported(tmp_path / "theirs", tmp_path / "base", lambda text: None))
+    assert isinstance(others, LanguageModel) and pretraining_lines({"pretrained": others}, {}) == []
 
 
 # -- losses under other masks ----------------------------------------------------------------------------------------

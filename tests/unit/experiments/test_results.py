@@ -84,7 +84,7 @@ def test_expected_time_is_that_of_cells_of_the_same_kind(tmp_path: Path) -> None
 def test_differences_are_paired_over_common_draws() -> None:
     assert paired({0: 0.5, 1: 0.75, 2: 1.0}, {0: 0.25, 2: 0.5, 3: 0.9}) == [0.25, 0.5]
     assert spread([0.5, 0.7]) == "60.0 ± 14.1"
-    assert spread([0.02], sign=True) == "+2.0"
+    assert spread([0.02], sign=True) == "+2.0" and spread([-0.02], sign=True) == "−2.0"
     assert spread([]) == "–"
 
 
