@@ -136,6 +136,12 @@ def test_a_masked_trunk_sees_both_sides(system: str) -> None:
     assert all(not torch.equal(after[0, place], before[0, place]) for place in range(24))
 
 
+def test_with_one_segment_all_tokens_have_it() -> None:
+    trunk = trunk_of("bert", segments=1)
+    ids = torch.from_numpy(np.stack(windows((24, 24))))
+    assert torch.equal(trunk(Batch(ids, segments_BT=torch.ones_like(ids))).top, trunk(Batch(ids)).top)
+
+
 @pytest.mark.parametrize("system", ["bert", "albert"])
 def test_segments_matter_and_the_first_is_the_default(system: str) -> None:
     trunk = trunk_of(system)
