@@ -12,7 +12,9 @@ Ours is a step of the product's loop with BERT's `MaskedObjective`: rows are fra
 the output softmax is computed at the masked positions only. The plain loop is in `bench.models`: its rows are framed
 beforehand, masked as the library's collator does it (each token by a draw of its own, a whole batch at once, labels
 −100 where nothing is masked), and given without an attention mask, since all of them are real. `BertForPreTraining`
-computes logits at every position: that is part of what is compared.
+computes logits at every position: that is part of what is compared. Its attention is the library's default, sdpa
+(`--attention eager` for the other), its AdamW and its allocator are as they come; ours has the allocator that
+`foretext pretrain` sets.
 
 Two lines, target 1.3 for each: without dropout, and dropout .1 at the paper's places on both sides (embeddings,
 attention weights, before each residual addition). Reading text and choosing spans is on neither side.
