@@ -166,7 +166,7 @@ class SpanPairs:
                 found = np.intersect1d(starts, stops - length, assume_unique=True)
                 if len(found):
                     return stop - length, int(draw.choice(found))
-        _, first, last = self._document(self._another(index, draw))
+        first, last = self._bounds(self._another(index, draw))
         length = int(draw.integers(1, min(stop - int(marks[0]), last - first)))
         return stop - length, last - length
 
