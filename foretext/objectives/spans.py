@@ -42,7 +42,7 @@ class FullText:
     """Stretches of the text end to end, across documents, which a separator ends."""
 
     def __init__(self, shards: TokenShards, room: int, seed: int) -> None:
-        _check_room(room)
+        _check_room(room, shards)
         self.room = room
         self.windows = Windows(shards, room, seed)
 
@@ -59,7 +59,7 @@ class SpanPairs:
     def __init__(
         self, shards: TokenShards, room: int, seed: int, tokenizer: Tokenizer, pairs: str, short: float
     ) -> None:
-        _check_room(room)
+        _check_room(room, shards)
         assert tokenizer.end is not None
         self.shards, self.room, self.seed, self.pairs, self.short = shards, room, seed, pairs, short
         self.tokenizer = tokenizer
@@ -166,7 +166,7 @@ class SpanPairs:
                 found = np.intersect1d(starts, stops - length, assume_unique=True)
                 if len(found):
                     return stop - length, int(draw.choice(found))
-        _, first, last = self._document(self._another(index, draw))
+        first, last = self._bounds(self._another(index, draw))
         length = int(draw.integers(1, min(stop - int(marks[0]), last - first)))
         return stop - length, last - length
 
@@ -207,6 +207,10 @@ def _documents(shards: TokenShards, end: int) -> tuple[np.ndarray, np.ndarray]:
     return starts[lengths > 1], lengths[lengths > 1]
 
 
-def _check_room(room: int) -> None:
+def _check_room(room: int, shards: TokenShards) -> None:
+    """The context is cut to what the text has, so that either may be too short."""
     if room < LEAST_ROOM:
-        raise UserError(f"a context with room for {max(0, room)} tokens of text is too short to mask; use a longer one")
+        raise UserError(
+            f"{shards.folder}: room for {max(0, room)} tokens of the {shards.split} text is too short to mask; use a "
+            "longer context or give more text"
+        )

@@ -141,8 +141,11 @@ def _train_characters(sample: list[str], size: int, splitter: str, progress: Pro
 def _train_word_pieces(sample: list[str], size: int, lower: bool, progress: Progress) -> WordPiece:
     """The pairs that are merged are those of BPE, which is what the library's trainer for WordPiece does too."""
     texts, counts = _words(sample, basic_splitter(lower), progress)
-    if not counts:
-        raise _empty()
+    if not counts:  # as in Thai, which has no spaces
+        raise UserError(
+            f"the text to learn a vocabulary from is empty, or has no word of at most {wordpiece.LONGEST_WORD} "
+            "characters, which wordpiece needs; give other text, or take --set tokenizer.kind=unigram"
+        )
     marked, letters, alphabet = _mark(counts, size, last=False)
     room = size - len(wordpiece.SPECIALS)
     model = _learn_merges(texts, marked, alphabet, room, size, progress)

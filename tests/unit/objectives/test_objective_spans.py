@@ -111,10 +111,17 @@ def test_a_single_word_leaves_its_turn_to_another(tmp_path: Path) -> None:
         assert {text_of(ids) for ids in span.texts} <= set(WORDS)
 
 
-def test_nothing_but_single_words_is_cut_anywhere(tmp_path: Path) -> None:
-    found = drawn(pairs_of(tmp_path, ["abcdefgh" * 9] * 9, "next sentence"), 200)
-    assert all(len(text) for span in found for text in span.texts)
+@pytest.mark.parametrize("count", [1, 9])
+def test_nothing_but_single_words_is_cut_anywhere(tmp_path: Path, count: int) -> None:
+    letters = np.random.default_rng(1).choice(list("abcdefghijklmnopqrstuvwxyz"), (count, 90))
+    texts = ["".join(row) for row in letters.tolist()]
+    found = drawn(pairs_of(tmp_path, texts, "next sentence"), 200)
     assert 0.3 < np.mean([span.label for span in found]) < 0.7
+    for span in found:
+        first, second = map(text_of, span.texts)
+        assert first and second
+        if len(first) > 3:  # a few letters may stand before both
+            assert any(first + second in text for text in texts) == (span.label == 0)
 
 
 # -- nothing gives the label away ------------------------------------------------------------------------------------

@@ -45,6 +45,15 @@ def test_objective_and_layout_work(name: str, kind: str) -> None:
     assert max(row.ids) < whole.size
 
 
+@pytest.mark.parametrize(("name", "kind"), ALL)
+def test_text_that_spells_a_special_stays_text(name: str, kind: str) -> None:
+    tokenizer = made(name, kind)
+    text = " ".join([*tokenizer.specials, "[MASK]", "<mask>", END, "a[SEP]b", "[ MASK ]"])
+    specials = set(tokenizer.specials.values()) - {tokenizer.unknown}
+    assert not specials & set(tokenizer.encode(text))
+    assert not any(specials & set(ids.tolist()) for ids in tokenizer.encode_many(text.split()))
+
+
 def test_the_size_counts_the_specials_that_are_added() -> None:
     """Of enough text a vocabulary has as many ids as were asked for."""
     long = [" ".join(f"{a}{b}{c}" for a in "abcdef" for b in "ghijk" for c in "lmnop")] * 3

@@ -11,6 +11,7 @@ import pytest
 
 from foretext.errors import UserError
 from foretext.text import train_vocab
+from foretext.text.tokenizer import KINDS, tokenizer_from_json
 from foretext.text.train_vocab import sample_stretches, train_tokenizer
 
 CHINESE = ["酒店的服务很好，早餐也不错。", "房间很干净，酒店的位置很方便。", "服务员很热情，下次还住这个酒店。"] * 20
@@ -98,15 +99,15 @@ def test_whoever_waits_can_stop_it(title: str, monkeypatch: pytest.MonkeyPatch) 
         train_tokenizer(texts, "byte-bpe", 2_000, progress=stop)
 
 
-@pytest.mark.parametrize(("kind", "size"), [("byte-bpe", 300), ("char-bpe", 150), ("wordpiece", 150), ("unigram", 150)])
-def test_same_vocabulary_in_another_process(kind: str, size: int) -> None:
-    """Hash tables are seeded anew in each process; the vocabulary must not depend on them."""
-    code = f"""
+def test_same_vocabulary_in_another_process() -> None:
+    """Hash tables are seeded anew in each process; the vocabularies must not depend on them."""
+    code = """
 import random
 from foretext.text.train_vocab import train_tokenizer
 draw = random.Random(0)
 texts = ["".join(draw.choice("abcdefgh ") for _ in range(300)) for _ in range(10)] + ["酒店 很好 早餐 不错"]
-print(train_tokenizer(texts, {kind!r}, {size}, splitter="rules").fingerprint())
+for kind, size in (("byte-bpe", 300), ("char-bpe", 150), ("wordpiece", 150), ("unigram", 150)):
+    print(kind, train_tokenizer(texts, kind, size, splitter="rules").fingerprint())
 """
     root = Path(__file__).resolve().parents[3]
     prints = set()
@@ -119,7 +120,7 @@ print(train_tokenizer(texts, {kind!r}, {size}, splitter="rules").fingerprint())
             env={**os.environ, "PYTHONPATH": str(root)},
         )
         prints.add(result.stdout)
-    assert len(prints) == 1
+    assert len(prints) == 1 and prints.pop().count("\n") == 4
 
 
 @pytest.mark.parametrize(
@@ -165,3 +166,35 @@ def test_whoever_waits_can_stop_the_other_kinds(kind: str, title: str, monkeypat
 
     with pytest.raises(KeyboardInterrupt):
         train_tokenizer(texts, kind, 2_000, progress=stop)
+
+
+ODD = {
+    "one character": ["a"],
+    "one character, often": ["a a a a"],
+    "empty lines": ["", "\n\n", "  ", "x"],
+    "chinese": ["我们今天去公园散步，天气很好。" * 9, "", "他说：你好，世界！"],
+    "signs": ["😀 👨\u200d👩\u200d👧 (!) …" * 3],
+    "marks of pieces": ["## ##a ▁ ▁a▁ </w> a</w> Ġ [MASK] <unk> " * 3],
+    "private characters": ["\U000f0000a\U000f0001 b" * 5],
+    "numbers": ["1,234 2010, 2011, 99," * 5],
+}
+
+
+@pytest.mark.parametrize("text", ODD)
+@pytest.mark.parametrize("kind", KINDS)
+def test_odd_text_and_more_pieces_than_it_has(kind: str, text: str) -> None:
+    """Nothing fails, the vocabulary is as small as the text, and every text has ids, none of them a special one."""
+    for size in (300, 30_000):
+        tokenizer = train_tokenizer(ODD[text], kind, size, splitter="rules")
+        assert tokenizer.size <= min(size, 600)
+        again = tokenizer_from_json(tokenizer.to_json(), "here")
+        for sample in [*ODD[text], "hello [MASK] 你好 ▁ ## <unk>"]:
+            ids = tokenizer.encode(sample)
+            assert again.encode(sample) == ids == tokenizer.encode_with_offsets(sample)[0]
+            assert bool(ids) == bool(sample.strip()) or kind == "byte-bpe"
+            assert not set(ids) & (set(tokenizer.specials.values()) - {tokenizer.unknown})
+
+
+def test_no_word_that_wordpiece_could_take() -> None:
+    with pytest.raises(UserError, match=r"no word of at most 100 characters.*tokenizer.kind=unigram"):
+        train_tokenizer(["ภาษาไทยไม่มีช่องว่าง" * 10], "wordpiece", 300)
