@@ -243,12 +243,9 @@ def test_a_words_vector_is_the_mean_of_its_pieces(system: str) -> None:
     assert [text[start:end] for start, end in found.places] == found.words
     assert found.words[:2] == ["The", "old"] and "42" in found.words and "".join(found.words) == text.replace(" ", "")
     ids = model.tokenizer.encode(text)
-    specials = dict(model.tokenizer.specials)
-    start = {"gpt": "<|endoftext|>", "gpt2": "<|endoftext|>", "roberta": "<s>"}.get(system, "[CLS]")
-    after = [] if system in CAUSAL else [specials["</s>" if system == "roberta" else "[SEP]"]]
-    read = torch.tensor([[specials[start], *ids, *after]])
+    read = [model.tokenizer.end, *ids] if system in CAUSAL else framed(LanguageModel(model, Path()), ids)[0]
     with torch.no_grad():
-        states = model.trunk.eval()(Batch(read), keep_layers=True).layers[1][0, 1:]
+        states = model.trunk.eval()(Batch(torch.tensor([read])), keep_layers=True).layers[1][0, 1:]
     spelled = text.encode()
     for word, (first, last), vector in zip(found.words, found.places, found.vectors):
         head = len(text[:first].encode())

@@ -320,6 +320,20 @@ def stopped(out: Path, **changes: Any) -> FinetuneRequest:
     return replace(request, resume=True)
 
 
+@pytest.mark.parametrize("system", TINY)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_goes_on_as_if_never_stopped(system: str, kind: str, tmp_path: Path) -> None:
+    sets = ("training.batch_size=2", "training.micro_batch=1", "training.dropout=0.2")
+    request = request_of(kind, rows_of(kind, 6), base=base_model(system), out=tmp_path / "a", valid=[], sets=sets)
+    with stopping_after(4) as stop, pytest.raises(Interrupted):
+        finetune(request, stopping=stop)
+    assert RunDirectory(tmp_path / "a").has("training/optimizer.safetensors")
+    finetune(replace(request, resume=True))
+    finetune(replace(request, out=tmp_path / "b"))
+    a, b = (RunDirectory(tmp_path / name) for name in "ab")
+    assert a.read("model.safetensors") == b.read("model.safetensors")
+
+
 def test_going_on_equals_never_stopping(tmp_path: Path) -> None:
     request = stopped(tmp_path / "a", sets=("training.batch_size=4",))  # with dropout
     finetune(request)
