@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from systems_under_test import base_model
 
@@ -34,6 +34,7 @@ def test_a_tail_stays_whatever_is_cut() -> None:
 lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=3)
 
 
+@settings(max_examples=50)
 @given(lengths, st.integers(0, 40))
 def test_what_is_cut_is_counted_and_no_more_than_needed(sizes: list[tuple[int, int]], more: int) -> None:
     room = len(sizes) + more

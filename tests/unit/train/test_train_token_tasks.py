@@ -90,12 +90,12 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("system", TINY)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_plain_rule_is_learned_and_comes_back_from_disk(system: str, kind: str, tmp_path: Path) -> None:
-    rows = ROWS[kind](24)
-    request = request_of(kind, rows, base=base_model(system), out=tmp_path / "run", valid=rows, epochs=20)
+    rows = ROWS[kind](16)
+    request = request_of(kind, rows, base=base_model(system), out=tmp_path / "run", valid=rows, epochs=16)
     model = TaskModel(finetune(request), tmp_path / "run")
     logged = [row["validation"] for row in RunDirectory(tmp_path / "run").metrics() if "validation" in row]
     losses = [figures["loss"] for figures in logged]
-    assert len(losses) == 20 and min(losses) < 0.5 * losses[0], losses
+    assert len(losses) == 16 and min(losses) < 0.5 * losses[0], losses
     measured = model.evaluate(rows)
     assert measured.main == "f1" and measured.main_value > 0.9, measured
     assert max(figures["f1"] for figures in logged) == pytest.approx(measured.main_value), "the best epoch is kept"
