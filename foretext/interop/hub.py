@@ -126,14 +126,15 @@ def _drawn(
     system: System, model: ModelConfig, tokenizer: Tokenizer, weights: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """What `weights` lack, as a new model has it; the same each time."""
-    needed = shapes_of(system, model) | _head_shapes(system, model, tokenizer)
-    if needed.keys() <= weights.keys():
-        return {}
+    trunk, head = shapes_of(system, model), _head_shapes(system, model, tokenizer)
+    new: dict[str, Tensor] = {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        new = dict(system.build_trunk(model).state_dict())
-        new |= {HEAD + name: tensor for name, tensor in _objective(system, model, tokenizer).state_dict().items()}
-    return {name: new[name] for name in needed if name not in weights}
+        if not trunk.keys() <= weights.keys():  # a whole trunk takes its time, and most folders have it
+            new |= system.build_trunk(model).state_dict()
+        if not head.keys() <= weights.keys():
+            new |= {HEAD + name: tensor for name, tensor in _objective(system, model, tokenizer).state_dict().items()}
+    return {name: tensor for name, tensor in new.items() if name not in weights}
 
 
 # -- out -------------------------------------------------------------------------------------------------------------
