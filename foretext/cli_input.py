@@ -219,4 +219,6 @@ def read_texts(files: list[str], column: str | None, documents: str, errors: str
     show(1, 1)
     if report.replaced:
         typer.echo(f"{report.replaced:,} bytes that are not UTF-8 were replaced", err=True)
+    if report.blank:
+        typer.echo(f"{report.blank:,} rows or lines without text were left out", err=True)
     return texts

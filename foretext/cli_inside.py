@@ -15,6 +15,7 @@ from foretext.cli_output import progress
 from foretext.errors import UserError
 
 if TYPE_CHECKING:
+    import numpy as np
     import polars
 
     from foretext.evaluate.features import WordVectors
@@ -54,10 +55,10 @@ def features(
     texts = read_texts([str(file)], text_column, documents, errors)
     told = progress("computing vectors")
     if words:
-        table = _table_of_words(model.word_features(texts, told, chosen, counted))
+        table = _table_of_words(model.word_features(texts, told, Terminal(), chosen, counted))
     else:
         vectors = model.features(texts, told, Terminal(), chosen, counted)
-        table = polars.DataFrame({"text": texts, "vector": vectors.tolist()})
+        table = polars.DataFrame({"text": texts, "vector": _column(vectors)})
     data = io.BytesIO()
     table.write_parquet(data)
     write_whole(out, data.getvalue())
@@ -73,6 +74,7 @@ def _numbers(written: str, option: str, kind: Callable[[str], Number]) -> list[N
 
 def _table_of_words(found: list[WordVectors]) -> polars.DataFrame:
     """A row a word: which text it is of (from 1), where it stands there in characters, and its vector."""
+    import numpy as np
     import polars
 
     return polars.DataFrame(
@@ -81,8 +83,17 @@ def _table_of_words(found: list[WordVectors]) -> polars.DataFrame:
             "word": [word for one in found for word in one.words],
             "start": [start for one in found for start, _ in one.places],
             "end": [end for one in found for _, end in one.places],
-            "vector": [vector for one in found for vector in one.vectors.tolist()],
+            "vector": _column(np.concatenate([one.vectors for one in found])),
         }
+    )
+
+
+def _column(vectors: np.ndarray) -> polars.Series:
+    """Rows of float32 as a column of lists."""
+    import polars
+
+    return polars.Series(vectors, dtype=polars.Array(polars.Float32, vectors.shape[1])).cast(
+        polars.List(polars.Float32)
     )
 
 

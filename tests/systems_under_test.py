@@ -19,13 +19,14 @@ from torch import nn
 from foretext.nn.encoder import EncoderConfig
 from foretext.nn.transformer import TransformerConfig
 from foretext.objectives.base import Objective
+from foretext.objectives.masked import MaskedObjective
 from foretext.objectives.spans import Span
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrainingConfig
 from foretext.tasks.layout import TokenSequence
 from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.text import wordpiece
-from foretext.text.byte_bpe import ROBERTA_SPECIALS, ByteBPE
+from foretext.text.byte_bpe import ByteBPE
 from foretext.text.tokenizer import END
 from foretext.train.budget import Budget
 from foretext.train.loop import Loop
@@ -74,9 +75,10 @@ def objective_of(system: str) -> Objective:
 def unlabelled(system: str, lengths: Sequence[int], seed: int = 0) -> list[Any]:
     """Examples of pre-training: windows, stretches, or two spans and their label."""
     rows = windows(lengths, seed=seed)
-    if SYSTEMS[system].causal:
+    objective = objective_of(system)
+    if not isinstance(objective, MaskedObjective):
         return list(rows)
-    if system == "roberta":
+    if objective.pairs == "none":
         return [Span((row,)) for row in rows]
     return [Span((row[: len(row) // 2], row[len(row) // 2 :]), number % 2) for number, row in enumerate(rows)]
 
@@ -176,7 +178,7 @@ def tokenizer_of(system: str) -> ByteBPE:
     """The same with the specials that the system's input has."""
     if SYSTEMS[system].causal:
         return byte_tokenizer()
-    return byte_tokenizer().with_specials(ROBERTA_SPECIALS if system == "roberta" else wordpiece.SPECIALS)
+    return byte_tokenizer().with_specials(SYSTEMS[system].vocabulary or wordpiece.SPECIALS)
 
 
 class Evil:

@@ -8,6 +8,7 @@ embeddings, to the number of blocks; "top" is what the model's own head reads, b
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ from foretext.batch import Batch, padded
 from foretext.errors import UserError
 from foretext.evaluate.reading import Reading, read_as
 from foretext.text.encoding import encode_texts
-from foretext.train.report import Reporter, Silent
+from foretext.train.report import Reporter, Warns
 from foretext.train.saved import SavedModel
 from foretext.train.scoring import length_batches
 
@@ -39,6 +40,9 @@ class LayerMix:
                 raise UserError(f"there is no layer {layer}: the layers are 0 (the embeddings) to {count}")
         if self.weights and len(self.weights) != len(self.layers):
             raise UserError(f"{len(self.weights)} weights for {len(self.layers)} layers; give one for each")
+        for weight in self.weights:
+            if not math.isfinite(weight):
+                raise UserError(f"a layer cannot count {weight}; give a finite number")
 
     def states(self, model: SavedModel, batch: Batch) -> Tensor:
         """[B, T, D]."""
@@ -69,9 +73,12 @@ def text_vectors(
     mix: LayerMix = TOP,
 ) -> np.ndarray:
     """One float32 vector of the model's width for each text; texts beyond the context count with their beginning.
-    `progress` hears of the vectors, `reporter` of the encoding before them."""
-    heard = functools.partial((reporter or Silent()).work, "encoding")
-    readings = [read_as(model, ids.tolist()) for ids in encode_texts(texts, model.tokenizer, heard)]
+    `progress` hears of the vectors, `reporter` of the encoding before them and of texts that were cut (without one,
+    Python's warnings say that)."""
+    reporter = reporter or Warns()
+    heard = functools.partial(reporter.work, "encoding")
+    encoded = [ids.tolist() for ids in encode_texts(texts, model.tokenizer, heard)]
+    readings = _readings(model, encoded, reporter)
     vectors = np.zeros((len(texts), model.model_config.width), dtype=np.float32)
     for number, states in _states(model, readings, mix, progress):
         reading = readings[number]
@@ -82,28 +89,47 @@ def text_vectors(
 
 
 def word_vectors(
-    model: SavedModel, texts: Sequence[str], progress: Progress | None = None, mix: LayerMix = TOP
+    model: SavedModel,
+    texts: Sequence[str],
+    progress: Progress | None = None,
+    reporter: Reporter | None = None,
+    mix: LayerMix = TOP,
 ) -> list[WordVectors]:
-    """The words of each text that fit the context. Where a script has no spaces a word is a piece, or a character."""
+    """The words of each text that fit the context wholly. Where a script has no spaces a word is a piece, or a
+    character. `progress`, `reporter`: as in `text_vectors`."""
     encoded = [model.tokenizer.encode_with_offsets(text) for text in texts]
-    readings = [read_as(model, ids) for ids, _ in encoded]
+    readings = _readings(model, [ids for ids, _ in encoded], reporter or Warns())
     found: list[WordVectors | None] = [None] * len(texts)
     for number, states in _states(model, readings, mix, progress):
         reading = readings[number]
         own = states[reading.first : reading.first + reading.count]
         if model.info.direction == "backward":
             own = own[::-1]
-        ids, offsets = encoded[number]
-        found[number] = _by_word(model, texts[number], ids[: len(own)], offsets[: len(own)], own)
+        found[number] = _by_word(model, texts[number], *encoded[number], own)
     return [one for one in found if one is not None]
+
+
+def _readings(model: SavedModel, encoded: Sequence[Sequence[int]], reporter: Reporter) -> list[Reading]:
+    readings = [read_as(model, ids) for ids in encoded]
+    cut = sum(reading.count < len(ids) for reading, ids in zip(readings, encoded))
+    if cut:
+        context = model.model_config.context
+        reporter.note(
+            f"{cut:,} of {len(readings):,} texts are longer than the context of {context} tokens: only their beginning "
+            "counts"
+        )
+    return readings
 
 
 def _by_word(
     model: SavedModel, text: str, ids: list[int], offsets: list[tuple[int, int]], states: np.ndarray
 ) -> WordVectors:
+    """The words whose pieces all have a state; `states` may end before `ids`."""
     starts = np.flatnonzero(model.tokenizer.word_starts(np.array(ids, dtype=np.int64)))
     words, places, vectors = [], [], []
     for first, last in zip(starts.tolist(), [*starts[1:].tolist(), len(ids)]):
+        if last > len(states):
+            break
         start, stop = offsets[first][0], offsets[last - 1][1]
         word = text[start:stop]
         if word.strip():

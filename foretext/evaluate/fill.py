@@ -1,8 +1,8 @@
 """Filling in blanks: what a masked model sees in the place of a mask.
 
 Only here does the mask's name in a text mean a blank; everywhere else it is ordinary text. What stands round a blank is
-encoded piece by piece, so that the blank is a whole word's place: the space before it belongs to it in a vocabulary
-whose pieces have their spaces.
+encoded part by part, so that the blank is a whole word's place: the space before it belongs to it in a vocabulary
+whose pieces have their spaces, and what touches it from behind begins no word.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from foretext.batch import Batch
 from foretext.errors import UserError
 from foretext.evaluate.reading import read_as
 from foretext.objectives.masked import MaskedObjective
+from foretext.text.tokenizer import Tokenizer
+from foretext.text.unigram import SPACE, Unigram
 from foretext.train.saved import SavedModel
 
 
@@ -28,8 +30,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Filled:
-    """`blanks`: for each blank its best candidates, best first; `text`: the text with the best ones in their places,
-    each chosen by itself."""
+    """`blanks`: for each blank its best candidates, best first; `text`: the text as it was given, with the best ones in
+    their places, each chosen by itself."""
 
     blanks: list[list[Candidate]]
     text: str
@@ -75,13 +77,14 @@ def fill(model: SavedModel, text: str, top: int = 5) -> Filled:
     states = trunk(Batch(torch.tensor([reading.ids], device=device))).top[0]
     places = [place for place, id in enumerate(reading.ids) if id == objective.frame.mask]
     logits = objective.eval().token_logits(trunk, states[places])  # type: ignore[arg-type]
-    logits[:, list(model.tokenizer.specials.values())] = -torch.inf
-    values, found = logits.softmax(-1).topk(min(top, logits.shape[1]), dim=-1)
+    specials = list(model.tokenizer.specials.values())
+    logits[:, specials] = -torch.inf
+    values, found = logits.softmax(-1).topk(min(top, logits.shape[1] - len(specials)), dim=-1)
     blanks = [
         [Candidate(model.tokenizer.piece(id), id, value) for value, id in zip(of_blank, ids_of_blank)]
         for of_blank, ids_of_blank in zip(values.tolist(), found.tolist())
     ]
-    return Filled(blanks, _written(model, ids, objective.frame.mask, [blank[0].id for blank in blanks]))
+    return Filled(blanks, _written(model.tokenizer, parts, [blank[0].id for blank in blanks]))
 
 
 def _encoded(model: SavedModel, parts: Sequence[str], mask: int) -> list[int]:
@@ -91,10 +94,30 @@ def _encoded(model: SavedModel, parts: Sequence[str], mask: int) -> list[int]:
             ids.append(mask)
         if model.tokenizer.lossless and number < len(parts) - 1:
             part = part.removesuffix(" ")  # the blank's own
-        ids += model.tokenizer.encode(part)
+        found = model.tokenizer.encode(part)
+        touches = number > 0 and part[:1].strip() != ""
+        ids += _within_word(model.tokenizer, found) if touches else found
     return ids
 
 
-def _written(model: SavedModel, ids: Sequence[int], mask: int, best: Sequence[int]) -> str:
-    chosen = iter(best)
-    return model.tokenizer.decode([next(chosen) if id == mask else id for id in ids]).strip()
+def _within_word(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
+    """The ids of a text that begins no word. Only unigram pieces tell: theirs has ▁ before whatever it is given."""
+    if not isinstance(tokenizer, Unigram) or not ids or not tokenizer.piece(ids[0]).startswith(SPACE):
+        return ids
+    bare = tokenizer.piece(ids[0]).removeprefix(SPACE)
+    if not bare:
+        return ids[1:]
+    return [tokenizer.pieces.index(bare), *ids[1:]] if bare in tokenizer.pieces else ids
+
+
+def _written(tokenizer: Tokenizer, parts: Sequence[str], best: Sequence[int]) -> str:
+    """The parts as they were given. A piece has its space before it where it begins a word; one that begins none joins
+    what stands before it."""
+    text = parts[0]
+    for id, part in zip(best, parts[1:]):
+        piece = tokenizer.piece_bytes(id).decode("utf-8", "replace")
+        if tokenizer.lossless or not piece.startswith(" "):
+            text = text.removesuffix(" ") + piece + part
+        else:
+            text += piece.removeprefix(" ") + part
+    return text.removeprefix(" ") if not parts[0] else text

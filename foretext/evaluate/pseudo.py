@@ -70,14 +70,15 @@ def pseudo_perplexity(
 
 
 def _questions(model: SavedModel, ids: list[int], room: int) -> Iterator[_Asked]:
-    """One for each token."""
-    step = max(1, room // 2)
-    starts = [0]
-    while starts[-1] + room < len(ids):
-        starts.append(min(starts[-1] + step, len(ids) - room))
+    """One for each token. Windows begin every half `room` tokens, the last one so that it ends with the text."""
+    step, last = max(1, room // 2), max(0, len(ids) - room)
+    start, reading = 0, read_as(model, ids[:room])
     for token in range(len(ids)):
-        start = max(starts, key=lambda first: _context(first, min(first + room, len(ids)), token))
-        reading = read_as(model, ids[start : start + room])
+        near = token // step
+        starts = (min(number * step, last) for number in range(max(0, near - 2), near + 2))
+        best = max(starts, key=lambda first: _context(first, min(first + room, len(ids)), token))
+        if best != start:
+            start, reading = best, read_as(model, ids[best : best + room])
         yield _Asked(reading.ids, reading.first + token - start)
 
 
@@ -87,11 +88,14 @@ def _context(start: int, stop: int, token: int) -> int:
 
 
 def _batches(asked: Iterator[_Asked]) -> Iterator[list[_Asked]]:
+    """Neighbours together, as many as fit when all are filled up to the longest."""
     group: list[_Asked] = []
+    longest = 0
     for one in asked:
-        if group and (len(group) + 1) * max(len(one.ids), len(group[0].ids)) > BATCH_TOKENS:
+        if group and (len(group) + 1) * max(len(one.ids), longest) > BATCH_TOKENS:
             yield group
-            group = []
+            group, longest = [], 0
         group.append(one)
+        longest = max(longest, len(one.ids))
     if group:
         yield group

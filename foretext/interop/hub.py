@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from foretext.errors import UserError
 from foretext.interop.foreign import read_json, read_weights
@@ -35,6 +36,7 @@ from foretext.train.commit import write_staged
 from foretext.train.saved import SavedModel, check_amount
 
 _POSITIONS = "positions.weight"
+_DRAWS = (Tensor.normal_, Tensor.uniform_, nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_)
 
 
 @dataclass(frozen=True)
@@ -106,14 +108,21 @@ def _ours(
     return weights
 
 
+class _Undrawn(TorchFunctionMode):
+    """Leaves tensors as they are where numbers would be drawn: on the meta device torch loads its compiler for that."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return None if func in _DRAWS else func(*args, **(kwargs or {}))
+
+
 def shapes_of(system: System, model: ModelConfig) -> dict[str, list[int]]:
     """The shape of each of the trunk's weights, without drawing any."""
-    with torch.device("meta"):
+    with torch.device("meta"), _Undrawn():
         return {name: list(tensor.shape) for name, tensor in system.build_trunk(model).state_dict().items()}
 
 
 def _head_shapes(system: System, model: ModelConfig, tokenizer: Tokenizer) -> dict[str, list[int]]:
-    with torch.device("meta"):
+    with torch.device("meta"), _Undrawn():
         state = _objective(system, model, tokenizer).state_dict()
     return {HEAD + name: list(tensor.shape) for name, tensor in state.items()}
 
@@ -126,14 +135,15 @@ def _drawn(
     system: System, model: ModelConfig, tokenizer: Tokenizer, weights: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """What `weights` lack, as a new model has it; the same each time."""
-    needed = shapes_of(system, model) | _head_shapes(system, model, tokenizer)
-    if needed.keys() <= weights.keys():
-        return {}
+    trunk, head = shapes_of(system, model), _head_shapes(system, model, tokenizer)
+    new: dict[str, Tensor] = {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        new = dict(system.build_trunk(model).state_dict())
-        new |= {HEAD + name: tensor for name, tensor in _objective(system, model, tokenizer).state_dict().items()}
-    return {name: new[name] for name in needed if name not in weights}
+        if not trunk.keys() <= weights.keys():  # a whole trunk takes its time, and most folders have it
+            new |= system.build_trunk(model).state_dict()
+        if not head.keys() <= weights.keys():
+            new |= {HEAD + name: tensor for name, tensor in _objective(system, model, tokenizer).state_dict().items()}
+    return {name: tensor for name, tensor in new.items() if name not in weights}
 
 
 # -- out -------------------------------------------------------------------------------------------------------------

@@ -199,6 +199,18 @@ def test_features(files: Path, base: Path, here: Path) -> None:
     works("features", base, files / "text.txt", "--out", "v.parquet")
     table = polars.read_parquet("v.parquet")
     assert len(table) == 200 and len(table["vector"][0]) == 32
+    assert table["vector"].dtype == polars.List(polars.Float32)
+
+
+def test_features_of_words_say_what_was_left_out(base: Path, here: Path) -> None:
+    rows = ("a film", "", "so " * 400)
+    Path("rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in rows))
+    said = works("features", base, "rows.jsonl", "--words", "--layers", "0,1", "--out", "w.parquet").err
+    assert "1 rows or lines without text were left out" in said
+    assert "1 of 2 texts are longer than the context" in said
+    table = polars.read_parquet("w.parquet")
+    assert table["word"].to_list()[:2] == ["a", "film"] and set(table["text"]) == {1, 2}
+    assert table["vector"].dtype == polars.List(polars.Float32)
 
 
 def test_tables_with_marks_and_line_ends(base: Path, here: Path) -> None:

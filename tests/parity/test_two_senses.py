@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
 
-from experiments.minilm import PACKAGE, find_minilm, load_minilm
 from experiments.two_senses import LAYERS, MIX, cosines, measured, sense_numbers, sentences_of, vectors_of
 from experiments.two_senses_sentences import SENTENCES
 from foretext.api import LanguageModel
@@ -23,13 +21,6 @@ SENSES = {
 }
 
 
-@pytest.fixture(scope="module")
-def lm(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
-    if find_minilm() is None:
-        pytest.skip(f"install {PACKAGE} to see two senses of a word apart")
-    return load_minilm(tmp_path_factory.mktemp("minilm"))
-
-
 def by_place(lm: LanguageModel, layers: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """For each sentence the mean cosine of its word to that of the others with its sense, and of the other sense."""
     near = cosines(vectors_of(lm, "apple", sentences_of(SENSES), layers))
@@ -39,22 +30,22 @@ def by_place(lm: LanguageModel, layers: Sequence[int]) -> tuple[np.ndarray, np.n
     return np.nanmean(np.where(others, near, np.nan), axis=1), np.nanmean(np.where(same, np.nan, near), axis=1)
 
 
-def test_apples_and_apple(lm: LanguageModel) -> None:
-    same, cross = by_place(lm, LAYERS[MIX])
+def test_apples_and_apple(minilm: LanguageModel) -> None:
+    same, cross = by_place(minilm, LAYERS[MIX])
     assert (same > cross).all(), (same, cross)
     assert same.mean() > cross.mean() + 0.1, (same, cross)
 
 
-def test_the_embeddings_alone_do_not_tell(lm: LanguageModel) -> None:
+def test_the_embeddings_alone_do_not_tell(minilm: LanguageModel) -> None:
     """Below all layers only the place in the sentence makes a difference, so that it is the context that parts them."""
-    same, cross = by_place(lm, (0,))
-    top_same, top_cross = by_place(lm, LAYERS[MIX])
+    same, cross = by_place(minilm, (0,))
+    top_same, top_cross = by_place(minilm, LAYERS[MIX])
     assert min(*same, *cross) > 0.5, "one word, one embedding"
     assert abs(same.mean() - cross.mean()) < 0.5 * (top_same.mean() - top_cross.mean())
 
 
-def test_many_words(lm: LanguageModel) -> None:
-    found = measured(lm, SENTENCES, LAYERS[MIX])
+def test_many_words(minilm: LanguageModel) -> None:
+    found = measured(minilm, SENTENCES, LAYERS[MIX])
     assert np.mean([one.accuracy for one in found.values()]) > 0.8, found
     closer = [word for word, one in found.items() if one.within > one.between]
     assert len(closer) >= 0.9 * len(found), f"not {sorted(set(found) - set(closer))}"

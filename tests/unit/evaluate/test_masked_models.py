@@ -14,10 +14,13 @@ import foretext as ft
 from foretext.api import LanguageModel
 from foretext.batch import Batch
 from foretext.errors import UserError
-from foretext.evaluate.features import LayerMix, word_vectors
+from foretext.evaluate import pseudo
+from foretext.evaluate.features import LayerMix, text_vectors, word_vectors
 from foretext.evaluate.fill import fill
 from foretext.evaluate.pseudo import pseudo_perplexity
 from foretext.train.pretrain import pretrain
+from foretext.train.report import Silent
+from foretext.train.scoring import BATCH_TOKENS
 
 MASKED = [name for name in TINY if name not in CAUSAL]
 
@@ -65,7 +68,51 @@ def test_probabilities_are_those_of_the_head_over_real_pieces(lm: LanguageModel)
     chances = [one.probability for one in found.blanks[0]]
     assert chances == sorted(chances, reverse=True) and chances[0] == pytest.approx(float(expected.max()), rel=1e-4)
     best = lm.model.tokenizer.decode([*before, found.blanks[0][0].id, *after]).strip()
-    assert found.text == best
+    assert found.text.lower() == best.lower()
+
+
+def answering(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, id: int) -> list[list[int]]:
+    """The model made to put `id` into every blank; what it reads is noted."""
+    read: list[list[int]] = []
+    trunk, objective = lm.model.trunk, lm.model.objective
+
+    def reads(batch: Batch) -> object:
+        read.append(batch.ids_BT[0].tolist())
+        return real(batch)
+
+    def logits(trunk: object, states: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.one_hot(torch.full((len(states),), id), lm.model.model_config.vocabulary).float()
+
+    real = trunk.forward
+    monkeypatch.setattr(trunk, "forward", reads)
+    monkeypatch.setattr(objective, "token_logits", logits)
+    return read
+
+
+def test_the_text_round_a_blank_stays_as_it_was_given(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Capitals, double spaces and words that the vocabulary does not have too."""
+    name, _ = mask_of(lm)
+    tokenizer = lm.model.tokenizer
+    (id, *_), after = tokenizer.encode(" cat"), "The  Ω"
+    answering(lm, monkeypatch, id)
+    begun = tokenizer.decode([id]).strip()
+    assert lm.fill(f"{after} {name}.").text == f"{after} {begun}."
+    assert lm.fill(f"{name} Ω").text == f"{begun} Ω"
+    (inner,) = (
+        id for id in range(tokenizer.size) if tokenizer.piece(id) == ("##s" if tokenizer.kind == "wordpiece" else "s")
+    )
+    answering(lm, monkeypatch, inner)
+    assert lm.fill(f"A Cat {name}, {name}!").text == "A Cats,s!"
+
+
+def test_what_touches_a_blank_begins_no_word(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The full stop after a blank is the one that stands after a word."""
+    name, mask = mask_of(lm)
+    tokenizer = lm.model.tokenizer
+    *words, stop = tokenizer.encode("The cat sees fish.")
+    read = answering(lm, monkeypatch, words[-1])
+    lm.fill(f"The cat sees {name}.")
+    assert read[0][-2:-1] == [stop] and read[0][-3] == mask
 
 
 def test_several_blanks_and_one_at_each_end(lm: LanguageModel) -> None:
@@ -74,6 +121,8 @@ def test_several_blanks_and_one_at_each_end(lm: LanguageModel) -> None:
     assert [len(blank) for blank in found.blanks] == [2, 2] and name not in found.text
     everything = lm.fill(name, top=10**6).blanks[0]
     assert sum(one.probability for one in everything) == pytest.approx(1.0, rel=1e-4)
+    assert not {one.id for one in everything} & set(lm.model.tokenizer.specials.values()), "no piece that cannot be"
+    assert len(everything) == lm.model.tokenizer.size - len(lm.model.tokenizer.specials)
 
 
 def test_what_cannot_be_filled(lm: LanguageModel, tmp_path: Path) -> None:
@@ -130,6 +179,27 @@ def test_pseudo_perplexity_masks_each_token_alone(lm: LanguageModel) -> None:
     assert heard[-1] == (len(nats), len(nats))
 
 
+def test_windows_of_a_long_text_are_sought_nearby(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work grows with the text, not with its square; and each window is framed once, not for each token."""
+    framed_windows, compared = [], []
+    real = pseudo.read_as
+    monkeypatch.setattr(pseudo, "read_as", lambda model, ids: framed_windows.append(1) or real(model, ids))
+    asked = pseudo._context
+    monkeypatch.setattr(pseudo, "_context", lambda *place: compared.append(1) or asked(*place))
+    for room in (1, 2, 3, 14):
+        framed_windows.clear(), compared.clear()
+        found = list(pseudo._questions(lm.model, [7] * 1000, room))
+        assert len(found) == 1000 and len(compared) <= 4000
+        assert len(framed_windows) <= 2 + 1000 // max(1, room // 2)
+
+
+def test_a_batch_is_bounded_by_its_longest_row() -> None:
+    rows = [pseudo._Asked([0] * length, 0) for length in (4, 200, *(4,) * 5000, 300, 4)]
+    groups = list(pseudo._batches(iter(rows)))
+    assert [row for group in groups for row in group] == rows
+    assert all(len(group) * max(len(row.ids) for row in group) <= BATCH_TOKENS for group in groups)
+
+
 def test_what_has_no_pseudo_perplexity(lm: LanguageModel) -> None:
     with pytest.raises(UserError, match="stride is for models that read in one direction"):
         lm.perplexity("a text", stride=4)
@@ -156,6 +226,10 @@ def test_a_mix_of_layers_is_their_weighted_sum(system: str) -> None:
         ({"layers": [-1]}, "there is no layer -1"),
         ({"layers": [0, 1], "weights": [1.0]}, "1 weights for 2 layers"),
         ({"weights": [1.0]}, "1 weights for 0 layers"),
+        ({"layers": [1], "weights": [math.nan]}, "a layer cannot count nan; give a finite number"),
+        ({"layers": 1}, "layers and weights are lists of numbers"),
+        ({"layers": [1.5]}, "layers and weights are lists of numbers"),
+        ({"layers": [1], "weights": ["much"]}, "layers and weights are lists of numbers"),
     ):
         with pytest.raises(UserError, match=says):
             found.features(texts, **changes)  # type: ignore[arg-type]
@@ -169,12 +243,9 @@ def test_a_words_vector_is_the_mean_of_its_pieces(system: str) -> None:
     assert [text[start:end] for start, end in found.places] == found.words
     assert found.words[:2] == ["The", "old"] and "42" in found.words and "".join(found.words) == text.replace(" ", "")
     ids = model.tokenizer.encode(text)
-    specials = dict(model.tokenizer.specials)
-    start = {"gpt": "<|endoftext|>", "gpt2": "<|endoftext|>", "roberta": "<s>"}.get(system, "[CLS]")
-    after = [] if system in CAUSAL else [specials["</s>" if system == "roberta" else "[SEP]"]]
-    read = torch.tensor([[specials[start], *ids, *after]])
+    read = [model.tokenizer.end, *ids] if system in CAUSAL else framed(LanguageModel(model, Path()), ids)[0]
     with torch.no_grad():
-        states = model.trunk.eval()(Batch(read), keep_layers=True).layers[1][0, 1:]
+        states = model.trunk.eval()(Batch(torch.tensor([read])), keep_layers=True).layers[1][0, 1:]
     spelled = text.encode()
     for word, (first, last), vector in zip(found.words, found.places, found.vectors):
         head = len(text[:first].encode())
@@ -184,6 +255,21 @@ def test_a_words_vector_is_the_mean_of_its_pieces(system: str) -> None:
 
 
 def test_word_vectors_of_empty_and_over_long_texts() -> None:
-    found = word_vectors(base_model("bert"), ["", "word " * 40])
+    """A text beyond the context is said to be cut, and a word that it is cut in has no vector of its beginning."""
+    model = base_model("bert")
+    heard: list[str] = []
+
+    class Notes(Silent):
+        def note(self, text: str) -> None:
+            heard.append(text)
+
+    found = word_vectors(model, ["", "word " * 40], reporter=Notes())
     assert found[0].words == [] and found[0].vectors.shape == (0, 32)
     assert 5 < len(found[1].words) < 40 and found[1].vectors.shape == (len(found[1].words), 32)
+    assert set(found[1].words) == {"word"}
+    text_vectors(model, ["", "word " * 40, "a"], reporter=Notes())
+    assert heard == [
+        f"1 of {count} texts are longer than the context of 48 tokens: only their beginning counts" for count in (2, 3)
+    ]
+    with pytest.warns(UserWarning, match="1 of 1 texts are longer than the context"):
+        LanguageModel(model, Path()).features("word " * 40)

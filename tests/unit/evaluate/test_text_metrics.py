@@ -71,8 +71,8 @@ def test_the_threshold_is_the_best_there_is() -> None:
     from sklearn.metrics import matthews_corrcoef
 
     draw = random.Random(3)
-    for _ in range(20):
-        truth = [draw.random() < 0.6 for _ in range(40)]
+    for _ in range(5):
+        truth = [draw.random() < 0.6 for _ in range(30)]
         scores = [draw.gauss(0.7 if right else 0.0, 1.0) for right in truth]
         found = best_threshold(scores, truth)
         ordered = sorted(scores)

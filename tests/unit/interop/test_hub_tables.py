@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from foretext.interop.hub import shapes_of
 from foretext.interop.hub_tensors import FolderTensors, by_their_names, parts_of
@@ -96,3 +97,22 @@ def test_out_and_in_again(name: str) -> None:
         for key, other in wanted.items():
             assert torch.equal(theirs.take(key, other, list(own[key].shape)), own[key]), key
         theirs.finish(own)
+
+
+class Operations(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", EXCHANGED)
+def test_shapes_are_found_without_a_draw(name: str) -> None:
+    """On the meta device torch would load its compiler to draw a number, which takes seconds in every import."""
+    system, _, model = parts_under_test(name)
+    with Operations() as done:
+        shapes_of(system, model)
+    assert done.names and not [one for one in done.names if "normal" in one or "uniform" in one]

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretext.errors import UserError
@@ -133,6 +133,7 @@ cells = st.text("abXY-#é", min_size=1, max_size=4)
 drawn = st.lists(st.lists(st.tuples(cells, cells, cells), min_size=1, max_size=5), min_size=1, max_size=4)
 
 
+@settings(max_examples=40)
 @given(drawn, st.integers(0, 3))
 def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, data: list, spaced: int) -> None:
     """`spaced`: in which column cells have a space; in the fourth, in none."""

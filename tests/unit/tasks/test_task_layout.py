@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from systems_under_test import base_model
 
@@ -43,6 +43,7 @@ def test_pairs_are_cut_as_in_the_released_code_of_bert(first: int, second: int, 
 lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=3)
 
 
+@settings(max_examples=50)
 @given(lengths, st.integers(0, 40))
 def test_what_is_cut_is_counted_and_no_more_than_needed(sizes: list[tuple[int, int]], more: int) -> None:
     room = len(sizes) + more

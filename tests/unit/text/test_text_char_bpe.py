@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretext.errors import UserError
@@ -109,6 +109,7 @@ def test_rules(text: str, words: list[str]) -> None:
     assert split_by_rules(text) == words
 
 
+@settings(max_examples=60)
 @given(st.text())
 def test_rules_lose_nothing_but_space(text: str) -> None:
     text = standardise(text)

@@ -86,12 +86,12 @@ def test_few_rows_are_read_more_often_but_not_by_the_papers_size(size: str, rows
 @pytest.mark.parametrize("system", TINY)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_learns_and_comes_back_from_disk(system: str, kind: str, tmp_path: Path) -> None:
-    rows = rows_of(kind, 24)
-    request = request_of(kind, rows, base=base_model(system), out=tmp_path / "run", valid=rows, epochs=8)
+    rows = rows_of(kind, 16)
+    request = request_of(kind, rows, base=base_model(system), out=tmp_path / "run", valid=rows, epochs=6)
     model = finetune(request)
     run = RunDirectory(tmp_path / "run")
     figures = [row["validation"]["loss"] for row in run.metrics() if "validation" in row]
-    assert len(figures) == 8 and min(figures) < 0.8 * figures[0]
+    assert len(figures) == 6 and min(figures) < 0.8 * figures[0]
     again = load_model(tmp_path / "run")
     assert again.task is not None and model.task is not None
     cpu = torch.device("cpu")
@@ -318,6 +318,20 @@ def stopped(out: Path, **changes: Any) -> FinetuneRequest:
     with stopping_after(5, 143) as stop, pytest.raises(Interrupted):
         finetune(request, stopping=stop)
     return replace(request, resume=True)
+
+
+@pytest.mark.parametrize("system", TINY)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_goes_on_as_if_never_stopped(system: str, kind: str, tmp_path: Path) -> None:
+    sets = ("training.batch_size=2", "training.micro_batch=1", "training.dropout=0.2")
+    request = request_of(kind, rows_of(kind, 6), base=base_model(system), out=tmp_path / "a", valid=[], sets=sets)
+    with stopping_after(4) as stop, pytest.raises(Interrupted):
+        finetune(request, stopping=stop)
+    assert RunDirectory(tmp_path / "a").has("training/optimizer.safetensors")
+    finetune(replace(request, resume=True))
+    finetune(replace(request, out=tmp_path / "b"))
+    a, b = (RunDirectory(tmp_path / name) for name in "ab")
+    assert a.read("model.safetensors") == b.read("model.safetensors")
 
 
 def test_going_on_equals_never_stopping(tmp_path: Path) -> None:

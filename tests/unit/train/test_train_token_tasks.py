@@ -90,12 +90,12 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("system", TINY)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_plain_rule_is_learned_and_comes_back_from_disk(system: str, kind: str, tmp_path: Path) -> None:
-    rows = ROWS[kind](24)
-    request = request_of(kind, rows, base=base_model(system), out=tmp_path / "run", valid=rows, epochs=20)
+    rows = ROWS[kind](16)
+    request = request_of(kind, rows, base=base_model(system), out=tmp_path / "run", valid=rows, epochs=16)
     model = TaskModel(finetune(request), tmp_path / "run")
     logged = [row["validation"] for row in RunDirectory(tmp_path / "run").metrics() if "validation" in row]
     losses = [figures["loss"] for figures in logged]
-    assert len(losses) == 20 and min(losses) < 0.5 * losses[0], losses
+    assert len(losses) == 16 and min(losses) < 0.5 * losses[0], losses
     measured = model.evaluate(rows)
     assert measured.main == "f1" and measured.main_value > 0.9, measured
     assert max(figures["f1"] for figures in logged) == pytest.approx(measured.main_value), "the best epoch is kept"
@@ -162,14 +162,16 @@ def test_few_windows_are_read_more_often(kind: str, untrained: None) -> None:
 # -- going on --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("system", TINY)
 @pytest.mark.parametrize("kind", KINDS)
-def test_going_on_equals_never_stopping(kind: str, tmp_path: Path) -> None:
-    rows = ROWS[kind](12, LONG) if kind == "tagging" else questions(12, LONG, impossible=True)
-    request = request_of(kind, rows, out=tmp_path / "a", epochs=3, sets=("training.batch_size=8",))  # with dropout
-    with stopping_after(17, 143) as stop, pytest.raises(Interrupted):
+def test_going_on_equals_never_stopping(system: str, kind: str, tmp_path: Path) -> None:
+    rows = ROWS[kind](6, LONG) if kind == "tagging" else questions(6, LONG, impossible=True)
+    sets = ("training.batch_size=8", "training.dropout=0.2")
+    request = request_of(kind, rows, base=base_model(system), out=tmp_path / "a", epochs=2, hold_out=0.3, sets=sets)
+    with stopping_after(5, 143) as stop, pytest.raises(Interrupted):
         finetune(request, Silent(), stop)
     with pytest.raises(UserError, match="the rows are not those it was begun with"):
-        finetune(replace(request, rows=ROWS[kind](12, LONG, seed=9), resume=True), Silent())
+        finetune(replace(request, rows=ROWS[kind](6, LONG, seed=9), resume=True), Silent())
     finetune(replace(request, resume=True, epochs=None), Silent())
     finetune(replace(request, out=tmp_path / "b"), Silent())
     a, b = (RunDirectory(tmp_path / name) for name in "ab")

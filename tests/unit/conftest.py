@@ -1,0 +1,29 @@
+"""A picture takes longer than many a training here, so a process draws one loss curve and every run gets that one; what
+is drawn is `train/test_train_curve.py`'s and the command line's to see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretext.tasks.files import write_whole
+from foretext.train import curve
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_curve() -> Iterator[None]:
+    real, drawn = curve.loss_curve_png, list[bytes]()
+
+    def once(metrics: list[dict[str, Any]], path: Path) -> None:
+        if drawn:
+            write_whole(path, drawn[0])
+            return
+        real(metrics, path)
+        drawn.append(path.read_bytes())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(curve, "loss_curve_png", once)
+        yield
