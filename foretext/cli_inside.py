@@ -112,10 +112,12 @@ def fill(
         ]
         typer.echo(json.dumps({"text": found.text, "blanks": blanks}, ensure_ascii=False))
         return
+    from foretext.inspection import visible
+
     for number, blank in enumerate(found.blanks, 1):
         typer.echo(f"blank {number}")
         for one in blank:
-            typer.echo(f"  {one.probability:7.4f}  {one.piece}")
+            typer.echo(f"  {one.probability:7.4f}  {visible(one.piece)}")
     typer.echo(found.text)
 
 

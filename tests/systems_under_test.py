@@ -25,7 +25,6 @@ from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrainingConfig
 from foretext.tasks.layout import TokenSequence
 from foretext.tasks.supervised import Example, SupervisedTask
-from foretext.text import wordpiece
 from foretext.text.byte_bpe import ByteBPE
 from foretext.text.tokenizer import END
 from foretext.train.budget import Budget
@@ -178,7 +177,7 @@ def tokenizer_of(system: str) -> ByteBPE:
     """The same with the specials that the system's input has."""
     if SYSTEMS[system].causal:
         return byte_tokenizer()
-    return byte_tokenizer().with_specials(SYSTEMS[system].vocabulary or wordpiece.SPECIALS)
+    return byte_tokenizer().with_specials(SYSTEMS[system].vocabulary)
 
 
 class Evil:

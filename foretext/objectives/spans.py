@@ -8,8 +8,10 @@ Nothing but what the spans say may tell the label. It is drawn before anything i
 Spans begin and end where words do, since half a word at the border would show that the other half follows. Both places
 that a second span may be taken from give one of the same length, neither of them at the beginning of its document, and
 if one is at the end of its document, so is the other. (BERT's released code answers "another document" whenever a
-document has a single sentence.) Spans that are swapped or not begin alike, both after a space or both not: else the
-beginning of a document shows, where a byte-level vocabulary has no space, or a unigram one of Chinese the only `▁`.
+document has a single sentence.) Spans that are swapped or not are whole sentences, as far as signs tell; where there
+are no two, both begin and end inside one: else the end of a document shows by its full stop. And they begin alike, both
+after a space or both not: else its beginning shows, where a byte-level vocabulary has no space, or a unigram one of
+Chinese the only `▁`.
 
 Documents of a single token have no two spans and are left out; a stretch of a single word leaves its turn to another.
 If there is nothing else (no other document has a span as long, all documents are single words), cuts are anywhere.
@@ -27,6 +29,7 @@ from foretext.text.token_shards import TokenShards
 from foretext.text.tokenizer import Tokenizer
 
 LEAST_ROOM = 4
+FINAL = tuple(sign.encode() for sign in ".!?…。！？")  # what a sentence ends with
 _TRIES = 16  # to find a stretch of several words, and another document with a span as long
 
 
@@ -63,7 +66,9 @@ class SpanPairs:
         assert tokenizer.end is not None
         self.shards, self.room, self.seed, self.pairs, self.short = shards, room, seed, pairs, short
         self.tokenizer = tokenizer
-        self.spaced = np.array([tokenizer.piece_bytes(id).startswith(b" ") for id in range(tokenizer.size)])
+        pieces = [tokenizer.piece_bytes(id) for id in range(tokenizer.size)]
+        self.spaced = np.array([piece.startswith(b" ") for piece in pieces])
+        self.final = np.array([piece.rstrip().endswith(FINAL) for piece in pieces])
         self.starts, self.lengths = _documents(shards, tokenizer.end)
         self.stretches = -(-self.lengths // room)
         self.before = np.concatenate([[0], np.cumsum(self.stretches)])
@@ -80,12 +85,12 @@ class SpanPairs:
         draw = np.random.default_rng([self.seed, epoch, index, 1])
         label = int(draw.random() < 0.5)
         index, marks = self._words(index, draw.random() < self.short, draw)
-        stop = int(marks[-1])
         if self.pairs == "sentence order":
-            borders = self._alike(marks) or [(int(marks[0]), int(marks[1]))]
-            start, border = borders[int(draw.integers(len(borders)))]
+            borders = self._turns(index, marks) or [(int(marks[0]), int(marks[1]), int(marks[-1]))]
+            start, border, stop = borders[int(draw.integers(len(borders)))]
             first, second = self._read(start, border), self._read(border, stop)
             return Span((second, first) if label else (first, second), label)
+        stop = int(marks[-1])
         border, other = self._seconds(index, marks, draw)  # whatever the label is
         after = other if label else border
         return Span((self._read(int(marks[0]), border), self._read(after, after + stop - border)), label)
@@ -134,7 +139,7 @@ class SpanPairs:
                 words = int(draw.integers(2, len(marks)))
                 skipped = int(draw.integers(0, len(marks) - words))
                 marks = marks[skipped : skipped + words + 1]
-            if len(marks) > 2 and (self.pairs == "next sentence" or len(self._alike(marks))):
+            if len(marks) > 2 and (self.pairs == "next sentence" or self._turns(index, marks)):
                 return index, marks
             index = int(draw.integers(len(self)))
         start, stop = self._bounds(index)
@@ -142,9 +147,25 @@ class SpanPairs:
 
     # -- borders -----------------------------------------------------------------------------------------------------
 
+    def _turns(self, index: int, marks: np.ndarray) -> list[tuple[int, int, int]]:
+        """Where two consecutive spans may begin, and where the second ends: whole sentences; if there are no two, parts
+        of one; if it has no three words, its beginning and a part."""
+        first, left = self._document(index)[1], int(marks[0])
+        before = max(first, left - 1)
+        ended = self.final[self._read(before, int(marks[-1]))]  # of each piece, whether a sentence ends with it
+        begins = np.array([place == first or bool(ended[place - 1 - before]) for place in marks.tolist()])
+        inside = marks[~begins]
+        for places in (marks[begins], inside, inside if not begins[0] else np.insert(inside, 0, left)):
+            found = self._alike(places)
+            if found:
+                return [(start, border, int(places[-1])) for start, border in found]
+        return []
+
     def _alike(self, marks: np.ndarray) -> list[tuple[int, int]]:
         """Where two consecutive spans may begin, of which either both have a space before them or neither has. What
-        stands before the first place that allows it is left out."""
+        stands before the first place that allows it is left out; the last mark is where the second ends."""
+        if len(marks) < 3:
+            return []
         spaced = self.spaced[self._read(int(marks[0]), int(marks[-1]))[marks[:-1] - marks[0]]].tolist()
         places = marks[:-1].tolist()
         first: dict[bool, int] = {}

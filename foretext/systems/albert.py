@@ -9,9 +9,9 @@ Followed
     3,125 updates of warm-up, then linear to 0. Fine-tuning as BERT's: `[CLS] A [SEP] B [SEP]`, pooled `[CLS]`.
 
 Deviations
-    The spans of sentence order are stretches of whole words, not sentences. A run of words that goes beyond the 15 % is
-    shortened. Random pieces are never special ones. LAMB corrects its bias, as its paper does and the released code
-    does not. `tiny` and `small` are not the paper's: see `systems/short.py`.
+    Where sentences end is told by their last sign; a stretch of text without two of them is cut between words. A run of
+    words that goes beyond the 15 % is shortened. Random pieces are never special ones. LAMB corrects its bias, as its
+    paper does and the released code does not. `tiny` and `small` are not the paper's: see `systems/short.py`.
 """
 
 from __future__ import annotations

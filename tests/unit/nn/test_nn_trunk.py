@@ -142,7 +142,7 @@ def test_with_one_segment_all_tokens_have_it() -> None:
     assert torch.equal(trunk(Batch(ids, segments_BT=torch.ones_like(ids))).top, trunk(Batch(ids)).top)
 
 
-@pytest.mark.parametrize("system", ["bert", "albert"])
+@pytest.mark.parametrize("system", [name for name in TINY if getattr(TINY[name], "segments", 1) > 1])
 def test_segments_matter_and_the_first_is_the_default(system: str) -> None:
     trunk = trunk_of(system)
     ids = torch.from_numpy(np.stack(windows((9, 9))))

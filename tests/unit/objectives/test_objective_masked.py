@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from systems_under_test import CAUSAL, TINY, objective_of, tokenizer_of, trunk_of, unlabelled
 
 from foretext.batch import IGNORE, Batch
+from foretext.objectives import masked
 from foretext.objectives.base import Draw
 from foretext.objectives.masked import MaskedObjective
 from foretext.objectives.spans import Span
+from foretext.systems import SYSTEMS
+from foretext.systems.base import ObjectiveParts, TokenizerConfig
+from foretext.text.tokenizer import KINDS
+from foretext.train.vocabulary import new_tokenizer
 
 MASKED = [name for name in TINY if name not in CAUSAL]
+TEXTS = ["the cat sat on the mat and looked at another cat, which looked back"] * 9
 LENGTHS = [20, 3, 17, 1]
 
 
@@ -41,7 +49,7 @@ def test_the_sequence_and_its_targets(system: str) -> None:
     for row, real in zip(plain.ids_BT, masked.mask_BT):
         ids = row[real].tolist()
         assert ids[0] == frame.first and ids[-1] == frame.separator and frame.mask not in ids
-    if system != "roberta":
+    if objective(system).pairs != "none":
         assert plain.segments_BT is not None and plain.labels is not None
         for row, segments, real in zip(plain.ids_BT, plain.segments_BT, masked.mask_BT):
             separators = np.flatnonzero(row[real].numpy() == frame.separator)
@@ -76,8 +84,53 @@ def test_a_micro_batch_without_a_target_counts_as_zero(system: str) -> None:
     found, trunk = objective(system), trunk_of(system)
     end = tokenizer_of(system).specials[sorted(tokenizer_of(system).specials)[0]]
     nothing = np.array([end, end], dtype=np.int64)
-    batch = found.make([Span((nothing,) if system == "roberta" else (nothing, nothing))], Draw(0, 0, (0,)))
+    batch = found.make([Span((nothing,) if found.pairs == "none" else (nothing, nothing))], Draw(0, 0, (0,)))
     counts, outcome = found.counts(batch), found(trunk, batch)
     assert counts["masked"] == outcome.losses["masked"].count == 0 == float(outcome.losses["masked"].total.detach())
     sum(loss.total for loss in outcome.losses.values()).backward()
     assert all(bool(p.grad.isfinite().all()) for p in trunk.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("system", MASKED)
+def test_the_softmax_is_taken_at_the_masked_places_alone(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else reaches the head, nor, behind it, the table."""
+    found, trunk, batch = objective(system), trunk_of(system), made(system, Draw(1, 0, (0, 1, 2, 3)))
+    rows: list[int] = []
+    found.head.register_forward_hook(lambda module, given, states: rows.append(len(states)))
+    real = masked.tied_softmax_loss
+
+    def counted(states: torch.Tensor, *others: object, **named: object) -> torch.Tensor:
+        rows.append(len(states))
+        return real(states, *others, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(masked, "tied_softmax_loss", counted)
+    found(trunk, batch)
+    assert batch.targets_BT is not None
+    assert rows == [int((batch.targets_BT != IGNORE).sum())] * 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("system", MASKED)
+def test_specials_are_never_masked_wherever_they_stand(system: str, kind: str) -> None:
+    """Over many draws, in whole sequences: the frame, and the ends of documents inside a stretch of text."""
+    parts, config = SYSTEMS[system], TokenizerConfig(kind, 300, splitter="rules")  # type: ignore[arg-type]
+    tokenizer = new_tokenizer(parts, TEXTS, config, 0, lambda title, done, total: None)
+    shape = replace(TINY[system], vocabulary=tokenizer.size)
+    found = parts.build_objective(ObjectiveParts(shape, parts.sizes["tiny"].objective, tokenizer))
+    assert isinstance(found, MaskedObjective)
+    ids = np.array([*tokenizer.encode(TEXTS[0]), tokenizer.end, *tokenizer.encode(TEXTS[0])])
+    span = Span((ids,) if found.pairs == "none" else (ids, ids[::-1].copy()))
+    plain, special = found.make([span]).ids_BT[0], sorted(tokenizer.specials.values())
+    count, ordinary, fates = 0, int((~torch.isin(plain, torch.tensor(special))).sum()), np.zeros(3)
+    for epoch in range(200):
+        batch = found.make([span], Draw(3, epoch, (0,)))
+        assert batch.targets_BT is not None
+        chosen = batch.targets_BT[0] != IGNORE
+        count += int(chosen.sum())
+        assert not np.isin(plain[chosen], special).any(), "a special token was chosen"
+        put = batch.ids_BT[0][chosen]
+        fates += [int((put == found.frame.mask).sum()), int((put == plain[chosen]).sum()), 0]
+        fates[2] += len(put)
+        assert not np.isin(put, [id for id in special if id != found.frame.mask]).any(), "a special token was put"
+    assert 0.1 < count / (200 * ordinary) < 0.16
+    assert fates[:2] / fates[2] == pytest.approx([0.8, 0.1], abs=0.03)

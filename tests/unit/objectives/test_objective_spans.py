@@ -41,6 +41,20 @@ def documents(lengths: list[int], chinese: bool = False) -> list[str]:
     return made
 
 
+def prose(lengths: list[int], chinese: bool = False) -> list[str]:
+    """Texts of so many words in sentences, each with a capital at its beginning and a full stop at its end."""
+    draw = np.random.default_rng(0)
+    made = []
+    for text in documents(lengths, chinese):
+        words = list(text) if chinese else text.split()
+        for place, word in enumerate(words[: -2 if chinese else -1]):  # the last sign is one of them
+            if draw.random() < 0.2 and not word.endswith((",", "，")):
+                words[place] = f"{word}{'。' if chinese else '.'}"
+                words[place + 1] = words[place + 1].capitalize()
+        made.append(("" if chinese else " ").join([words[0].capitalize(), *words[1:]]))
+    return made
+
+
 @cache
 def vocabulary(kind: str, chinese: bool = False) -> Tokenizer:
     """So small that words are in several pieces."""
@@ -49,6 +63,7 @@ def vocabulary(kind: str, chinese: bool = False) -> Tokenizer:
 
 
 def shards(folder: Path, texts: list[str], tokenizer: Tokenizer = BYTES) -> TokenShards:
+    folder.mkdir(exist_ok=True)
     path = folder / "text.txt"
     path.write_text("\n".join(texts) + "\n", encoding="utf-8")
     options = ReadOptions(documents="line")
@@ -158,18 +173,45 @@ def test_next_sentence_is_told_by_content_alone(tmp_path: Path, kind: str, chine
         assert tells_label(found, list(features)) < 4, name
 
 
-@pytest.mark.parametrize(("kind", "chinese", "which"), [case for case in CASES if case[2] != "short"])
-def test_the_order_of_spans_is_told_by_content_alone(tmp_path: Path, kind: str, chinese: bool, which: str) -> None:
+@pytest.mark.parametrize("texts", [documents, prose])
+@pytest.mark.parametrize(("kind", "chinese", "which"), CASES)
+def test_the_order_of_spans_is_told_by_content_alone(
+    tmp_path: Path, kind: str, chinese: bool, which: str, texts: Any
+) -> None:
     tokenizer = vocabulary(kind, chinese)
-    texts = [text.rstrip(".。") for text in documents(LENGTHS[which], chinese)]  # which would tell the second span
-    made = pairs_of(tmp_path, texts, "sentence order", tokenizer)
+    made = pairs_of(tmp_path, texts(LENGTHS[which] * 5, chinese), "sentence order", tokenizer)
     found = drawn(made, 1000)
     assert np.mean([span.label for span in found]) == pytest.approx(0.5, abs=4 * 0.5 / len(found) ** 0.5)
     for name, feature in {
-        "lengths": lambda a, b: len(a) - len(b),
-        "a space": lambda a, b: int(made.spaced[a[0]]) - int(made.spaced[b[0]]),
+        "lengths": len,
+        "a space": lambda ids: made.spaced[ids[0]],
+        "a full stop": lambda ids: text_of(ids, tokenizer).endswith((".", "。")),
+        "a capital": lambda ids: which != "short" and text_of(ids, tokenizer)[:1].isupper(),  # two words: one has it
     }.items():
-        assert tells_label(found, [feature(*span.texts) for span in found]) < 4, name
+        values = [[float(feature(ids)) for ids in span.texts] for span in found]
+        assert tells_label(found, [first - second for first, second in values]) < 4, name
+
+
+def test_spans_of_sentence_order_are_whole_sentences(tmp_path: Path) -> None:
+    for span in drawn(pairs_of(tmp_path, prose(LENGTHS["even"]), "sentence order", vocabulary("wordpiece"), 0.0), 300):
+        ends = [text_of(ids, vocabulary("wordpiece")).endswith(".") for ids in span.texts]
+        assert ends[0] == ends[1]
+
+
+def test_a_tenth_of_the_pairs_is_shorter(tmp_path: Path) -> None:
+    texts = documents([150] * 10)
+    lengths = {
+        short: np.array(
+            [
+                sum(map(len, span.texts))
+                for span in drawn(pairs_of(tmp_path / str(short), texts, "next sentence", short=short), 400)
+            ]
+        )
+        for short in (0.0, 0.1, 1.0)
+    }
+    much = lengths[0.0].min()
+    assert much > ROOM / 2 and (lengths[1.0] < much).mean() > 0.3, "of any length"
+    assert (lengths[0.1] < much).mean() == pytest.approx(0.1 * (lengths[1.0] < much).mean(), abs=0.05)
 
 
 # -- what they are made of -------------------------------------------------------------------------------------------
