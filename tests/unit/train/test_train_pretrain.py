@@ -61,13 +61,13 @@ def stopped(request: PretrainRequest, steps: int = 5) -> PretrainRequest:
 @pytest.mark.parametrize(
     ("system", "direction"), [*((name, "forward") for name in TINY), *((name, "backward") for name in CAUSAL)]
 )
-def test_a_run_learns_and_is_repeatable(system: str, direction: str, text: Path, tmp_path: Path) -> None:
-    notes = Notes()
+def test_a_run_learns_and_is_repeatable(system: str, direction: str, tmp_path: Path) -> None:
+    notes, text = Notes(), write_text(tmp_path, documents=400)  # so many that validation has tokens enough to ask about
     request = pretrain_request(system, text, tmp_path / "a", 40, "training.evaluations=4", direction=direction)
     pretrain(request, notes)
     run = RunDirectory(tmp_path / "a")
     losses = [row["validation"]["loss"] for row in run.metrics() if "validation" in row]
-    assert len(losses) == 4 and losses[-1] < losses[0] - 0.5
+    assert len(losses) == 4 and losses[-1] < losses[0] and losses[-1] < math.log(300) - 1.5, "far below guessing"
     assert notes.plans[0].keys() >= {"text", "budget", "time", "memory", "disk"}
     assert (tmp_path / "a" / "loss.png").stat().st_size > 1000
     model = load_model(tmp_path / "a")
