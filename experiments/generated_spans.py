@@ -10,10 +10,9 @@ barn". A question without an answer asks for a person and a thing that stand in 
 is kept is drawn anew for each passage, so that nothing of a training passage helps in another.
 
 The script fine-tunes MiniLM, its context cut from 512 tokens to 128, on passages of 80 words (one window) and of 160
-(four windows), each seen once, and asks about new passages of 100, 300 and 600 words. Of 300 words, nine windows, F1
-must be at least 95. Beside it stands what a reader of half the question gets: the place in the first sentence with its
-person, or with its thing. F1 is also given by where in the passage the answer stands: all but the first part needs
-windows.
+(several), each seen once, and asks about new passages of 100, 300 and 600 words. Of 300 words, five windows, F1 must be
+at least 95. Beside it stands what a reader of half the question gets: the place in the first sentence with its person,
+or with its thing. F1 is also given by where in the passage the answer stands: all but the first part needs windows.
 """
 
 from __future__ import annotations
