@@ -353,8 +353,8 @@ def test_penalties_are_means_of_squares_over_real_tokens(side: str) -> None:
         steps += (top[row, mask[row]][1:] - top[row, mask[row]][:-1]).reshape(-1).tolist()
     ar, tar = activation_penalty(dropped, batch.mask_BT), temporal_penalty(top, batch.mask_BT)
     assert (ar.count, tar.count) == (len(activation), len(steps)) == penalty_counts(batch, TINY.width)
-    assert float(ar.total) == pytest.approx(sum(value**2 for value in activation), rel=1e-4)
-    assert float(tar.total) == pytest.approx(sum(value**2 for value in steps), rel=1e-4)
+    assert float(ar.total.detach()) == pytest.approx(sum(value**2 for value in activation), rel=1e-4)
+    assert float(tar.total.detach()) == pytest.approx(sum(value**2 for value in steps), rel=1e-4)
     (ar.total + tar.total).backward()
     assert all(bool(torch.isfinite(p.grad).all()) for p in trunk.parameters())
 
@@ -418,9 +418,9 @@ def test_it_learns_over_carried_states() -> None:
     """What follows a token is given by what stood three before it, in the piece before: only the state can know."""
     torch.manual_seed(0)
     trunk = AwdLstm(AwdLstmConfig(vocabulary=4, layers=2, width=16, hidden=24, dropout=0.1)).train()
-    optimizer = torch.optim.Adam(trunk.parameters(), lr=0.02)
+    optimizer = torch.optim.Adam(trunk.parameters(), lr=0.03)
     losses = []
-    for _ in range(120):
+    for _ in range(70):
         first = torch.randint(0, 4, (16, 3))
         state = trunk(Batch(first), trunk.new_state(16)).state
         top = trunk.output_dropout(trunk(Batch(first.new_zeros(16, 3)), state).top)
