@@ -429,4 +429,5 @@ def test_it_learns_over_carried_states() -> None:
         optimizer.step()
         optimizer.zero_grad()
         losses.append(float(loss.detach()))
-    assert sum(losses[-10:]) / 10 < 0.7 < 1.2 < losses[0]
+    chance = math.log(4)  # which nothing can beat that does not know the piece before
+    assert sum(losses[-10:]) / 10 < 0.75 * chance
