@@ -1,0 +1,211 @@
+"""The AWD-LSTM trunk (Merity, Keskar and Socher 2017), which ULMFiT (Howard and Ruder 2018) pre-trains.
+
+Embeddings of `width`, layers of `hidden` cells, and a last layer of `width` again, so that the softmax can be tied to
+the embeddings. Each layer is one call of torch's fused kernel, which is handed the weights of this pass: the
+hidden-to-hidden matrix after its dropout is an argument and no parameter that is overwritten, so gradients reach the
+weights that are learned, and there is one copy of these.
+
+The five dropouts (`recurrent_dropout`) are the embedding rows, the input, the hidden-to-hidden weights, what passes
+from layer to layer, and the output. Their ratios are the configuration's; `dropout` multiplies them all.
+
+`Hidden.top` is the top layer *before* the output dropout: a classifier reads that, TAR compares its neighbours, and a
+state that is carried or scored is never dropped. A language model drops it itself, `trunk.output_dropout(hidden.top)`,
+and so has both the raw and the dropped states without a second field that no other trunk would fill:
+
+    hidden = trunk(batch, state)
+    dropped = trunk.output_dropout(hidden.top)
+    lm = tied_softmax_loss(dropped…, trunk.output_table(), …)
+    ar, tar = activation_penalty(dropped, batch.mask_BT), temporal_penalty(hidden.top, batch.mask_BT)
+
+The state is ((h, c), …), one pair of [B, H] a layer. Initial weights are those of the released code: embeddings uniform
+in ±.1, a layer's matrices and both its biases uniform in ±1/√cells, no forget gate opened beforehand.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from foretext.batch import Batch, Hidden
+from foretext.errors import UserError
+from foretext.nn.recurrent_dropout import drop_weights, embed_dropped, locked_dropout, locked_mask
+from foretext.nn.time_major import TimeMajor, time_major
+
+# Far beyond what can be trained, and below where its size overflows.
+MOST = {"layers": 1_000, "width": 100_000_000, "hidden": 100_000_000, "context": 100_000_000}
+DROPOUTS = ("embedding_dropout", "input_dropout", "weight_dropout", "hidden_dropout", "output_dropout")
+KEPT_PER_CELL = 8  # numbers that the kernel keeps for its backward pass: four gates, cell, state and a little more
+
+LayerState = tuple[Tensor, Tensor]  # h and c, [B, H] each
+State = tuple[LayerState, ...]
+
+
+@dataclass(frozen=True)
+class AwdLstmConfig:
+    """The defaults are the paper's: ULMFiT 4.1 has the shape and the dropouts, BPTT 70."""
+
+    vocabulary: int
+    layers: int = 3
+    width: int = 400  # of the embeddings, and of the last layer
+    hidden: int = 1150  # cells of the other layers
+    context: int = 70  # tokens that gradients flow back through
+    dropout: float = 1.0  # what all five are multiplied by
+    embedding_dropout: float = 0.05
+    input_dropout: float = 0.4
+    weight_dropout: float = 0.5
+    hidden_dropout: float = 0.3
+    output_dropout: float = 0.4
+    init_range: float = 0.1  # embeddings start uniform in ± this
+    init_std: float = 0.02  # of what is put on top, such as a task's head; nothing in the trunk is drawn so
+
+    def check(self) -> None:
+        for name, most in MOST.items():
+            if not 1 <= getattr(self, name) <= most:
+                raise UserError(f"model.{name} must be at least 1 and at most {most:,}, not {getattr(self, name)}")
+        if not 0.0 <= self.dropout < math.inf:
+            raise UserError(f"training.dropout must be at least 0, not {self.dropout}: it multiplies all five dropouts")
+        for name in DROPOUTS:
+            base = getattr(self, name)
+            if not 0.0 <= base < 1.0:
+                raise UserError(f"model.{name} must be at least 0 and below 1, not {base}")
+            if self.dropout * base >= 1.0:
+                raise UserError(
+                    f"training.dropout={self.dropout} times model.{name}={base} is {self.dropout * base:g}: nothing "
+                    "would be left; lower one of them"
+                )
+        for name in ("init_range", "init_std"):
+            if not 0.0 < getattr(self, name) <= 10:
+                raise UserError(f"model.{name} must be above 0 and at most 10, not {getattr(self, name)}")
+
+    def widths(self) -> list[tuple[int, int]]:
+        """What each layer reads, and how many cells it has."""
+        cells = [self.hidden] * (self.layers - 1) + [self.width]
+        return list(zip([self.width, *cells], cells))
+
+    def describe(self) -> str:
+        cells = f"{self.hidden} cells, the last {self.width}" if self.layers > 1 else f"{self.width} cells"
+        return f"{self.layers} LSTM layers of {cells}, embeddings of {self.width}, {self.context} steps back"
+
+    def parameters(self) -> int:
+        layers = sum(4 * cells * (inputs + cells + 2) for inputs, cells in self.widths())
+        return self.vocabulary * self.width + layers
+
+    def activations(self, tokens: int) -> int:
+        """The states and what the kernel keeps, and, whatever the number of tokens, the dropped matrices and masks."""
+        a_token = sum(inputs + KEPT_PER_CELL * cells for inputs, cells in self.widths()) + 2 * self.width
+        matrices = sum(8 * cells * cells for _, cells in self.widths()) if self.dropout * self.weight_dropout else 0
+        return tokens * a_token + matrices
+
+
+class LstmLayer(nn.Module):
+    """One layer; weights and gate order (input, forget, cell, output) are those of `torch.nn.LSTM`."""
+
+    def __init__(self, inputs: int, cells: int, weight_dropout: float) -> None:
+        super().__init__()
+        self.cells = cells
+        self.weight_dropout = weight_dropout
+        self.weight_ih = nn.Parameter(torch.empty(4 * cells, inputs))
+        self.weight_hh = nn.Parameter(torch.empty(4 * cells, cells))
+        self.bias_ih = nn.Parameter(torch.empty(4 * cells))
+        self.bias_hh = nn.Parameter(torch.empty(4 * cells))
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -(cells**-0.5), cells**-0.5)
+
+    def forward(self, x_ND: Tensor, tokens: TimeMajor, state: LayerState) -> tuple[Tensor, LayerState]:
+        """The states h of all tokens, and each row's last h and c."""
+        weight_hh = drop_weights(self.weight_hh, self.weight_dropout, self.training)
+        if not len(x_ND):
+            return x_ND @ self.weight_ih[: self.cells].t(), state  # nothing, but something to differentiate
+        weights = [self.weight_ih, weight_hh, self.bias_ih, self.bias_hh]
+        start = [tokens.begin(part) for part in state]
+        # To the kernel, training means that a backward pass may follow; evaluation mode may have one too.
+        learning = torch.is_grad_enabled()
+        if tokens.even:
+            x_SRD = x_ND.view(-1, tokens.kept, x_ND.shape[1])
+            y, h, c = torch.lstm(x_SRD, start, weights, True, 1, 0.0, learning, False, False)
+            y = y.flatten(0, 1)
+        else:
+            y, h, c = torch.lstm(x_ND, tokens.sizes_S, start, weights, True, 1, 0.0, learning, False)
+        return y, (tokens.end(state[0], h), tokens.end(state[1], c))
+
+
+class AwdLstm(nn.Module):
+    """Token embeddings and a stack of LSTM layers."""
+
+    def __init__(self, config: AwdLstmConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        nn.init.uniform_(self.tokens.weight, -config.init_range, config.init_range)
+        weight_dropout = config.dropout * config.weight_dropout
+        self.layers = nn.ModuleList(LstmLayer(inputs, cells, weight_dropout) for inputs, cells in config.widths())
+
+    def forward(self, batch: Batch, state: State | None = None, keep_layers: bool = False) -> Hidden:
+        """`layers`, where asked for: what the first layer reads, and each layer's states, before any dropout of these.
+        Those between are `hidden` wide, not `width`. A state of one row serves all rows."""
+        assert batch.attend_BTT is None, "an LSTM reads one token after the other"
+        config, rows = self.config, len(batch.ids_BT)
+        tokens = time_major(batch)
+        before = self.new_state(rows) if state is None else _for_rows(state, rows)
+        x = embed_dropped(self.tokens.weight, tokens.ids_N, config.dropout * config.embedding_dropout, self.training)
+        x = self._locked(x, tokens, config.input_dropout)
+        layers = [tokens.unpack(x)] if keep_layers else []
+        after: list[LayerState] = []
+        for number, layer in enumerate(self.layers):
+            if number:
+                x = self._locked(x, tokens, config.hidden_dropout)
+            x, last = layer(x, tokens, before[number])
+            after.append(last)
+            if keep_layers:
+                layers.append(tokens.unpack(x))
+        top = layers[-1] if keep_layers else tokens.unpack(x)
+        return Hidden(top, tuple(layers), None if state is None else tuple(after))
+
+    def _locked(self, x_ND: Tensor, tokens: TimeMajor, base: float) -> Tensor:
+        mask_BD = locked_mask(tokens.rows, x_ND.shape[1], self.config.dropout * base, self.training, x_ND)
+        return tokens.times(x_ND, mask_BD)
+
+    def output_dropout(self, top_BTD: Tensor) -> Tensor:
+        """The fifth dropout, for what predicts tokens from `Hidden.top`; see the module's docstring."""
+        return locked_dropout(top_BTD, self.config.dropout * self.config.output_dropout, self.training)
+
+    def output_table(self) -> Tensor:
+        """The embeddings, none of them dropped, which are also the output layer."""
+        return self.tokens.weight
+
+    def summary(self, states_BD: Tensor) -> Tensor:
+        return states_BD
+
+    def new_state(self, rows: int) -> State:
+        """Zeros: nothing has been read."""
+        like = self.tokens.weight
+        return tuple((like.new_zeros(rows, cells), like.new_zeros(rows, cells)) for _, cells in self.config.widths())
+
+    def room(self, state: State) -> None:
+        """Any number of tokens can follow."""
+        return
+
+    def pick(self, state: State, rows: Tensor) -> State:
+        """The state of these rows, in this order."""
+        return tuple((h[rows], c[rows]) for h, c in state)
+
+    def layer_groups(self) -> list[list[str]]:
+        """Parameter names: the embeddings, then layer by layer."""
+        groups = [["tokens.weight"]]
+        for number, layer in enumerate(self.layers):
+            groups.append([f"layers.{number}.{name}" for name, _ in layer.named_parameters()])
+        return groups
+
+    def grow_vocabulary(self, size: int) -> None:
+        """Adds embedding rows, drawn like new ones, up to `size`."""
+        old = self.tokens.weight
+        fresh = torch.empty(size - old.shape[0], old.shape[1], dtype=old.dtype, device=old.device)
+        nn.init.uniform_(fresh, -self.config.init_range, self.config.init_range)
+        self.tokens = nn.Embedding.from_pretrained(torch.cat([old.detach(), fresh]), freeze=False)
+
+
+def _for_rows(state: State, rows: int) -> State:
+    return tuple((h.expand(rows, -1), c.expand(rows, -1)) for h, c in state)
