@@ -1,0 +1,263 @@
+"""ELMo's published weights, as bilm-tf and AllenNLP have them: `options.json` and an hdf5 file.
+
+    theirs                                     ours
+    char_embed [261, E]                        words.characters, after a row of zeros for no word
+    CNN/W_cnn_k [1, width, E, count], b_cnn_k  words.filters.k [count, E, width]
+    CNN_high_k/W_transform, W_carry, b_…       words.highways.k.transform, .gate; transposed ("carry" gates what is new)
+    CNN_proj/W_proj, b_proj                    words.project, transposed; absent where the filters are as many as it
+    RNN_d/RNN/MultiRNNCell/Cellk/LSTMCell/     forwards (d = 0), backwards (d = 1) .lstms.k
+      W_0 [inputs + width, 4 · cells], B         .input, .recurrent: transposed, the gates i, j, f, o as i, f, j, o,
+                                                 and 1 added to f's bias, which theirs adds whenever it runs
+      W_P_0 [cells, width]                       .project, transposed
+
+A file is believed in nothing: the options say every shape, no array is made before its shape and what it takes of the
+file have been compared with them, links and data that lie outside of the file are refused, and nothing is run.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from foretext.errors import UserError
+from foretext.interop.foreign import read_json
+from foretext.nn.bilm import Bilm, BilmConfig
+from foretext.nn.char_cnn import CharEncoderConfig
+from foretext.text.characters import CHARACTERS
+
+_MOST_OPTIONS = 1_000_000  # bytes of options.json
+_MOST = 1 << 31  # of any number in it
+_PLAIN_FILTERS = (1, 2, 3)  # of hdf5: deflate, shuffle, checksum; others are loaded from plug-ins
+_CHUNK = 1 << 26  # bytes that hdf5 may have to unpack at a time
+
+
+def load_bilm(options: Path, weights: Path) -> Bilm:
+    """The published model, in evaluation mode."""
+    config = read_bilm_options(options)
+    tensors = read_bilm_weights(weights, config)
+    with torch.device("meta"):
+        model = Bilm(config)
+    model.load_state_dict(tensors, assign=True)
+    return model.eval()
+
+
+# ── options ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read_bilm_options(path: Path) -> BilmConfig:
+    if path.is_file() and path.stat().st_size > _MOST_OPTIONS:
+        raise UserError(f"{path}: larger than 1 MB, which no options are; get the file again")
+    options = read_json(path)
+    if options.get("bidirectional") is False:
+        raise UserError(f"{path}: a model of one direction; give one with both")
+    if "char_cnn" not in options:
+        raise UserError(f"{path}: no 'char_cnn': it reads word ids, not characters; give a model that reads characters")
+    lstm, cnn = _table(options, "lstm", path), _table(options, "char_cnn", path)
+    characters = _whole(cnn, "n_characters", path)
+    if characters not in (CHARACTERS - 1, CHARACTERS):  # as it was trained, and as it was published
+        raise UserError(
+            f"{path}: 'n_characters' is {characters}; only the 261 characters of UTF-8 bytes are known here"
+        )
+    activation = cnn.get("activation")
+    if activation not in ("relu", "tanh"):
+        raise UserError(f"{path}: 'activation' must be relu or tanh, not {_shown(activation)}")
+    filters = _filters(cnn, path)
+    words = CharEncoderConfig(
+        width=_whole(lstm, "projection_dim", path),
+        filter_widths=tuple(width for width, _ in filters),
+        filter_counts=tuple(count for _, count in filters),
+        embedding=_whole(_table(cnn, "embedding", path), "dim", path),
+        characters=CHARACTERS,
+        length=_whole(cnn, "max_characters_per_token", path),
+        highways=_whole(cnn, "n_highway", path, none=0),
+        activation=activation,
+    )
+    config = BilmConfig(
+        layers=_whole(lstm, "n_layers", path, none=1),
+        cells=_whole(lstm, "dim", path),
+        cell_clip=_bound(lstm, "cell_clip", path),
+        state_clip=_bound(lstm, "proj_clip", path),
+        residual=bool(lstm.get("use_skip_connections", False)),
+        words=words,
+    )
+    config.check(str(path))
+    return config
+
+
+def _table(options: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
+    if not isinstance(options.get(name), dict):
+        raise UserError(f"{path}: field {name!r} must be an object; get the file again")
+    return options[name]
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST
+
+
+def _whole(options: dict[str, Any], name: str, path: Path, none: int | None = None) -> int:
+    value = options.get(name)
+    if value is None and none is not None:
+        return none
+    if not _is_whole(value):
+        raise UserError(f"{path}: field {name!r} must be a whole number, not {_shown(value)}; get the file again")
+    return value  # type: ignore[return-value]
+
+
+def _bound(options: dict[str, Any], name: str, path: Path) -> float:
+    value = options.get(name)
+    if value is None:
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST:
+        raise UserError(f"{path}: field {name!r} must be a bound, not {_shown(value)}; get the file again")
+    return float(value)
+
+
+def _filters(cnn: dict[str, Any], path: Path) -> list[tuple[int, int]]:
+    filters = cnn.get("filters")
+    if not isinstance(filters, list) or not all(
+        isinstance(pair, list) and len(pair) == 2 and all(_is_whole(one) for one in pair) for pair in filters
+    ):
+        raise UserError(f"{path}: field 'filters' must be a list of [width, count]; get the file again")
+    return [(width, count) for width, count in filters]
+
+
+def _shown(value: Any) -> str:
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+# ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read_bilm_weights(path: Path, config: BilmConfig) -> dict[str, Tensor]:
+    """The weights of a published file by our names, checked against the options."""
+    h5py = _h5py()
+    if not path.is_file():
+        raise UserError(f"{path}: missing; give the hdf5 file with the weights")
+    if config.parameters() > path.stat().st_size:  # even packed, a number takes a byte
+        raise UserError(
+            f"{path}: {path.stat().st_size:,} bytes cannot hold the {config.parameters():,} numbers that the options "
+            "ask for; the two do not belong together, or the file is not whole"
+        )
+    try:
+        with h5py.File(path, "r") as file:
+            reader = _Reader(h5py, file, path)
+            return {name: _tensor(array) for name, array in _renamed(reader, config).items()}
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:  # hdf5's ways to meet a damaged file
+        raise UserError(f"{path}: not a whole hdf5 file ({error}); get the file again") from None
+
+
+def _h5py() -> ModuleType:
+    try:
+        import h5py
+    except ImportError:
+        raise UserError(
+            "reading ELMo's weights needs h5py, which is not installed; pip install 'foretext[elmo]'"
+        ) from None
+    return h5py
+
+
+class _Reader:
+    """Arrays of an hdf5 file, each only if it is what it is expected to be."""
+
+    def __init__(self, h5py: ModuleType, file: Any, path: Path) -> None:
+        self.h5py, self.file, self.path = h5py, file, path
+
+    def __call__(self, name: str, *shape: int) -> np.ndarray:
+        data = self._find(name)
+        if data.shape != shape:
+            raise UserError(
+                f"{self.path}: {name} has shape {_shape(data.shape)}, and the options ask for {_shape(shape)}; the two "
+                "do not belong together"
+            )
+        if data.dtype.kind != "f" or data.dtype.itemsize > 8:
+            raise UserError(f"{self.path}: {name} holds {data.dtype}, not numbers with a fraction; get the file again")
+        self._check_storage(name, data)
+        array = data[...].astype(np.float32)
+        if not np.isfinite(array).all():
+            raise UserError(f"{self.path}: {name} holds numbers that are not finite; get the file again")
+        return array
+
+    def _find(self, name: str) -> Any:
+        place = self.file
+        for part in name.split("/"):
+            link = place.get(part, getlink=True) if isinstance(place, self.h5py.Group) else None
+            if link is None:
+                raise UserError(f"{self.path}: {name} is missing; these are not weights of such a model")
+            if not isinstance(link, self.h5py.HardLink):
+                raise UserError(
+                    f"{self.path}: {name} is a link to somewhere else and is not followed; get the file again"
+                )
+            place = place[part]
+        if not isinstance(place, self.h5py.Dataset):
+            raise UserError(f"{self.path}: {name} is not an array; get the file again")
+        return place
+
+    def _check_storage(self, name: str, data: Any) -> None:
+        made = data.id.get_create_plist()
+        filters = [made.get_filter(number)[0] for number in range(made.get_nfilters())]
+        chunk = math.prod(data.chunks or (0,)) * data.dtype.itemsize
+        outside = data.external or data.is_virtual
+        if outside or chunk > _CHUNK or any(number not in _PLAIN_FILTERS for number in filters):
+            raise UserError(f"{self.path}: {name} is kept in a way that is not followed here; get the file again")
+        if data.id.get_storage_size() < data.size:
+            raise UserError(f"{self.path}: {name} has less than its numbers in the file; get the file again")
+
+
+def _renamed(read: _Reader, config: BilmConfig) -> dict[str, np.ndarray]:
+    words, found = config.words, {}
+    table = read("char_embed", words.characters - 1, words.embedding)
+    found["words.characters.weight"] = np.concatenate([np.zeros_like(table[:1]), table])
+    for number, (width, count) in enumerate(words.filters):
+        weight = read(f"CNN/W_cnn_{number}", 1, width, words.embedding, count)
+        found[f"words.filters.{number}.weight"] = weight[0].transpose(2, 1, 0)
+        found[f"words.filters.{number}.bias"] = read(f"CNN/b_cnn_{number}", count)
+    size = words.features
+    for number in range(words.highways):
+        for theirs, ours in (("transform", "transform"), ("carry", "gate")):
+            found[f"words.highways.{number}.{ours}.weight"] = read(f"CNN_high_{number}/W_{theirs}", size, size).T
+            found[f"words.highways.{number}.{ours}.bias"] = read(f"CNN_high_{number}/b_{theirs}", size)
+    if words.projects:
+        found["words.project.weight"] = read("CNN_proj/W_proj", size, words.width).T
+        found["words.project.bias"] = read("CNN_proj/b_proj", words.width)
+    for direction, stack in enumerate(("forwards", "backwards")):
+        for layer in range(config.layers):
+            place = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+            for name, array in _lstm(read, config, place).items():
+                found[f"{stack}.lstms.{layer}.{name}"] = array
+    return found
+
+
+def _lstm(read: _Reader, config: BilmConfig, place: str) -> dict[str, np.ndarray]:
+    shape = config.lstm()
+    both = _gates(read(f"{place}/W_0", shape.inputs + shape.width, 4 * shape.cells).T)
+    bias = _gates(read(f"{place}/B", 4 * shape.cells))
+    bias[shape.cells : 2 * shape.cells] += 1.0
+    found = {
+        "input.weight": both[:, : shape.inputs],
+        "input.bias": bias,
+        "recurrent.weight": both[:, shape.inputs :],
+    }
+    if shape.projects:
+        found["project.weight"] = read(f"{place}/W_P_0", shape.cells, shape.width).T
+    return found
+
+
+def _gates(array: np.ndarray) -> np.ndarray:
+    """The gates i, j, f, o along the first axis as i, f, j, o."""
+    i, j, f, o = np.split(array, 4)
+    return np.concatenate([i, f, j, o])
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "none" if shape is None else " × ".join(str(side) for side in shape) or "of one number"
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array))

@@ -1,0 +1,96 @@
+"""Words as rows of character ids, as ELMo's character encoder reads them (Peters et al., 2018).
+
+A character is a byte of a word's UTF-8 form. With five more for what is not text there are 261, and each id is one
+higher than in the released code's tables, so that 0 is free for positions that hold no word at all:
+
+    0                 no word (a whole row of it)
+    1 … 256           the bytes 0 … 255
+    257, 258          begin, end of a sentence
+    259, 260          begin, end of a word
+    261               the rest of a row after the end of its word
+
+A row is `begin of word, bytes, end of word, rest`, 50 ids long. The borders of a sentence are words of their own, of
+one character each; as in the released code the texts `<S>` and `</S>` mean them too. What is too long is cut after 48
+bytes, even inside a letter; an empty word is a begin and an end; half a surrogate pair, which has no UTF-8 form, is
+left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+NO_WORD = 0
+FIRST_BYTE = 1
+BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, REST = range(257, 262)
+CHARACTERS = 262  # ids, that of no word included
+WORD_LENGTH = 50
+BEGIN, END = "<S>", "</S>"  # texts that mean the borders of a sentence
+
+
+@dataclass(frozen=True)
+class WordTable:
+    """Sentences as places in a table of their distinct words, each of which has to be encoded only once.
+
+    Row 0 of the table is no word, rows 1 and 2 are a sentence's begin and end.
+    """
+
+    characters_UC: np.ndarray  # int64, [distinct words, characters of a word]
+    places_BT: np.ndarray  # int64, rows of the table; 0 where a sentence has ended
+
+    @property
+    def mask_BT(self) -> np.ndarray:
+        return self.places_BT > 0
+
+    @property
+    def characters_BTC(self) -> np.ndarray:
+        return self.characters_UC[self.places_BT]
+
+
+def word_characters(words: Sequence[str], length: int = WORD_LENGTH) -> np.ndarray:
+    """The character ids of many words, [words, length]."""
+    assert length >= 3, "begin of word, one character, end of word"
+    encoded = [_bytes_of(word, length - 2) for word in words]
+    sizes = np.fromiter((len(text) for text in encoded), dtype=np.int64, count=len(encoded))
+    ids = np.full((len(encoded), length), REST, dtype=np.int64)
+    ids[:, 0] = BEGIN_WORD
+    rows = np.repeat(np.arange(len(encoded)), sizes)
+    columns = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + 1
+    ids[rows, columns] = np.frombuffer(b"".join(encoded), dtype=np.uint8).astype(np.int64) + FIRST_BYTE
+    ids[np.arange(len(encoded)), sizes + 1] = END_WORD
+    for text, character in ((BEGIN, BEGIN_SENTENCE), (END, END_SENTENCE)):
+        borders = [row for row, word in enumerate(words) if word == text]
+        if borders:
+            ids[borders] = border_characters(character, length)
+    return ids
+
+
+def border_characters(character: int, length: int = WORD_LENGTH) -> np.ndarray:
+    """The row of a sentence's begin or end, a word of one character."""
+    assert character in (BEGIN_SENTENCE, END_SENTENCE) and length >= 3
+    ids = np.full(length, REST, dtype=np.int64)
+    ids[:3] = BEGIN_WORD, character, END_WORD
+    return ids
+
+
+def word_table(sentences: Sequence[Sequence[str]], length: int = WORD_LENGTH, borders: bool = True) -> WordTable:
+    """Sentences of words, with (or without) a begin and an end round each; short ones end in places of no word."""
+    rows: dict[str, int] = {BEGIN: 1, END: 2}
+    before, after = ([1], [2]) if borders else ([], [])
+    placed = [[*before, *(rows.setdefault(word, len(rows) + 1) for word in words), *after] for words in sentences]
+    places = np.zeros((len(placed), max((len(row) for row in placed), default=0)), dtype=np.int64)
+    for number, row in enumerate(placed):
+        places[number, : len(row)] = row
+    none = np.full((1, length), NO_WORD, dtype=np.int64)
+    return WordTable(np.concatenate([none, word_characters(list(rows), length)]), places)
+
+
+def _bytes_of(word: str, most: int) -> bytes:
+    # The slice first: a word of a megabyte need not be encoded whole, and a character is at least one byte unless it is
+    # left out.
+    text = word[:most].encode("utf-8", "ignore")
+    if len(text) < most < len(word):
+        text = word.encode("utf-8", "ignore")
+    return text[:most]
