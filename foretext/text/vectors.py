@@ -37,6 +37,7 @@ class WordVectors:
     matrix: np.ndarray  # float32 [words, width]
     duplicates: int = 0  # vectors left out because their word had one already
     read: int = 0  # vectors in the file, with those that were not asked for
+    replaced: int = 0  # faults of the encoding that were replaced by U+FFFD
 
     @property
     def width(self) -> int:
@@ -67,9 +68,10 @@ def read_vectors(path: str | Path, only: Collection[str] | None = None, errors: 
     _refuse_binary(file)
     wanted = None if only is None else frozenset(only) | {word.lower() for word in only}
     reader = _Reader(file, wanted)
-    for lines in line_blocks(file, errors, ReadReport()):
+    report = ReadReport()
+    for lines in line_blocks(file, errors, report):
         reader.read(lines)
-    return reader.finish()
+    return reader.finish(report.replaced)
 
 
 def _refuse_binary(file: TextFile) -> None:
@@ -99,15 +101,17 @@ class _Reader:
         self.blocks: list[np.ndarray] = []
 
     def read(self, lines: Sequence[str]) -> None:
-        if "\t" in lines[0]:
+        if any("\t" in line for line in lines[:2]):  # the second: the first may be a header
             lines = [line.replace("\t", " ") for line in lines]
         if not self.width:
             self._settle(lines)
+            if self.announced is not None:
+                lines = ["", *lines[1:]]  # the header counts as a line
         kept: list[tuple[int, str]] = []  # the number of a line, and its numbers
         for number, line in enumerate(lines, self.line + 1):
             word, _, numbers = line.partition(" ")
             if numbers.count(" ") != self.width - 1 or not word or numbers.endswith(" "):
-                if not line.strip() or (number == 1 and self.announced is not None):
+                if not line.strip():
                     continue
                 word, numbers = self._odd(line, number)
             self.vectors += 1
@@ -128,7 +132,8 @@ class _Reader:
             if not self.width:
                 raise UserError(f"{self.file.path} line 1: the header says that vectors have no numbers; correct it")
             return
-        some = {n: fields for n, line in enumerate(lines[:_WIDTH_LINES], self.line + 1) if (fields := line.split())}
+        first_lines = enumerate(lines[:_WIDTH_LINES], self.line + 1)
+        some = {number: line.strip(" ").split(" ") for number, line in first_lines if line.strip()}
         if not some:
             return  # blank so far
         self.width = Counter(map(len, some.values())).most_common(1)[0][0] - 1
@@ -172,7 +177,7 @@ class _Reader:
             "or get the file again"
         )
 
-    def finish(self) -> WordVectors:
+    def finish(self, replaced: int) -> WordVectors:
         if not self.vectors:
             raise UserError(f"{self.file.path}: empty, there are no vectors in it; give a file with a word a line")
         if self.announced is not None and self.vectors != self.announced:
@@ -186,7 +191,7 @@ class _Reader:
             block = self.blocks.pop()
             matrix[end - len(block) : end] = block
             end -= len(block)
-        return WordVectors(tuple(self.words), matrix, self.duplicates, self.vectors)
+        return WordVectors(tuple(self.words), matrix, self.duplicates, self.vectors, replaced)
 
 
 def _numbers(rows: Sequence[str]) -> np.ndarray | None:

@@ -41,9 +41,22 @@ def packed(data: bytes) -> bytes:
         PLAIN.replace("\n", " \n").encode(),  # as word2vec and fastText write it
         PLAIN.replace(" ", "\t").encode(),
         PLAIN.replace(" ", "\t", 1).encode(),
+        b"3 3\n" + PLAIN.replace(" ", "\t").encode(),
         b"\n" + PLAIN.replace("\n", "\n\n").encode(),
     ],
-    ids=["plain", "no last end", "gzip", "header", "crlf", "mark", "space at ends", "tabs", "a tab", "blank lines"],
+    ids=[
+        "plain",
+        "no last end",
+        "gzip",
+        "header",
+        "crlf",
+        "mark",
+        "space at ends",
+        "tabs",
+        "a tab",
+        "header, tabs",
+        "lines",
+    ],
 )
 def test_layouts(tmp_path: Path, data: bytes) -> None:
     vectors = read_vectors(put(tmp_path / "v", data))
@@ -66,6 +79,12 @@ def test_words_with_spaces_and_strange_words(tmp_path: Path) -> None:
     vectors = read_vectors(put(tmp_path / "v", text))
     assert vectors.words == ("a", ". . .", "at name@domain.com", "\u00a0", "\u2028x", "12", '"', "#", "")
     np.testing.assert_array_equal(vectors.matrix.ravel(), np.arange(1, 19))
+
+
+@pytest.mark.parametrize("header", ["", "2 1\n"])
+def test_vectors_of_one_number(tmp_path: Path, header: str) -> None:
+    vectors = read_vectors(put(tmp_path / "v", header + "a 5\nb 6\n"))
+    assert vectors.words == ("a", "b") and vectors.matrix.tolist() == [[5], [6]]
 
 
 def test_first_of_two_wins_and_the_other_is_counted(tmp_path: Path) -> None:
@@ -162,7 +181,7 @@ def test_no_file_a_folder_and_an_endless_line(tmp_path: Path, monkeypatch: pytes
 
 def test_bytes_that_are_not_text_can_be_replaced(tmp_path: Path) -> None:
     vectors = read_vectors(put(tmp_path / "v", b"a 1 2\n\xff 3 4\n"), errors="replace")
-    assert vectors.words == ("a", "\ufffd") and vectors.matrix.tolist() == [[1, 2], [3, 4]]
+    assert vectors.words == ("a", "\ufffd") and vectors.replaced == 1 and vectors.matrix.tolist() == [[1, 2], [3, 4]]
 
 
 def test_only_needs_no_memory_for_the_rest(tmp_path: Path) -> None:
