@@ -73,7 +73,7 @@ def test_a_wide_beam_finds_the_best_of_all(power: float) -> None:
 
 
 def test_scores_are_those_of_the_whole_translation_and_come_in_order() -> None:
-    model, limit = small(2), 4
+    model, limit = small(2), 3
     x, mask = sources(4)
     for row, found in enumerate(beam_search(model, model.encode(x, mask), [limit] * 4, SYMBOLS, Search(beams=3))):
         known = {(one.ids, one.ended): one for one in exact(model, x[row], mask[row], limit)}

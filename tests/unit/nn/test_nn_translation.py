@@ -210,7 +210,7 @@ def test_unknown_words_are_zeros_and_the_table_stays() -> None:
 
 def test_start_and_shape() -> None:
     model = TranslationModel(TranslationConfig(20, 5, 4, 6, init_range=0.1))
-    every = torch.cat([parameter.flatten() for parameter in model.parameters()])
+    every = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     assert float(every.abs().max()) <= 0.1 and abs(float(every.std()) - 0.1 / math.sqrt(3)) < 0.005
     paper = TranslationConfig(vocabulary=100)
     encoder = ContextEncoder(paper)
