@@ -1,0 +1,156 @@
+"""Search against trying everything, on a translation model of a few words."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from foretext.errors import UserError
+from foretext.generate.translate import Hypothesis, Search, Symbols, beam_search, greedy
+from foretext.nn.translation import TranslationConfig, TranslationModel
+
+START, END, NEVER = 0, 1, 2
+SYMBOLS = Symbols(START, END, (START, NEVER))
+VOCABULARY = 6  # three of them can be written, and the end
+
+
+class Counting:
+    """A model that counts the rows it is asked for at each step."""
+
+    def __init__(self, model: TranslationModel) -> None:
+        self.model = model
+        self.rows: list[int] = []
+
+    def decode_step(self, ids_B: Tensor, state: Any) -> tuple[Tensor, Any]:
+        self.rows.append(len(ids_B))
+        return self.model.decode_step(ids_B, state)
+
+
+def small(seed: int = 0) -> TranslationModel:
+    torch.manual_seed(seed)
+    return TranslationModel(TranslationConfig(VOCABULARY, 3, 3, 4, dropout=0.2, init_range=1.5)).double().eval()
+
+
+def sources(count: int) -> tuple[Tensor, Tensor]:
+    mask = torch.arange(5) < torch.randint(1, 6, (count, 1))
+    return torch.randn(count, 5, 3, dtype=torch.double), mask
+
+
+@torch.no_grad()
+def exact(model: TranslationModel, x: Tensor, mask: Tensor, limit: int) -> list[Hypothesis]:
+    """Every translation of one source, from the decoder that is told all words at once."""
+    found = []
+    for length in range(limit + 1):
+        for ids in product(range(3, VOCABULARY), repeat=length):
+            before = torch.tensor([[START, *ids]])
+            gains = torch.log_softmax(model.decoder.logits(model(x[None], before, mask[None])), 2)[0]
+            total = sum(float(gains[place, word]) for place, word in enumerate(ids))
+            found.append(Hypothesis(ids, total + float(gains[length, END]), ended=True))
+            if length == limit:
+                found[-1] = Hypothesis(ids, total, ended=False)
+    return found
+
+
+def same(ours: Hypothesis, expected: Hypothesis) -> bool:
+    return ours.ids == expected.ids and abs(ours.log_probability - expected.log_probability) < 1e-9
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0, 2.0])
+def test_a_wide_beam_finds_the_best_of_all(power: float) -> None:
+    model, limit = small(), 3
+    x, mask = sources(3)
+    every = 3**3 + 3**2 + 3 + 1
+    search = Search(beams=every, power=power)
+    found = beam_search(model, model.encode(x, mask), [limit] * 3, SYMBOLS, search)
+    for row in range(3):
+        expected = sorted(exact(model, x[row], mask[row], limit), key=lambda one: one.rank(power))
+        assert len(found[row]) == len(expected) == every
+        assert all(same(*pair) for pair in zip(found[row], expected))
+
+
+def test_scores_are_those_of_the_whole_translation_and_come_in_order() -> None:
+    model, limit = small(2), 3
+    x, mask = sources(4)
+    for row, found in enumerate(beam_search(model, model.encode(x, mask), [limit] * 4, SYMBOLS, Search(beams=3))):
+        known = {(one.ids, one.ended): one for one in exact(model, x[row], mask[row], limit)}
+        assert 1 <= len(found) <= 3 and len({one.ids for one in found}) == len(found)
+        assert all(same(one, known[one.ids, one.ended]) for one in found)
+        assert [one.rank(1.0) for one in found] == sorted(one.rank(1.0) for one in found)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_beam_is_greedy(seed: int) -> None:
+    model = small(seed)
+    x, mask = sources(8)
+    limits = [3, 9, 4, 5, 1, 7, 2, 6]
+    one = beam_search(model, model.encode(x, mask), limits, SYMBOLS, Search(beams=1))
+    other = greedy(model, model.encode(x, mask), limits, SYMBOLS)
+    assert all(len(found) == 1 and same(found[0], simple) for found, simple in zip(one, other))
+    assert [found[0].ended for found in one] == [simple.ended for simple in other]
+
+
+def test_greedy_takes_the_likeliest_word_each_time() -> None:
+    model = small(3)
+    x, mask = sources(6)
+    found = greedy(model, model.encode(x, mask), [6] * 6, SYMBOLS)
+    assert {one.ended for one in found} == {True, False}, "the cases under test"
+    for row, one in enumerate(found):
+        before = torch.tensor([[START, *one.ids]])
+        with torch.no_grad():
+            logits = model.decoder.logits(model(x[row : row + 1], before, mask[row : row + 1]))[0]
+        logits[:, list(SYMBOLS.never)] = -torch.inf
+        expected = [*one.ids, END] if one.ended else list(one.ids)
+        assert logits.argmax(1).tolist()[: len(expected)] == expected
+        assert len(one.ids) <= 6 and (one.ended or len(one.ids) == 6)
+
+
+@pytest.mark.parametrize("beams", [1, 2, 4])
+def test_neighbours_change_nothing(beams: int) -> None:
+    model = small(3)
+    x, mask = sources(6)
+    limits, search = [5, 2, 7, 4, 6, 3], Search(beams=beams)
+    together = beam_search(model, model.encode(x, mask), limits, SYMBOLS, search)
+    for row in range(6):
+        alone = beam_search(model, model.encode(x[[row]], mask[[row]]), limits[row : row + 1], SYMBOLS, search)[0]
+        assert len(alone) == len(together[row]) and all(same(*pair) for pair in zip(alone, together[row]))
+
+
+def test_a_wider_beam_finds_what_greedy_misses() -> None:
+    """Otherwise the beams might as well not be there."""
+    model = small(3)
+    x, mask = sources(40)
+    limits = [6] * 40
+    simple = greedy(model, model.encode(x, mask), limits, SYMBOLS)
+    wide = beam_search(model, model.encode(x, mask), limits, SYMBOLS, Search(beams=8, power=0.0))
+    both = [(a, b[0]) for a, b in zip(simple, wide) if a.ended and b[0].ended]
+    assert any(b.log_probability > a.log_probability + 0.01 for a, b in both)
+
+
+def test_no_work_for_what_is_finished() -> None:
+    model = Counting(small(3))
+    x, mask = sources(6)
+    limits = [6, 3, 6, 6, 2, 6]
+    found = greedy(model, model.model.encode(x, mask), limits, SYMBOLS)
+    steps = [len(one.ids) + one.ended for one in found]
+    assert model.rows == [sum(count > step for count in steps) for step in range(max(steps))]
+    assert len(set(model.rows)) > 2, "sentences end at different steps"
+    model = Counting(small(8))
+    beams = beam_search(model, model.model.encode(x, mask), limits, SYMBOLS, Search(beams=2))
+    assert model.rows[0] == 6 and all(later <= 12 for later in model.rows)
+    longest = max(len(one.ids) + one.ended for row in beams for one in row)
+    assert len(model.rows) <= max(limits) and len(model.rows) >= longest
+    assert model.rows[2] <= 2 * sum(limit > 2 for limit in limits), "rows at their limit are gone"
+
+
+def test_limits_and_arguments() -> None:
+    assert Search(ratio=1.5, extra=2).limits([1, 4]) == [3, 8]
+    assert Hypothesis((3, 4, 5), -8.0, ended=True).score(1.0) == -2.0
+    assert Hypothesis((), -1.0, ended=False).score(1.0) == -1.0
+    assert greedy(small(), None, [], SYMBOLS) == [] == beam_search(small(), None, [], SYMBOLS, Search())
+    for wrong in ({"beams": 0}, {"beams": True}, {"power": -1.0}, {"ratio": 0.0, "extra": 0}):
+        with pytest.raises(UserError):
+            Search(**wrong)  # type: ignore[arg-type]
