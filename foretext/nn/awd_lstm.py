@@ -31,8 +31,8 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
+from foretext.nn.reading_order import ReadingOrder, reading_order
 from foretext.nn.recurrent_dropout import drop_weights, embed_dropped, locked_dropout, locked_mask
-from foretext.nn.time_major import TimeMajor, time_major
 
 # Far beyond what can be trained, and below where its size overflows.
 MOST = {"layers": 1_000, "width": 100_000_000, "hidden": 100_000_000, "context": 100_000_000}
@@ -114,22 +114,22 @@ class LstmLayer(nn.Module):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -(cells**-0.5), cells**-0.5)
 
-    def forward(self, x_ND: Tensor, tokens: TimeMajor, state: LayerState) -> tuple[Tensor, LayerState]:
+    def forward(self, x_ND: Tensor, order: ReadingOrder, state: LayerState) -> tuple[Tensor, LayerState]:
         """The states h of all tokens, and each row's last h and c."""
         weight_hh = drop_weights(self.weight_hh, self.weight_dropout, self.training)
         if not len(x_ND):
             return x_ND @ self.weight_ih[: self.cells].t(), state  # nothing, but something to differentiate
         weights = [self.weight_ih, weight_hh, self.bias_ih, self.bias_hh]
-        start = [tokens.begin(part) for part in state]
+        start = [order.begin(part)[None] for part in state]
         # To the kernel, training means that a backward pass may follow; evaluation mode may have one too.
         learning = torch.is_grad_enabled()
-        if tokens.even:
-            x_SRD = x_ND.view(-1, tokens.kept, x_ND.shape[1])
+        if order.even:
+            x_SRD = x_ND.view(-1, order.kept, x_ND.shape[1])
             y, h, c = torch.lstm(x_SRD, start, weights, True, 1, 0.0, learning, False, False)
             y = y.flatten(0, 1)
         else:
-            y, h, c = torch.lstm(x_ND, tokens.sizes_S, start, weights, True, 1, 0.0, learning, False)
-        return y, (tokens.end(state[0], h), tokens.end(state[1], c))
+            y, h, c = torch.lstm(x_ND, torch.tensor(order.sizes), start, weights, True, 1, 0.0, learning, False)
+        return y, (order.end(state[0], h[0]), order.end(state[1], c[0]))
 
 
 class AwdLstm(nn.Module):
@@ -148,25 +148,27 @@ class AwdLstm(nn.Module):
         Those between are `hidden` wide, not `width`. A state of one row serves all rows."""
         assert batch.attend_BTT is None, "an LSTM reads one token after the other"
         config, rows = self.config, len(batch.ids_BT)
-        tokens = time_major(batch)
+        real_BT = torch.ones_like(batch.ids_BT, dtype=torch.bool) if batch.mask_BT is None else batch.mask_BT
+        order = reading_order(real_BT)
         before = self.new_state(rows) if state is None else _for_rows(state, rows)
-        x = embed_dropped(self.tokens.weight, tokens.ids_N, config.dropout * config.embedding_dropout, self.training)
-        x = self._locked(x, tokens, config.input_dropout)
-        layers = [tokens.unpack(x)] if keep_layers else []
+        ids_N = order.gather(batch.ids_BT)
+        x = embed_dropped(self.tokens.weight, ids_N, config.dropout * config.embedding_dropout, self.training)
+        x = self._locked(x, order, config.input_dropout)
+        layers = [order.scatter(x)] if keep_layers else []
         after: list[LayerState] = []
         for number, layer in enumerate(self.layers):
             if number:
-                x = self._locked(x, tokens, config.hidden_dropout)
-            x, last = layer(x, tokens, before[number])
+                x = self._locked(x, order, config.hidden_dropout)
+            x, last = layer(x, order, before[number])
             after.append(last)
             if keep_layers:
-                layers.append(tokens.unpack(x))
-        top = layers[-1] if keep_layers else tokens.unpack(x)
+                layers.append(order.scatter(x))
+        top = layers[-1] if keep_layers else order.scatter(x)
         return Hidden(top, tuple(layers), None if state is None else tuple(after))
 
-    def _locked(self, x_ND: Tensor, tokens: TimeMajor, base: float) -> Tensor:
-        mask_BD = locked_mask(tokens.rows, x_ND.shape[1], self.config.dropout * base, self.training, x_ND)
-        return tokens.times(x_ND, mask_BD)
+    def _locked(self, x_ND: Tensor, order: ReadingOrder, base: float) -> Tensor:
+        mask_BD = locked_mask(order.shape[0], x_ND.shape[1], self.config.dropout * base, self.training, x_ND)
+        return order.times(x_ND, mask_BD)
 
     def output_dropout(self, top_BTD: Tensor) -> Tensor:
         """The fifth dropout, for what predicts tokens from `Hidden.top`; see the module's docstring."""

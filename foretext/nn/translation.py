@@ -27,6 +27,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from foretext.errors import UserError
 from foretext.nn.dropout import dropout
+from foretext.nn.reading_order import ReadingOrder, reading_order
 
 
 @dataclass(frozen=True)
@@ -83,35 +84,6 @@ class DecoderState:
         return DecoderState(self.states_BSD[:rows], self.hidden_BS[:rows], layers, self.fed_BD[:rows])
 
 
-@dataclass(frozen=True)
-class _Steps:
-    """The real places of a padded batch as a packed sequence has them: first places of all rows, second places …, the
-    longest row first."""
-
-    order_B: Tensor  # rows, longest first
-    flat_N: Tensor  # index in the flattened [B · T]
-    sizes: Tensor  # rows that have a first, second … place; on the CPU
-
-
-def _steps(mask_BT: Tensor) -> _Steps:
-    lengths_B = mask_BT.sum(1)
-    order_B = torch.argsort(lengths_B, descending=True, stable=True)
-    real_BT = mask_BT[order_B]
-    row_N, column_N = real_BT.nonzero(as_tuple=True)
-    step_N = (real_BT.long().cumsum(1) - 1)[row_N, column_N]
-    by_step_N = torch.argsort(step_N, stable=True)  # rows come in order already
-    flat_N = (order_B[row_N] * mask_BT.shape[1] + column_N)[by_step_N]
-    sizes = torch.bincount(step_N, minlength=1) if len(step_N) else step_N
-    return _Steps(order_B, flat_N, sizes.cpu())
-
-
-def _spread(x_ND: Tensor, flat_N: Tensor, shape: torch.Size) -> Tensor:
-    """Back to [B, T, D], zeros at the padding."""
-    rows, length = shape
-    padded = x_ND.new_zeros(rows * length, x_ND.shape[1])
-    return padded.index_copy(0, flat_N, x_ND).view(rows, length, x_ND.shape[1])
-
-
 class FixedVectors(nn.Module):
     """Vectors by the numbers that a lookup gives: unknown words (−1) have zeros, nothing is learned."""
 
@@ -138,24 +110,23 @@ class ContextEncoder(nn.Module):
     def forward(self, x_BSE: Tensor, mask_BS: Tensor | None = None) -> Encoded:
         if mask_BS is None:
             mask_BS = x_BSE.new_ones(x_BSE.shape[:2], dtype=torch.bool)
-        steps = _steps(mask_BS)
-        x_ND = dropout(x_BSE.flatten(0, 1)[steps.flat_N], self.p, self.training)
+        order = reading_order(mask_BS)
+        x_ND = dropout(order.gather(x_BSE), self.p, self.training)
         last: list[LayerState] = []
         for layer in self.layers:
-            if not len(steps.sizes):  # nothing but empty rows
+            if not order.sizes:  # nothing but empty rows
                 x_ND = x_ND.new_zeros(0, self.width)
                 last.append((x_ND.new_zeros(len(mask_BS), self.width), x_ND.new_zeros(len(mask_BS), self.width)))
                 continue
-            packed, (h_2BK, c_2BK) = layer(PackedSequence(x_ND, steps.sizes))
-            last.append((self._both(h_2BK, steps), self._both(c_2BK, steps)))
+            packed, (h_2BK, c_2BK) = layer(PackedSequence(x_ND, torch.tensor(order.sizes)))
+            last.append((self._both(h_2BK, order), self._both(c_2BK, order)))
             x_ND = dropout(packed.data, self.p, self.training)
-        return Encoded(_spread(x_ND, steps.flat_N, mask_BS.shape), mask_BS, tuple(last))
+        return Encoded(order.scatter(x_ND), mask_BS, tuple(last))
 
-    def _both(self, state_2BK: Tensor, steps: _Steps) -> Tensor:
+    def _both(self, state_2BK: Tensor, order: ReadingOrder) -> Tensor:
         """The two directions' last states side by side, in the batch's order; zeros for empty rows."""
         found_BD = torch.cat([state_2BK[0], state_2BK[1]], dim=1)
-        every_BD = found_BD.new_zeros(len(steps.order_B), self.width)
-        return every_BD.index_copy(0, steps.order_B[: len(found_BD)], found_BD)
+        return order.end(found_BD.new_zeros(order.shape[0], self.width), found_BD)
 
 
 class AttentionDecoder(nn.Module):
@@ -203,16 +174,16 @@ class AttentionDecoder(nn.Module):
         padding. Step t works on the rows that have a place t, and on no others."""
         if mask_BT is None:
             mask_BT = torch.ones_like(before_BT, dtype=torch.bool)
-        steps = _steps(mask_BT)
-        if not len(steps.sizes):
+        order = reading_order(mask_BT)
+        if not order.sizes:
             return source.states_BSD.new_zeros(*before_BT.shape, source.states_BSD.shape[2])
-        z_NE = dropout(self.words(before_BT.flatten()[steps.flat_N]), self.p, self.training)
-        state = self.start(source).pick(steps.order_B)
+        z_NE = dropout(self.words(order.gather(before_BT)), self.p, self.training)
+        state = self.start(source).pick(order.rows_B)
         read: list[Tensor] = []
-        for z_BE in z_NE.split(steps.sizes.tolist()):
+        for z_BE in z_NE.split(list(order.sizes)):
             read_BD, state = self._step(z_BE, state.first(len(z_BE)))
             read.append(read_BD)
-        return _spread(torch.cat(read), steps.flat_N, before_BT.shape)
+        return order.scatter(torch.cat(read))
 
     def logits(self, read_BD: Tensor) -> Tensor:
         return self.output(read_BD)
