@@ -39,7 +39,7 @@ from foretext.systems.bert import BERT, MASK
 from foretext.text.wordpiece import SPECIALS
 
 TARGET = 1.3
-MASKING = MaskingConfig()  # ours has the same: it is that of every size of BERT
+MASKING = MaskingConfig()  # ours has the same: the paper's
 ORDINARY = len(SPECIALS)  # the first id that is no special token
 FRAME = 3  # [CLS], and [SEP] after each text
 

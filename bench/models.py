@@ -23,7 +23,7 @@ from foretext.systems.base import ObjectiveParts, TrainingConfig
 from foretext.systems.gpt import SIZES
 from foretext.text.wordpiece import SPECIALS, WordPiece, wordpiece_from_pieces
 from foretext.train.budget import Budget
-from foretext.train.loop import Job, Loop
+from foretext.train.loop import Job, Loop, Stage
 from foretext.train.machine import tune_allocator
 from foretext.train.pretrain import make_optimizer
 from foretext.train.pretrain_request import MICRO_TOKENS
@@ -112,20 +112,18 @@ def build_ours(
         for block in trunk.blocks:
             assert block.attention.p == training.dropout
             block.attention.p = 0.0
-    parts = ObjectiveParts(model, found.sizes["tiny"].objective, made_up_vocabulary(shape.vocabulary))
+    parts = ObjectiveParts(model, found.sizes["paper"].objective, made_up_vocabulary(shape.vocabulary))
     objective = found.build_objective(parts)
+    micro = training.micro_batch or max(1, min(training.batch_size, MICRO_TOKENS // shape.context))
     job = Job(
         trunk=trunk,
         objective=objective,
-        example=example,
-        order=objective.order(examples, training.batch_size, 0),
+        stages=(Stage(example, objective.order(examples, training.batch_size, 0), micro),),
         optimizer=make_optimizer(training, trunk, objective),
         config=training,
         budget=budget,
         seed=0,
-        micro_batch=training.micro_batch or max(1, min(training.batch_size, MICRO_TOKENS // shape.context)),
         device=torch.device("cpu"),
-        evaluate=dict,
     )
     loop = Loop(job, None, Silent(), NeverStop())
     loop.model.train()

@@ -30,7 +30,7 @@ from foretext.nn.loss import tied_softmax_loss
 from foretext.objectives.base import Draw, Objective
 from foretext.systems.base import TrainingConfig
 from foretext.train.budget import Budget
-from foretext.train.loop import Job, Loop
+from foretext.train.loop import Job, Loop, Stage
 from foretext.train.machine import tune_allocator
 from foretext.train.pretrain import make_optimizer
 from foretext.train.pretrain_request import MICRO_TOKENS
@@ -108,18 +108,16 @@ def build_ours(spec: Specification) -> Loop:
     examples = windows_of(spec)
     torch.manual_seed(0)
     trunk, objective = AwdLstm(spec.shape.config(spec.dropout)), Stream()
+    micro = max(1, min(spec.batch, MICRO_TOKENS // spec.shape.context))
     job = Job(
         trunk=trunk,
         objective=objective,
-        example=lambda _, index: examples[index],
-        order=objective.order(len(examples), spec.batch, 0),
+        stages=(Stage(lambda _, index: examples[index], objective.order(len(examples), spec.batch, 0), micro),),
         optimizer=make_optimizer(training, trunk, objective),
         config=training,
         budget=Budget(steps=1_000_000),
         seed=0,
-        micro_batch=max(1, min(spec.batch, MICRO_TOKENS // spec.shape.context)),
         device=torch.device("cpu"),
-        evaluate=dict,
     )
     loop = Loop(job, None, Silent(), NeverStop())
     loop.model.train()

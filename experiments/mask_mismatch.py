@@ -60,7 +60,7 @@ def masked_loss(model: SavedModel, sets: Sequence[str]) -> float:
     objective = model.system.build_objective(ObjectiveParts(model.model_config, settings, model.tokenizer))
     objective.load_state_dict(model.objective.state_dict())
     device = torch.device("cpu")
-    losses = validator(model.run, model.trunk, objective, model.model_config, model.info.seed, device)()
+    losses = validator(model.run, model.trunk, objective, model.model_config.context, model.info.seed, device)()
     return losses.get("masked", losses["loss"])  # where there is no other loss, that is it
 
 

@@ -98,6 +98,10 @@ class Objective(nn.Module):
         """Examples of unlabelled text: windows, unless an objective needs something else."""
         return Windows(shards, context, seed)
 
+    def lengths(self, context: int) -> list[tuple[float, int]]:
+        """How long examples are: (part of the budget that is spent when it ends, tokens), one after the other."""
+        return [(1.0, context)]
+
     def order(self, size: int, batch_size: int, seed: int) -> SampleOrder:
         if self.carries_state:
             return StreamOrder(size, batch_size, backward=self.direction == "backward")

@@ -28,10 +28,11 @@ from foretext.nn.feed_forward import APPROXIMATE
 from foretext.nn.loss import tied_softmax_loss
 from foretext.objectives.base import Draw, Examples, Objective, Trunk
 from foretext.objectives.masking import Masker, MaskingConfig
-from foretext.objectives.spans import FullText, Span, SpanPairs
+from foretext.objectives.spans import LEAST_ROOM, FullText, Span, SpanPairs
 from foretext.text.token_shards import TokenShards
 from foretext.text.tokenizer import Tokenizer
 
+LEAST_CONTEXT = LEAST_ROOM + 3  # two spans, and the special tokens around them
 Pairs = Literal["none", "next sentence", "sentence order"]
 LOSS_OF_PAIRS = {"next sentence": "next", "sentence order": "order"}
 
@@ -91,6 +92,12 @@ class MaskedObjective(Objective):
         if self.pairs == "none":
             return FullText(shards, context - 2, seed)
         return SpanPairs(shards, context - 3, seed, self.tokenizer, self.pairs, self.masking.short)
+
+    def lengths(self, context: int) -> list[tuple[float, int]]:
+        if not self.masking.early:
+            return [(1.0, context)]
+        shorter = max(LEAST_CONTEXT, round(self.masking.early_length * context))
+        return [(self.masking.early, min(shorter, context)), (1.0, context)]
 
     def make(self, examples: Sequence[Span], draw: Draw | None = None) -> Batch:
         """With `draw`, tokens are masked and the masked ones are targets; without, nothing is."""

@@ -28,12 +28,18 @@ class MaskingConfig:
     random: float = 0.1  # of the chosen, that become a random piece; the rest stay
     unit: Literal["piece", "word", "n-gram"] = "piece"
     longest: int = 3  # words in a run, for n-grams
-    short: float = 0.1  # of the pairs of spans, that are shorter than the context
+    short: float = 0.1  # of the pairs of spans, that are shorter than the others
+    early: float = 0.0  # part of the budget in which sequences are shorter than the context
+    early_length: float = 0.25  # of the context, that they have in it
 
     def check(self) -> None:
         for name in ("part", "masked", "random", "short"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise UserError(f"objective.{name} must be between 0 and 1, not {getattr(self, name)}")
+        if not 0.0 <= self.early < 1.0:
+            raise UserError(f"objective.early must be at least 0 and below 1, not {self.early}")
+        if not 0.0 < self.early_length <= 1.0:
+            raise UserError(f"objective.early_length must be above 0 and at most 1, not {self.early_length}")
         if self.part == 0.0:
             raise UserError("objective.part must be above 0: with nothing masked there is nothing to learn")
         if self.masked + self.random > 1.0 + 1e-9:

@@ -7,10 +7,11 @@ Followed
     language model: 15 % of the tokens, never a special one, at least one a sequence; 80 % `[MASK]`, 10 % a random
     piece, 10 % unchanged; head dense, GELU, norm, tied to W_e, with a bias of its own. Next sentence: B follows A in
     its document half of the time, otherwise it is of another document; the label is read from `[CLS]` through the tanh
-    pooler; a tenth of the sequences is shorter. `paper` is the base model: 12 blocks of width 768, 12 heads, context
-    512, dropout .1, Adam at 1e-4 (β₂ .999, ε 1e-6, decay .01 except on biases and norms), 10,000 updates of warm-up,
-    then linear to 0, batch 256. Fine-tuning: `[CLS] A [SEP] B [SEP]` with segments, the pooled `[CLS]` through dropout
-    and one new layer, everything trained, 3e-5, batch 32, 3 epochs, 10 % warm-up, linear decay.
+    pooler; a tenth of the sequences is shorter. The first 90 % of the updates have sequences of a quarter of the
+    context. `paper` is the base model: 12 blocks of width 768, 12 heads, context 512, dropout .1, Adam at 1e-4 (β₂
+    .999, ε 1e-6, decay .01 except on biases and norms), 10,000 updates of warm-up, then linear to 0, batch 256.
+    Fine-tuning: `[CLS] A [SEP] B [SEP]` with segments, the pooled `[CLS]` through dropout and one new layer, everything
+    trained, 3e-5, batch 32, 3 epochs, 10 % warm-up, linear decay.
 
 From the released code, where the paper is silent
     Gradients are clipped at norm 1; segment B begins after the first `[SEP]`.
@@ -18,9 +19,9 @@ From the released code, where the paper is silent
 Deviations
     A second span from another document is as long as the one that it stands for and ends its document if that does, and
     the label is drawn before the document is looked at; the released code lets documents of one sentence bias it.
-    Random pieces are never special ones. Adam corrects its bias. All updates have the full context; the paper has 128
-    tokens in the first 90 % of them. `tiny` and `small` are not the paper's: see `systems/short.py`. Whole-word masks:
-    `--set objective.unit=word`.
+    Random pieces are never special ones. Adam corrects its bias. As many tokens are in an update of short sequences as
+    in one of long ones: they are four times as many. `tiny` and `small` are not the paper's: see `systems/short.py`.
+    Whole-word masks: `--set objective.unit=word`.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ from foretext.tasks.framed import FramedLayout
 FIRST, SEPARATOR, MASK = "[CLS]", "[SEP]", "[MASK]"
 
 SIZES = {
-    "tiny": short_masked_size(EncoderConfig(0, 4, 192, 3, 256), TokenizerConfig("wordpiece", 8000)),
-    "small": short_masked_size(EncoderConfig(0, 6, 384, 6, 256), TokenizerConfig("wordpiece", 16000)),
+    "tiny": short_masked_size(EncoderConfig(0, 4, 192, 3, 256), TokenizerConfig("wordpiece", 8000), MaskingConfig()),
+    "small": short_masked_size(EncoderConfig(0, 6, 384, 6, 256), TokenizerConfig("wordpiece", 16000), MaskingConfig()),
     "paper": Size(
         EncoderConfig(0, 12, 768, 12, 512),
         TokenizerConfig("wordpiece", 30522),
@@ -60,7 +61,7 @@ SIZES = {
         TrainingConfig(rate=3e-5, schedule="linear", warmup=0.1, epsilon=1e-6, batch_size=32, dropout=0.1),
         epochs=3,
         transfer=TransferPlan(lm_weight=0.0, pooling="pooler"),
-        objective=MaskingConfig(),
+        objective=MaskingConfig(early=0.9),
     ),
 }
 

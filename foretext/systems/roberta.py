@@ -3,12 +3,12 @@ Zettlemoyer, Stoyanov, 2019).
 
 Followed
     BERT's trunk and masked language model without next sentence and without its segments; masks are drawn anew whenever
-    a sequence is seen; sequences are full stretches of text across documents, a separator between; byte-level BPE,
-    50,265 ids in the released model. Positions begin after the padding's index (2), ε 1e-5, as released. `paper` is the
-    base model: 12 blocks of width 768, 12 heads, context 512, Adam at 6e-4 (β₂ .98, ε 1e-6, decay .01), 24,000 updates
-    of warm-up, then linear to 0, batch 8,192, no clipping. Fine-tuning: `<s> A </s></s> B </s>`; the state of `<s>`
-    through dropout, a dense tanh layer of its own, dropout and one more layer; 2e-5, batch 32, 10 epochs, 6 % warm-up,
-    linear decay.
+    a sequence is seen; sequences are full stretches of text across documents, a separator between, all of the full
+    length; byte-level BPE, 50,265 ids in the released model. Positions begin after the padding's index (2), ε 1e-5, as
+    released. `paper` is the base model: 12 blocks of width 768, 12 heads, context 512, Adam at 6e-4 (β₂ .98, ε 1e-6,
+    decay .01), 24,000 updates of warm-up, then linear to 0, batch 8,192, no clipping. Fine-tuning: `<s> A </s></s> B
+    </s>`; the state of `<s>` through dropout, a dense tanh layer of its own, dropout and one more layer; 2e-5, batch
+    32, 10 epochs, 6 % warm-up, linear decay.
 
 Deviations
     Random pieces are never special ones. `tiny` and `small` are not the paper's: see `systems/short.py`.
@@ -49,8 +49,8 @@ def _shape(layers: int, width: int, heads: int, context: int) -> EncoderConfig:
 
 
 SIZES = {
-    "tiny": short_masked_size(_shape(4, 192, 3, 256), TokenizerConfig("byte-bpe", 8000)),
-    "small": short_masked_size(_shape(6, 384, 6, 256), TokenizerConfig("byte-bpe", 16000)),
+    "tiny": short_masked_size(_shape(4, 192, 3, 256), TokenizerConfig("byte-bpe", 8000), MaskingConfig()),
+    "small": short_masked_size(_shape(6, 384, 6, 256), TokenizerConfig("byte-bpe", 16000), MaskingConfig()),
     "paper": Size(
         _shape(12, 768, 12, 512),
         TokenizerConfig("byte-bpe", 50265),

@@ -21,7 +21,7 @@ from foretext.tasks.supervised import SupervisedTask
 from foretext.text.order import Order
 from foretext.train.examples import encode
 from foretext.train.finetune_request import FinetuneRequest, resolve, set_length, unused_head
-from foretext.train.loop import Job, Loop, has_begun, is_finished, step_seed
+from foretext.train.loop import Job, Loop, Stage, has_begun, is_finished, step_seed
 from foretext.train.machine import out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
 from foretext.train.planning import (
@@ -120,15 +120,12 @@ def _train(
     job = Job(
         trunk=model.trunk,
         objective=model.task,
-        example=lambda epoch, index: examples[index],
-        order=order,
+        stages=(Stage(lambda epoch, index: examples[index], order, micro, _validator(model, held_out, device)),),
         optimizer=_optimizer(training, sections["transfer"], model),
         config=training,
         budget=sections["budget"],
         seed=request.seed,
-        micro_batch=micro,
         device=device,
-        evaluate=_validator(model, held_out, device),
         evaluate_every=order.steps_per_epoch,
         keep_best="main" if valid else None,
     )

@@ -46,20 +46,28 @@ UNDONE = "undone"  # marks a line of the log about a step that was made after th
 
 
 @dataclass(frozen=True)
+class Stage:
+    """What is learned from, until a part of the budget is spent."""
+
+    example: Callable[[int, int], Any]  # (epoch, index) → example; a pure function
+    order: SampleOrder
+    micro_batch: int
+    evaluate: Callable[[], dict[str, float]] = dict  # empty if there is nothing to validate on
+    until: float = 1.0
+
+
+@dataclass(frozen=True)
 class Job:
     """Everything that one training run is made of."""
 
     trunk: nn.Module
     objective: Objective
-    example: Callable[[int, int], Any]  # (epoch, index) → example; a pure function
-    order: SampleOrder
+    stages: tuple[Stage, ...]  # one after the other; the last to the end
     optimizer: Optimizer
     config: TrainingConfig
     budget: Budget
     seed: int
-    micro_batch: int
     device: torch.device
-    evaluate: Callable[[], dict[str, float]]  # empty if there is nothing to validate on
     evaluate_every: int | None = None  # steps; None: `config.evaluations` times over the budget
     keep_best: str | None = None  # name of the validation figure (more is better) whose best weights are kept
 
@@ -130,14 +138,19 @@ class Loop:
 
     # -- one step --------------------------------------------------------------------------------------------------
 
-    def batches(self, step: int) -> tuple[int, list[Batch], list[int]]:
-        """The micro-batches of a step."""
-        job = self.job
-        epoch, indices = job.order.batch(step)
+    def stage(self) -> Stage:
+        """The one that the position is in."""
+        progress = self.job.budget.progress(self.position)
+        return next((stage for stage in self.job.stages if progress < stage.until), self.job.stages[-1])
+
+    def batches(self, step: int, stage: Stage | None = None) -> tuple[int, list[Batch], list[int]]:
+        """The micro-batches of a step, in the stage of now if no other is said."""
+        job, stage = self.job, stage or self.stage()
+        epoch, indices = stage.order.batch(step)
         parts: list[Batch] = []
-        for start in range(0, len(indices), job.micro_batch):
-            part = indices[start : start + job.micro_batch]
-            examples = [job.example(epoch, index) for index in part]
+        for start in range(0, len(indices), stage.micro_batch):
+            part = indices[start : start + stage.micro_batch]
+            examples = [stage.example(epoch, index) for index in part]
             parts.append(job.objective.make(examples, Draw(job.seed, epoch, tuple(part))).to(job.device))
         return epoch, parts, indices
 
@@ -166,12 +179,13 @@ class Loop:
 
     def _step(self) -> dict[str, float]:
         job, position = self.job, self.position
-        epoch, parts, indices = self.batches(position.step)
+        stage = self.stage()
+        epoch, parts, indices = self.batches(position.step, stage)
         if job.config.log_samples:
             self._log({"epoch": epoch, "samples": indices})
         rate = rate_at(job.config, job.budget.progress(position), position.step)
         job.optimizer.thaw(epoch)
-        if position.step % job.order.steps_per_epoch == 0:
+        if position.step % stage.order.steps_per_epoch == 0:
             self.carried = {}  # the streams begin again
         carried = dict(self.carried)
         losses = self.gradients(position.step, parts)
@@ -295,7 +309,7 @@ class Loop:
         begun = time.perf_counter()
         self.model.eval()
         with torch.no_grad():
-            values = self.job.evaluate()
+            values = self.stage().evaluate()
         self.model.train()
         if values:
             self._log({"validation": values})

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from foretext.errors import EXIT_MACHINE, UserError
 from foretext.nn.loss import CHUNK_ELEMENTS, LEAST_ROWS
 from foretext.nn.model_config import ModelConfig
 from foretext.tasks.family import Encoded
-from foretext.train.loop import Job, Loop
+from foretext.train.loop import Job, Loop, Stage
 from foretext.train.machine import available_memory, check_space, clock, size_text
 from foretext.train.rundir import RunDirectory
 
@@ -97,16 +98,16 @@ def check_disk(run: RunDirectory, job: Job) -> None:
     check_space(run.path, max(0, disk_needed(job) - stored))
 
 
-def probe_speed(loop: Loop) -> float:
-    """Tokens a second, from two gradient computations that are thrown away: weights, optimiser and what is carried are
-    as they were, and each step seeds its random numbers anew."""
+def probe_speed(loop: Loop, stage: Stage | None = None) -> float:
+    """Tokens a second in a stage (the one of now if none is said), from two gradient computations that are thrown away:
+    weights, optimiser and what is carried are as they were, and each step seeds its random numbers anew."""
     best = float("inf")
     tokens = 0
     carried = loop.carried
     for _ in range(2):
         loop.carried = {}
         begun = time.perf_counter()
-        _, parts, _ = loop.batches(0)
+        _, parts, _ = loop.batches(0, stage)
         loop.model.train()
         loop.gradients(0, parts[:1])
         best = min(best, time.perf_counter() - begun)
@@ -116,29 +117,58 @@ def probe_speed(loop: Loop) -> float:
     return tokens / best
 
 
-def describe_plan(loop: Loop, speed: float, corpus: int, model: ModelConfig) -> list[tuple[str, str]]:
-    """The plan of a pre-training on `corpus` tokens."""
+@dataclass(frozen=True)
+class Expected:
+    """What a budget comes to."""
+
+    steps: int
+    tokens: int
+    seconds: float
+
+
+def expected(loop: Loop, speeds: Sequence[float]) -> Expected:
+    """What the budget comes to, at so many tokens a second in each stage."""
+    budget = loop.job.budget
+    steps = tokens = seconds = before = 0.0
+    for stage, speed in zip(loop.job.stages, speeds, strict=True):
+        part, before = stage.until - before, stage.until
+        step_tokens = sum(batch.real_tokens for batch in loop.batches(0, stage)[1])
+        if budget.minutes is not None:
+            made = 60.0 * part * budget.minutes * speed / step_tokens
+        else:
+            made = part * (budget.steps if budget.steps is not None else (budget.tokens or 0) / step_tokens)
+        steps += made
+        tokens += made * step_tokens
+        seconds += made * step_tokens / speed
+    return Expected(max(1, round(steps)), round(tokens), seconds)
+
+
+def describe_plan(loop: Loop, speeds: Sequence[float], corpus: int, model: ModelConfig) -> list[tuple[str, str]]:
+    """The plan of a pre-training on `corpus` tokens, at so many tokens a second in each stage."""
     job = loop.job
-    budget = job.budget
-    _, parts, _ = loop.batches(0)
-    step_tokens = sum(part.real_tokens for part in parts)
-    if budget.minutes is not None:
-        seconds = 60.0 * budget.minutes
-        steps = int(seconds * speed / step_tokens)
-    else:
-        steps = budget.steps if budget.steps is not None else -(-(budget.tokens or 0) // step_tokens)
-        seconds = steps * step_tokens / speed
+    run = expected(loop, speeds)
+    last = job.stages[-1]
     return [
         ("model", f"{model.parameters():,} parameters: {model.describe()}"),
-        ("text", f"{corpus:,} tokens; {_passes(steps * step_tokens / max(1, corpus), job.config.dropout)}"),
+        ("text", f"{corpus:,} tokens; {_passes(run.tokens / max(1, corpus), job.config.dropout)}"),
         (
             "budget",
-            f"{budget}: about {steps:,} steps of {step_tokens:,} tokens at {speed:,.0f} tokens/s"
-            + _warmup(job.config.warmup_steps, steps),
+            f"{job.budget}: about {run.steps:,} steps of {run.tokens / run.steps:,.0f} tokens at "
+            f"{run.tokens / run.seconds:,.0f} tokens/s" + _warmup(job.config.warmup_steps, run.steps),
         ),
-        ("time", f"about {clock(seconds)}"),
-        *_machine_lines(loop, Memory(model, job.micro_batch, model.context)),
+        *_sequences(job.objective.lengths(model.context)),
+        ("time", f"about {clock(run.seconds)}"),
+        *_machine_lines(loop, Memory(model, last.micro_batch, model.context)),
     ]
+
+
+def _sequences(lengths: Sequence[tuple[float, int]]) -> list[tuple[str, str]]:
+    """A line where their length changes."""
+    *shorter, (_, longest) = lengths
+    if not shorter:
+        return []
+    said = "".join(f"{length} tokens until {until:.0%} of the budget are spent, then " for until, length in shorter)
+    return [("sequences", f"{said}{longest}")]
 
 
 def describe_finetuning(loop: Loop, sections: dict[str, Any], train: Encoded, valid: Encoded) -> list[tuple[str, str]]:
@@ -165,7 +195,7 @@ def describe_finetuning(loop: Loop, sections: dict[str, Any], train: Encoded, va
         speed = probe_speed(loop)
         epoch = (tokens + FORWARD_SHARE * sum(example.tokens for example in valid.examples)) / speed
         lines.append(("time", f"about {clock(left / updates * task.epochs * epoch)} at {speed:,.0f} tokens/s"))
-    return lines + _machine_lines(loop, finetuning_memory(loop.job.micro_batch, model, train, valid))
+    return lines + _machine_lines(loop, finetuning_memory(loop.job.stages[-1].micro_batch, model, train, valid))
 
 
 def finetuning_memory(micro: int, model: ModelConfig, train: Encoded, valid: Encoded) -> Memory:

@@ -23,7 +23,7 @@ from foretext.text.readers import ReadOptions, ReadReport, find_files, read_docu
 from foretext.text.shards import ShardManifest, write_shards
 from foretext.text.token_shards import DamagedShards, TokenShards, read_manifest
 from foretext.text.tokenizer import Tokenizer
-from foretext.train.loop import POSITION, Job, Loop, is_finished, step_seed
+from foretext.train.loop import POSITION, Job, Loop, Stage, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
 from foretext.train.planning import Memory, check_disk, check_memory, describe_plan, probe_speed
@@ -274,29 +274,33 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
         put_weights(trunk, started.trunk.state_dict(), source)
         if started.objective is not None:
             put_weights(objective, started.objective.state_dict(), source)
-    examples = objective.examples(shards, model.context, info.seed)
-    micro = micro_batch_of(sections)
+    stages = []
+    for until, context in objective.lengths(model.context):
+        examples = objective.examples(shards, context, info.seed)
+        rows = training.batch_size * (model.context // context)  # as many tokens, whatever their length
+        order = objective.order(len(examples), rows, info.seed)
+        micro = micro_batch_of(sections) * (model.context // context)
+        evaluate = validator(run, trunk, objective, context, info.seed, device)
+        stages.append(Stage(examples.example, order, micro, evaluate, until))
     job = Job(
         trunk=trunk,
         objective=objective,
-        example=examples.example,
-        order=objective.order(len(examples), training.batch_size, info.seed),
+        stages=tuple(stages),
         optimizer=make_optimizer(training, trunk, objective),
         config=training,
         budget=sections["budget"],
         seed=info.seed,
-        micro_batch=micro,
         device=device,
-        evaluate=validator(run, trunk, objective, model, info.seed, device),
     )
     loop = Loop(job, writer, work.reporter, stopping)
     if device.type == "cpu":
-        check_memory(Memory(model, micro, model.context), built=True)  # once more: the vocabulary is known
+        memory = Memory(model, micro_batch_of(sections), model.context)
+        check_memory(memory, built=True)  # once more: the vocabulary is known
     check_disk(run, job)
-    speed = probe_speed(loop)
+    speeds = [probe_speed(loop, stage) for stage in job.stages]
     work.reporter.plan(
         f"pre-training {system.name} {info.size} into {run.path}",
-        describe_plan(loop, speed, len(shards), model),
+        describe_plan(loop, speeds, len(shards), model),
     )
     return loop
 
@@ -312,14 +316,14 @@ def validator(
     run: RunDirectory,
     trunk: nn.Module,
     objective: Objective,
-    model: ModelConfig,
+    context: int,
     seed: int,
     device: torch.device,
 ) -> Callable[[], dict[str, float]]:
-    """Validation loss, and what it is made of, on the same examples each time, drawn in the same way: a function of the
-    weights that `trunk` and `objective` have when it is called."""
+    """Validation loss, and what it is made of, on the same examples of at most `context` tokens each time, drawn in the
+    same way: a function of the weights that `trunk` and `objective` have when it is called."""
     shards = TokenShards.open(run.path / TOKENS, "valid", verify=True)
-    context = min(model.context, len(shards) - 1)
+    context = min(context, len(shards) - 1)
     if context < 1:
         raise UserError(f"{run.path}: the validation text has {len(shards)} tokens; give more text")
     examples = objective.examples(shards, context, seed)

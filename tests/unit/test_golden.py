@@ -19,7 +19,7 @@ from foretext.objectives.base import Objective
 from foretext.systems import SYSTEMS
 from foretext.text.order import Order
 from foretext.train.budget import Budget
-from foretext.train.loop import Job, Loop
+from foretext.train.loop import Job, Loop, Stage
 from foretext.train.optim import Group, Optimizer
 from foretext.train.report import Silent
 from foretext.train.signals import NeverStop
@@ -52,15 +52,12 @@ def losses_of(name: str) -> dict[str, list[float]]:
     job = Job(
         trunk=trunk,
         objective=objective,
-        example=lambda epoch, index: data[index],
-        order=Order(len(data), 4, 1),
+        stages=(Stage(lambda epoch, index: data[index], Order(len(data), 4, 1), 3),),
         optimizer=Optimizer(config, parameters, [Group(list(parameters))]),
         config=config,
         budget=Budget(steps=STEPS),
         seed=1,
-        micro_batch=3,
         device=torch.device("cpu"),
-        evaluate=dict,
     )
     loop = Loop(job, None, Silent(), NeverStop())
     loop.model.train()

@@ -33,7 +33,7 @@ from foretext.tasks.layout import TokenSequence
 from foretext.tasks.supervised import Example
 from foretext.text.order import Order
 from foretext.train.budget import Budget
-from foretext.train.loop import Job, Loop
+from foretext.train.loop import Job, Loop, Stage
 from foretext.train.optim import Group, Optimizer
 from foretext.train.report import Silent
 from foretext.train.signals import NeverStop
@@ -48,15 +48,12 @@ def loop_over(
     job = Job(
         trunk=trunk,
         objective=objective,
-        example=lambda epoch, index: data[index],
-        order=Order(len(data), batch, 0),
+        stages=(Stage(lambda epoch, index: data[index], Order(len(data), batch, 0), micro),),
         optimizer=Optimizer(config, parameters, [Group(list(parameters))]),
         config=config,
         budget=Budget(steps=steps),
         seed=0,
-        micro_batch=micro,
         device=torch.device("cpu"),
-        evaluate=dict,
     )
     return Loop(job, None, Silent(), NeverStop())
 

@@ -24,9 +24,9 @@ from foretext.plan import TransferPlan
 from foretext.text.order import Order
 from foretext.train.budget import Budget
 from foretext.train.carried import from_tensors, to_tensors
-from foretext.train.loop import CARRIED, CURRENT, OPTIMIZER, Job, Loop, is_finished
+from foretext.train.loop import CARRIED, CURRENT, OPTIMIZER, Job, Loop, Stage, is_finished
 from foretext.train.optim import Group, Optimizer
-from foretext.train.planning import probe_speed
+from foretext.train.planning import expected, probe_speed
 from foretext.train.report import Silent
 from foretext.train.rundir import RunDirectory
 from foretext.train.signals import NeverStop
@@ -97,18 +97,17 @@ def toy_loop(
     groups = [Group(names[i], plan.rate_factor(i, 3), plan.thaws_at(i, 3)) for i in range(3)]
     training = {name: changes.pop(name) for name in list(changes) if hasattr(PLAIN, name)}
     config = replace(PLAIN, **training)
+    stage = Stage(lambda epoch, index: data[index], Order(size, config.batch_size, 0), micro)
+    stage = replace(stage, **{name: changes.pop(name) for name in list(changes) if hasattr(stage, name)})
     settings: dict[str, Any] = {
         "trunk": trunk,
         "objective": objective,
-        "example": lambda epoch, index: data[index],
-        "order": Order(size, config.batch_size, 0),
+        "stages": (stage,),
         "optimizer": Optimizer(config, parameters, groups),
         "config": config,
         "budget": Budget(steps=steps),
         "seed": 5,
-        "micro_batch": micro,
         "device": torch.device("cpu"),
-        "evaluate": dict,
     }
     stopping, reporter = changes.pop("stopping", NeverStop()), changes.pop("reporter", Silent())
     return Loop(Job(**(settings | changes)), writer, reporter, stopping)
@@ -199,6 +198,62 @@ def test_the_log_of_a_resumed_run_has_no_step_twice(tmp_path: Path) -> None:
     samples = [(row["step"], row["samples"]) for row in run.metrics() if "samples" in row]
     order = Order(8, 4, 0)
     assert samples == [(step, order.batch(step)[1]) for step in range(12)]
+
+
+# -- stages ----------------------------------------------------------------------------------------------------------
+
+
+def staged(writer: Any = None, **changes: Any) -> Loop:
+    """Twelve steps: seven of two rows a step from ones, then five of three rows from twos."""
+
+    def stage(value: float, rows: int, until: float) -> Stage:
+        return Stage(lambda _, index: torch.full((3,), value), Order(6, rows, 0), rows, lambda: {"main": value}, until)
+
+    changes = {"stages": (stage(1.0, 2, 0.55), stage(2.0, 3, 1.0))} | changes
+    return toy_loop(writer, steps=12, log_samples=True, evaluations=12, **changes)
+
+
+def test_each_stage_has_its_part_of_the_budget(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    with run.writer() as writer:
+        loop = staged(writer)
+        loop.run()
+    assert [len(row["samples"]) for row in run.metrics() if "samples" in row] == [2] * 7 + [3] * 5
+    assert loop.position.tokens == 3 * (7 * 2 + 5 * 3)
+    # After the seventh step the eighth is next, and the second stage's examples are what validation is of.
+    assert [row["validation"]["main"] for row in run.metrics() if "validation" in row] == [1.0] * 6 + [2.0] * 6
+
+
+def test_going_on_is_in_the_stage_that_was_left(tmp_path: Path) -> None:
+    straight = staged()
+    straight.run()
+    run = RunDirectory(tmp_path / "run")
+    for _ in range(12):
+        with run.writer() as writer:
+            loop = staged(writer, stopping=StopAfter(1))
+            loop.restore()
+            with pytest.raises(Interrupted):
+                loop.run()
+    with run.writer() as writer:
+        loop = staged(writer)
+        loop.restore()
+        loop.run()
+    assert_equal(weights_of(loop), weights_of(straight))
+
+
+@pytest.mark.parametrize(
+    ("budget", "steps", "tokens", "seconds"),
+    [
+        (Budget(steps=100), 100, 6 * 55 + 9 * 45, 6 * 55 / 3 + 9 * 45 / 2),
+        (Budget(tokens=3600), 330 + 180, 3600, 1980 / 3 + 1620 / 2),
+        (Budget(minutes=1), 22, 99 + 54, 60.0),
+    ],
+    ids=["steps", "tokens", "minutes"],
+)
+def test_what_a_budget_comes_to(budget: Budget, steps: int, tokens: int, seconds: float) -> None:
+    found = expected(staged(budget=budget), [3.0, 2.0])
+    assert (found.steps, found.tokens) == (steps, tokens)
+    assert found.seconds == pytest.approx(seconds)
 
 
 # -- carried state ---------------------------------------------------------------------------------------------------
@@ -400,8 +455,10 @@ def test_going_on_keeps_both_the_best_and_the_current_weights(tmp_path: Path) ->
     table = {2: 5.0, 4: 1.0, 6: 2.0, 8: 3.0}
 
     def build(writer: Any, stopping: Any) -> Loop:
-        loop = toy_loop(writer, steps=8, evaluate_every=2, keep_best="main", stopping=stopping, evaluate=lambda: {})
-        object.__setattr__(loop.job, "evaluate", lambda: {"main": table[loop.position.step]})
+        def evaluate() -> dict[str, float]:
+            return {"main": table[loop.position.step]}
+
+        loop = toy_loop(writer, steps=8, evaluate_every=2, keep_best="main", stopping=stopping, evaluate=evaluate)
         return loop
 
     straight = build(None, NeverStop())

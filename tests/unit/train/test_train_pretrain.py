@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import torch
 from systems_under_test import CAUSAL, SMALL, TINY, pretrain_request, stopping_after, write_text
 
+from foretext.batch import Batch
 from foretext.errors import Interrupted, UserError
 from foretext.systems import SYSTEMS
 from foretext.text.byte_bpe import byte_bpe_from_merges
@@ -358,6 +360,32 @@ def test_text_that_is_seen_too_often_is_pointed_out(text: Path, tmp_path: Path, 
         with stopping_after(1) as stop, contextlib.suppress(Interrupted):
             pretrain(request, notes, stop)
         assert ("by heart" in notes.plans[0]["text"]) == (said and often)
+
+
+@pytest.mark.parametrize("system", [name for name in TINY if name not in CAUSAL])
+def test_short_sequences_come_first_and_as_many_tokens_are_in_an_update(
+    system: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes: list[tuple[int, int]] = []
+
+    def watched(self: Loop, step: int, parts: Sequence[Batch]) -> dict[str, float]:
+        shapes.append((sum(len(part.ids_BT) for part in parts), max(part.ids_BT.shape[1] for part in parts)))
+        return gradients(self, step, parts)
+
+    gradients = Loop.gradients
+    monkeypatch.setattr(module, "probe_speed", lambda loop, stage: 1000.0)
+    monkeypatch.setattr(Loop, "gradients", watched)
+    notes = Notes()
+    sets = ("objective.early=0.5", "objective.early_length=0.5", "training.batch_size=4")
+    request = pretrain_request(system, text, tmp_path / "run", 6, *sets)
+    pretrain(request, notes)
+    context = read_config(RunDirectory(tmp_path / "run"))["model"].context
+    assert notes.plans[0]["sequences"] == f"{context // 2} tokens until 50% of the budget are spent, then {context}"
+    assert [rows for rows, _ in shapes] == [8] * 3 + [4] * 3
+    assert all(length <= context // 2 for _, length in shapes[:3])
+    assert max(length for _, length in shapes[3:]) > context // 2
+    lengths = load_model(tmp_path / "run").objective.lengths(context)  # type: ignore[union-attr]
+    assert lengths == [(0.5, context // 2), (1.0, context)]
 
 
 @pytest.mark.parametrize("warmup, said", [(0, False), (11, False), (12, True)])
