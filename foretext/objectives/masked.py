@@ -94,10 +94,18 @@ class MaskedObjective(Objective):
         return SpanPairs(shards, context - 3, seed, self.tokenizer, self.pairs, self.masking.short)
 
     def lengths(self, context: int) -> list[tuple[float, int]]:
-        if not self.masking.early:
+        early, grown = self.masking.early, self.masking.grown
+        shortest = max(LEAST_CONTEXT, round(self.masking.early_length * context))
+        if not early or shortest >= context:
             return [(1.0, context)]
-        shorter = max(LEAST_CONTEXT, round(self.masking.early_length * context))
-        return [(self.masking.early, min(shorter, context)), (1.0, context)]
+        found = [(early, shortest)]
+        between = []
+        while grown > early and 2 * shortest < context:
+            shortest *= 2
+            between.append(shortest)
+        for number, length in enumerate(between, 1):
+            found.append((early + (grown - early) * number / len(between), length))
+        return [*found, (1.0, context)]
 
     def make(self, examples: Sequence[Span], draw: Draw | None = None) -> Batch:
         """With `draw`, tokens are masked and the masked ones are targets; without, nothing is."""

@@ -31,6 +31,7 @@ class MaskingConfig:
     short: float = 0.1  # of the pairs of spans, that are shorter than the others
     early: float = 0.0  # part of the budget in which sequences are shorter than the context
     early_length: float = 0.25  # of the context, that they have in it
+    grown: float = 0.0  # part of the budget after which they have the full context; from `early` on, lengths double
 
     def check(self) -> None:
         for name in ("part", "masked", "random", "short"):
@@ -38,6 +39,8 @@ class MaskingConfig:
                 raise UserError(f"objective.{name} must be between 0 and 1, not {getattr(self, name)}")
         if not 0.0 <= self.early < 1.0:
             raise UserError(f"objective.early must be at least 0 and below 1, not {self.early}")
+        if not 0.0 <= self.grown < 1.0:
+            raise UserError(f"objective.grown must be at least 0 and below 1, not {self.grown}")
         if not 0.0 < self.early_length <= 1.0:
             raise UserError(f"objective.early_length must be above 0 and at most 1, not {self.early_length}")
         if self.part == 0.0:

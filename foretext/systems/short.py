@@ -19,7 +19,7 @@ _LEAST_UPDATES = 100  # six epochs of a hundred rows would be 42
 _TRANSFER = TransferPlan(lm_weight=0.5, pooling="mean", head="probe")
 # A mask says nothing of its own, so a masked model first has to find out where its neighbours are, and minutes go by
 # before it knows more than how frequent words are. It finds them sooner in short sequences, and with more to tell.
-_PART, _EARLY, _EARLY_LENGTH = 0.4, 0.6, 0.125
+_PART, _EARLY, _EARLY_LENGTH, _GROWN = 0.4, 0.3, 0.125, 0.6
 
 
 def short_size(model: TransformerConfig, pieces: int) -> Size:
@@ -46,5 +46,5 @@ def short_masked_size(model: EncoderConfig, tokenizer: TokenizerConfig, objectiv
         epochs=6,
         least_updates=_LEAST_UPDATES,
         transfer=TransferPlan(lm_weight=0.0, pooling="mean", head="probe"),
-        objective=replace(objective, part=_PART, early=_EARLY, early_length=_EARLY_LENGTH),
+        objective=replace(objective, part=_PART, early=_EARLY, early_length=_EARLY_LENGTH, grown=_GROWN),
     )

@@ -134,3 +134,24 @@ def test_specials_are_never_masked_wherever_they_stand(system: str, kind: str) -
         assert not np.isin(put, [id for id in special if id != found.frame.mask]).any(), "a special token was put"
     assert 0.1 < count / (200 * ordinary) < 0.16
     assert fates[:2] / fates[2] == pytest.approx([0.8, 0.1], abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("settings", "context", "expected"),
+    [
+        ({}, 256, [(1.0, 256)]),
+        ({"early": 0.9}, 512, [(0.9, 128), (1.0, 512)]),  # BERT's paper
+        ({"early": 0.2, "early_length": 0.125, "grown": 0.6}, 256, [(0.2, 32), (0.4, 64), (0.6, 128), (1.0, 256)]),
+        ({"early": 0.6, "early_length": 0.125, "grown": 0.2}, 256, [(0.6, 32), (1.0, 256)]),
+        ({"early": 0.5, "grown": 0.7}, 100, [(0.5, 25), (0.7, 50), (1.0, 100)]),
+        ({"early": 0.5, "early_length": 0.01}, 24, [(0.5, 7), (1.0, 24)]),
+        ({"early": 0.5, "early_length": 1.0, "grown": 0.7}, 24, [(1.0, 24)]),
+    ],
+)
+def test_how_long_sequences_are(settings: dict, context: int, expected: list[tuple[float, int]]) -> None:
+    short = objective("bert")
+    short.masking = replace(short.masking, early=0.0, early_length=0.25, grown=0.0)
+    short.masking = replace(short.masking, **settings)
+    found = short.lengths(context)
+    assert [length for _, length in found] == [length for _, length in expected]
+    assert [until for until, _ in found] == pytest.approx([until for until, _ in expected])

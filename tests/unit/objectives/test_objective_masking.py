@@ -101,6 +101,7 @@ def test_nothing_but_specials_has_no_target() -> None:
         ({"part": float("nan")}, "objective.part must be between"),
         ({"early": 1.0}, "objective.early must be at least 0 and below 1, not 1.0"),
         ({"early": float("nan")}, "objective.early must be"),
+        ({"grown": 1.0}, "objective.grown must be at least 0 and below 1, not 1.0"),
         ({"early_length": 0.0}, "objective.early_length must be above 0 and at most 1, not 0.0"),
         ({"longest": 0}, "objective.longest"),
         ({"longest": 10**12}, "objective.longest"),

@@ -376,7 +376,7 @@ def test_short_sequences_come_first_and_as_many_tokens_are_in_an_update(
     monkeypatch.setattr(module, "probe_speed", lambda loop, stage: 1000.0)
     monkeypatch.setattr(Loop, "gradients", watched)
     notes = Notes()
-    sets = ("objective.early=0.5", "objective.early_length=0.5", "training.batch_size=4")
+    sets = ("objective.early=0.5", "objective.early_length=0.5", "objective.grown=0", "training.batch_size=4")
     request = pretrain_request(system, text, tmp_path / "run", 6, *sets)
     pretrain(request, notes)
     context = read_config(RunDirectory(tmp_path / "run"))["model"].context
