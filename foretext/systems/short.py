@@ -19,7 +19,7 @@ _LEAST_UPDATES = 100  # six epochs of a hundred rows would be 42
 _TRANSFER = TransferPlan(lm_weight=0.5, pooling="mean", head="probe")
 # A mask says nothing of its own, so a masked model first has to find out where its neighbours are, and minutes go by
 # before it knows more than how frequent words are. It finds them sooner in short sequences, and with more to tell.
-_PART, _EARLY, _EARLY_LENGTH, _GROWN = 0.4, 0.3, 0.125, 0.6
+_PART, _EARLY, _EARLY_LENGTH, _GROWN = 0.4, 0.15, 0.125, 0.3
 
 
 def short_size(model: TransformerConfig, pieces: int) -> Size:

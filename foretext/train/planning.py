@@ -4,6 +4,7 @@ memory and disk; and the refusal of what cannot fit."""
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -164,11 +165,10 @@ def describe_plan(loop: Loop, speeds: Sequence[float], corpus: int, model: Model
 
 def _sequences(lengths: Sequence[tuple[float, int]]) -> list[tuple[str, str]]:
     """A line where their length changes."""
-    *shorter, (_, longest) = lengths
-    if not shorter:
+    if len(lengths) == 1:
         return []
-    said = "".join(f"{length} tokens until {until:.0%} of the budget are spent, then " for until, length in shorter)
-    return [("sequences", f"{said}{longest}")]
+    later = [f"from {until:.0%} on {length}" for (until, _), (_, length) in itertools.pairwise(lengths)]
+    return [("sequences", f"of {lengths[0][1]} tokens at first; of the budget, {', '.join(later)}")]
 
 
 def describe_finetuning(loop: Loop, sections: dict[str, Any], train: Encoded, valid: Encoded) -> list[tuple[str, str]]:

@@ -380,7 +380,7 @@ def test_short_sequences_come_first_and_as_many_tokens_are_in_an_update(
     request = pretrain_request(system, text, tmp_path / "run", 6, *sets)
     pretrain(request, notes)
     context = read_config(RunDirectory(tmp_path / "run"))["model"].context
-    assert notes.plans[0]["sequences"] == f"{context // 2} tokens until 50% of the budget are spent, then {context}"
+    assert notes.plans[0]["sequences"] == f"of {context // 2} tokens at first; of the budget, from 50% on {context}"
     assert [rows for rows, _ in shapes] == [8] * 3 + [4] * 3
     assert all(length <= context // 2 for _, length in shapes[:3])
     assert max(length for _, length in shapes[3:]) > context // 2
