@@ -1,0 +1,102 @@
+"""The causal language model over contiguous streams, with the state carried on: AWD-LSTM's, which ULMFiT pre-trains.
+
+The loss of a step (Merity, Keskar and Socher 2017; Howard and Ruder 2018), h the top states and m the output dropout:
+
+    mean of −log softmax((m ∘ h_t) W_eᵀ)[u_{t+1}]  +  α · mean of (m ∘ h_t)²  +  β · mean of (h_t − h_{t−1})²
+
+α weighs `activation` (AR), β `temporal` (TAR). As in the released code the penalties are means over tokens and units,
+TAR's over neighbours inside a piece; the loop gets them as sums with counts, so that splitting a step changes nothing.
+They keep a model from fitting its training text and are no part of what it is worth: scoring leaves them out.
+
+Each row of a step goes on where that row ended in the step before, in pieces of varying length
+(`text/stream_pieces.py`), or all of one length where neither `length_spread` nor `length_half` is set.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from torch import Tensor
+
+from foretext.batch import IGNORE, Batch, LossSum, Outcome
+from foretext.errors import UserError
+from foretext.nn.loss import tied_softmax_loss
+from foretext.nn.model_config import ModelConfig
+from foretext.nn.recurrent_dropout import activation_penalty, penalty_counts, temporal_penalty
+from foretext.objectives.base import CausalTrunk, Direction, Examples, Trunk
+from foretext.objectives.causal import CausalObjective
+from foretext.text.order import SampleOrder
+from foretext.text.stream_pieces import PieceLengths, PieceOrder, StreamPieces
+from foretext.text.token_shards import TokenShards
+
+
+class StreamTrunk(CausalTrunk, Protocol):
+    """One whose language model drops out what it predicts from."""
+
+    def output_dropout(self, top_BTD: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class StreamConfig:
+    """[objective] of a language model over streams. The defaults are those of ULMFiT's released code."""
+
+    activation: float = 2.0  # α: the weight of AR; 0: none
+    temporal: float = 1.0  # β: the weight of TAR; 0: none
+    length_spread: float = 5.0  # deviation of a piece's length from the context, in tokens
+    length_half: float = 0.05  # part of the pieces that have about half the context
+
+    def check(self) -> None:
+        for name in ("activation", "temporal", "length_spread"):
+            if not 0.0 <= getattr(self, name) < math.inf:
+                raise UserError(f"objective.{name} must be at least 0, not {getattr(self, name)}")
+        if not 0.0 <= self.length_half <= 1.0:
+            raise UserError(f"objective.length_half must be between 0 and 1, not {self.length_half}")
+
+    @property
+    def varies(self) -> bool:
+        return bool(self.length_spread or self.length_half)
+
+
+class StreamObjective(CausalObjective):
+    """L1 over streams, left to right or right to left, with both penalties."""
+
+    carries_state = True
+
+    def __init__(self, model: ModelConfig, config: StreamConfig, direction: Direction = "forward") -> None:
+        super().__init__(direction)
+        self.config, self.width = config, model.width
+        self.piece = PieceLengths(model.context, config.length_spread, config.length_half)
+        penalties = {"activation": config.activation, "temporal": config.temporal}
+        self.weights |= {name: weight for name, weight in penalties.items() if weight}
+
+    def examples(self, shards: TokenShards, context: int, seed: int) -> Examples:
+        return StreamPieces(shards, context) if self.config.varies else super().examples(shards, context, seed)
+
+    def order(self, size: int, batch_size: int, seed: int) -> SampleOrder:
+        if not self.config.varies:
+            return super().order(size, batch_size, seed)
+        return PieceOrder(size, batch_size, self.piece, seed, self.direction == "backward")
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        activation, temporal = penalty_counts(batch, self.width)
+        found = super().counts(batch) | {"activation": activation, "temporal": temporal}
+        return {name: found[name] for name in self.weights}
+
+    def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
+        """The penalties are computed in training only."""
+        assert batch.targets_BT is not None
+        reader = cast(StreamTrunk, trunk)
+        hidden = reader(batch, reader.new_state(len(batch.ids_BT)) if state is None else state)
+        dropped = reader.output_dropout(hidden.top)
+        targets, top = batch.targets_BT.reshape(-1), dropped.flatten(0, 1)
+        wanted = targets != IGNORE
+        if not bool(wanted.all()):
+            targets, top = targets[wanted], top[wanted]
+        losses = {"lm": LossSum(tied_softmax_loss(top, trunk.output_table(), targets), float(len(targets)))}
+        if self.training and "activation" in self.weights:
+            losses["activation"] = activation_penalty(dropped, batch.mask_BT)
+        if self.training and "temporal" in self.weights:
+            losses["temporal"] = temporal_penalty(hidden.top, batch.mask_BT)
+        return Outcome(losses, hidden.state)

@@ -1,0 +1,118 @@
+"""ULMFiT: "Universal Language Model Fine-tuning for Text Classification" (Howard, Ruder, 2018), on the AWD-LSTM of
+"Regularizing and Optimizing LSTM Language Models" (Merity, Keskar, Socher, 2017).
+
+Not in `SYSTEMS` yet: no command reaches its pooling, its second stage's rates or a new vocabulary.
+
+Followed
+    Trunk: embeddings of 400, three LSTM layers of 1150, 1150 and 400 cells, softmax tied to the embeddings; dropout of
+    .05 on embedding rows, .4 on the input, .5 on the hidden-to-hidden weights, .3 between layers, .4 on the output, all
+    multiplied by `training.dropout`. BPTT of 70 over contiguous streams with carried state, of varying length: N(70, 5)
+    and, one time in twenty, N(35, 5). Adam with β₁ .7 and β₂ .99, batch 64. Slanted triangular rates: up for a tenth of
+    the updates, then down to 1/32. The classifier learns at .01, each layer group below at 1/2.6 of the rate of the one
+    above (embeddings, each LSTM layer, the head: five groups), one group more thawed each epoch from the top; it reads
+    [h_T; maxpool(H); meanpool(H)] of whole documents in pieces of 70 through two blocks with batch norm, dropout and 50
+    hidden units (`tasks/concat_pooling.py`). A new vocabulary keeps the rows of known pieces, and new ones get the mean
+    (`text/vocabulary_transfer.py`). Either direction.
+
+From the released code, where the paper is silent or differs
+    AR with α 2 and TAR with β 1, as means of squares, in pre-training and in the classifier. Gradients are clipped at
+    norm .3 (language model, in the second stage; here in the first too) and 25 (classifier); decay 1e-7. Pre-training
+    at 3e-4, the script's default; the paper has a rate for its second stage only, .004. No bias in the softmax. In the
+    classifier the state is detached between pieces. The released code has β₁ .8, and about half of the paper's dropouts
+    in the second stage, a quarter in the first: `--set training.dropout=0.5`. The rate does not follow the length of a
+    piece, as it does in AWD-LSTM's paper.
+
+Deviations
+    Words are pieces of a subword vocabulary (`paper`: 30,000 of lower-cased WordPiece), which has no unknown words to
+    speak of, not the 30,000 most frequent words of spaCy; no marks for capitals and repetitions; a document begins
+    after the end-of-text token, not after marks of its own. The first piece of an epoch is not longer than the others.
+    All states of a document are pooled; the released code pools the last 1,400, and cuts pieces from the beginning.
+    The triangle rises from nothing, not from 1/32, and there is one over all of a fine-tuning, where the released code
+    has one for each of the first thaws. Pairs of texts, which the paper has none of, are read one after the other.
+    `tiny` and `small` are not the paper's, and not tuned yet: byte-level BPE, narrow layers, no dropout and no
+    penalties while pre-training (a short run sees no text twice), higher rates.
+"""
+
+from __future__ import annotations
+
+from foretext.nn.awd_lstm import AwdLstm, AwdLstmConfig
+from foretext.objectives.stream import StreamConfig, StreamObjective
+from foretext.plan import TransferPlan
+from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
+from foretext.tasks.concat_pooling import ConcatPoolingConfig
+from foretext.tasks.running_text import RunningTextLayout
+
+DEPTH = 2.6  # the rate of a layer group over that of the one below
+RATIO = 1 / 32  # of the peak rate, at the end of the slanted triangle
+CUT = 0.1  # part of the updates until the peak
+
+# One way of transfer for all sizes. `pooling="mean"` stands for concatenated pooling until the plan has a word for it.
+TRANSFER = TransferPlan(rate_decay=DEPTH, thaw="gradual", lm_weight=0.0, pooling="mean", head="random")
+POOLING = ConcatPoolingConfig()
+
+
+def _training(rate: float, clip: float, batch_size: int, dropout: float) -> TrainingConfig:
+    """Adam and the slanted triangle."""
+    return TrainingConfig(
+        rate=rate,
+        schedule="linear",
+        warmup=CUT,
+        final_rate=RATIO,
+        weight_decay=1e-7,
+        beta1=0.7,
+        beta2=0.99,
+        clip=clip,
+        batch_size=batch_size,
+        dropout=dropout,
+    )
+
+
+def _short(model: AwdLstmConfig, pieces: int) -> Size:
+    """For minutes on a CPU; epochs enough for all five groups to thaw."""
+    return Size(
+        model,
+        TokenizerConfig("byte-bpe", pieces),
+        _training(rate=4e-3, clip=0.3, batch_size=32, dropout=0.0),
+        _training(rate=1e-2, clip=25.0, batch_size=16, dropout=0.5),
+        epochs=8,
+        least_updates=100,
+        transfer=TRANSFER,
+        objective=StreamConfig(activation=0.0, temporal=0.0),
+    )
+
+
+SIZES = {
+    "tiny": _short(AwdLstmConfig(vocabulary=0, layers=3, width=192, hidden=448), 8000),
+    "small": _short(AwdLstmConfig(vocabulary=0, layers=3, width=256, hidden=768), 16000),
+    "paper": Size(
+        AwdLstmConfig(vocabulary=0),
+        TokenizerConfig("wordpiece", 30000),
+        _training(rate=3e-4, clip=0.3, batch_size=64, dropout=1.0),
+        _training(rate=1e-2, clip=25.0, batch_size=64, dropout=1.0),
+        epochs=14,
+        transfer=TRANSFER,
+        objective=StreamConfig(),
+    ),
+}
+
+
+def build_objective(parts: ObjectiveParts) -> StreamObjective:
+    return StreamObjective(parts.model, parts.settings, parts.direction)
+
+
+ULMFIT = System(
+    name="ulmfit",
+    paper="Howard and Ruder 2018, Universal Language Model Fine-tuning for Text Classification",
+    base="AWD-LSTM, state carried over streams",
+    objective="causal language model, activations and their steps penalised",
+    direction="left to right, or right to left",
+    tokenizer="WordPiece (paper), byte-level BPE (tiny, small)",
+    transfer="slanted triangular rates, lower by depth, one layer more an epoch; last, largest and mean state",
+    specials=RunningTextLayout.specials,
+    sizes=SIZES,
+    config=AwdLstmConfig,
+    build_trunk=AwdLstm,
+    build_objective=build_objective,
+    build_layout=lambda ids, context, direction: RunningTextLayout(ids, direction),
+    objective_config=StreamConfig,
+)

@@ -1,0 +1,60 @@
+"""Documents as a language model over streams has read them: whole, each after the token that ends the one before.
+
+ULMFiT adds no token for its tasks. The state after the end of a document is the one that the model has begun documents
+with all through pre-training; and what speaks for a document is the state after its last token, not after another end
+of text, behind which an LSTM forgets. Two texts are two documents in a row. Nothing is cut to the context, which an
+LSTM is not bound by: it only says through how many tokens gradients flow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from foretext.errors import UserError
+from foretext.tasks.layout import Frame, TokenSequence, fit
+from foretext.text.tokenizer import END
+
+ENDS = ("[SEP]", "<sep>", "</s>", END)  # what ends a document, by kind of vocabulary: the first that it has
+LONGEST = 1 << 16  # tokens; a row that has more is a mistake in the file, sooner than a text
+
+
+class RunningTextLayout:
+    """end text (end text)*; a right-to-left model reads each text from its end."""
+
+    specials: tuple[str, ...] = ()
+
+    def __init__(self, ids: dict[str, int], direction: Literal["forward", "backward"], longest: int = LONGEST) -> None:
+        found = [ids[name] for name in ENDS if name in ids]
+        if not found:
+            raise UserError("the vocabulary has no token that ends a document; use another")
+        self.end, self.context = found[0], longest
+        self.backward = direction == "backward"
+
+    def sequences(self, kind: str, texts: Sequence[Sequence[int]]) -> list[TokenSequence]:
+        if kind == "similarity":
+            first, second = texts
+            return [self._join(first, second), self._join(second, first)]
+        if kind == "choice":
+            return [self._join(texts[0], choice) for choice in texts[1:]]
+        return [self._join(*texts)]
+
+    def overhead(self, texts: int) -> int:
+        return texts
+
+    def frame(self, first: Sequence[int], second: Sequence[int] | None = None) -> Frame:
+        return self._frame([first] if second is None else [first, second])
+
+    def _join(self, *texts: Sequence[int]) -> TokenSequence:
+        parts, cut = fit(texts, self.context - self.overhead(len(texts)))
+        frame = self._frame(parts)
+        return TokenSequence(frame.ids, frame.extract, cut)
+
+    def _frame(self, texts: Sequence[Sequence[int]]) -> Frame:
+        ids: list[int] = []
+        parts = []
+        for text in texts:
+            ids.append(self.end)
+            parts.append((len(ids), len(text)))
+            ids.extend(reversed(text) if self.backward else text)
+        return Frame(tuple(ids), tuple(parts), len(ids) - 1, backward=self.backward)

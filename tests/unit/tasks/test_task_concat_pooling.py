@@ -1,0 +1,271 @@
+"""ULMFiT's classifier against documents that are read one by one: pools, gradients of the last pieces, the head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from systems_under_test import KINDS, PLAIN, assert_same, examples, gradients
+from torch import Tensor
+
+from foretext.batch import Batch
+from foretext.errors import Interrupted, UserError
+from foretext.nn.awd_lstm import AwdLstm, AwdLstmConfig
+from foretext.tasks.concat_pooling import (
+    ConcatPoolingConfig,
+    ConcatPoolingTask,
+    PoolingHead,
+    RunningPool,
+    read_pieces,
+    right_aligned,
+)
+from foretext.text.order import Order
+from foretext.train.budget import Budget
+from foretext.train.loop import Job, Loop, Stage
+from foretext.train.pretrain import make_optimizer
+from foretext.train.report import Silent
+from foretext.train.rundir import RunDirectory
+from foretext.train.signals import NeverStop
+
+SHAPE = AwdLstmConfig(vocabulary=61, layers=2, width=5, hidden=7, dropout=0.0)
+PLAIN_HEAD = ConcatPoolingConfig(piece=4, learned=8, hidden=6, dropout=0.0, hidden_dropout=0.0)
+LENGTHS = (11, 1, 4, 17, 0, 8)
+
+
+def trunk_of(dropout: float = 0.0) -> AwdLstm:
+    """With weights so large that all of the past matters."""
+    torch.manual_seed(3)
+    trunk = AwdLstm(replace(SHAPE, dropout=dropout))
+    with torch.no_grad():
+        for parameter in trunk.parameters():
+            parameter.add_(0.4 * torch.randn_like(parameter))
+    return trunk
+
+
+def rows_of(lengths: Sequence[int] = LENGTHS) -> list[Tensor]:
+    drawn = torch.randint(0, SHAPE.vocabulary, (len(lengths), 20), generator=torch.Generator().manual_seed(1))
+    return [row[:length] for row, length in zip(drawn, lengths)]
+
+
+def batch_of(rows: Sequence[Tensor], width: int, side: str) -> Batch:
+    ids, mask = torch.full((len(rows), width), 9), torch.zeros(len(rows), width, dtype=torch.bool)
+    for number, row in enumerate(rows):
+        start = {"right": 0, "left": width - len(row), "both": (width - len(row)) // 2}[side]
+        ids[number, start : start + len(row)] = row
+        mask[number, start : start + len(row)] = True
+    return Batch(ids, mask)
+
+
+def pooled(trunk: AwdLstm, batch: Batch, piece: int, learned: int) -> Tensor:
+    found = None
+    for top, mask, _ in read_pieces(trunk, right_aligned(batch), piece, learned):
+        new = RunningPool.of(top, mask)
+        found = new if found is None else found.then(new)
+    assert found is not None
+    return found.pooled()
+
+
+def literal(trunk: AwdLstm, ids: Tensor, piece: int, learned_pieces: int) -> Tensor:
+    """One document: cut from its end, each piece from the state before; only the last ones' states have a gradient."""
+    if not len(ids):
+        return torch.zeros(3 * SHAPE.width)
+    pieces = []
+    while len(ids):
+        pieces.insert(0, ids[-piece:])
+        ids = ids[:-piece]
+    state, states = trunk.new_state(1), []
+    for number, part in enumerate(pieces):
+        hidden = trunk(Batch(part[None]), state)
+        state = tuple((h.detach(), c.detach()) for h, c in hidden.state)
+        states.append(hidden.top[0] if number >= len(pieces) - learned_pieces else hidden.top[0].detach())
+    whole = torch.cat(states)
+    largest = torch.stack([max(unit) for unit in whole.t()])
+    return torch.cat([whole[-1], largest, sum(whole) / len(whole)])
+
+
+def weighted(x: Tensor) -> Tensor:
+    return (x * torch.randn(x.shape, generator=torch.Generator().manual_seed(5))).sum()
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("piece", "learned", "pieces"), [(4, 8, 2), (3, 1, 1), (20, 20, 1)])
+@pytest.mark.parametrize(("width", "side"), [(17, "right"), (25, "left"), (25, "both")])
+def test_pools_and_gradients_are_those_of_each_document_alone(
+    piece: int, learned: int, pieces: int, width: int, side: str
+) -> None:
+    """In whatever batch, behind whatever padding; one document is empty."""
+    trunk, rows = trunk_of(), rows_of()
+    found = pooled(trunk, batch_of(rows, width, side), piece, learned)
+    expected = torch.stack([literal(trunk, row, piece, pieces) for row in rows])
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    weighted(expected).backward()
+    wanted = gradients(trunk)
+    trunk.zero_grad()
+    weighted(found).backward()
+    assert_same(gradients(trunk), wanted)
+
+
+def test_what_is_pooled_does_not_depend_on_the_pieces_and_is_the_whole_document() -> None:
+    trunk, rows = trunk_of(), rows_of((17, 9))
+    batch = batch_of(rows, 17, "right")
+    for piece, learned in ((1, 1), (4, 8), (100, 100)):
+        with torch.no_grad():
+            found = pooled(trunk, batch, piece, learned)
+            for row, states in zip(found, (trunk(Batch(ids[None])).top[0] for ids in rows)):
+                wanted = torch.cat([states[-1], states.amax(0), states.mean(0)])
+                torch.testing.assert_close(row, wanted, atol=1e-5, rtol=1e-4)
+
+
+def test_words_of_earlier_pieces_count_but_have_no_gradient() -> None:
+    trunk = trunk_of()
+    ids = torch.arange(12)[None]
+    found = pooled(trunk, Batch(ids), 4, 8)
+    weighted(found).backward()
+    learned = trunk.tokens.weight.grad.abs().sum(1) > 0
+    assert learned.nonzero().flatten().tolist() == list(range(4, 12))
+    assert not torch.allclose(found, pooled(trunk, Batch(ids[:, 4:]), 4, 8), atol=1e-3)
+
+
+# -- the head --------------------------------------------------------------------------------------------------------
+
+
+def literal_head(head: PoolingHead, x: Tensor, statistics: Sequence[tuple[Tensor, Tensor]] | None) -> Tensor:
+    for number, (norm, linear) in enumerate(zip(head.norms, head.linears)):
+        x = x.clamp(min=0) if number else x
+        mean, variance = (x.mean(0), x.var(0, correction=0)) if statistics is None else statistics[number]
+        x = linear.weight @ ((x - mean) / (variance + 1e-5).sqrt() * norm.weight + norm.bias).t()
+        x = x.t() + linear.bias
+    return x
+
+
+def test_the_head_is_norm_linear_relu_norm_linear() -> None:
+    head = PoolingHead(15, 3, PLAIN_HEAD).train()
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    x = torch.randn(6, 15)
+    torch.testing.assert_close(head(x), literal_head(head, x, None), atol=1e-5, rtol=1e-4)
+    running = [(norm.running_mean.clone(), norm.running_var.clone()) for norm in head.norms]
+    torch.testing.assert_close(running[0][0], 0.1 * x.mean(0))
+    alone = head(x[:1])  # no variance in one row: as in prediction
+    torch.testing.assert_close(alone, literal_head(head, x[:1], running), atol=1e-5, rtol=1e-4)
+    assert all(torch.equal(norm.running_mean, mean) for norm, (mean, _) in zip(head.norms, running))
+    torch.testing.assert_close(head.eval()(x), literal_head(head, x, running), atol=1e-5, rtol=1e-4)
+
+
+def test_dropout_is_behind_each_norm() -> None:
+    """What a linear layer reads is 0 where it was dropped, and nowhere else."""
+    head = PoolingHead(15, 3, replace(PLAIN_HEAD, dropout=0.4, hidden_dropout=0.1)).train()
+    read: list[Tensor] = []
+    for linear in head.linears:
+        linear.register_forward_pre_hook(lambda module, inputs: read.append(inputs[0]))
+    torch.manual_seed(1)
+    head(torch.randn(500, 15))
+    assert [float((x == 0).float().mean()) for x in read] == pytest.approx([0.4, 0.1], abs=0.03)
+    read.clear()
+    head.eval()(torch.randn(500, 15))
+    assert all(bool((x != 0).all()) for x in read)
+
+
+# -- the task --------------------------------------------------------------------------------------------------------
+
+
+def task_of(kind: str = "classification", config: ConcatPoolingConfig = PLAIN_HEAD) -> ConcatPoolingTask:
+    torch.manual_seed(4)
+    return ConcatPoolingTask(kind, 3, SHAPE.width, config)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_of_every_kind(kind: str) -> None:
+    trunk, task, rows = trunk_of(), task_of(kind).eval(), examples(kind, 5)
+    batch = task.make(rows)
+    with torch.no_grad():
+        scores = task(trunk, batch).scores
+        asked = task(trunk, replace(batch, labels=None, targets_BT=None))
+    assert asked.losses == {} and torch.equal(asked.scores, scores)
+    for number, row in enumerate(rows):
+        states = torch.stack([literal(trunk, torch.tensor(one.ids), 4, 2) for one in row.sequences]).detach()
+        if kind == "similarity":
+            states = states.sum(0, keepdim=True)
+        expected = task.head(states).flatten()
+        torch.testing.assert_close(scores[number].flatten()[: len(expected)], expected, atol=1e-5, rtol=1e-4)
+
+
+def test_losses_are_the_label_and_both_penalties_over_what_learns() -> None:
+    """The last eight tokens of each document, written out."""
+    trunk, task = trunk_of().train(), task_of().train()
+    rows = examples("classification", 6)
+    batch = task.make(rows)
+    losses, counts = task(trunk, batch).losses, task.counts(batch)
+    assert task.weights == {"label": 1.0, "activation": 2.0, "temporal": 1.0}
+    assert {name: loss.count for name, loss in losses.items()} == counts
+    squares, steps = [], []
+    for row in rows:
+        top = trunk(Batch(torch.tensor([row.sequences[0].ids]))).top[0, -8:]
+        squares += (top**2).flatten().tolist()
+        steps += ((top[1:] - top[:-1]) ** 2).flatten().tolist()
+    assert counts == {"label": 6.0, "activation": len(squares), "temporal": len(steps)}
+    assert float(losses["activation"].total.detach()) == pytest.approx(sum(squares), rel=1e-4)
+    assert float(losses["temporal"].total.detach()) == pytest.approx(sum(steps), rel=1e-4)
+    assert list(task.eval()(trunk, batch).losses) == ["label"]
+    assert task_of(config=replace(PLAIN_HEAD, activation=0.0, temporal=0.0)).weights == {"label": 1.0}
+
+
+class StopAfterOne:
+    requested = 130
+
+
+def loop_of(writer: Any = None, stopping: Any = None) -> Loop:
+    """Six rows, four a step, in two micro-batches, one of them of one row."""
+    trunk, task, rows = trunk_of(1.0), task_of(config=ConcatPoolingConfig(4, 8, 6)), examples("classification", 6)
+    job = Job(
+        trunk=trunk,
+        objective=task,
+        stages=(Stage(lambda _, index: rows[index], Order(6, 4, 0), 3),),
+        optimizer=make_optimizer(PLAIN, trunk, task),
+        config=PLAIN,
+        budget=Budget(steps=4),
+        seed=5,
+        device=torch.device("cpu"),
+    )
+    return Loop(job, writer, Silent(), stopping or NeverStop())
+
+
+def test_stopping_after_every_step_changes_nothing(tmp_path: Path) -> None:
+    """What batch norm has seen is kept with the weights."""
+    straight = loop_of()
+    straight.run()
+    run = RunDirectory(tmp_path / "run")
+    for _ in range(4):
+        with run.writer() as writer, pytest.raises(Interrupted):
+            loop = loop_of(writer, StopAfterOne())
+            loop.restore()
+            loop.run()
+    with run.writer() as writer:
+        loop = loop_of(writer)
+        loop.restore()
+        loop.run()
+    whole, resumed = straight.model.state_dict(), loop.model.state_dict()
+    assert whole.keys() == resumed.keys() and "task.head.norms.0.running_var" in whole
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    assert not torch.equal(whole["task.head.norms.0.running_mean"], torch.zeros(15))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"piece": 0}, "pooling.piece must be at least 1, not 0"),
+        ({"dropout": 1.0}, "pooling.dropout must be at least 0 and below 1, not 1.0"),
+        ({"temporal": -1.0}, "pooling.temporal must be at least 0, not -1.0"),
+    ],
+)
+def test_settings_that_cannot_be(changes: dict[str, float], said: str) -> None:
+    ConcatPoolingConfig().check()
+    with pytest.raises(UserError, match=said):
+        replace(ConcatPoolingConfig(), **changes).check()

@@ -1,0 +1,58 @@
+"""Shared pieces of two vocabularies, against a comparison piece by piece, for every kind."""
+
+from __future__ import annotations
+
+import pytest
+
+from foretext.text.byte_bpe import byte_bpe_from_merges
+from foretext.text.tokenizer import END, KINDS, Tokenizer
+from foretext.text.train_vocab import train_tokenizer
+from foretext.text.vocabulary_transfer import NEW, old_ids
+
+GENERAL = ["the old cat sat on the mat and looked at another cat, which looked back"] * 9
+TARGET = ["the cat of the clinic looked ill and was given a drip, another was not given a drip"] * 9
+
+
+def made(kind: str, texts: list[str]) -> Tokenizer:
+    return train_tokenizer(texts, kind, 320, splitter="rules" if kind == "char-bpe" else None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pieces_of_both_keep_their_ids_and_others_are_new(kind: str) -> None:
+    old, new = made(kind, GENERAL), made(kind, TARGET)
+    found = old_ids(new, old)
+    assert found.shape == (new.size,)
+    written = {old.piece(id): id for id in range(old.size)}  # of one kind, what is written is what is meant
+    assert found.tolist() == [written.get(new.piece(id), NEW) for id in range(new.size)]
+    assert new.end is not None and found[new.end] == old.end
+    assert 0 < (found == NEW).sum() < new.size
+    assert any(id not in (NEW, place) for place, id in enumerate(found.tolist())), "ids are not simply kept"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_vocabulary_maps_onto_itself(kind: str) -> None:
+    whole = made(kind, TARGET).with_specials(["<|start|>"])
+    assert old_ids(whole, whole).tolist() == list(range(whole.size))
+    added = old_ids(whole, made(kind, TARGET))
+    assert [id for id in range(whole.size) if added[id] == NEW] == [whole.specials["<|start|>"]]
+
+
+@pytest.mark.parametrize("old_kind", ["wordpiece", "unigram"])
+def test_between_kinds_what_stands_for_the_same_text_is_the_same(old_kind: str) -> None:
+    old, new = made(old_kind, GENERAL), made("byte-bpe", GENERAL)
+    found = old_ids(new, old)
+    shared = {new.piece_bytes(id) for id in range(new.size) if found[id] != NEW}
+    assert {b" the", b" cat"} <= shared
+    for id in range(new.size):
+        if found[id] != NEW and id != new.end:
+            assert old.piece_bytes(int(found[id])) == new.piece_bytes(id)
+    assert found[new.specials[END]] == old.end, "the end of a document, whatever its name"
+
+
+def test_text_that_spells_a_special_is_not_that_special() -> None:
+    old = byte_bpe_from_merges([("a", "b")]).with_specials(["ab", "<x>"])
+    new = byte_bpe_from_merges([("a", "b"), ("ab", "c")]).with_specials(["<x>", "ab"])
+    found = old_ids(new, old)
+    assert found[new.encode("ab")[0]] == old.encode("ab")[0] != old.specials["ab"] == found[new.specials["ab"]]
+    assert found[new.specials["<x>"]] == old.specials["<x>"]
+    assert found[new.encode("abc")[0]] == NEW
