@@ -1,0 +1,116 @@
+"""CoVe's encoder as a trunk (McCann et al. 2017): fixed word vectors, and over them the bidirectional LSTM that a
+translation model is trained with.
+
+    layers: GloVe(x), CoVe(x) = biLSTM(GloVe(x));   top: CoVe(x)
+
+A task model reads both side by side, [GloVe(x); CoVe(x)]. The ids of a batch are the numbers that the vectors' lookup
+gives, −1 for words without a vector, which are zeros, as in the paper. The vectors are no parameters but are kept with
+the weights, so that a saved encoder needs no file beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from foretext.batch import Batch, Hidden
+from foretext.errors import UserError
+from foretext.nn.translation import ContextEncoder, Encoded, FixedVectors, TranslationConfig
+
+KEPT_PER_CELL = 8  # numbers that the kernel keeps for its backward pass
+
+
+@dataclass(frozen=True)
+class CoveConfig:
+    vocabulary: int = 0  # words that have a vector
+    vectors: int = 300  # numbers of a vector
+    width: int = 600  # both directions of the encoder together
+    layers: int = 2
+    context: int = 100  # words of a sentence that are read
+    dropout: float = 0.2
+    init_range: float = 0.1
+    init_std: float = 0.02  # of what is put on top, such as a task's head; nothing in the trunk is drawn so
+
+    def check(self) -> None:
+        if self.vocabulary < 0 or self.context < 1:
+            raise UserError(
+                f"model.vocabulary must be at least 0 and model.context at least 1, not {self.vocabulary} and "
+                f"{self.context}"
+            )
+        self.translation(1, 1).check()
+        for name in ("init_range", "init_std"):
+            if not 0.0 < getattr(self, name) <= 10:
+                raise UserError(f"model.{name} must be above 0 and at most 10, not {getattr(self, name)}")
+
+    def translation(self, words: int, embedding: int) -> TranslationConfig:
+        """The shape of the whole translation model, with so many target words."""
+        return TranslationConfig(words, self.vectors, embedding, self.width, self.layers, self.dropout, self.init_range)
+
+    def describe(self) -> str:
+        return (
+            f"{self.layers} bidirectional LSTM layers of {self.width // 2} cells a direction, on {self.vocabulary:,} "
+            f"fixed vectors of {self.vectors}"
+        )
+
+    def parameters(self) -> int:
+        cells = self.width // 2
+        inputs = [self.vectors] + [self.width] * (self.layers - 1)
+        return sum(2 * 4 * cells * (size + cells + 2) for size in inputs)
+
+    def activations(self, tokens: int) -> int:
+        return tokens * (2 * self.vectors + self.layers * self.width * (KEPT_PER_CELL + 1))
+
+
+class CoveTrunk(nn.Module):
+    def __init__(self, config: CoveConfig) -> None:
+        super().__init__()
+        config.check()
+        self.config = config
+        self.vectors = FixedVectors(torch.zeros(config.vocabulary, config.vectors))
+        self.encoder = ContextEncoder(config.translation(1, 1))
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -config.init_range, config.init_range)
+
+    def put_vectors(self, matrix: np.ndarray) -> None:
+        """The vectors of all words, as a lookup numbers them."""
+        expected = (self.config.vocabulary, self.config.vectors)
+        if matrix.shape != expected:
+            raise UserError(
+                f"{len(matrix):,} vectors of {matrix.shape[1]} numbers where the model has {expected[0]:,} of "
+                f"{expected[1]}; give the vectors that it was made for, or --set model.vectors={matrix.shape[1]}"
+            )
+        self.vectors.table_VE[:-1].copy_(torch.from_numpy(np.ascontiguousarray(matrix)))
+
+    def encode(self, batch: Batch) -> tuple[Tensor, Encoded]:
+        """The words' vectors, and what the decoder attends to and begins with."""
+        x_BTE = self.vectors(batch.ids_BT)
+        return x_BTE, self.encoder(x_BTE, batch.mask_BT)
+
+    def forward(self, batch: Batch, state: Any = None, keep_layers: bool = False) -> Hidden:
+        """`layers`: the words' vectors and the top states, zeros at padding."""
+        x_BTE, encoded = self.encode(batch)
+        if not keep_layers:
+            return Hidden(encoded.states_BSD)
+        return Hidden(encoded.states_BSD, (x_BTE * encoded.mask_BS[..., None], encoded.states_BSD))
+
+    def output_table(self) -> Tensor:
+        raise UserError("CoVe's encoder predicts no words of its own; use a transfer without lm_weight")
+
+    def summary(self, states_BD: Tensor) -> Tensor:
+        return states_BD
+
+    def layer_groups(self) -> list[list[str]]:
+        """The vectors, which do not learn, are a group without names."""
+        layers = range(self.config.layers)
+        names = [name for name, _ in self.named_parameters()]
+        return [[], *([name for name in names if name.startswith(f"encoder.layers.{layer}.")] for layer in layers)]
+
+    def grow_vocabulary(self, size: int) -> None:
+        """New words have zeros until their vectors are put."""
+        table_VE = self.vectors.table_VE
+        assert size >= len(table_VE) - 1
+        self.vectors.table_VE = torch.cat([table_VE, table_VE.new_zeros(size - len(table_VE) + 1, table_VE.shape[1])])

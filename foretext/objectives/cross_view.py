@@ -1,0 +1,267 @@
+"""Cross-view training (Clark et al. 2018): labelled and unlabelled batches in turn, over one encoder for all tasks.
+
+    labelled, task k     −Σ log p_primary(y | x)                     with labels smoothed by ε
+    unlabelled, all k    Σ KL(p_primary(· | x) ‖ p_view(· | x))      for each auxiliary view
+
+The primary's distribution on unlabelled text is taken without dropout and is a constant: the views, which see less of
+the sentence, learn to predict what it predicts, and with them the first layer that they share with it. The primary
+module and the second layer learn from labels alone. (The released code has the cross-entropy, whose gradient is the
+same; KL is 0 where a view has nothing more to learn.)
+
+Each task and each of its views is a named loss: `chunk` for labels, `chunk.forward` and so on for views. A view's loss
+is divided by the places that it is asked about, a task's by its labels; a batch that is not about a loss counts 0 for
+it. Which batch a step is about is the order's to say (`text/turns.py`). What modules see is in `nn/cvt.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
+from foretext.errors import UserError
+from foretext.nn.cvt import (
+    VIEWS,
+    CvtConfig,
+    CvtEncoder,
+    CvtStates,
+    Kind,
+    PredictionModule,
+    View,
+    WordBatch,
+    sentence_states,
+    view_places,
+    view_states,
+    view_width,
+)
+from foretext.objectives.base import Draw, Objective, Trunk
+from foretext.text.characters import word_table
+from foretext.text.word_list import END, START, WordList, looked_up_as
+
+PRIMARY = "primary"
+
+
+@dataclass(frozen=True)
+class CrossViewSettings:
+    """[objective] of cross-view training."""
+
+    views: tuple[View, ...] = ("forward", "backward", "future", "past")  # sentences: those of them that they have
+    hidden: int = 512  # numbers between a module's two layers
+    smoothing: float = 0.1  # part of a label that is spread over all classes
+    unlabelled_weight: float = 1.0  # of each view's loss
+    average: float = 0.998  # decay of the averaged weights that predict; 0: the last ones predict
+
+    def check(self) -> None:
+        if len(set(self.views)) != len(self.views) or not set(self.views) <= set(VIEWS["tagging"]):
+            raise UserError(
+                f"objective.views must be some of {', '.join(VIEWS['tagging'])}, each once, not {', '.join(self.views)}"
+            )
+        if self.hidden < 1:
+            raise UserError(f"objective.hidden must be at least 1, not {self.hidden}")
+        for name in ("smoothing", "average"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise UserError(f"objective.{name} must be at least 0 and below 1, not {getattr(self, name)}")
+        if not 0.0 <= self.unlabelled_weight < float("inf"):
+            raise UserError(f"objective.unlabelled_weight must be at least 0, not {self.unlabelled_weight}")
+
+
+@dataclass(frozen=True)
+class CrossViewTask:
+    name: str
+    kind: Kind
+    classes: int
+
+
+@dataclass(frozen=True)
+class WordExample:
+    """A sentence. `labels`: the class of each word (tagging; IGNORE where there is none), or one (sentence)."""
+
+    words: tuple[str, ...]
+    task: int | None = None  # None: unlabelled
+    labels: tuple[int, ...] | None = None
+
+    @property
+    def tokens(self) -> int:
+        return len(self.words) + 2
+
+    def asked(self, scores: np.ndarray) -> np.ndarray:
+        """Of tagging, [words, C] of [T, C]; of a sentence, [C] as it is."""
+        return scores[1 : len(self.words) + 1] if scores.ndim == 2 else scores
+
+
+class WordExamples:
+    """`Examples` from a list."""
+
+    def __init__(self, rows: Sequence[WordExample]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def example(self, epoch: int, index: int) -> WordExample:
+        return self.rows[index]
+
+
+def _key(view: str) -> str:
+    return f"{view}_view"  # `forward` is the name of something else in a dictionary of modules
+
+
+class TaskModules(nn.Module):
+    """The prediction modules of one task."""
+
+    def __init__(self, task: CrossViewTask, config: CvtConfig, settings: CrossViewSettings) -> None:
+        super().__init__()
+        self.task = task
+        self.views = tuple(view for view in settings.views if view in VIEWS[task.kind])
+        self.of_view = nn.ModuleDict(
+            {
+                _key(view): PredictionModule(view_width(config, view), settings.hidden, task.classes, view != "full")
+                for view in (PRIMARY, *self.views)
+            }
+        )
+
+    def logits(self, states: CvtStates, view: str, words_BT: Tensor) -> Tensor:
+        """Of the view's places one after the other, or of each sentence."""
+        read = view_states if self.task.kind == "tagging" else sentence_states
+        return self.of_view[_key(view)](read(states, view, words_BT))
+
+    def asked(self, view: str, words_BT: Tensor) -> Tensor:
+        """Which of the primary's predictions, in its order, the view is to make too."""
+        if self.task.kind == "tagging":
+            return view_places(words_BT, view)[words_BT]
+        return words_BT.any(dim=1)
+
+    def view_losses(self, teacher_NC: Tensor, states: CvtStates, words_BT: Tensor) -> dict[str, LossSum]:
+        """KL of each view to the primary's log-probabilities."""
+        losses = {}
+        for view in self.views:
+            asked_N = self.asked(view, words_BT)
+            student_NC = torch.log_softmax(self.logits(states, view, words_BT), dim=1)
+            if self.task.kind == "sentence":
+                student_NC = student_NC[asked_N]
+            total = F.kl_div(student_NC, teacher_NC[asked_N], reduction="sum", log_target=True)
+            losses[self.name(view)] = LossSum(total, float(asked_N.sum()))
+        return losses
+
+    def name(self, view: str) -> str:
+        return f"{self.task.name}.{view}"
+
+
+class CrossViewObjective(Objective):
+    def __init__(
+        self, config: CvtConfig, settings: CrossViewSettings, tasks: Sequence[CrossViewTask], words: WordList
+    ) -> None:
+        super().__init__()
+        settings.check()
+        names = [task.name for task in tasks]
+        if not tasks or len(set(names)) != len(names) or any("." in name for name in names):
+            raise UserError(f"tasks need names of their own without a full stop, not {', '.join(names) or 'none'}")
+        self.config, self.settings, self.tasks, self.words = config, settings, tuple(tasks), words
+        self.parts = nn.ModuleList(TaskModules(task, config, settings) for task in tasks)
+        self.weights = dict.fromkeys(names, 1.0)
+        for part in self._parts():
+            self.weights |= {part.name(view): settings.unlabelled_weight for view in part.views}
+
+    def _parts(self) -> list[TaskModules]:
+        return [part for part in self.parts if isinstance(part, TaskModules)]
+
+    # -- batches -----------------------------------------------------------------------------------------------------
+
+    def make(self, examples: Sequence[WordExample], draw: Draw | None = None) -> WordBatch:
+        """All examples of one task, or all unlabelled; what is beyond the context is cut off."""
+        task = examples[0].task
+        assert all(example.task == task for example in examples), "a batch is of one source"
+        sentences = [example.words[: self.config.context] for example in examples]
+        ids = [[START, *self.words.encode(map(looked_up_as, words)), END] for words in sentences]
+        ids_BT, real_BT = padded(ids)
+        inner = [[0, *(1 for _ in words), 0] for words in sentences]
+        words_BT = padded(inner)[0].bool()
+        characters = spelled = None
+        if self.config.char_filters:
+            table = word_table(sentences, self.config.char_length)
+            characters, spelled = torch.from_numpy(table.characters_UC), torch.from_numpy(table.places_BT)
+        targets, labels = self._labels(examples, ids_BT)
+        return WordBatch(
+            ids_BT,
+            real_BT,
+            targets_BT=targets,
+            labels=labels,
+            words_BT=words_BT,
+            characters_UC=characters,
+            spelled_BT=spelled,
+            task=task,
+        )
+
+    def _labels(self, examples: Sequence[WordExample], ids_BT: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """`targets_BT` for tags, `labels` for sentences; neither where an example has none."""
+        task = examples[0].task
+        given = [example.labels for example in examples if example.labels is not None]
+        if task is None or len(given) < len(examples):
+            return None, None
+        if self.tasks[task].kind == "sentence":
+            return None, torch.tensor([labels[0] for labels in given])
+        targets_BT = torch.full_like(ids_BT, IGNORE)
+        for row, labels in enumerate(given):
+            kept = labels[: self.config.context]
+            targets_BT[row, 1 : len(kept) + 1] = torch.tensor(kept, dtype=torch.int64)
+        return targets_BT, None
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        assert isinstance(batch, WordBatch) and batch.words_BT is not None
+        found = dict.fromkeys(self.weights, 0.0)
+        if batch.task is not None:
+            wanted = batch.labels if batch.targets_BT is None else batch.targets_BT
+            assert wanted is not None
+            return found | {self.tasks[batch.task].name: float((wanted != IGNORE).sum())}
+        for part in self._parts():
+            for view in part.views:
+                found[part.name(view)] = float(part.asked(view, batch.words_BT).sum())
+        return found
+
+    # -- losses ------------------------------------------------------------------------------------------------------
+
+    def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
+        assert isinstance(trunk, CvtEncoder) and isinstance(batch, WordBatch)
+        if batch.task is not None:
+            return self._labelled(trunk, batch)
+        return self._unlabelled(trunk, batch)
+
+    def _labelled(self, trunk: CvtEncoder, batch: WordBatch) -> Outcome:
+        """`scores`: the primary's logits, [B, T, C] (zeros where there is no word), or [B, C]."""
+        assert batch.task is not None and batch.words_BT is not None
+        part, words_BT = self._parts()[batch.task], batch.words_BT
+        states = trunk.states(batch, self.config.dropout if self.training else 0.0)
+        logits_NC = part.logits(states, PRIMARY, words_BT)
+        scores, labels_N = logits_NC, batch.labels
+        if part.task.kind == "tagging":
+            scores = logits_NC.new_zeros(*words_BT.shape, part.task.classes).masked_scatter(
+                words_BT[..., None], logits_NC
+            )
+            labels_N = None if batch.targets_BT is None else batch.targets_BT[words_BT]
+        if labels_N is None:
+            return Outcome({}, None, scores)
+        smoothing = self.settings.smoothing if self.training else 0.0
+        total = F.cross_entropy(logits_NC, labels_N, ignore_index=IGNORE, reduction="sum", label_smoothing=smoothing)
+        return Outcome({part.task.name: LossSum(total, float((labels_N != IGNORE).sum()))}, None, scores)
+
+    def _unlabelled(self, trunk: CvtEncoder, batch: WordBatch) -> Outcome:
+        assert batch.words_BT is not None
+        teachers = self.teachers(trunk, batch)
+        states = trunk.states(batch, self.config.unlabelled_dropout if self.training else 0.0)
+        losses: dict[str, LossSum] = {}
+        for part, teacher_NC in zip(self._parts(), teachers):
+            losses |= part.view_losses(teacher_NC, states, batch.words_BT)
+        return Outcome(losses)
+
+    @torch.no_grad()
+    def teachers(self, trunk: CvtEncoder, batch: WordBatch) -> list[Tensor]:
+        """The primaries' log-probabilities of each task, of all words or all sentences, nothing dropped."""
+        assert batch.words_BT is not None
+        states = trunk.states(batch, 0.0)
+        return [torch.log_softmax(part.logits(states, PRIMARY, batch.words_BT), dim=1) for part in self._parts()]

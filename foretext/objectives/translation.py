@@ -1,0 +1,87 @@
+"""CoVe's pre-training objective (McCann et al. 2017): translate, so that the encoder learns what words mean in context.
+
+    −Σ_t log softmax(W_out h̃_t + b_out)[y_t]   over the words of a target and its end
+
+The decoder (`nn/translation.py`: two LSTM layers with input feeding, attention over the source) is told the right words
+before each place. It is this objective's head; the encoder is the trunk, and all that a task model reads afterwards.
+The loss counts target words, with the end; an unknown target word counts as the one word that all unknown ones are, and
+is never written.
+
+With `start` and `decode_step` the objective is a model for `generate/translate.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
+from foretext.errors import UserError
+from foretext.nn.cove import CoveConfig, CoveTrunk
+from foretext.nn.loss import tied_softmax_loss
+from foretext.nn.translation import AttentionDecoder, DecoderState
+from foretext.objectives.base import Draw, Examples, Objective, Trunk
+from foretext.objectives.translation_pairs import Pair, TranslationSettings
+from foretext.text.token_shards import TokenShards
+from foretext.text.word_list import START
+
+NAME = "translation"
+
+
+class TranslationObjective(Objective):
+    perplexity = NAME
+
+    def __init__(self, model: CoveConfig, settings: TranslationSettings) -> None:
+        super().__init__()
+        settings.check()
+        shape = model.translation(settings.vocabulary, settings.embedding)
+        shape.check()
+        self.settings = settings
+        self.weights = {NAME: 1.0}
+        self.decoder = AttentionDecoder(shape)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -shape.init_range, shape.init_range)
+
+    def examples(self, shards: TokenShards, context: int, seed: int) -> Examples:
+        raise UserError("a translation is not learned from plain text; give --source and --target")
+
+    def make(self, examples: Sequence[Pair], draw: Draw | None = None) -> Batch:
+        """Sources as `ids_BT`, targets as `targets_BT`, which has places of its own."""
+        ids_BS, real_BS = padded([pair.source for pair in examples])
+        targets_BT, _ = padded([pair.target for pair in examples], fill=IGNORE)
+        return Batch(ids_BS, real_BS, targets_BT=targets_BT)
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        assert batch.targets_BT is not None
+        return {NAME: float((batch.targets_BT != IGNORE).sum())}
+
+    def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
+        assert batch.targets_BT is not None and isinstance(trunk, CoveTrunk)
+        _, encoded = trunk.encode(batch)
+        real_BT = batch.targets_BT != IGNORE
+        read_BTD = self.decoder(words_before(batch.targets_BT), encoded, real_BT)
+        output = self.decoder.output
+        targets_N = batch.targets_BT[real_BT]
+        total = tied_softmax_loss(read_BTD[real_BT], output.weight, targets_N, bias_V=output.bias)
+        return Outcome({NAME: LossSum(total, float(len(targets_N)))})
+
+    # -- writing translations ----------------------------------------------------------------------------------------
+
+    def start(self, trunk: Trunk, batch: Batch) -> DecoderState:
+        """The sources read, and the decoder before its first word."""
+        assert isinstance(trunk, CoveTrunk)
+        return self.decoder.start(trunk.encode(batch)[1])
+
+    def decode_step(self, ids_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Logits [B, V] of the word after these, and the state with them read."""
+        read_BD, state = self.decoder.step(ids_B, state)
+        return self.decoder.logits(read_BD), state
+
+
+def words_before(targets_BT: Tensor) -> Tensor:
+    """The word that stands before each target; before the first, wherever it is, the start."""
+    before_BT = torch.cat([torch.full_like(targets_BT[:, :1], START), targets_BT[:, :-1]], dim=1)
+    return before_BT.masked_fill(before_BT == IGNORE, START)

@@ -1,0 +1,216 @@
+"""CoVe's objective against its own decoder told word by word, from files to gradients."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from foretext.batch import IGNORE, Batch
+from foretext.errors import UserError
+from foretext.nn.cove import CoveConfig, CoveTrunk
+from foretext.nn.translation import TranslationModel
+from foretext.objectives.translation import NAME, TranslationObjective, words_before
+from foretext.objectives.translation_pairs import Pair, Pairs, TranslationSettings, read_texts, source_vectors
+from foretext.text.word_list import END, FIRST_WORD, START, UNKNOWN
+
+CONFIG = CoveConfig(vocabulary=7, vectors=5, width=6, dropout=0.0, init_range=0.5)
+SETTINGS = TranslationSettings(vocabulary=9, embedding=4)
+
+
+def parts() -> tuple[CoveTrunk, TranslationObjective]:
+    trunk, objective = CoveTrunk(CONFIG), TranslationObjective(CONFIG, SETTINGS)
+    trunk.put_vectors(np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32))
+    return trunk, objective
+
+
+def pair(source: list[int], target: list[int]) -> Pair:
+    return Pair(np.array(source), np.array([*target, END]))
+
+
+PAIRS = [pair([0, 3, -1, 6], [3, 4]), pair([2], [5, 8, 3, 6]), pair([5, -1], []), pair([1, 1, 4], [7])]
+
+
+def gradients(trunk: CoveTrunk, objective: TranslationObjective) -> dict[str, Tensor]:
+    named = [*trunk.named_parameters(), *objective.named_parameters()]
+    assert all(parameter.grad is not None for _, parameter in named)
+    return {name: parameter.grad.clone() for name, parameter in named if parameter.grad is not None}
+
+
+def test_the_loss_is_that_of_the_whole_model_told_word_by_word() -> None:
+    """Against `TranslationModel` with the same weights, one sentence and one step at a time."""
+    trunk, objective = parts()
+    model = TranslationModel(CONFIG.translation(9, 4)).eval()
+    model.encoder.load_state_dict(trunk.encoder.state_dict())
+    model.decoder.load_state_dict(objective.decoder.state_dict())
+    expected = 0.0
+    with torch.no_grad():
+        for one in PAIRS:
+            state = model.encode(trunk.vectors(torch.from_numpy(one.source))[None])
+            last = START
+            for word in one.target.tolist():
+                logits, state = model.decode_step(torch.tensor([last]), state)
+                expected -= float(torch.log_softmax(logits[0], 0)[word])
+                last = word
+    found = objective(trunk, objective.make(PAIRS)).losses[NAME]
+    assert float(found.total.detach()) == pytest.approx(expected, rel=1e-5)
+    assert found.count == 3 + 5 + 1 + 2 == objective.counts(objective.make(PAIRS))[NAME]
+
+
+def test_the_word_before() -> None:
+    targets = torch.tensor([[5, 6, END, IGNORE], [IGNORE, IGNORE, 7, END]])
+    assert words_before(targets).tolist() == [[START, 5, 6, END], [START, START, START, 7]]
+
+
+def padded_anywhere(batch: Batch, left: int, right: int) -> Batch:
+    def wider(x: Tensor, fill: int) -> Tensor:
+        rows = len(x)
+        return torch.cat([x.new_full((rows, left), fill), x, x.new_full((rows, right), fill)], dim=1)
+
+    assert batch.mask_BT is not None and batch.targets_BT is not None
+    return Batch(wider(batch.ids_BT, 3), wider(batch.mask_BT, 0), targets_BT=wider(batch.targets_BT, IGNORE))
+
+
+def test_padding_changes_nothing() -> None:
+    trunk, objective = parts()
+    batch, found = objective.make(PAIRS), []
+    for left, right in ((0, 0), (0, 3), (2, 0), (4, 1)):
+        trunk.zero_grad()
+        objective.zero_grad()
+        loss = objective(trunk, padded_anywhere(batch, left, right)).losses[NAME]
+        loss.total.backward()
+        found.append((float(loss.total.detach()), gradients(trunk, objective)))
+        assert loss.count == 11
+    for total, grads in found[1:]:
+        assert total == pytest.approx(found[0][0], rel=1e-6)
+        for name, grad in grads.items():
+            torch.testing.assert_close(grad, found[0][1][name])
+    assert all(bool(grad.any()) for grad in found[0][1].values()), "everything learns"
+
+
+@pytest.mark.parametrize("micro", [1, 3])
+def test_micro_batches_add_up(micro: int) -> None:
+    trunk, objective = parts()
+    whole = objective(trunk, objective.make(PAIRS)).losses[NAME]
+    (whole.total / whole.count).backward()
+    expected = gradients(trunk, objective)
+    trunk.zero_grad()
+    objective.zero_grad()
+    for start in range(0, len(PAIRS), micro):
+        loss = objective(trunk, objective.make(PAIRS[start : start + micro])).losses[NAME]
+        (loss.total / whole.count).backward()
+    for name, grad in gradients(trunk, objective).items():
+        torch.testing.assert_close(grad, expected[name])
+
+
+def test_the_trunk_has_both_layers_and_vectors_do_not_learn() -> None:
+    trunk, objective = parts()
+    batch = objective.make(PAIRS)
+    hidden = trunk(batch, keep_layers=True)
+    assert [layer.shape[2] for layer in hidden.layers] == [5, 6] and torch.equal(hidden.top, hidden.layers[1])
+    assert torch.equal(hidden.layers[0][0, 1], trunk.vectors.table_VE[3]) and not hidden.layers[0][0, 2].any()
+    assert batch.mask_BT is not None and not hidden.layers[0][~batch.mask_BT].any()
+    names = [name for group in trunk.layer_groups() for name in group]
+    assert sorted(names) == sorted(name for name, _ in trunk.named_parameters()) and "vectors" not in " ".join(names)
+    assert sum(parameter.numel() for parameter in trunk.parameters()) == CONFIG.parameters()
+    again = CoveTrunk(CONFIG)
+    again.load_state_dict(trunk.state_dict())
+    torch.testing.assert_close(again(batch).top, hidden.top)
+    trunk.grow_vocabulary(9)
+    torch.testing.assert_close(trunk(batch).top, hidden.top)
+    with pytest.raises(UserError, match=r"2 vectors of 4 numbers where the model has 7 of 5; .*model\.vectors=4"):
+        again.put_vectors(np.zeros((2, 4), dtype=np.float32))
+
+
+def test_it_learns_to_translate_word_by_word() -> None:
+    config = replace(CONFIG, width=24, init_range=0.2)
+    trunk, objective = CoveTrunk(config), TranslationObjective(config, replace(SETTINGS, vocabulary=10))
+    trunk.put_vectors(np.eye(7, 5, dtype=np.float32) + np.random.default_rng(1).normal(size=(7, 5)).astype(np.float32))
+    rng = np.random.default_rng(2)
+    sources = [rng.integers(0, 7, 3).tolist() for _ in range(32)]
+    batch = objective.make([pair(source, [FIRST_WORD + word for word in source]) for source in sources])
+    optimizer = torch.optim.Adam([*trunk.parameters(), *objective.parameters()], lr=0.03)
+    losses = []
+    for _ in range(40):
+        loss = objective(trunk, batch).losses[NAME]
+        optimizer.zero_grad()
+        (loss.total / loss.count).backward()
+        optimizer.step()
+        losses.append(float(loss.total.detach()) / loss.count)
+    assert losses[0] == pytest.approx(math.log(10), abs=0.5) and losses[-1] < 0.7
+
+
+# -- from files ------------------------------------------------------------------------------------------------------
+
+
+def files(folder: Path, vectors: str = "a 1 0\nman 0 1\nsleeps 1 1\n.  2 2\n") -> tuple[Path, Path, Path]:
+    found = folder / "en", folder / "de", folder / "glove.txt"
+    texts = (
+        "A man sleeps.\nA zebra sleeps.\n" + "a " * 80 + "\nA man\n",
+        "Ein Mann schläft.\nEin Zebra.\nx\nEin Mann\n",
+    )
+    for path, text in zip(found, (*texts, vectors.replace("  ", " "))):
+        path.write_text(text, encoding="utf-8")
+    return found
+
+
+def test_from_files_to_pairs(tmp_path: Path) -> None:
+    source, target, glove = files(tmp_path)
+    settings = TranslationSettings(most_words=3)
+    texts = read_texts(source, target, settings)
+    assert [pair.reference for pair in texts.pairs] == ["Ein Mann schläft.", "Ein Zebra.", "Ein Mann"]
+    assert texts.overlong == 1 and texts.report.pairs == 4
+    words, vectors = settings.target_list(texts), source_vectors(glove, texts)
+    assert words.words == ("Ein", "Mann", "￭.")
+    pairs = Pairs.of(texts, vectors, words)
+    assert pairs.pairs[1].source.tolist() == [0, -1, 2, 3], "A as a, and zebra has no vector"
+    assert pairs.pairs[0].target.tolist() == [3, 4, UNKNOWN, 5, END]
+    assert pairs.known == pytest.approx(9 / 10)
+    assert len(read_texts(source, target, settings, keep_all=True).pairs) == 4
+    lower = read_texts(source, target, replace(settings, lower=True))
+    assert lower.pairs[0].target[0] == "ein" and lower.pairs[0].reference == "Ein Mann schläft."
+
+
+def test_pairs_of_like_length_come_together() -> None:
+    rng = np.random.default_rng(0)
+    pairs = Pairs([pair([0] * a, [3] * b) for a, b in rng.integers(1, 30, (200, 2))])
+    order = pairs.order(10, seed=4)
+    seen = []
+    for step in range(order.steps_per_epoch):
+        epoch, indices = order.batch(step)
+        assert epoch == 0
+        seen += indices
+        lengths = [len(pairs.example(0, index).source) for index in indices]
+        assert max(lengths) - min(lengths) <= 4
+    assert sorted(seen) == list(range(200))
+    assert pairs.order(10, seed=4).batch(21) == order.batch(21) != order.batch(1)
+
+
+def test_mistakes_are_one_clear_line(tmp_path: Path) -> None:
+    source, target, glove = files(tmp_path)
+    texts = read_texts(source, target, SETTINGS)
+    with pytest.raises(UserError, match=r"all 4 pairs have a side of more than 1 words; .*objective\.longest"):
+        read_texts(source, target, replace(SETTINGS, longest=1))
+    (tmp_path / "short").write_text("Ein Mann\n")
+    with pytest.raises(UserError, match=r"en has 4 lines and .*short has 1: line n of one must be the translation"):
+        read_texts(source, tmp_path / "short", SETTINGS)
+    glove.write_text("a 1 2\nman 3\nsleeps 1 2\n")
+    with pytest.raises(UserError, match=r"glove\.txt line 2: 1 numbers where the others have 2.*one width"):
+        source_vectors(glove, texts)
+    glove.write_text("le 1 2\n")
+    with pytest.raises(UserError, match=r"glove\.txt: has no vector for any of the 5 words .*its language"):
+        source_vectors(glove, texts)
+    for name in ("most_words", "least_count", "embedding", "longest"):
+        with pytest.raises(UserError, match=rf"objective\.{name} must be at least 1, not 0"):
+            replace(SETTINGS, **{name: 0}).check()
+    with pytest.raises(UserError, match=r"model\.vocabulary must be at least 1"):
+        TranslationObjective(CONFIG, TranslationSettings())
+    with pytest.raises(UserError, match="give --source and --target"):
+        TranslationObjective(CONFIG, SETTINGS).examples(None, 1, 1)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"model\.width must be even"):
+        replace(CONFIG, width=7).check()

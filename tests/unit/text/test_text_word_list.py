@@ -1,0 +1,64 @@
+"""Words as ids: frequency decides, lines come back, files of another kind are found out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretext.errors import UserError
+from foretext.text.vectors import WordVectors
+from foretext.text.word_list import (
+    END,
+    FIRST_WORD,
+    START,
+    UNKNOWN,
+    WordList,
+    looked_up_as,
+    marked_text,
+    marked_words,
+    plain_words,
+)
+
+
+def test_the_most_frequent_come_first_and_ties_by_letter() -> None:
+    sentences = [["b", "a", "c"], ["a", "b"], ["d", "a"]]
+    assert WordList.by_frequency(sentences, 10).words == ("a", "b", "c", "d")
+    assert WordList.by_frequency(sentences, 3).words == ("a", "b", "c")
+    assert WordList.by_frequency(sentences, 10, least=2).words == ("a", "b")
+    words = WordList.by_frequency(sentences, 2)
+    assert words.encode(["b", "c", "a"]).tolist() == [FIRST_WORD + 1, UNKNOWN, FIRST_WORD] and words.size == 5
+    assert words.decode([START, FIRST_WORD + 1, UNKNOWN, FIRST_WORD, END]) == ["b", "<unk>", "a"]
+    assert words.encode([]).dtype == np.int64
+
+
+def test_marks_say_where_no_space_was() -> None:
+    line = "Zwei Männer (in Blau) angeln, 3.5 km weit."
+    marked = [*("Zwei", "Männer", "(", "￭in", "Blau", "￭)", "angeln", "￭,", "3.5", "km", "weit", "￭.")]
+    assert marked_words(line) == marked and marked_text(marked) == line
+    assert plain_words("A woman's hat.") == ["A", "woman", "'s", "hat", "."]
+    assert marked_text(["￭.", "a"]) == ". a" and marked_text([]) == ""
+
+
+@settings(max_examples=50)
+@given(st.text("aB1.,'-￭■ \t\u2028\xa0ä中の()\u0301…", max_size=20))
+def test_every_line_comes_back_but_for_its_spaces(line: str) -> None:
+    text = marked_text(marked_words(line))
+    assert "".join(text.split()) == "".join(line.replace("￭", "■").split())
+    assert marked_words(text) == marked_words(line)
+
+
+def test_vectors_by_id_and_the_form_that_is_looked_up() -> None:
+    given = WordVectors(("the", "x"), np.array([[1, 2], [3, 4]], dtype=np.float32))
+    table = WordList(("x", "none", "The")).vectors(given)
+    assert table.tolist() == [[0, 0], [0, 0], [0, 0], [3, 4], [0, 0], [1, 2]] and table.dtype == np.float32
+    assert looked_up_as("B-52s") == "b-00s"
+
+
+def test_files() -> None:
+    words = WordList(("ä", "￭.", '"'))
+    assert WordList.from_json(words.to_json(), "x") == words
+    for wrong in ("[", "[]", '{"words": [1]}', '{"words": "a"}', '{"words": ["a", "a"]}'):
+        with pytest.raises(UserError, match=r"target\.json: .*restore it from a copy"):
+            WordList.from_json(wrong, "target.json")
