@@ -13,8 +13,9 @@ From the released code, where the paper is silent
     for scores; batches of 128 streams; gradients clipped at norm 10; initial values.
 
 Deviations
-    Tokens are pieces of words: there is no vocabulary of words yet (the paper's has 793,471). A piece is read by its
-    characters and told as a word would be; with vocabularies of tens of thousands most words are one piece.
+    Tokens are pieces of words where the paper has 793,471 words: a vocabulary of words is there
+    (`text/word_vocabulary.py`), but [tokenizer] cannot ask for it yet. A piece is read by its characters and told as a
+    word would be; with vocabularies of tens of thousands most words are one piece.
     Documents are joined by one border, `</S>`, where the paper has a begin and an end round each sentence; a text is
     read between two of it.
     The backward direction reads the text from its end, as the forward one does from its beginning, so that the state
