@@ -1,0 +1,141 @@
+"""ELMo's biLM (`bilm.py`) as a trunk: what it reads is a batch of words by their characters.
+
+A word has no row of an embedding table here, so ids alone do not say what is to be read. A `WordBatch` brings the
+characters of its distinct words along, and its ids are rows of that table: any word can be read, known or not, and each
+is encoded once, however often it stands in the batch (`objectives.bilm.word_batch` makes one of sentences). A trunk
+that was given the spelling of a vocabulary reads plain batches of that vocabulary's ids too, as tasks and features make
+them.
+
+Training gives the two directions different text to read (`objectives/bilm.py` says why): `back_ids_BT`, which stands in
+the order of the text as everything does, and is read from its end. The top is then the forward states of `ids_BT`
+beside the backward states of `back_ids_BT`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foretext.batch import Batch, Hidden
+from foretext.errors import UserError
+from foretext.nn.bilm import Bilm, BilmConfig, BilmState
+from foretext.nn.char_cnn import CharEncoderConfig
+from foretext.nn.reading_order import reading_order
+
+MOST_CONTEXT = 100_000_000
+DISTINCT = 4  # tokens of a batch for each distinct word, about: in text the frequent words come again and again
+
+
+@dataclass(frozen=True)
+class WordBatch(Batch):
+    """`ids_BT` are rows of `characters_UC`, of which row 0 is no word, as in `text.characters.WordTable`."""
+
+    characters_UC: Tensor | None = None
+    back_ids_BT: Tensor | None = None  # what the backward direction reads; None: the same
+    back_mask_BT: Tensor | None = None
+    back_targets_BT: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class BilmTrunkConfig:
+    """[model] of ELMo. The trunk has no row for a word of the vocabulary, the objective's softmax has."""
+
+    vocabulary: int
+    layers: int = 2
+    cells: int = 4096  # of each layer and direction
+    context: int = 20  # words that gradients flow back through
+    cell_clip: float = 3.0  # 0: no bound
+    state_clip: float = 3.0
+    residual: bool = True
+    dropout: float = 0.1
+    init_std: float = 0.02  # of what is put on top, such as a task's head; nothing in the trunk is drawn so
+    words: CharEncoderConfig = field(default_factory=CharEncoderConfig)  # its width is that of a direction's states
+
+    def check(self) -> None:
+        """UserError if no trunk can have this shape."""
+        if not 1 <= self.context <= MOST_CONTEXT:
+            raise UserError(f"model.context must be at least 1 and at most {MOST_CONTEXT:,}, not {self.context}")
+        if not 0.0 < self.init_std <= 10:
+            raise UserError(f"model.init_std must be above 0 and at most 10, not {self.init_std}")
+        self.bilm().check()
+
+    def bilm(self) -> BilmConfig:
+        return BilmConfig(
+            self.layers, self.cells, self.cell_clip, self.state_clip, self.residual, self.dropout, self.words
+        )
+
+    @property
+    def width(self) -> int:
+        """Both directions together."""
+        return 2 * self.words.width
+
+    def describe(self) -> str:
+        return self.bilm().describe()
+
+    def parameters(self) -> int:
+        return self.bilm().parameters()
+
+    def activations(self, tokens: int) -> int:
+        lstms = 2 * self.layers * self.bilm().lstm().activations(tokens)
+        return lstms + self.words.activations(max(1, tokens // DISTINCT))
+
+
+class BilmTrunk(nn.Module):
+    spelling_VC: Tensor | None
+
+    def __init__(self, config: BilmTrunkConfig, spelling_VC: Tensor | None = None) -> None:
+        """`spelling_VC`: the characters of each id of a vocabulary."""
+        super().__init__()
+        self.config = config
+        self.bilm = Bilm(config.bilm())
+        self.register_buffer("spelling_VC", spelling_VC, persistent=False)  # it follows from the vocabulary
+
+    def forward(self, batch: Batch, state: BilmState | None = None, keep_layers: bool = False) -> Hidden:
+        """`layers`, where asked for: the words' encodings twice, then each layer's states."""
+        characters_UC, ids_BT = self._characters(batch)
+        words_UD = self.bilm.words(characters_UC)
+        if isinstance(batch, WordBatch) and batch.back_ids_BT is not None:
+            assert not keep_layers, "the layers of two texts are not those of one"
+            return self._two_texts(words_UD, batch, state)
+        read = self.bilm(F.embedding(ids_BT, words_UD), batch.mask_BT, state)
+        return Hidden(read.top, read.layers if keep_layers else (), None if state is None else read.state)
+
+    def _characters(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The characters of the batch's distinct words, and its places in these."""
+        if isinstance(batch, WordBatch) and batch.characters_UC is not None:
+            return batch.characters_UC, batch.ids_BT
+        assert self.spelling_VC is not None, "ids without the characters of their words"
+        distinct_U, places_BT = torch.unique(batch.ids_BT, return_inverse=True)
+        return self.spelling_VC[distinct_U], places_BT
+
+    def _two_texts(self, words_UD: Tensor, batch: WordBatch, state: BilmState | None) -> Hidden:
+        assert batch.back_ids_BT is not None
+        given = (None, None) if state is None else state
+        texts = ((batch.ids_BT, batch.mask_BT), (batch.back_ids_BT, batch.back_mask_BT))
+        tops, after = [], []
+        for number, stack in enumerate((self.bilm.forwards, self.bilm.backwards)):
+            ids_BT, mask_BT = texts[number]
+            mask_BT = torch.ones_like(ids_BT, dtype=torch.bool) if mask_BT is None else mask_BT
+            order = reading_order(mask_BT, backward=number == 1)
+            layers, last = stack(F.embedding(order.gather(ids_BT), words_UD), order, given[number])
+            tops.append(order.scatter(layers[-1]))
+            after.append(last)
+        return Hidden(torch.cat(tops, dim=-1), (), None if state is None else tuple(after))
+
+    def summary(self, states_BD: Tensor) -> Tensor:
+        return states_BD
+
+    def new_state(self, rows: int) -> BilmState:
+        """Zeros: nothing has been read."""
+        return self.bilm.new_state(rows)
+
+    def layer_groups(self) -> list[list[str]]:
+        """Parameter names: the character encoder, then both directions layer by layer."""
+        names = [name for name, _ in self.named_parameters()]
+        groups = [[name for name in names if name.startswith("bilm.words.")]]
+        for layer in range(self.config.layers):
+            groups.append([name for name in names if f".lstms.{layer}." in name])
+        return groups

@@ -1,0 +1,192 @@
+"""The bidirectional language model (ELMo, Peters et al. 2018): each word from those before it, and from those after it.
+
+    Σ_k log p(t_k | t_1 … t_{k−1}; Θ_x, →Θ, Θ_s) + log p(t_k | t_{k+1} … t_N; Θ_x, ←Θ, Θ_s)
+
+Both directions are learned in one step and count alike; they share the character encoder Θ_x, which is the trunk's, and
+the softmax Θ_s over words, which is the head here. Words are targets, their characters are what is read.
+
+Words and shards. A token of a shard is a word: its id is the target, its piece as the vocabulary writes it gives the
+characters, and the token after each document is the border `</S>`. So a shard holds all that is needed as long as the
+vocabulary has a word for each word of the text, also for rare ones that are not worth a row of the softmax: with
+`targets`, only the first so many ids can be predicted, and the others are the unknown word where they are targets, but
+their own characters where they are read. (What is unknown to the vocabulary itself has lost its characters.) With a
+vocabulary of pieces of words, pieces are read and predicted in the same way.
+
+Streams. The state is carried from step to step, and it has to have read what comes before in the order of reading: for
+the backward direction that is the text to the right. So the two directions read different parts of the text in a step.
+Window i of N, from the left, goes with window N − 1 − i: while a row's forward direction goes through its stretch of
+the text from the left, its backward direction goes through another stretch from the right. In an epoch each reads
+everything. A window has one word more than are read; the forward direction reads all but the last and tells the one
+after, the backward one reads all but the first and tells the one before.
+
+The released code gives both directions the same sentences, the backward one each sentence from its end, so that its
+state goes from the begin of a sentence to the end of the next; over windows that lie end to end that would let it see
+the word that it has to tell.
+
+A large vocabulary is sampled in training (`nn/sampled_softmax.py`), with new candidates for each direction; scores are
+always those of the full softmax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
+from foretext.errors import UserError
+from foretext.nn.bilm_trunk import BilmTrunkConfig, WordBatch
+from foretext.nn.dropout import dropout
+from foretext.nn.loss import tied_softmax_loss
+from foretext.nn.sampled_softmax import MOST_SHARE, draw_candidates, sampled_softmax_loss
+from foretext.objectives.base import Draw, Objective, Trunk
+from foretext.text.characters import END_SENTENCE, NO_WORD, WordTable, border_characters, word_characters
+from foretext.text.order import Windows
+from foretext.text.token_shards import TokenShards
+from foretext.text.tokenizer import Tokenizer
+
+FORWARD, BACKWARD = "forward", "backward"
+
+
+@dataclass(frozen=True)
+class BilmObjectiveConfig:
+    samples: int = 8192  # that a word is told from in training, where the vocabulary has twice as many; 0: all words
+    targets: int = 0  # words that can be predicted, from the first id on; 0: all
+
+    def check(self) -> None:
+        for name in ("samples", "targets"):
+            if getattr(self, name) < 0:
+                raise UserError(f"objective.{name} must be 0 or more, not {getattr(self, name)}")
+        if self.targets == 1:
+            raise UserError("objective.targets=1: one word is always right; give more, or 0 for the whole vocabulary")
+
+
+class BothWays:
+    """Windows in pairs: one for the forward direction, and for the backward one that which lies as far from the end."""
+
+    def __init__(self, windows: Windows) -> None:
+        self.windows = windows
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    def example(self, epoch: int, index: int) -> tuple[np.ndarray, np.ndarray]:
+        return self.windows.example(epoch, index), self.windows.example(epoch, len(self) - 1 - index)
+
+
+class WordSoftmax(nn.Module):
+    """Θ_s: a row and a bias for each word that can be predicted, as in the released code N(0, 1/√width) and 0."""
+
+    def __init__(self, words: int, width: int) -> None:
+        super().__init__()
+        self.table_VD = nn.Parameter(torch.empty(words, width).normal_(0.0, width**-0.5))
+        self.bias_V = nn.Parameter(torch.zeros(words))
+
+    def loss(self, states_ND: Tensor, targets_N: Tensor, samples: int) -> Tensor:
+        """Summed; `samples` 0: against all words."""
+        if not samples:
+            return tied_softmax_loss(states_ND, self.table_VD, targets_N, bias_V=self.bias_V)
+        candidates = draw_candidates(samples, len(self.table_VD), states_ND.device)
+        return sampled_softmax_loss(states_ND, self.table_VD, targets_N, self.bias_V, candidates)
+
+    def logits(self, states_ND: Tensor) -> Tensor:
+        return torch.addmm(self.bias_V, states_ND, self.table_VD.t())
+
+
+class BilmObjective(Objective):
+    carries_state = True
+    perplexity = FORWARD  # the backward direction's is much like it
+
+    def __init__(self, config: BilmTrunkConfig, settings: BilmObjectiveConfig, tokenizer: Tokenizer) -> None:
+        super().__init__()
+        self.settings, self.tokenizer, self.length = settings, tokenizer, config.words.length
+        self.p = config.dropout
+        self.words = _predicted(settings.targets, tokenizer)
+        self.head = WordSoftmax(self.words, config.words.width)
+        self.weights = {FORWARD: 0.5, BACKWARD: 0.5}
+
+    @property
+    def samples(self) -> int:
+        """How many candidates there are in training; 0: all words."""
+        return self.settings.samples if MOST_SHARE * self.settings.samples <= self.words else 0
+
+    def examples(self, shards: TokenShards, context: int, seed: int) -> BothWays:
+        return BothWays(Windows(shards, context, seed))
+
+    def make(self, examples: Sequence[tuple[np.ndarray, np.ndarray]], draw: Draw | None = None) -> Batch:
+        """Pairs of windows; shorter ones are padded. Nothing is drawn."""
+        rows = len(examples)
+        windows, real = padded([pair[0] for pair in examples] + [pair[1] for pair in examples], fill=-1)
+        distinct_U, places = np.unique(windows.numpy(), return_inverse=True)
+        if distinct_U[0] != -1:  # row 0 is no word
+            distinct_U, places = np.concatenate([[-1], distinct_U]), places + 1
+        ids = torch.from_numpy(places.reshape(windows.shape))
+        told = windows.masked_fill(~real, IGNORE)
+        if self.words < self.tokenizer.size:
+            assert self.tokenizer.unknown is not None
+            told = torch.where(told < self.words, told, self.tokenizer.unknown)
+        front, back = slice(None, rows), slice(rows, None)
+        return WordBatch(
+            ids[front, :-1].contiguous(),
+            real[front, 1:],  # the last real word of a row is read by nobody
+            targets_BT=told[front, 1:].contiguous(),
+            characters_UC=torch.from_numpy(self._spelled(distinct_U)),
+            back_ids_BT=ids[back, 1:].contiguous(),
+            back_mask_BT=real[back, 1:],
+            back_targets_BT=told[back, :-1].masked_fill(~real[back, 1:], IGNORE),
+        )
+
+    def _spelled(self, ids: np.ndarray) -> np.ndarray:
+        none = np.full((1, self.length), NO_WORD, dtype=np.int64)
+        return np.concatenate([none, spelling(self.tokenizer, ids[1:], self.length)])
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {name: float((targets != IGNORE).sum()) for name, targets in _targets(batch).items()}
+
+    def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
+        before = trunk.new_state(len(batch.ids_BT)) if state is None else state  # type: ignore[attr-defined]
+        hidden = trunk(batch, before)
+        width = self.head.table_VD.shape[1]
+        losses = {}
+        for states_BTD, (name, targets_BT) in zip(hidden.top.split(width, dim=-1), _targets(batch).items()):
+            wanted_BT = targets_BT != IGNORE
+            states_ND = dropout(states_BTD[wanted_BT], self.p, self.training)
+            total = self.head.loss(states_ND, targets_BT[wanted_BT], self.samples if self.training else 0)
+            losses[name] = LossSum(total, float(len(states_ND)))
+        return Outcome(losses, hidden.state)
+
+
+def spelling(tokenizer: Tokenizer, ids: np.ndarray, length: int) -> np.ndarray:
+    """The characters of these ids, [ids, length]: those of their pieces, and the border of a sentence for the token
+    that stands after each document."""
+    table = word_characters([tokenizer.piece(int(id)) for id in ids], length)
+    table[ids == tokenizer.end] = border_characters(END_SENTENCE, length)
+    return table
+
+
+def word_batch(table: WordTable) -> WordBatch:
+    """Sentences for both directions to read."""
+    mask_BT = torch.from_numpy(table.mask_BT)
+    return WordBatch(torch.from_numpy(table.places_BT), mask_BT, characters_UC=torch.from_numpy(table.characters_UC))
+
+
+def _targets(batch: Batch) -> dict[str, Tensor]:
+    assert isinstance(batch, WordBatch) and batch.targets_BT is not None and batch.back_targets_BT is not None
+    return {FORWARD: batch.targets_BT, BACKWARD: batch.back_targets_BT}
+
+
+def _predicted(targets: int, tokenizer: Tokenizer) -> int:
+    """How many words can be predicted."""
+    if targets == 0 or targets >= tokenizer.size:
+        return tokenizer.size
+    for name, id in (("unknown word", tokenizer.unknown), ("end of a document", tokenizer.end)):
+        if id is None or id >= targets:
+            raise UserError(
+                f"objective.targets={targets}: the vocabulary's {name} is not among its first {targets} ids, so other "
+                "words cannot be left out; use another vocabulary, or objective.targets=0"
+            )
+    return targets

@@ -1,0 +1,85 @@
+"""ELMo pre-trains through the package's own loop and run directory, though no command names it yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from systems_under_test import pretrain_request, stopping_after, write_text
+
+from foretext.config import build_sections, from_toml, to_toml
+from foretext.errors import Interrupted
+from foretext.nn.bilm_trunk import BilmTrunkConfig
+from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig, word_batch
+from foretext.systems import SYSTEMS
+from foretext.systems.elmo import ELMO
+from foretext.text.characters import word_table
+from foretext.text.tokenizer import END
+from foretext.train.pretrain import pretrain
+from foretext.train.rundir import RunDirectory
+from foretext.train.saved import load_model
+
+SETS = (
+    *("model.cells=8", "model.context=6", "tokenizer.size=200", "training.batch_size=4", "training.micro_batch=3"),
+    *("model.words.width=5", "model.words.filter_widths=1,2", "model.words.filter_counts=4,4", "objective.samples=20"),
+    *("training.save_seconds=1e9", "training.evaluations=1", "training.dropout=0.1"),
+)
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(SYSTEMS, "elmo", ELMO)
+    yield
+
+
+def run(tmp_path: Path, out: str, **changes: Any) -> Path:
+    request = pretrain_request("elmo", write_text(tmp_path), tmp_path / out, 8, **{"sets": SETS, **changes})
+    return pretrain(request)
+
+
+def test_it_trains_is_saved_and_reads_any_word(tmp_path: Path) -> None:
+    path = run(tmp_path, "base")
+    values = [line["validation"] for line in RunDirectory(path).metrics() if "validation" in line]
+    assert set(values[-1]) == {"loss", "forward", "backward", "perplexity"}
+    assert values[-1]["loss"] == pytest.approx((values[-1]["forward"] + values[-1]["backward"]) / 2)
+    model = load_model(path)
+    assert isinstance(model.objective, BilmObjective) and model.objective.samples == 20
+    assert any(p.any() for p in model.objective.parameters())
+    model.trunk.eval()
+    with torch.no_grad():
+        batch = word_batch(word_table([["Zyzzyva", "naïve"], ["x"]]))
+        layers = model.trunk(batch, keep_layers=True).layers
+    assert len(layers) == 3 and layers[0].shape == (2, 4, 10) and not torch.equal(layers[2][0, 1], layers[2][0, 2])
+
+
+def test_stopped_and_resumed_it_is_the_same_bit_for_bit(tmp_path: Path) -> None:
+    straight = run(tmp_path, "straight")
+    request = pretrain_request("elmo", tmp_path / "text.txt", tmp_path / "stopped", 8, sets=SETS)
+    with stopping_after(3) as stop, pytest.raises(Interrupted):
+        pretrain(request, stopping=stop)
+    pretrain(replace(request, resume=True))
+    a, b = (RunDirectory(path).load_tensors("model.safetensors") for path in (straight, tmp_path / "stopped"))
+    assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_every_size_can_be_built_and_written() -> None:
+    for size in ELMO.sizes.values():
+        size.model.check()
+        size.objective.check()
+        sections = {"model": size.model, "objective": size.objective}
+        classes = {"model": BilmTrunkConfig, "objective": BilmObjectiveConfig}
+        assert build_sections(classes, from_toml(to_toml(sections)), "config.toml") == sections
+    paper = ELMO.sizes["paper"].model
+    assert isinstance(paper, BilmTrunkConfig)
+    assert (paper.layers, paper.cells, paper.width, paper.context) == (2, 4096, 1024, 20)
+    assert paper.parameters() == 93_600_864  # those of the published model
+
+
+def test_a_text_is_read_between_borders() -> None:
+    layout = ELMO.build_layout({"[UNK]": 1, "[SEP]": 3, END: 9}, 6, "forward")
+    assert layout.frame([5] * 30).ids == (3, *[5] * 30, 3)  # the context binds no text
+    assert layout.sequences("entailment", [[5], [6, 7]])[0].ids == (3, 5, 3, 6, 7, 3)
