@@ -66,9 +66,9 @@ def windows(lengths: Sequence[int], vocabulary: int = SHAPE.vocabulary, seed: in
 
 
 def objective_of(system: str) -> Objective:
-    """What the system is pre-trained by, over bytes."""
+    """What the system is pre-trained by in its paper, over bytes."""
     found = SYSTEMS[system]
-    return found.build_objective(ObjectiveParts(TINY[system], found.sizes["tiny"].objective, tokenizer_of(system)))
+    return found.build_objective(ObjectiveParts(TINY[system], found.sizes["paper"].objective, tokenizer_of(system)))
 
 
 def unlabelled(system: str, lengths: Sequence[int], seed: int = 0) -> list[Any]:

@@ -116,7 +116,7 @@ def test_specials_are_never_masked_wherever_they_stand(system: str, kind: str) -
     parts, config = SYSTEMS[system], TokenizerConfig(kind, 300, splitter="rules")  # type: ignore[arg-type]
     tokenizer = new_tokenizer(parts, TEXTS, config, 0, lambda title, done, total: None)
     shape = replace(TINY[system], vocabulary=tokenizer.size)
-    found = parts.build_objective(ObjectiveParts(shape, parts.sizes["tiny"].objective, tokenizer))
+    found = parts.build_objective(ObjectiveParts(shape, parts.sizes["paper"].objective, tokenizer))
     assert isinstance(found, MaskedObjective)
     ids = np.array([*tokenizer.encode(TEXTS[0]), tokenizer.end, *tokenizer.encode(TEXTS[0])])
     span = Span((ids,) if found.pairs == "none" else (ids, ids[::-1].copy()))
