@@ -48,7 +48,7 @@ def broken(files: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> list[obj
     """A start that the machine ended after the vocabulary and the shards were made; the command."""
     command: list[object] = ["pretrain", files / "text.txt", "--steps", 2, "--out", "run"]
 
-    def exhausted(loop: object) -> float:
+    def exhausted(loop: object, stage: object) -> float:
         raise MemoryError
 
     with monkeypatch.context() as patch:
