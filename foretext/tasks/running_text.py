@@ -12,14 +12,15 @@ from collections.abc import Sequence
 from typing import Literal
 
 from foretext.errors import UserError
-from foretext.tasks.layout import Frame, TokenSequence, fit
+from foretext.tasks.causal_layout import CausalLayout
+from foretext.tasks.layout import Frame
 from foretext.text.tokenizer import END
 
 ENDS = ("[SEP]", "<sep>", "</s>", END)  # what ends a document, by kind of vocabulary: the first that it has
 LONGEST = 1 << 16  # tokens; a row that has more is a mistake in the file, sooner than a text
 
 
-class RunningTextLayout:
+class RunningTextLayout(CausalLayout):
     """end text (end text)*; a right-to-left model reads each text from its end."""
 
     specials: tuple[str, ...] = ()
@@ -28,27 +29,11 @@ class RunningTextLayout:
         found = [ids[name] for name in ENDS if name in ids]
         if not found:
             raise UserError("the vocabulary has no token that ends a document; use another")
-        self.end, self.context = found[0], longest
-        self.backward = direction == "backward"
-
-    def sequences(self, kind: str, texts: Sequence[Sequence[int]]) -> list[TokenSequence]:
-        if kind == "similarity":
-            first, second = texts
-            return [self._join(first, second), self._join(second, first)]
-        if kind == "choice":
-            return [self._join(texts[0], choice) for choice in texts[1:]]
-        return [self._join(*texts)]
+        self.end = found[0]
+        super().__init__(longest, direction)
 
     def overhead(self, texts: int) -> int:
         return texts
-
-    def frame(self, first: Sequence[int], second: Sequence[int] | None = None) -> Frame:
-        return self._frame([first] if second is None else [first, second])
-
-    def _join(self, *texts: Sequence[int]) -> TokenSequence:
-        parts, cut = fit(texts, self.context - self.overhead(len(texts)))
-        frame = self._frame(parts)
-        return TokenSequence(frame.ids, frame.extract, cut)
 
     def _frame(self, texts: Sequence[Sequence[int]]) -> Frame:
         ids: list[int] = []
