@@ -17,9 +17,10 @@ model's mean has states that have read little, but its last one has read all.
 
 What still differs: five of the encoder's ids are specials, so that it has five merges fewer. It has a norm after its
 embeddings and a dense layer before its softmax, and draws its first weights from a truncated normal. Its loss is of
-15 % of the tokens, so that a step costs less (the table has the updates). Two of its 256 places are the frame. GPT
-meets its start and extract tokens in fine-tuning for the first time, the encoder has seen its own. The rates were
-chosen for GPT. One pre-training each: the deviations are over draws of labels, and a difference within them says
+40 % of the tokens, so that a step costs less (the table has the updates), and it begins with short sequences, which a
+masked model of minutes needs and a causal one does not; both are `tiny`'s defaults. Two of its 256 places are the
+frame. GPT meets its start and extract tokens in fine-tuning for the first time, the encoder has seen its own. The rates
+were chosen for GPT. One pre-training each: the deviations are over draws of labels, and a difference within them says
 nothing.
 """
 
