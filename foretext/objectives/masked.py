@@ -27,8 +27,9 @@ from foretext.nn.encoder import EncoderConfig, draw_truncated
 from foretext.nn.feed_forward import APPROXIMATE
 from foretext.nn.loss import tied_softmax_loss
 from foretext.objectives.base import Draw, Examples, Objective, Trunk
+from foretext.objectives.full_sentences import FullSentences
 from foretext.objectives.masking import Masker, MaskingConfig
-from foretext.objectives.spans import LEAST_ROOM, FullText, Span, SpanPairs
+from foretext.objectives.spans import LEAST_ROOM, Span, SpanPairs
 from foretext.text.token_shards import TokenShards
 from foretext.text.tokenizer import Tokenizer
 
@@ -90,7 +91,7 @@ class MaskedObjective(Objective):
 
     def examples(self, shards: TokenShards, context: int, seed: int) -> Examples:
         if self.pairs == "none":
-            return FullText(shards, context - 2, seed)
+            return FullSentences(shards, context - 2, self.tokenizer)
         return SpanPairs(shards, context - 3, seed, self.tokenizer, self.pairs, self.masking.short)
 
     def lengths(self, context: int) -> list[tuple[float, int]]:

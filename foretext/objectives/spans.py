@@ -1,4 +1,4 @@
-"""Unlabelled text as what masked systems read: whole stretches, or two spans and what they are to each other.
+"""Unlabelled text as two spans and what they are to each other, for BERT and ALBERT.
 
 *Next sentence* (BERT): half of the time the second span follows the first in its document, otherwise it comes from
 another document. *Sentence order* (ALBERT): two consecutive spans, swapped half of the time. A "sentence" is any
@@ -24,7 +24,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.text.order import Windows
 from foretext.text.token_shards import TokenShards
 from foretext.text.tokenizer import Tokenizer
 
@@ -41,28 +40,13 @@ class Span:
     label: int = 0
 
 
-class FullText:
-    """Stretches of the text end to end, across documents, which a separator ends."""
-
-    def __init__(self, shards: TokenShards, room: int, seed: int) -> None:
-        _check_room(room, shards)
-        self.room = room
-        self.windows = Windows(shards, room, seed)
-
-    def __len__(self) -> int:
-        return len(self.windows)
-
-    def example(self, epoch: int, index: int) -> Span:
-        return Span((self.windows.example(epoch, index)[: self.room],))  # the last is a causal model's target
-
-
 class SpanPairs:
     """Each document in stretches of about the same length, at most `room` tokens; each stretch is one pair."""
 
     def __init__(
         self, shards: TokenShards, room: int, seed: int, tokenizer: Tokenizer, pairs: str, short: float
     ) -> None:
-        _check_room(room, shards)
+        check_room(room, shards)
         assert tokenizer.end is not None
         self.shards, self.room, self.seed, self.pairs, self.short = shards, room, seed, pairs, short
         self.tokenizer = tokenizer
@@ -228,7 +212,7 @@ def _documents(shards: TokenShards, end: int) -> tuple[np.ndarray, np.ndarray]:
     return starts[lengths > 1], lengths[lengths > 1]
 
 
-def _check_room(room: int, shards: TokenShards) -> None:
+def check_room(room: int, shards: TokenShards) -> None:
     """The context is cut to what the text has, so that either may be too short."""
     if room < LEAST_ROOM:
         raise UserError(

@@ -18,6 +18,7 @@ class CausalLayout:
     def __init__(self, context: int, direction: Literal["forward", "backward"]) -> None:
         self.context = context
         self.backward = direction == "backward"
+        self.asked_piece: Literal["first", "last"] = "first" if self.backward else "last"
 
     def overhead(self, texts: int) -> int:
         """How many special tokens stand round so many texts."""

@@ -7,11 +7,14 @@ the sequence, and is where "no answer" is pointed at.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from foretext.tasks.layout import Frame, TokenSequence, fit
 
 
 class FramedLayout:
+    asked_piece: Literal["first", "last"] = "first"
+
     def __init__(self, first: int, between: Sequence[int], context: int, segments: bool) -> None:
         """`between`: the separators between two texts; one of them ends the sequence. `segments`: whether the second
         text's tokens are of another type."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from foretext.errors import UserError
 from foretext.tasks.formats import question_in
@@ -49,6 +49,7 @@ class Layout(Protocol):
     """A system's input transformations."""
 
     context: int
+    asked_piece: Literal["first", "last"]  # of a word, where it is tagged: the last to be read, if the trunk is causal
 
     def sequences(self, kind: str, texts: Sequence[Sequence[int]]) -> list[TokenSequence]:
         """The sequences of one example, given its encoded texts; what does not fit is cut."""

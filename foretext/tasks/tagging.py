@@ -1,7 +1,8 @@
-"""Tagging: a class for each word, from the state of its first piece through dropout and one linear layer.
+"""Tagging: a class for each word, from the state of one of its pieces through dropout and one linear layer.
 
-The loss counts words, not pieces and not sentences: the cross-entropy at first pieces, summed. A causal trunk may add
-λ·L1 as in `supervised.py`. It sees nothing to the right of a word, which limits what its tags can be worth.
+That is the first piece, as in BERT, or the last one where the trunk reads from left to right, since it has not read the
+word before. The loss counts words, not pieces and not sentences: the cross-entropy at these pieces, summed. A causal
+trunk may add λ·L1 as in `supervised.py`. It sees nothing beyond a word, which limits what its tags can be worth.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from foretext.tasks.windows import TagWindow
 
 @dataclass(frozen=True)
 class TaggedExample:
-    """A window of a sentence: its ids, where the first piece of each word to be tagged stands, and the class of each
+    """A window of a sentence: its ids, the place of each word that is tagged, where it is asked about, and its class
     (IGNORE: a tag that was not trained on). `tags` is None where there are none."""
 
     ids: tuple[int, ...]
-    first_pieces: tuple[int, ...]
+    places: tuple[int, ...]
     tags: tuple[int, ...] | None
     segments: tuple[int, ...] = ()
 
@@ -38,13 +39,13 @@ class TaggedExample:
 
     def asked(self, scores: np.ndarray) -> np.ndarray:
         """[words, C] of [T, C]."""
-        return scores[list(self.first_pieces)]
+        return scores[list(self.places)]
 
 
 def tagged_example(window: TagWindow, tags: Sequence[int] | None) -> TaggedExample:
     """`tags`: the classes of all words of the sentence that the window is of."""
     own = None if tags is None else tuple(tags[word] for word in window.words)
-    return TaggedExample(window.frame.ids, window.first_pieces, own, window.frame.segments)
+    return TaggedExample(window.frame.ids, window.places, own, window.frame.segments)
 
 
 class TaggingTask(Objective):
@@ -67,7 +68,7 @@ class TaggingTask(Objective):
         if all(example.tags is not None for example in examples):
             table = np.full(ids.shape, IGNORE, dtype=np.int64)
             for row, example in enumerate(examples):
-                for place, tag in zip(example.first_pieces, example.tags or ()):
+                for place, tag in zip(example.places, example.tags or ()):
                     table[row, place] = tag
             targets = torch.from_numpy(table)
         segments = padded_segments([example.segments for example in examples], ids.shape[1])

@@ -9,8 +9,9 @@ the window's length.
 - **Spans**: an answer is looked for in each window among spans of at most 30 tokens whose first token has its best
   window there, as in BERT's released code; the last may be any token of the passage. Scores are logits and comparable
   over the windows of a question. "No answer" scores as the extract position does, in the window where that is least.
-- **Tags**: a word is asked about once, at its first piece, in that piece's best window, in training too. A word of
-  which the tokenizer leaves nothing is asked about nowhere, and gets the fallback tag.
+- **Tags**: a word is asked about once, at its first piece, in that piece's best window, in training too. (A trunk that
+  reads from left to right has seen the word at its last piece only, and is asked there.) A word of which the tokenizer
+  leaves nothing is asked about nowhere, and gets the fallback tag.
 """
 
 from __future__ import annotations
@@ -219,11 +220,11 @@ def _with_probabilities(ranked: Sequence[_Ranked]) -> tuple[Candidate, ...]:
 
 @dataclass(frozen=True)
 class TagWindow:
-    """A part of a sentence: the words that are tagged in it, and the index of each one's first piece in `frame.ids`."""
+    """A part of a sentence: the words that are tagged in it, and the index in `frame.ids` where each is asked about."""
 
     sentence: int
     words: tuple[int, ...]
-    first_pieces: tuple[int, ...]
+    places: tuple[int, ...]
     frame: Frame
 
 
@@ -247,20 +248,20 @@ def tag_windows(
     if room < 1:
         raise UserError("a context without room for a token cannot hold a sentence; use a longer context")
     flat: list[int] = []
-    firsts: list[tuple[int, int]] = []  # word, number of its first piece
+    all_asked: list[tuple[int, int]] = []  # word, number of the piece that is asked
     for word, own in enumerate(pieces):
         if len(own):
-            firsts.append((word, len(flat)))
+            all_asked.append((word, len(flat) + (len(own) - 1 if layout.asked_piece == "last" else 0)))
             flat.extend(own)
     windows = cut(len(flat), room, stride)
     best = best_windows(windows, len(flat))
     found = []
     for place, window in enumerate(windows):
-        asked = [(word, piece) for word, piece in firsts if best[piece] == place]
+        asked = [(word, piece) for word, piece in all_asked if best[piece] == place]
         if asked:
             frame = layout.frame(flat[window.start : window.end])
-            first_pieces = tuple(frame.place(0, piece - window.start) for _, piece in asked)
-            found.append(TagWindow(number, tuple(word for word, _ in asked), first_pieces, frame))
+            places = tuple(frame.place(0, piece - window.start) for _, piece in asked)
+            found.append(TagWindow(number, tuple(word for word, _ in asked), places, frame))
     return found
 
 

@@ -1,9 +1,11 @@
-"""Optimisers: AdamW with decay on matrices only, Muon for the matrices inside the blocks, and LAMB.
+"""Optimisers: AdamW with decay on matrices only, Muon for the matrices between states, and LAMB.
 
 Muon (Jordan et al. 2024) replaces a matrix's momentum by the nearest orthogonal matrix, found by five Newton–Schulz
 steps. torch's own computes them in bf16, which a CPU without bf16 units does hundreds of times slower than fp32; here
 they run in the weights' own precision, and matrices of one shape are handled as one batch. The update is scaled by
-.2·√max(m, n), so that its size is that of an Adam update and one learning rate serves both (Liu et al. 2025).
+.2·√max(m, n), so that its size is that of an Adam update and one learning rate serves both (Liu et al. 2025). It is for
+matrices that make states of states: those of the blocks, and the dense layers before, behind and on top of them, which
+Adam at the rate of the embeddings spoils. Embeddings and what is a row for each class or token are Adam's.
 
 LAMB (You et al. 2019) is Adam whose update of each matrix, decay included, is scaled to the matrix's own norm, for
 large batches. Norms and biases, which are not decayed either, are updated as Adam would, as in the released code. Both
@@ -27,6 +29,7 @@ from foretext.systems.base import TrainingConfig
 MOMENTUM = 0.95
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 NEWTON_SCHULZ_STEPS = 5
+BETWEEN_STATES = frozenset(("blocks", "project", "dense", "pooler"))  # modules whose matrices Muon takes
 
 
 @dataclass
@@ -39,13 +42,13 @@ class Group:
 
 
 class Optimizer:
-    """AdamW or LAMB for everything, or Muon for the blocks' matrices and AdamW for the rest."""
+    """AdamW or LAMB for everything, or Muon for the matrices between states and AdamW for the rest."""
 
     def __init__(self, config: TrainingConfig, parameters: Mapping[str, nn.Parameter], groups: list[Group]) -> None:
         self.config = config
         self.parameters = dict(parameters)
         self.groups = groups
-        self.muon = {name for name in parameters if config.optimizer == "muon" and _is_block_matrix(name, parameters)}
+        self.muon = {name for name in parameters if config.optimizer == "muon" and _is_between_states(name, parameters)}
         self.state: dict[str, Tensor] = {}
 
     def thaw(self, epoch: int) -> None:
@@ -164,8 +167,8 @@ def _matrices(name: str, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
     return [tensor.chunk(3) if name.endswith("qkv.weight") else (tensor,) for tensor in tensors]
 
 
-def _is_block_matrix(name: str, parameters: Mapping[str, nn.Parameter]) -> bool:
-    return ".blocks." in f".{name}" and parameters[name].dim() == 2
+def _is_between_states(name: str, parameters: Mapping[str, nn.Parameter]) -> bool:
+    return parameters[name].dim() == 2 and not BETWEEN_STATES.isdisjoint(name.split("."))
 
 
 def _orthogonalise(matrices: Tensor) -> Tensor:

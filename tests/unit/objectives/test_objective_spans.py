@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from foretext.errors import UserError
-from foretext.objectives.spans import FullText, Span, SpanPairs
+from foretext.objectives.spans import Span, SpanPairs
 from foretext.text.byte_bpe import ByteBPE
 from foretext.text.readers import ReadOptions, find_files
 from foretext.text.shards import write_shards
@@ -269,13 +269,3 @@ def test_too_little_text(tmp_path: Path) -> None:
         pairs_of(tmp_path, ["ab cd"], "next sentence")
     with pytest.raises(UserError, match="too short to mask"):
         SpanPairs(shards(tmp_path, documents([9] * 4)), 3, 3, BYTES, "next sentence", 0.1)
-
-
-def test_full_text_crosses_documents(tmp_path: Path) -> None:
-    stream = shards(tmp_path, ["a word or two"] * 40)
-    full = FullText(stream, 30, 0)
-    whole = stream.window(0, len(stream)).tolist()
-    for index in range(len(full)):
-        ids = full.example(0, index).texts[0].tolist()
-        assert len(ids) == 30 and STOP in ids
-        assert any(whole[start : start + 30] == ids for start in range(len(whole)))

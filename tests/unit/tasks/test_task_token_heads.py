@@ -153,7 +153,7 @@ def test_the_loss_of_tags_is_that_of_a_loop_over_words(system: str) -> None:
     total, count = 0.0, 0
     for example in data:
         logits = logits_of(trunk, task, example.ids)
-        for place, tag in zip(example.first_pieces, example.tags or (), strict=True):
+        for place, tag in zip(example.places, example.tags or (), strict=True):
             if tag != IGNORE:
                 total += surprise(logits[place], tag)
                 count += 1

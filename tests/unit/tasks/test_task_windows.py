@@ -275,28 +275,33 @@ def test_words_as_in_running_text() -> None:
 def test_tag_windows_by_hand() -> None:
     (window,) = tag_windows([[1, 2], [], [3], [4, 5]], layout(20), number=3)
     assert window.sentence == 3 and window.words == (0, 2, 3)
-    assert window.frame.ids == (900, 1, 2, 3, 4, 5, 902) and window.first_pieces == (1, 3, 4)
+    assert window.frame.ids == (900, 1, 2, 3, 4, 5, 902) and window.places == (2, 3, 5), "where it has read the words"
     example = tagged_example(window, [7, 8, 9, 6])
-    assert example.tags == (7, 9, 6) and example.first_pieces == window.first_pieces
+    assert example.tags == (7, 9, 6) and example.places == window.places
     assert tagged_example(window, None).tags is None
     assert tag_windows([[], []], layout(20)) == [] and tag_windows([], layout(20)) == []
     (turned,) = tag_windows([[1, 2], [3]], layout(20, "backward"))
-    assert turned.frame.ids == (900, 3, 2, 1, 902) and turned.first_pieces == (3, 1)
+    assert turned.frame.ids == (900, 3, 2, 1, 902) and turned.places == (3, 1), "likewise, from right to left"
+    (framed,) = tag_windows([[1, 2], [3]], FramedLayout(900, (902,), 20, segments=False))
+    assert framed.frame.ids == (900, 1, 2, 3, 902) and framed.places == (1, 3), "it sees both sides anyway"
     with pytest.raises(UserError, match="use a longer context"):
         tag_windows([[1]], layout(2))
 
 
-@given(st.lists(st.integers(0, 5), max_size=80), st.integers(4, 30), directions)
-def test_each_word_is_tagged_once_where_it_has_the_most_context(sizes: list[int], context: int, direction: str) -> None:
+@given(st.lists(st.integers(0, 5), max_size=80), st.integers(4, 30), st.one_of(st.none(), directions))
+def test_each_word_is_tagged_once_where_it_has_the_most_context(
+    sizes: list[int], context: int, direction: str | None
+) -> None:
     pieces = [[100 * word + piece for piece in range(size)] for word, size in enumerate(sizes)]
-    windows = tag_windows(pieces, layout(context, direction))
+    framed = FramedLayout(900, (902,), context, segments=False)
+    windows = tag_windows(pieces, layout(context, direction) if direction else framed)
     asked = sorted(word for window in windows for word in window.words)
     assert asked == [word for word, size in enumerate(sizes) if size]
     room = context - 2
     for window in windows:
         assert len(window.frame.ids) <= context
-        for word, place in zip(window.words, window.first_pieces, strict=True):
-            assert window.frame.ids[place] == 100 * word
+        for word, place in zip(window.words, window.places, strict=True):
+            assert window.frame.ids[place] == 100 * word + (sizes[word] - 1 if direction == "forward" else 0)
     if sum(sizes) <= room:
         assert len(windows) <= 1
     tags = [[f"tag {word}" for word in window.words] for window in windows]

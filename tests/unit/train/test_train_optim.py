@@ -120,6 +120,17 @@ def test_muon_takes_the_blocks_matrices_each_projection_by_itself() -> None:
     torch.testing.assert_close(moved, torch.full_like(moved, 0.01), atol=1e-4, rtol=0)  # Adam's first step
 
 
+def test_muon_takes_what_makes_states_of_states_and_no_tables() -> None:
+    trunk, objective = trunk_of("albert"), objective_of("albert")
+    params = {f"trunk.{name}": p for name, p in trunk.named_parameters()}
+    params |= {f"task.{name}": p for name, p in objective.named_parameters()}
+    taken = Optimizer(replace(PLAIN, optimizer="muon"), params, [Group(list(params))]).muon
+    between = {"trunk.project.weight", "trunk.pooler.weight", "task.head.dense.weight"}
+    assert taken == between | {name for name in params if ".blocks." in name and params[name].dim() == 2}
+    tables = {"trunk.tokens.weight", "trunk.positions.weight", "trunk.segments.weight", "task.relation.weight"}
+    assert tables <= {name for name, p in params.items() if p.dim() == 2} - taken
+
+
 def test_muon_equals_its_definition_for_one_tall_matrix() -> None:
     weight = nn.Parameter(torch.randn(9, 4))
     optimizer = Optimizer(
