@@ -314,12 +314,10 @@ class TaskModel:
         """How this run reads rows: what it remembers of its training file counts where nothing is given."""
         return Reading(self.task, columns, format, self.model.task_config, need_labels, errors)
 
-    def predictions(
-        self, rows: Sequence[Any], progress: Progress | None = None, reporter: Reporter | None = None
-    ) -> Predictions:
-        """Values and probabilities for `rows`; labels that they may have play no part. `reporter` hears of the
-        encoding, and of rows that had to be cut."""
-        return self._predictions(*self._scores(rows, False, progress, reporter))
+    def predictions(self, data: Any, progress: Progress | None = None, reporter: Reporter | None = None) -> Predictions:
+        """Values and probabilities of a file's rows or of Python data, as `predict` takes them; labels that they may
+        have play no part. `reporter` hears of the encoding, and of rows that had to be cut."""
+        return self._predictions(*self._scores(self.rows(data), False, progress, reporter))
 
     def _predictions(self, encoded: Encoded, scores: Sequence[np.ndarray]) -> Predictions:
         assert self.model.task is not None

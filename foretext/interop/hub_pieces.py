@@ -19,7 +19,7 @@ from foretext.errors import UserError
 from foretext.interop.foreign import read_json
 from foretext.interop.hub_specials import SETTINGS
 from foretext.text.sentencepiece_file import read_sentencepiece
-from foretext.text.tokenizer import Tokenizer, read_pieces
+from foretext.text.tokenizer import Tokenizer, numbered, read_pieces
 from foretext.text.unigram import SPACE, Unigram
 from foretext.text.wordpiece import INSIDE, LONGEST_WORD, WordPiece
 from foretext.text.wordpiece import UNKNOWN as UNKNOWN_WORD
@@ -74,13 +74,12 @@ def added_tokens(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
     return {str(one["content"]): one["id"] for one in found}
 
 
-def put_together(ids: dict[str, int], more: Mapping[str, Any], path: Path) -> None:
-    """Puts further pieces among `ids`, all of which must then be 0, 1, 2 …, each once."""
+def put_together(ids: dict[str, int], more: Mapping[str, Any], path: Path, gaps: int = 0) -> None:
+    """Puts further pieces among `ids`, all of which must then be 0, 1, 2 …, each once, with at most `gaps` left out."""
     for piece, number in more.items():
         if ids.setdefault(piece, number) != number:
             raise UserError(f"{path}: the token {piece!r} is id {ids[piece]} and id {number}; get the file again")
-    whole = all(isinstance(number, int) and not isinstance(number, bool) for number in ids.values())
-    if not whole or sorted(ids.values()) != list(range(len(ids))):
+    if not numbered(list(ids.values()), gaps):
         raise UserError(f"{path}: ids are not 0 … {len(ids) - 1}, each once; get the file again")
 
 

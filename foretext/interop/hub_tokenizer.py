@@ -41,7 +41,7 @@ from foretext.tasks.framed import FramedLayout
 from foretext.text.byte_bpe import ByteBPE
 from foretext.text.char_bpe import UNKNOWN, WORD_END, CharBPE
 from foretext.text.splitters import DASHES, PUNCTUATION, WORD
-from foretext.text.tokenizer import END, Tokenizer, read_merges, read_vocabulary, tokenizer_from_json
+from foretext.text.tokenizer import END, MOST_GAPS, Tokenizer, read_merges, read_vocabulary, tokenizer_from_json
 from foretext.text.unigram import Unigram
 from foretext.text.wordpiece import WordPiece
 
@@ -281,14 +281,16 @@ def _text(path: Path) -> str:
 
 def _of_vocabulary(folder: Path) -> Tokenizer:
     """vocab.json and merges.txt, and what was added to them later."""
-    ids = read_vocabulary(folder / "vocab.json")
+    ids = read_vocabulary(folder / "vocab.json", MOST_GAPS)
+    gaps = 0 if any(piece.endswith(WORD_END) for piece in ids) else MOST_GAPS  # which only byte-level BPE fills
     splitter, whole = "spacy", folder / WHOLE
     if whole.is_file():
         data = read_json(whole)
         splitter = _splitter_of(data, ids, whole)
-        put_together(ids, added_tokens(data, whole), whole)
+        put_together(ids, added_tokens(data, whole), whole, gaps)
     if (folder / ADDED).is_file():
-        put_together(ids, read_json(folder / ADDED), folder / ADDED)
+        put_together(ids, read_json(folder / ADDED), folder / ADDED, gaps)
+    put_together(ids, {}, folder / "vocab.json", gaps)
     settings = folder / SETTINGS
     if settings.is_file() and read_json(settings).get("add_prefix_space") is True:
         raise UserError(f"{settings}: add_prefix_space is true, which cannot be read: here a text begins as it is")

@@ -18,11 +18,12 @@ From the released code, where the paper is silent
 
 Deviations
     Masks and spans are drawn anew whenever a sequence is seen, as RoBERTa's are; the released code draws them ten times
-    and keeps these. With a single document, "another document" is another stretch of it. A second span from another document is as long as the one that it stands for and ends its document if that does, and
-    the label is drawn before the document is looked at; the released code lets documents of one sentence bias it.
-    Random pieces are never special ones. A Greek capital sigma at a word's end becomes σ, not ς, in lower case
-    (`text/wordpiece.py`). Adam corrects its bias. As many tokens are in an update of short sequences as
-    in one of long ones: they are four times as many. `tiny` and `small` are not the paper's: see `systems/short.py`.
+    and keeps these. With a single document, "another document" is another stretch of it. A second span from another
+    document is as long as the one that it stands for and ends its document if that does, and the label is drawn before
+    the document is looked at; the released code lets documents of one sentence bias it. Random pieces are never special
+    ones. A Greek capital sigma at a word's end becomes σ, not ς, in lower case (`text/wordpiece.py`). Adam corrects its
+    bias. As many tokens are in an update of short sequences as in one of long ones: they are four times as many. `tiny`
+    and `small` are not the paper's: see `systems/short.py`.
     Whole-word masks: `--set objective.unit=word`.
 """
 

@@ -217,7 +217,7 @@ class SpanFamily:
         return [answered.text for answered in predictions.values]
 
     def probabilities(self, scores: Sequence[np.ndarray], config: TaskConfig) -> np.ndarray:
-        raise UserError("answers have candidates, not classes; predictions(rows).values has their probabilities")
+        raise UserError("answers have candidates, not classes; predictions(data).values has their probabilities")
 
     def draws_confusion(self, config: TaskConfig) -> bool:
         return False

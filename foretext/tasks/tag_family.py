@@ -228,7 +228,7 @@ class TagFamily:
         return [list(own) for own in predictions.values]
 
     def probabilities(self, scores: Sequence[np.ndarray], config: TaskConfig) -> np.ndarray:
-        raise UserError("tags have a probability for each word: predictions(rows).probabilities has them")
+        raise UserError("tags have a probability for each word: predictions(data).probabilities has them")
 
     def draws_confusion(self, config: TaskConfig) -> bool:
         return not are_chunk_tags(config.labels)

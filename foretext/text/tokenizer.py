@@ -262,13 +262,13 @@ def _of_merges(path: Path, splitter: str) -> Tokenizer:
     from foretext.text.char_bpe import WORD_END, CharBPE
 
     pairs = read_merges(merges)
-    ids = read_vocabulary(path, gaps=_MOST_GAPS)
+    ids = read_vocabulary(path, gaps=MOST_GAPS)
     if any(piece.endswith(WORD_END) for piece in ids):
         return CharBPE.from_published(read_vocabulary(path), pairs, splitter, str(path.parent))
     return ByteBPE.from_published(ids, pairs, str(path.parent))
 
 
-_MOST_GAPS = 64  # ids that a published file may leave out; RoBERTa's leaves out three fillers before its `<mask>`
+MOST_GAPS = 64  # ids that a published file may leave out; RoBERTa's leaves out three fillers before its `<mask>`
 
 
 def read_vocabulary(path: Path, gaps: int = 0) -> dict[str, int]:
@@ -279,12 +279,13 @@ def read_vocabulary(path: Path, gaps: int = 0) -> dict[str, int]:
         raise UserError(f"{path}: cannot be read as a vocabulary ({error}); get the published file again") from None
     if not isinstance(ids, dict) or not all(type(number) is int for number in ids.values()):
         raise UserError(f"{path}: must hold pieces and their ids; get the published file again")
-    if not _numbered(list(ids.values()), gaps):
+    if not numbered(list(ids.values()), gaps):
         raise UserError(f"{path}: ids are not 0 … {len(ids) - 1}, each once; get the published file again")
     return ids
 
 
-def _numbered(ids: list[Any], gaps: int) -> bool:
+def numbered(ids: list[Any], gaps: int) -> bool:
+    """Whether they are whole numbers from 0 on, none of them twice, of which at most `gaps` are left out."""
     whole = all(isinstance(id, int) and not isinstance(id, bool) and id >= 0 for id in ids)
     return whole and len(set(ids)) == len(ids) and max(ids, default=-1) < len(ids) + gaps
 

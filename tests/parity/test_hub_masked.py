@@ -232,6 +232,27 @@ def test_a_position_table_that_begins_elsewhere(tmp_path: Path) -> None:
             torch.testing.assert_close(again(input_ids=ids_there).logits, expected, atol=1e-4, rtol=0)
 
 
+def test_ids_that_the_vocabulary_leaves_out_are_fillers(tmp_path: Path) -> None:
+    """RoBERTa's published pieces leave out three ids before `<mask>`; the weights have rows for them."""
+    written: Any = tokenizer_of("roberta")
+    names = ["<s>", "<pad>", "</s>", "<unk>", "madeupword0000", "madeupword0001", "<mask>"]
+    pieces = sorted(written.written(), key=written.written().__getitem__)
+    ids = {name: id for id, name in enumerate([*names[:4], *pieces, *names[4:]])}
+    own = type(written).from_published(ids, written.merges, "a test")
+    theirs = shaken(transformers.RobertaForMaskedLM(config_of("roberta", SHAPES[0], own.size)))
+    folder = write_folder(theirs, "roberta", own, tmp_path / "theirs")
+    for name in ("tokenizer.json", "foretext_tokenizer.json"):
+        (folder / name).unlink(missing_ok=True)
+    kept = {piece: id for piece, id in ids.items() if not piece.startswith("madeup")}
+    (folder / "vocab.json").write_text(json.dumps(kept), encoding="utf-8")
+    found = loaded(import_model(folder, tmp_path / "run")).tokenizer
+    assert found.size == own.size and found.specials == own.specials and found.encode("a b") == own.encode("a b")
+    kept["a b"] = 10_000
+    (folder / "vocab.json").write_text(json.dumps(kept), encoding="utf-8")
+    with pytest.raises(UserError, match="each once"):
+        import_model(folder, tmp_path / "other")
+
+
 # -- what is broken --------------------------------------------------------------------------------------------------
 
 
