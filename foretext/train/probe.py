@@ -3,8 +3,12 @@
 With a hundred labels a random W_y spends its first epochs finding a direction, and bends the trunk meanwhile. Fitting
 W_y to the states as they are before anything learns ("linear probing, then fine-tuning", Kumar et al. 2022) costs one
 forward pass: a ridge-penalised logistic regression (regression: least squares) on standardised states, with the
-task's own loss, so that it serves every kind of task. The minimum is unique: the
-seed has no part in it, unless there are so many rows that some are drawn.
+task's own loss, so that it serves every kind of task. The minimum is unique: the seed has no part in it, unless there
+are so many rows that some are drawn.
+
+A state is standardised by the deviation that it has in training, where dropout adds p/(1−p) times its mean square to
+its variance. The first token's state of a masked model is nearly the same in all texts: measured by how little that
+varies, W_y would have weights that turn dropout into noise far above everything that the states say.
 """
 
 from __future__ import annotations
@@ -41,7 +45,9 @@ def fit_head(
     groups = [[examples[index] for index in indices] for indices in length_batches(lengths)]
     states = pooled_states(trunk, task, groups, device, progress)
     whole = task.make([example for group in groups for example in group]).to(device)
-    mean, deviation = states.mean(0), states.std(0, correction=0).clamp(min=LEAST_DEVIATION)
+    mean = states.mean(0)
+    dropped = task.p / (1.0 - task.p) * states.square().mean(0)
+    deviation = (states.var(0, correction=0) + dropped).sqrt().clamp(min=LEAST_DEVIATION)
     standard = (states - mean) / deviation
     weight = torch.zeros_like(task.head.weight, requires_grad=True)
     bias = torch.zeros_like(task.head.bias, requires_grad=True)
