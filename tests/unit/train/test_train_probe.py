@@ -12,6 +12,7 @@ from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.train.probe import INVERSE_PENALTY, fit_head
 
 WIDTH = 6
+DROPOUT = 0.2
 
 
 class Table(torch.nn.Module):
@@ -31,15 +32,17 @@ def one(number: int) -> tuple[TokenSequence, ...]:
 
 
 def fitted(kind: str, classes: int, examples: list[Example], trunk: Table) -> tuple[np.ndarray, np.ndarray]:
-    task = SupervisedTask(kind, classes, WIDTH, 0.0, 0.5)
+    task = SupervisedTask(kind, classes, WIDTH, 0.0, DROPOUT)
     fit_head(trunk, task, examples, torch.device("cpu"), seed=0)
     assert trunk.training and task.training
     return task.head.weight.detach().numpy(), task.head.bias.detach().numpy()
 
 
 def standardised(states: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """By the deviation that dropout gives them: the state, or none of it, over 1 − p."""
     found = states.detach().numpy().astype(np.float64)
-    return (found - found.mean(0)) / found.std(0), found.mean(0), found.std(0)
+    seen = np.concatenate([found / (1 - DROPOUT)] * 4 + [np.zeros_like(found)])
+    return (found - found.mean(0)) / seen.std(0), found.mean(0), seen.std(0)
 
 
 def is_logistic_regression(weight: np.ndarray, bias: np.ndarray, states: torch.Tensor, labels: list[int]) -> None:
@@ -65,6 +68,20 @@ def test_three_classes_as_scikit_learn_fits_them() -> None:
     labels = [int(state.argmax()) % 3 for state in trunk.states]
     weight, bias = fitted("classification", 3, [Example(one(n), label) for n, label in enumerate(labels)], trunk)
     is_logistic_regression(weight, bias, trunk.states, labels)
+
+
+def test_what_hardly_varies_does_not_turn_dropout_into_noise() -> None:
+    trunk = Table(60)
+    with torch.no_grad():
+        trunk.states[:, 3:] = 5 + 0.01 * trunk.states[:, 3:]  # it tells the label too, if one looks closely
+    labels = [int(state[3] > state[3:4].mean() and state[0] > 1) for state in trunk.states]
+    task = SupervisedTask("classification", 2, WIDTH, 0.0, DROPOUT)
+    fit_head(trunk, task, [Example(one(n), label) for n, label in enumerate(labels)], torch.device("cpu"), seed=0)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        dropped = torch.nn.functional.dropout(trunk.states.repeat(50, 1), DROPOUT)
+        noise = (task.head(dropped) - task.head(trunk.states).repeat(50, 1)).std()
+    assert noise < 1.0
 
 
 def test_similarity_is_fitted_to_the_sum_of_both_orders() -> None:
