@@ -24,7 +24,8 @@ from foretext.nn.cove import CoveConfig, CoveTrunk
 from foretext.nn.loss import tied_softmax_loss
 from foretext.nn.translation import AttentionDecoder, DecoderState
 from foretext.objectives.base import Draw, Examples, Objective, Trunk
-from foretext.objectives.translation_pairs import Pair, TranslationSettings
+from foretext.objectives.translation_pairs import Pair, Pairs, TranslationSettings
+from foretext.text.order import SampleOrder
 from foretext.text.token_shards import TokenShards
 from foretext.text.word_list import START
 
@@ -47,6 +48,11 @@ class TranslationObjective(Objective):
 
     def examples(self, shards: TokenShards, context: int, seed: int) -> Examples:
         raise UserError("a translation is not learned from plain text; give --source and --target")
+
+    def order(self, examples: Examples, batch_size: int, seed: int) -> SampleOrder:
+        """Pairs of like length together."""
+        assert isinstance(examples, Pairs)
+        return examples.order(batch_size, seed)
 
     def make(self, examples: Sequence[Pair], draw: Draw | None = None) -> Batch:
         """Sources as `ids_BT`, targets as `targets_BT`, which has places of its own."""

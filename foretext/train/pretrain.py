@@ -278,7 +278,7 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
     for until, context in objective.lengths(model.context):
         examples = objective.examples(shards, context, info.seed)
         rows = training.batch_size * (model.context // context)  # as many tokens, whatever their length
-        order = objective.order(len(examples), rows, info.seed)
+        order = objective.order(examples, rows, info.seed)
         micro = micro_batch_of(sections) * (model.context // context)
         evaluate = validator(run, trunk, objective, context, info.seed, device)
         stages.append(Stage(examples.example, order, micro, evaluate, until))
@@ -327,7 +327,7 @@ def validator(
     if context < 1:
         raise UserError(f"{run.path}: the validation text has {len(shards)} tokens; give more text")
     examples = objective.examples(shards, context, seed)
-    order = objective.order(len(examples), VALID_ROWS, seed)
+    order = objective.order(examples, VALID_ROWS, seed)
     batches = []
     for step in range(min(order.steps_per_epoch, max(1, VALID_TOKENS // (VALID_ROWS * context)))):
         epoch, indices = order.batch(step)

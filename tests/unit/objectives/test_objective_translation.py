@@ -179,7 +179,7 @@ def test_from_files_to_pairs(tmp_path: Path) -> None:
 def test_pairs_of_like_length_come_together() -> None:
     rng = np.random.default_rng(0)
     pairs = Pairs([pair([0] * a, [3] * b) for a, b in rng.integers(1, 30, (200, 2))])
-    order = pairs.order(10, seed=4)
+    order = parts()[1].order(pairs, 10, seed=4)
     seen = []
     for step in range(order.steps_per_epoch):
         epoch, indices = order.batch(step)
