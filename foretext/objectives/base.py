@@ -93,6 +93,7 @@ class Objective(nn.Module):
     carries_state: bool = False
     direction: Direction = "forward"
     perplexity: str | None = None  # the loss, in nats a token, whose exponential is a perplexity
+    average: float = 0.0  # decay of the averaged weights that are evaluated and kept; 0: the last ones are
 
     def examples(self, shards: TokenShards, context: int, seed: int) -> Examples:
         """Examples of unlabelled text: windows, unless an objective needs something else."""

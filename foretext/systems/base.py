@@ -33,14 +33,15 @@ class TokenizerConfig:
 class TrainingConfig:
     """How weights are learned, in pre-training and fine-tuning alike."""
 
-    optimizer: Literal["adamw", "muon", "lamb"] = "adamw"
+    optimizer: Literal["adamw", "muon", "lamb", "sgd"] = "adamw"
     rate: float = 2.5e-4
-    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    # halving: constant, halved every epoch once a validation loss has risen; root: 1 / (1 + .005 √step)
+    schedule: Literal["cosine", "linear", "constant", "halving", "root"] = "cosine"
     warmup_steps: int = 0  # if 0, `warmup` counts
     warmup: float = 0.02  # part of the budget
     final_rate: float = 0.0  # part of the peak rate that remains at the end
     weight_decay: float = 0.01
-    beta1: float = 0.9
+    beta1: float = 0.9  # sgd: its momentum
     beta2: float = 0.999
     epsilon: float = 1e-8
     clip: float = 1.0

@@ -82,12 +82,14 @@ def check_memory(memory: Memory, smaller: str = SMALLER_SIZE, built: bool = Fals
 def disk_needed(job: Job) -> int:
     """Bytes that checkpoints take at their most, which is while saving: the old one stands until the new one is whole.
 
-    A checkpoint has the weights, once more if the best ones are kept beside those to go on with, and the optimiser's
-    state: two tensors a parameter with AdamW, one where Muon learns it.
+    A checkpoint has the weights, once more if the best or averaged ones are kept beside those to go on with (averaged
+    ones once more), and the optimiser's state: two tensors a parameter with AdamW, one where Muon learns it, none with
+    plain SGD.
     """
     checkpoint = 0
     for name, parameter in job.optimizer.parameters.items():
-        tensors = 1 + (job.keep_best is not None) + (1 if name in job.optimizer.muon else 2)
+        averaged = job.objective.average > 0
+        tensors = 1 + (job.keep_best is not None or averaged) + averaged + job.optimizer.kept(name)
         checkpoint += tensors * (parameter.numel() * parameter.element_size() + _HEADER)
     return 2 * checkpoint
 
