@@ -1,9 +1,9 @@
 """What a tokenizer is, and how one is loaded: from a run's `tokenizer.json` or from a published vocabulary.
 
-Four kinds exist: `byte-bpe` (GPT-2, RoBERTa: any text, exactly reversible), `char-bpe` (GPT: cleaned, split into words,
-lower-cased), `wordpiece` (BERT) and `unigram` (ALBERT, XLNet); the last three lose something, so they are not
-`lossless`. `tokenizer.json` is plain data and names all that is done to a text before the pieces are sought, because
-the same pieces behind another preparation give other ids.
+Five kinds exist: `byte-bpe` (GPT-2, RoBERTa: any text, exactly reversible), `char-bpe` (GPT: cleaned, split into words,
+lower-cased), `wordpiece` (BERT), `unigram` (ALBERT, XLNet) and `word-list` (CoVe: whole words); the last four lose
+something, so they are not `lossless`. `tokenizer.json` is plain data and names all that is done to a text before the
+pieces are sought, because the same pieces behind another preparation give other ids.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from foretext.errors import UserError
 
 END = "<|endoftext|>"  # the special after each document where none is named below; the last id of a trained BPE
 FORMAT = 1
-KINDS = ("byte-bpe", "char-bpe", "wordpiece", "unigram")
+KINDS = ("byte-bpe", "char-bpe", "wordpiece", "unigram", "word-list")
 
 Offsets = list[tuple[int, int]]  # [start, end) in characters of a text, one for each id
 
@@ -86,6 +86,10 @@ def tokenizer_from_json(text: str, where: str) -> Tokenizer:
         from foretext.text.wordpiece import WordPiece
 
         return WordPiece.from_data(data, where)
+    if data["kind"] == "word-list":
+        from foretext.text.word_tokenizer import WordTokenizer
+
+        return WordTokenizer.from_data(data, where)
     from foretext.text.unigram import Unigram
 
     return Unigram.from_data(data, where)
