@@ -28,8 +28,10 @@ from foretext.evaluate.fill import Filled, fill, masked_objective
 from foretext.evaluate.perplexity import Perplexity
 from foretext.evaluate.perplexity import perplexity as measure_perplexity
 from foretext.evaluate.pseudo import pseudo_perplexity
+from foretext.evaluate.translation import TranslationScores, score_files, translate_lines
 from foretext.generate.decode import Sampling, generate_text
 from foretext.generate.many import Written, beam_search, write_many
+from foretext.generate.translate import Search
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Reading
 from foretext.tasks.metrics import Scores, check_metric, with_main
@@ -162,6 +164,23 @@ class LanguageModel:
             raise UserError(f"prompt must be a text, not {type(prompt).__name__}")
         stops = tuple(_texts(stop, "stop"))
         return beam_search(self.model, prompt, beams, max_tokens, 1.0, stops, repetition_penalty)
+
+    def translate(self, texts: str | Sequence[str], beams: int = 5, progress: Progress | None = None) -> list[str]:
+        """A translation of each text, by a run that was trained to translate (cove); one beam is greedy search."""
+        return translate_lines(self.model, _texts(texts, "texts"), Search(beams=beams), progress)
+
+    def translation_scores(
+        self,
+        source: str | Path,
+        target: str | Path,
+        beams: int = 5,
+        language: str = "",
+        errors: str = "strict",
+        progress: Progress | None = None,
+    ) -> TranslationScores:
+        """Loss, perplexity and BLEU on two files, line n of one the translation of line n of the other. `language` of
+        the target chooses how BLEU tells words apart (zh, ja, ko)."""
+        return score_files(self.model, source, target, Search(beams=beams), language, errors, progress)
 
     def features(
         self,
@@ -409,11 +428,15 @@ def pretrain(
     sets: Sequence[str] = (),
     resume: bool = False,
     column: str | None = None,
+    source: str | Path | None = None,
+    target: str | Path | None = None,
+    vectors: str | Path | None = None,
     device: str = "auto",
     reporter: Reporter | None = None,
     stopping: StopRequest | None = None,
 ) -> LanguageModel:
-    """Pre-trains on `texts` (files, folders, globs) or on `documents` (the texts themselves).
+    """Pre-trains on `texts` (files, folders, globs) or on `documents` (the texts themselves); a system that translates
+    (cove) on the lines of `source` and `target`, with the word vectors in `vectors`.
 
     Without `out` the run lives in a temporary folder. One of `minutes`, `steps` and `tokens` says how long.
     """
@@ -439,6 +462,9 @@ def pretrain(
             sets=tuple(sets),
             resume=resume,
             column=column,
+            source=None if source is None else Path(source),
+            target=None if target is None else Path(target),
+            vectors=None if vectors is None else Path(vectors),
             device=device,
         )
         path = run_pretraining(request, reporter, stopping)

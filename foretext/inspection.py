@@ -77,6 +77,8 @@ def summary_of(run: RunDirectory) -> str:
 def _origin(data: DataConfig) -> tuple[str, str]:
     if data.imported_from is not None:
         return "imported", f"from {data.imported_from}"
+    if data.source is not None:
+        return "text", f"{data.source} and its translation {data.target}"
     return "text", ", ".join(data.inputs)
 
 

@@ -1,5 +1,5 @@
 """Minute configurations of every system, and minute runs, for tests that hold for all of them. A new system is one
-line in `TINY`."""
+line in `TINY`; what else differs follows from what systems declare."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import os
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,17 +16,22 @@ import numpy as np
 import torch
 from torch import nn
 
+from foretext.nn.cove import CoveConfig
 from foretext.nn.encoder import EncoderConfig
 from foretext.nn.transformer import TransformerConfig
 from foretext.objectives.base import Objective
 from foretext.objectives.masked import MaskedObjective
+from foretext.objectives.masking import MaskingConfig
 from foretext.objectives.spans import Span
+from foretext.objectives.translation_pairs import Pair
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrainingConfig
 from foretext.tasks.layout import TokenSequence
 from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.text.byte_bpe import ByteBPE
 from foretext.text.tokenizer import END
+from foretext.text.word_list import WordList
+from foretext.text.word_tokenizer import WordTokenizer, word_tokenizer
 from foretext.train.budget import Budget
 from foretext.train.loop import Loop
 from foretext.train.pretrain_request import PretrainRequest
@@ -41,9 +46,11 @@ TINY: dict[str, Any] = {
     "bert": MASKED,
     "roberta": replace(MASKED, segments=1, first_position=2, pooler=False, epsilon=1e-5),
     "albert": replace(MASKED, embedding=16, shared=True, gelu="tanh"),
+    "cove": CoveConfig(vocabulary=262, vectors=32, width=32, layers=2, context=24, dropout=0.0),
 }
 assert TINY.keys() == SYSTEMS.keys(), "every system is under test"
 CAUSAL = [name for name in TINY if SYSTEMS[name].causal]
+MASKS = [name for name in TINY if SYSTEMS[name].objective_config is MaskingConfig]  # that fill blanks
 LM_WEIGHT = {name: 0.5 if name in CAUSAL else 0.0 for name in TINY}  # only those have that loss beside a task's
 LM_WEIGHTS = [*LM_WEIGHT.items(), *((name, 0.0) for name in CAUSAL)]
 PLAIN = TrainingConfig(optimizer="adamw", rate=1e-2, warmup=0.1, batch_size=4, dropout=0.0, save_seconds=1e9)
@@ -66,14 +73,22 @@ def windows(lengths: Sequence[int], vocabulary: int = SHAPE.vocabulary, seed: in
 
 
 def objective_of(system: str) -> Objective:
-    """What the system is pre-trained by in its paper, over bytes."""
+    """What the system is pre-trained by in its paper, over bytes; translations, over words."""
     found = SYSTEMS[system]
-    return found.build_objective(ObjectiveParts(TINY[system], found.sizes["paper"].objective, tokenizer_of(system)))
+    tokenizer = two_vocabularies() if found.reads == "pairs" else tokenizer_of(system)
+    return found.build_objective(ObjectiveParts(TINY[system], found.sizes["paper"].objective, tokenizer))
+
+
+def two_vocabularies() -> WordTokenizer:
+    """Words of a source and of a target."""
+    return word_tokenizer([f"w{number}" for number in range(59)], WordList(tuple(f"t{number}" for number in range(40))))
 
 
 def unlabelled(system: str, lengths: Sequence[int], seed: int = 0) -> list[Any]:
-    """Examples of pre-training: windows, stretches, or two spans and their label."""
+    """Examples of pre-training: windows, stretches, two spans and their label, or a text and its translation."""
     rows = windows(lengths, seed=seed)
+    if SYSTEMS[system].reads == "pairs":
+        return [Pair(row, np.append(row[::-1][: 1 + number % 7] % 40 + 3, 1)) for number, row in enumerate(rows)]
     objective = objective_of(system)
     if not isinstance(objective, MaskedObjective):
         return list(rows)
@@ -128,6 +143,12 @@ SMALL = (
 )
 
 
+def small(system: str) -> tuple[str, ...]:
+    """The settings of a minute run, as far as the system has them."""
+    keys = {field.name for field in fields(TINY[system])} if system in TINY else {"heads"}
+    return tuple(one for one in SMALL if "heads" not in one or "heads" in keys)
+
+
 def write_text(folder: Path, documents: int = 60, seed: int = 1) -> Path:
     """A text with something to learn: sentences of a few words in a fixed order of kinds."""
     draw = random.Random(seed)
@@ -144,8 +165,26 @@ def write_text(folder: Path, documents: int = 60, seed: int = 1) -> Path:
 def pretrain_request(
     system: str, text: Path, out: Path, steps: int = 12, *sets: str, **changes: object
 ) -> PretrainRequest:
-    request = PretrainRequest((str(text),), out, system, "tiny", Budget(steps=steps), sets=SMALL + sets)
+    request = PretrainRequest((str(text),), out, system, "tiny", Budget(steps=steps), sets=small(system) + sets)
+    if SYSTEMS[system].reads == "pairs":
+        source, target, vectors = parallel_text(text)
+        request = replace(request, inputs=(), source=source, target=target, vectors=vectors)
     return replace(request, **changes)
+
+
+def parallel_text(text: Path) -> tuple[Path, Path, Path]:
+    """The sentences of a text, the same with each word turned round, and vectors of all words but one."""
+    source, target, vectors = (text.with_name(name) for name in ("source.txt", "target.txt", "vectors.txt"))
+    if not vectors.exists():
+        sentences = [f"{one}." for line in text.read_text().splitlines() for one in line.rstrip(".").split(". ")]
+        turned = [" ".join(word[::-1] for word in one.rstrip(".").split()) + "." for one in sentences]
+        source.write_text("\n".join(sentences) + "\n")
+        target.write_text("\n".join(turned) + "\n")
+        draw = random.Random(5)
+        words = sorted({word for one in sentences for word in one.lower().rstrip(".").split()} - {"child"})
+        lines = [f"{word} {' '.join(f'{draw.gauss(0, 1):.4f}' for _ in range(8))}" for word in [".", *words]]
+        vectors.write_text("\n".join(lines) + "\n")
+    return source, target, vectors
 
 
 @contextlib.contextmanager

@@ -49,6 +49,10 @@ class LayerMix:
         if not self.layers:
             return model.trunk(batch).top
         found = model.trunk(batch, keep_layers=True).layers
+        widths = {layer: found[layer].shape[2] for layer in self.layers}
+        if len(set(widths.values())) > 1:
+            said = ", ".join(f"layer {layer} has {width}" for layer, width in widths.items())
+            raise UserError(f"layers of different widths cannot be added up ({said} numbers); take one at a time")
         weights = self.weights or (1.0 / len(self.layers),) * len(self.layers)
         return torch.stack([weight * found[layer] for weight, layer in zip(weights, self.layers)]).sum(0)
 
@@ -81,6 +85,9 @@ def text_vectors(
     readings = _readings(model, encoded, reporter)
     vectors = np.zeros((len(texts), model.model_config.width), dtype=np.float32)
     for number, states in _states(model, readings, mix, progress):
+        if states.shape[1] != vectors.shape[1]:  # a layer that is not as wide as the top
+            assert not vectors.any()
+            vectors = np.zeros((len(texts), states.shape[1]), dtype=np.float32)
         reading = readings[number]
         own = states if model.system.causal else states[reading.first : reading.first + reading.count]
         if len(own):
@@ -137,8 +144,7 @@ def _by_word(
             words.append(word.strip())
             places.append((start, start + len(word.strip())))
             vectors.append(states[first:last].mean(0))
-    width = model.model_config.width
-    return WordVectors(words, places, np.array(vectors, dtype=np.float32).reshape(len(words), width))
+    return WordVectors(words, places, np.array(vectors, dtype=np.float32).reshape(len(words), states.shape[1]))
 
 
 @torch.no_grad()

@@ -42,6 +42,11 @@ def masked_objective(model: SavedModel, what: str) -> MaskedObjective:
         where = model.run.path if model.run else "this model"
         if model.task is not None:
             raise UserError(f"{where} is fine-tuned: {what} needs the pre-trained run that it was made from")
+        if not model.system.causal:
+            raise UserError(
+                f"{where} is of {model.system.name}, which does not predict the words of its own text: {what} needs a "
+                "masked model (bert, roberta, albert)"
+            )
         raise UserError(
             f"{where} is of {model.system.name}, which reads in one direction: {what} needs a masked model (bert, "
             "roberta, albert); foretext generate goes on with a text"

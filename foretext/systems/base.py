@@ -22,7 +22,7 @@ from foretext.text.tokenizer import Tokenizer
 class TokenizerConfig:
     """What vocabulary a run uses when it trains one of its own."""
 
-    kind: Literal["byte-bpe", "char-bpe", "wordpiece", "unigram"] = "byte-bpe"
+    kind: Literal["byte-bpe", "char-bpe", "wordpiece", "unigram", "word-list"] = "byte-bpe"
     size: int = 8000  # pieces, specials included
     splitter: Literal["auto", "spacy", "rules"] = "auto"  # char-bpe only; auto: spaCy's rules where installed
     lower: bool = True  # wordpiece and unigram only: lower-cased, accents stripped
@@ -97,4 +97,5 @@ class System:
     hub: HubNames | None = None  # how others write it; None: it cannot be exchanged yet
     causal: bool = True  # whether it predicts each token from those before it, so that it can write and score text
     objective_config: type[ObjectiveConfig] = CausalConfig  # the dataclass of [objective]
+    reads: Literal["text", "pairs"] = "text"  # what it is pre-trained on; pairs: parallel text, and word vectors
     vocabulary: tuple[str, ...] = ()  # specials that its vocabulary has, of whatever kind that is

@@ -19,6 +19,9 @@ DERIVED = {
     "model.vocabulary": "it follows from the tokenizer; use --set tokenizer.size=…",
     "model.dropout": "it follows from the training; use --set training.dropout=…",
     "data.inputs": "name the text before the options",
+    "data.source": "use --source FILE",
+    "data.target": "use --target FILE",
+    "data.vectors": "use --vectors FILE",
     "data.starts_from": "use --from RUN",
 }
 

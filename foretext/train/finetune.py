@@ -186,12 +186,14 @@ def _build(request: FinetuneRequest, sections: dict[str, Any]) -> SavedModel:
 
 
 def _transfer(source: nn.Module, target: nn.Module, layers: int) -> None:
-    """Copies the embeddings and the first `layers` blocks (−1: all); rows of new special tokens stay as drawn."""
+    """Copies the embeddings, what never learns, and the first `layers` blocks (−1: all); rows of new special tokens
+    stay as drawn."""
     groups = source.layer_groups()  # type: ignore[operator]
     blocks = len(groups) - 1
     if layers > blocks or layers < -1:
         raise UserError(f"layers must be between 0 and {blocks}, the blocks of the pre-trained model, not {layers}")
     names = {name for group in groups[: (blocks if layers == -1 else layers) + 1] for name in group}
+    names |= {name for name, _ in source.named_buffers()} & source.state_dict().keys()  # fixed word vectors
     old, new = source.state_dict(), target.state_dict()
     with torch.no_grad():
         for name in names:

@@ -49,6 +49,9 @@ class DataConfig:
     """[data]: the text of a pre-training run."""
 
     inputs: tuple[str, ...] = ()
+    source: str | None = None  # of parallel text, for systems that translate
+    target: str | None = None
+    vectors: str | None = None  # file of the source's word vectors
     column: str | None = None
     documents: str = "auto"
     errors: str = "strict"
@@ -140,9 +143,10 @@ class SavedModel:
 def need_causal(model: SavedModel, what: str) -> None:
     """UserError for what only a model that reads in one direction can do."""
     if not model.system.causal:
+        instead = "; foretext fill asks it about blanks" if model.system.vocabulary else ""  # it has a mask
         raise UserError(
             f"{what} needs a model that predicts each token from those before it, and {model.system.name} sees both "
-            "sides; foretext fill asks it about blanks"
+            f"sides{instead}"
         )
 
 

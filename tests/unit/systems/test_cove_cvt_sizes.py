@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from foretext.nn.cvt import WordBatch
 from foretext.objectives.cross_view import CrossViewTask, WordExample
-from foretext.objectives.translation_pairs import Pair
 from foretext.systems import cove, cvt
 from foretext.text.vectors import WordVectors
-from foretext.text.word_list import END, WordList
+from foretext.text.word_list import WordList
 
 VECTORS = WordVectors(("man", "dog"), np.arange(6, dtype=np.float32).reshape(2, 3))
 WORDS = WordList(("Hund", "dog", "00"))
@@ -32,15 +30,6 @@ def test_rates() -> None:
     assert [cove.halved_rate(1.0, [9, 7, 8, 6, 5][:n]) for n in range(6)] == [1, 1, 1, 0.5, 0.25, 0.125]
     assert cvt.released_rate(0) == 0 and cvt.released_rate(2_500) == pytest.approx(0.25 / 1.25)
     assert cvt.released_rate(10_000) == pytest.approx(0.5 / 1.5)
-
-
-@pytest.mark.parametrize("size", ["tiny", "small"])
-def test_cove_is_built_and_learns_something(size: str) -> None:
-    trunk, objective = cove.new_cove(cove.SIZES[size], VECTORS, WORDS)
-    assert torch.equal(trunk.vectors.table_VE[:2], torch.from_numpy(VECTORS.matrix))
-    loss = objective(trunk, objective.make([Pair(VECTORS.lookup(["Dog", "x"]), np.array([3, END]))])).losses
-    loss["translation"].total.backward()
-    assert loss["translation"].count == 2 and all(parameter.grad is not None for parameter in trunk.parameters())
 
 
 @pytest.mark.parametrize("vectors", [None, VECTORS])
