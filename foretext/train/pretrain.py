@@ -16,7 +16,7 @@ from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import Draw, Objective
 from foretext.systems import system_named
-from foretext.systems.base import ObjectiveParts, TokenizerConfig, TrainingConfig
+from foretext.systems.base import ObjectiveParts, TokenizerConfig, TrainingConfig, TrunkParts
 from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
 from foretext.text.shards import ShardManifest, write_shards
 from foretext.text.token_shards import DamagedShards, TokenShards
@@ -228,8 +228,8 @@ def _make_loop(work: Preparing, run: RunDirectory, writer: RunWriter, stopping: 
     device = choose_device(work.request.device)
     shards = TokenShards.open(run.path / TOKENS, "train", verify=True)
     torch.manual_seed(step_seed(info.seed, 0, 1 << 20))
-    trunk = system.build_trunk(model).to(device)
     assert work.tokenizer is not None
+    trunk = system.build_trunk(TrunkParts(model, work.tokenizer)).to(device)
     parts = ObjectiveParts(model, sections["objective"], work.tokenizer, info.direction)
     objective = system.build_objective(parts).to(device)
     if work.vectors is not None:

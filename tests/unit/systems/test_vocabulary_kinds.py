@@ -13,7 +13,7 @@ from foretext.errors import UserError
 from foretext.objectives.base import Draw
 from foretext.objectives.spans import Span
 from foretext.systems import SYSTEMS
-from foretext.systems.base import ObjectiveParts, System, TokenizerConfig
+from foretext.systems.base import ObjectiveParts, System, TokenizerConfig, TrunkParts
 from foretext.text.tokenizer import END, KINDS, Tokenizer, tokenizer_from_json
 from foretext.text.train_vocab import train_tokenizer
 from foretext.train.vocabulary import completed, new_tokenizer
@@ -47,7 +47,7 @@ def objective_works(system: System, shape: Any, tokenizer: Tokenizer, ids: np.nd
     example = ids if system.causal else Span(texts)
     batch = objective.make([example], Draw(0, 0, (0,)))
     assert int(batch.ids_BT.max()) < tokenizer.size
-    outcome = objective(system.build_trunk(shape), batch)
+    outcome = objective(system.build_trunk(TrunkParts(shape, tokenizer)), batch)
     assert all(float(loss.total.detach()) > 0 for loss in outcome.losses.values())
 
 
