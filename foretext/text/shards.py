@@ -144,6 +144,8 @@ def _encoded(
 ) -> Iterator[EncodedDocument]:
     for texts, arrays in encode_documents(read_documents(files, options, report), tokenizer, workers):
         for text, ids in zip(texts, arrays):
+            if tokenizer.unknown is not None:  # a word's number past the vocabulary holds in one process only
+                ids = np.where(ids < tokenizer.size, ids, tokenizer.unknown).astype(ids.dtype)
             yield encoded_document(text, ids, seed)
         if progress is not None:
             progress(report.done_bytes, report.total_bytes)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 import tokenizers
 
 from foretext.errors import UserError
-from foretext.text import unigram, word_tokenizer, wordpiece
+from foretext.text import unigram, word_tokenizer, word_vocabulary, wordpiece
 from foretext.text.byte_bpe import ByteBPE, byte_bpe_from_merges
 from foretext.text.char_bpe import WORD_END, CharBPE, char_bpe_from_merges
 from foretext.text.order import mix64
@@ -55,11 +55,11 @@ def train_tokenizer(
 ) -> Tokenizer:
     """A vocabulary of at most `size` ids, specials included (fewer where the text has no more pieces that occur twice).
 
-    The specials are END, as the last id, for byte-bpe and char-bpe, BERT's for wordpiece, ALBERT's for unigram, the
-    unknown word and END for word-list, as the first ids. `splitter` is for char-bpe: "spacy" or "rules"; None takes
-    spaCy's where it is installed. `lower` is for wordpiece and unigram: lower-case and strip accents. `progress` is
-    called several times a second once the sample
-    is drawn, in the caller's thread; what it raises ends the work.
+    The specials are END, as the last id, for byte-bpe and char-bpe, and as the first ids BERT's for wordpiece, ALBERT's
+    for unigram, ELMo's for words, the unknown word and END for word-list. `splitter` is for char-bpe: "spacy" or
+    "rules"; None takes spaCy's where it is installed. `lower` is for wordpiece, unigram and words: lower-case and strip
+    accents. `progress` is called several times a second once the sample is drawn, in the caller's thread; what it
+    raises ends the work.
     """
     if kind not in KINDS:
         raise UserError(f"tokenizer kind {kind!r} is not known; choose one of {', '.join(KINDS)}")
@@ -77,6 +77,8 @@ def train_tokenizer(
     if kind == "word-list":
         room = size - len(word_tokenizer.SPECIALS)
         return word_tokenizer.word_tokenizer(words_by_frequency(sample, room))
+    if kind == "words":
+        return word_vocabulary.learn_words(sample, size, lower, progress)
     return _train_characters(sample, size, splitter or ("spacy" if spacy_installed() else "rules"), progress)
 
 
@@ -89,6 +91,7 @@ def specials_of(kind: str) -> tuple[str, ...]:
     own = {
         "wordpiece": wordpiece.SPECIALS,
         "unigram": unigram.SPECIALS,
+        "words": word_vocabulary.SPECIALS,
         "word-list": word_tokenizer.SPECIALS,
     }
     return own.get(kind, (END,))
