@@ -1,8 +1,8 @@
 """What a tokenizer is, and how one is loaded: from a run's `tokenizer.json` or from a published vocabulary.
 
 Six kinds exist: `byte-bpe` (GPT-2, RoBERTa: any text, exactly reversible), `char-bpe` (GPT: cleaned, split into words,
-lower-cased), `wordpiece` (BERT), `unigram` (ALBERT, XLNet), and whole words: `words` (ELMo), `word-list` (CoVe); all but
-the first lose something, so they are not `lossless`. `tokenizer.json` is plain data and names all that is done to a
+lower-cased), `wordpiece` (BERT), `unigram` (ALBERT, XLNet), and whole words: `words` (ELMo), `word-list` (CoVe); all
+but the first lose something, so they are not `lossless`. `tokenizer.json` is plain data and names all that is done to a
 text before the pieces are sought, because the same pieces behind another preparation give other ids.
 """
 

@@ -150,7 +150,10 @@ def test_make_targets_exist() -> None:
 # ── two languages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("english", "chinese"), [(README, README_ZH), *WALKS], ids=["README", "gpt", "masked"])
+PAIRS = [(README, README_ZH), *WALKS, (ROOT / "docs" / "cove.md", ROOT / "docs" / "cove.zh-CN.md")]
+
+
+@pytest.mark.parametrize(("english", "chinese"), PAIRS, ids=["README", "gpt", "masked", "cove"])
 def test_both_languages_say_the_same(english: Path, chinese: Path) -> None:
     levels = [[len(heading.split()[0]) for heading in headings(page)] for page in (english, chinese)]
     assert levels[0] == levels[1]
@@ -200,6 +203,9 @@ def configured() -> dict[str, type[Any]]:
     gpt, bert = SYSTEMS["gpt"], SYSTEMS["bert"]
     found: dict[str, type[Any]] = {f"[{name}]": cls for name, cls in SECTIONS.items()}
     found |= {"[model]": gpt.config, "[model] of masked systems": bert.config, "[objective]": bert.objective_config}
+    for name in ("cove",):
+        found[f"[model] of {name}"] = SYSTEMS[name].config
+        found[f"[objective] of {name}"] = SYSTEMS[name].objective_config
     for system in SYSTEMS.values():
         assert system.config in found.values(), f"[model] of {system.name} is in no table"
         empty = not dataclasses.fields(system.objective_config)
