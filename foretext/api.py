@@ -41,6 +41,7 @@ from foretext.tasks.rows import Row
 from foretext.train.budget import Budget
 from foretext.train.examples import encode
 from foretext.train.finetune import FinetuneRequest, finetune
+from foretext.train.finetune_request import OtherTask
 from foretext.train.fresh import fresh_model
 from foretext.train.pretrain import pretrain as run_pretraining
 from foretext.train.pretrain_request import PretrainRequest
@@ -221,6 +222,8 @@ class LanguageModel:
         format: str | None = None,
         metric: str | None = None,
         hold_out: float | None = None,
+        unlabelled: Sequence[str] = (),
+        also: Sequence[OtherTask] = (),
         sets: Sequence[str | Setting] = (),
         resume: bool = False,
         device: str = "auto",
@@ -230,7 +233,8 @@ class LanguageModel:
         """Teaches the model a task. `rows`: a file, or rows as `rows_from` (tagging: `sentences_from`, span:
         `questions_from`) takes them. `metric`: what the best epoch is
         chosen by, if not the layout's or the task's own. `hold_out`: the part of the rows to validate on where `valid`
-        is None, if not .15; 0 trains on all and keeps the last epoch."""
+        is None, if not .15; 0 trains on all and keeps the last epoch. `unlabelled` (sentences) and `also` (other tasks)
+        are for a system that learns from them at once (cvt)."""
         format = layout_name(format)
         request = FinetuneRequest(
             base=self.model,
@@ -247,6 +251,8 @@ class LanguageModel:
             format=format,
             metric=metric,
             hold_out=hold_out,
+            unlabelled=tuple(unlabelled),
+            also=tuple(also),
             sets=tuple(sets),
             resume=resume,
             device=device,
@@ -285,10 +291,12 @@ def new_model(
     sets: Sequence[str | Setting] = (),
     reporter: Reporter | None = None,
     task: str = "classification",
+    more: Sequence[str] = (),
 ) -> LanguageModel:
-    """A model that has learned nothing, with a vocabulary made of the rows' texts: to fine-tune from nothing."""
+    """A model that has learned nothing, with a vocabulary made of the rows' texts and of `more`: to fine-tune from
+    nothing."""
     texts = [Row((text,), None, "a row") for text in family_of(task).texts(rows)]
-    return LanguageModel(fresh_model(system, size, texts, seed, sets, reporter), Path())
+    return LanguageModel(fresh_model(system, size, texts, seed, sets, reporter, more), Path())
 
 
 class TaskModel:

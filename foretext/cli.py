@@ -18,6 +18,7 @@ from foretext.cli_input import (
     labelled_rows,
     language_model,
     load_run,
+    other_tasks,
     parse_columns,
     read_texts,
     rows_for,
@@ -149,6 +150,12 @@ def finetune(
     ] = False,
     system: Annotated[str | None, typer.Option(help="Instead of RUN: a new model and vocabulary.")] = None,
     size: Annotated[str | None, typer.Option(help="With --system: tiny (the default), small, paper.")] = None,
+    unlabelled: Annotated[
+        list[str] | None, typer.Option(help="With --system cvt: text to learn from too, a sentence a line.")
+    ] = None,
+    also: Annotated[
+        list[str] | None, typer.Option(help="With --system cvt: another task beside it, as tagging=names.txt.")
+    ] = None,
     epochs: Annotated[int | None, typer.Option()] = None,
     seed: Annotated[int, typer.Option()] = 0,
     columns: Columns = "",
@@ -185,6 +192,8 @@ def finetune(
     settings = given_settings(config, sets)
     names = parse_columns(columns)
     rows = labelled_rows(file or run, task, names, format, errors)
+    others = other_tasks(also or [], errors)
+    text = read_texts(unlabelled, None, "line", errors) if unlabelled else []
     if valid is not None and part is not None:
         raise UserError("--hold-out is for rows without --valid; leave out one of them")
     split = family_of(task).hold_out(rows, DEFAULT_FRACTION if part is None else part, seed)
@@ -202,7 +211,7 @@ def finetune(
         else:
             shape = [one for one in settings if one.names[0] in ("model", "tokenizer")]
             settings = [one for one in settings if one.names[0] not in ("model", "tokenizer")]
-            base, from_scratch = new_model(rows, system, size or "tiny", seed, shape, terminal, task), True
+            base, from_scratch = new_model(rows, system, size or "tiny", seed, shape, terminal, task, text), True
         with Stopper(terminal.note) as stopper:
             model = base.finetune(
                 rows,
@@ -218,6 +227,8 @@ def finetune(
                 format=format,
                 metric=metric,
                 hold_out=part,
+                unlabelled=text,
+                also=others,
                 sets=settings,
                 resume=resume,
                 device=device,

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from foretext.nn.cove import CoveConfig
+from foretext.nn.cvt import CvtConfig
 from foretext.nn.encoder import EncoderConfig
 from foretext.nn.transformer import TransformerConfig
 from foretext.objectives.base import Objective
@@ -47,15 +48,26 @@ TINY: dict[str, Any] = {
     "roberta": replace(MASKED, segments=1, first_position=2, pooler=False, epsilon=1e-5),
     "albert": replace(MASKED, embedding=16, shared=True, gelu="tanh"),
     "cove": CoveConfig(vocabulary=262, vectors=32, width=32, layers=2, context=24, dropout=0.0),
+    "cvt": CvtConfig(
+        *(262, 20, (2, 3, 4), 4),  # so that what is read is as wide as the layers
+        **{"char_embedding": 6, "char_length": 8, "cells": 16, "upper_cells": 16, "direction": 16},
+        **{"context": 24, "dropout": 0.0, "unlabelled_dropout": 0.0},
+    ),
 }
 assert TINY.keys() == SYSTEMS.keys(), "every system is under test"
 CAUSAL = [name for name in TINY if SYSTEMS[name].causal]
+PRETRAINED = [name for name in TINY if SYSTEMS[name].reads != "rows"]  # the others learn their task alone
 MASKS = [name for name in TINY if SYSTEMS[name].objective_config is MaskingConfig]  # that fill blanks
 LM_WEIGHT = {name: 0.5 if name in CAUSAL else 0.0 for name in TINY}  # only those have that loss beside a task's
 LM_WEIGHTS = [*LM_WEIGHT.items(), *((name, 0.0) for name in CAUSAL)]
 PLAIN = TrainingConfig(optimizer="adamw", rate=1e-2, warmup=0.1, batch_size=4, dropout=0.0, save_seconds=1e9)
 
 KINDS = ("classification", "entailment", "similarity", "choice", "regression")
+
+
+def taught(kinds: Sequence[str]) -> list[tuple[str, str]]:
+    """Systems with the kinds of task that each can be taught."""
+    return [(name, kind) for name in TINY for kind in kinds if not SYSTEMS[name].tasks or kind in SYSTEMS[name].tasks]
 
 
 def trunk_of(system: str, **changes: object) -> nn.Module:

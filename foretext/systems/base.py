@@ -15,6 +15,7 @@ from foretext.objectives.causal import CausalConfig
 from foretext.plan import TransferPlan
 from foretext.systems.hub import HubNames
 from foretext.tasks.layout import Layout
+from foretext.tasks.task_config import TaskConfig
 from foretext.text.tokenizer import Tokenizer
 
 
@@ -89,6 +90,16 @@ class ObjectiveParts:
 
 
 @dataclass(frozen=True)
+class HeadParts:
+    """What the head of a task is made of, in a system that has heads of its own."""
+
+    task: TaskConfig
+    model: Any  # the system's `config`
+    settings: Any  # its `objective_config`
+    tokenizer: Tokenizer
+
+
+@dataclass(frozen=True)
 class System:
     name: str
     paper: str
@@ -106,5 +117,9 @@ class System:
     hub: HubNames | None = None  # how others write it; None: it cannot be exchanged yet
     causal: bool = True  # whether it predicts each token from those before it, so that it can write and score text
     objective_config: type[ObjectiveConfig] = CausalConfig  # the dataclass of [objective]
-    reads: Literal["text", "pairs"] = "text"  # what it is pre-trained on; pairs: parallel text, and word vectors
+    # What it is pre-trained on; pairs: parallel text, and word vectors; rows: nothing, it learns its task from rows and
+    # unlabelled text at once.
+    reads: Literal["text", "pairs", "rows"] = "text"
+    tasks: tuple[str, ...] = ()  # kinds of task that it can be taught; none named: all
+    build_head: Callable[[HeadParts], Any] | None = None  # of a task; None: the task's own
     vocabulary: tuple[str, ...] = ()  # specials that its vocabulary has, of whatever kind that is

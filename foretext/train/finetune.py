@@ -18,8 +18,7 @@ from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Family
 from foretext.tasks.splits import DEFAULT_FRACTION
 from foretext.tasks.supervised import SupervisedTask
-from foretext.text.order import Order
-from foretext.train.examples import encode
+from foretext.train.examples import all_examples, encode, longest
 from foretext.train.finetune_request import FinetuneRequest, resolve, set_length, unused_head
 from foretext.train.loop import Job, Loop, Stage, has_begun, is_finished, step_seed
 from foretext.train.machine import out_of_memory_as_user_error, tune_allocator
@@ -102,9 +101,10 @@ def _train(
     examples = learned.examples
     if not examples:
         raise UserError("no word of the rows has a piece in the vocabulary of this run; use another run, or --system")
-    order = Order(len(examples), training.batch_size, request.seed)
-    set_length(sections, size_named(request.base.system, request.base.info.size), order)
-    micro = training.micro_batch or max(1, MICRO_TOKENS // max(example.tokens for example in examples))
+    stock = all_examples(request, model, examples, about_rows, work)
+    order = model.task.order(stock, training.batch_size, request.seed)
+    set_length(sections, size_named(request.base.system, request.base.info.size), len(examples), order)
+    micro = training.micro_batch or max(1, MICRO_TOKENS // longest(stock))
     micro = min(micro, training.batch_size)
     if device.type == "cpu":
         memory = finetuning_memory(micro, sections["model"], learned, held_out)
@@ -120,7 +120,7 @@ def _train(
     job = Job(
         trunk=model.trunk,
         objective=model.task,
-        stages=(Stage(lambda epoch, index: examples[index], order, micro, _validator(model, held_out, device)),),
+        stages=(Stage(stock.example, order, micro, _validator(model, held_out, device)),),
         optimizer=_optimizer(training, sections["transfer"], model),
         config=training,
         budget=sections["budget"],
@@ -182,7 +182,7 @@ def _build(request: FinetuneRequest, sections: dict[str, Any]) -> SavedModel:
     trunk = system.build_trunk(TrunkParts(model, tokenizer))
     if not task.from_scratch:
         _transfer(base.trunk, trunk, transfer.layers)
-    head = build_task(task, model, transfer, sections["training"].dropout)
+    head = build_task(system, sections, tokenizer, sections["training"].dropout)
     return SavedModel(None, sections, system, tokenizer, trunk, head)
 
 

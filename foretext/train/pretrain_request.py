@@ -93,6 +93,11 @@ def resolved_sections(request: PretrainRequest, run: RunDirectory, note: Callabl
 
 def _check_named(request: PretrainRequest, system: System) -> None:
     """What the system learns from is named, and nothing that it cannot read."""
+    if system.reads == "rows":
+        raise UserError(
+            f"{system.name} is not pre-trained: it learns a task from labelled rows and unlabelled text at once; use "
+            f"foretext finetune FILE --system {system.name} --task … --unlabelled TEXT"
+        )
     pairs = {"--source": request.source, "--target": request.target, "--vectors": request.vectors}
     if system.reads == "text":
         given = [option for option, value in pairs.items() if value is not None]

@@ -16,7 +16,7 @@ from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import Objective
 from foretext.plan import TransferPlan
 from foretext.systems import system_named
-from foretext.systems.base import ObjectiveParts, System, TokenizerConfig, TrainingConfig, TrunkParts
+from foretext.systems.base import HeadParts, ObjectiveParts, System, TokenizerConfig, TrainingConfig, TrunkParts
 from foretext.tasks.families import family_of
 from foretext.tasks.task_config import TaskConfig
 from foretext.text.tokenizer import Tokenizer, tokenizer_from_json
@@ -97,6 +97,8 @@ def sections_of(text: str, where: str) -> dict[str, Any]:
         raise UserError(f"{where}: written by a newer Foretext (format {raw['run']['format']}); update foretext")
     names = TASK_SECTIONS if raw.get("run", {}).get("kind") == "finetune" else BASE_SECTIONS
     system = _system_of(raw, where)
+    if names is TASK_SECTIONS and system.build_head is not None:
+        names = (*names, "objective")
     kinds = SECTIONS | {"model": system.config, "objective": system.objective_config}
     sections = build_sections({name: kinds[name] for name in names}, raw, where)
     check_saved(sections, where)
@@ -162,8 +164,11 @@ def load_tokenizer(run: RunDirectory, info: RunConfig) -> Tokenizer:
     return tokenizer
 
 
-def build_task(task: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> TaskHead:
-    return family_of(task.kind).head(task, model, plan, dropout)
+def build_task(system: System, sections: dict[str, Any], tokenizer: Tokenizer, dropout: float) -> TaskHead:
+    task, model = sections["task"], sections["model"]
+    if system.build_head is not None:
+        return cast("TaskHead", system.build_head(HeadParts(task, model, sections["objective"], tokenizer)))
+    return family_of(task.kind).head(task, model, sections["transfer"], dropout)
 
 
 def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedModel:
@@ -222,7 +227,7 @@ def _modules(system: System, sections: dict[str, Any], tokenizer: Tokenizer) -> 
     """The two parts of a model, as the loop names them in its checkpoints."""
     info, model = sections["run"], sections["model"]
     if info.kind == "finetune":
-        task: nn.Module = build_task(sections["task"], model, sections["transfer"], 0.0)
+        task: nn.Module = build_task(system, sections, tokenizer, 0.0)
     else:
         task = system.build_objective(ObjectiveParts(model, sections["objective"], tokenizer, info.direction))
     return {"trunk": system.build_trunk(TrunkParts(model, tokenizer)), "task": task}

@@ -17,6 +17,7 @@ from systems_under_test import (
     CAUSAL,
     LM_WEIGHT,
     PLAIN,
+    PRETRAINED,
     SHAPE,
     TINY,
     examples,
@@ -42,6 +43,7 @@ RUNS = [
     f"{system} {what} {optimizer}"
     for system in TINY
     for what in ("pretraining", "classification", "choice")
+    if what != "pretraining" or system in PRETRAINED
     for optimizer in ("adamw", "muon")
 ]
 

@@ -241,9 +241,12 @@ def test_a_words_vector_is_the_mean_of_its_pieces(system: str) -> None:
     assert [text[start:end] for start, end in found.places] == found.words
     assert found.words[:2] == ["The", "old"] and "42" in found.words and "".join(found.words) == text.replace(" ", "")
     ids = model.tokenizer.encode(text)
-    read, first = ([model.tokenizer.end, *ids], 1) if system in CAUSAL else (ids, 0)
+    read, first = [model.tokenizer.end, *ids], 1
     if system in MASKS:
         read, first = framed(LanguageModel(model, Path()), ids)
+    elif system not in CAUSAL:  # between two ends, or as it is
+        frames = model.system.build_layout(dict(model.tokenizer.specials), 48, "forward").overhead(1) == 2
+        read, first = ([*read, model.tokenizer.end], 1) if frames else (ids, 0)
     with torch.no_grad():
         states = model.trunk.eval()(Batch(torch.tensor([read])), keep_layers=True).layers[1][0, first:]
     spelled = text.encode()

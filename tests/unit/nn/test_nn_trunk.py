@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -234,7 +234,7 @@ def test_a_state_takes_positions_and_gives_layers_as_without_one(causal) -> None
 @pytest.mark.parametrize("system", TINY)
 @pytest.mark.parametrize("changes", [{}, {"layers": 3, "width": 20, "heads": 2, "vocabulary": 7}], ids=str)
 def test_the_configuration_knows_how_many_parameters(system: str, changes: dict[str, int]) -> None:
-    known = {name: value for name, value in changes.items() if hasattr(TINY[system], name)}
+    known = {field.name: changes[field.name] for field in fields(TINY[system]) if field.name in changes}
     config = replace(TINY[system], **known)
     assert config.parameters() == sum(p.numel() for p in SYSTEMS[system].build_trunk(TrunkParts(config)).parameters())
 

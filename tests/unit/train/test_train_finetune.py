@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from systems_under_test import KINDS, TINY, base_model, stopping_after
+from systems_under_test import KINDS, TINY, base_model, stopping_after, taught
 
 from foretext.api import TaskModel
 from foretext.config import build_sections
@@ -84,8 +84,7 @@ def test_few_rows_are_read_more_often_but_not_by_the_papers_size(size: str, rows
     assert model.sections["budget"].steps == epochs * -(-rows // model.sections["training"].batch_size)
 
 
-@pytest.mark.parametrize("system", TINY)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("system", "kind"), taught(KINDS))
 def test_every_kind_learns_and_comes_back_from_disk(system: str, kind: str, tmp_path: Path) -> None:
     rows = rows_of(kind, 16)
     request = request_of(kind, rows, base=base_model(system), out=tmp_path / "run", valid=rows, epochs=6)
@@ -322,8 +321,7 @@ def stopped(out: Path, **changes: Any) -> FinetuneRequest:
     return replace(request, resume=True)
 
 
-@pytest.mark.parametrize("system", TINY)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("system", "kind"), taught(KINDS))
 def test_every_kind_goes_on_as_if_never_stopped(system: str, kind: str, tmp_path: Path) -> None:
     sets = ("training.batch_size=2", "training.micro_batch=1", "training.dropout=0.2")
     request = request_of(kind, rows_of(kind, 6), base=base_model(system), out=tmp_path / "a", valid=[], sets=sets)
