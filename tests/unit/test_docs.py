@@ -150,10 +150,11 @@ def test_make_targets_exist() -> None:
 # ── two languages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-PAIRS = [(README, README_ZH), *WALKS, (ROOT / "docs" / "cove.md", ROOT / "docs" / "cove.zh-CN.md")]
+SYSTEM_PAGES = [(ROOT / "docs" / f"{name}.md", ROOT / "docs" / f"{name}.zh-CN.md") for name in ("cove", "cvt")]
+PAIRS = [(README, README_ZH), *WALKS, *SYSTEM_PAGES]
 
 
-@pytest.mark.parametrize(("english", "chinese"), PAIRS, ids=["README", "gpt", "masked", "cove"])
+@pytest.mark.parametrize(("english", "chinese"), PAIRS, ids=["README", "gpt", "masked", "cove", "cvt"])
 def test_both_languages_say_the_same(english: Path, chinese: Path) -> None:
     levels = [[len(heading.split()[0]) for heading in headings(page)] for page in (english, chinese)]
     assert levels[0] == levels[1]
@@ -203,7 +204,7 @@ def configured() -> dict[str, type[Any]]:
     gpt, bert = SYSTEMS["gpt"], SYSTEMS["bert"]
     found: dict[str, type[Any]] = {f"[{name}]": cls for name, cls in SECTIONS.items()}
     found |= {"[model]": gpt.config, "[model] of masked systems": bert.config, "[objective]": bert.objective_config}
-    for name in ("cove",):
+    for name in ("cove", "cvt"):
         found[f"[model] of {name}"] = SYSTEMS[name].config
         found[f"[objective] of {name}"] = SYSTEMS[name].objective_config
     for system in SYSTEMS.values():
