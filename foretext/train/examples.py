@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from foretext.nn.model_config import reads
 from foretext.tasks.cross_view_head import ManySources, UnlabelledExample
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Encoding
@@ -34,8 +35,8 @@ def encode(
 
 
 def _layout(model: SavedModel) -> Layout:
-    specials, context = dict(model.tokenizer.specials), model.model_config.context
-    return model.system.build_layout(specials, context, model.info.direction)
+    specials = dict(model.tokenizer.specials)
+    return model.system.build_layout(specials, reads(model.model_config), model.info.direction)
 
 
 def encode_rows(
