@@ -36,7 +36,7 @@ TENTH, ALL = 545, 5452
 DRAWS = {TENTH: 3, ALL: 1}
 METHODS = {"cove": "GloVe and CoVe", "glove": "GloVe", "tfidf": "TF-IDF"}
 # What the task model reads of the encoder: the words' vectors and its states, or the vectors alone.
-READ = {"cove": ("transfer.reader.ends=true",), "glove": ("transfer.reader.ends=true", "transfer.reader.top=false")}
+READ = {"cove": ("transfer.reader.beside=ends",), "glove": ("transfer.reader.beside=lowest",)}
 BEAMS = {"greedy": 1, "5 beams": 5}
 QUICK_PRETRAINING = ("model.width=32", "objective.embedding=16", "tokenizer.size=2000")
 

@@ -17,9 +17,13 @@ NEVER = 1 << 62  # an epoch that does not come
 
 @dataclass(frozen=True)
 class ReaderPlan:
-    """A recurrent model of the task's own, and what it reads of each token: x = [vector; γ Σ s_l h_l; characters]."""
+    """A recurrent model of the task's own, and what it reads of each token: x = [vector; γ Σ s_l h_l; characters].
+    Layers that are read as they are count as parts of the vector."""
 
-    mix: bool = True  # γ Σ s_l h_l of all layers of the trunk, with s and γ learned; false: nothing of the trunk
+    mix: bool = True  # γ Σ s_l h_l of all layers of the trunk, with s and γ learned; false: no mixture
+    # Layers of the trunk that are read as they are: none; the lowest, which is the tokens' own vectors; both ends, that
+    # and the top side by side (CoVe: [GloVe; CoVe]).
+    beside: Literal["none", "lowest", "ends"] = "none"
     twice: bool = False  # another mixture beside the recurrent layer's states
     norm: bool = False  # each layer normalised before it is mixed
     penalty: float = 0.0  # λ of λ‖w‖², s = softmax(w), which draws the mixture towards the mean of the layers

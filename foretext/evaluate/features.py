@@ -19,7 +19,7 @@ from torch import Tensor
 from foretext.batch import Batch, padded
 from foretext.errors import UserError
 from foretext.evaluate.reading import Reading, read_as
-from foretext.nn.model_config import reads
+from foretext.nn.model_config import lowest, reads
 from foretext.text.encoding import encode_texts
 from foretext.train.report import Reporter, Warns
 from foretext.train.saved import SavedModel
@@ -43,7 +43,9 @@ class LayerMix:
     def width(self, model: SavedModel) -> int:
         """Numbers of a vector."""
         config = model.model_config
-        return config.width * (len(self.chosen(config.layers)) if self.each else 1)
+        layers = self.chosen(config.layers)
+        widths = [lowest(config) if layer == 0 else config.width for layer in layers] or [config.width]
+        return sum(widths) if self.each else widths[0]
 
     def check(self, count: int) -> None:
         if self.each and self.weights:
@@ -101,9 +103,6 @@ def text_vectors(
     readings = _readings(model, encoded, reporter)
     vectors = np.zeros((len(texts), mix.width(model)), dtype=np.float32)
     for number, states in _states(model, readings, mix, progress):
-        if states.shape[1] != vectors.shape[1]:  # a layer that is not as wide as the top
-            assert not vectors.any()
-            vectors = np.zeros((len(texts), states.shape[1]), dtype=np.float32)
         reading = readings[number]
         own = states if model.system.causal else states[reading.first : reading.first + reading.count]
         if len(own):
@@ -160,7 +159,7 @@ def _by_word(
             words.append(word.strip())
             places.append((start, start + len(word.strip())))
             vectors.append(states[first:last].mean(0))
-    return WordVectors(words, places, np.array(vectors, dtype=np.float32).reshape(len(words), states.shape[1]))
+    return WordVectors(words, places, np.array(vectors, dtype=np.float32).reshape(len(words), width))
 
 
 @torch.no_grad()

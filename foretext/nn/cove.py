@@ -51,6 +51,10 @@ class CoveConfig:
         """The shape of the whole translation model, with so many target words."""
         return TranslationConfig(words, self.vectors, embedding, self.width, self.layers, self.dropout, self.init_range)
 
+    @property
+    def lowest(self) -> int:
+        return self.vectors
+
     def describe(self) -> str:
         return (
             f"{self.layers} bidirectional LSTM layers of {self.width // 2} cells a direction, on {self.vocabulary:,} "

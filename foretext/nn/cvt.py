@@ -96,9 +96,8 @@ class CvtConfig:
     def lstms(self) -> tuple[ProjectedLstmConfig, ProjectedLstmConfig]:
         """The shape of either layer, in each direction."""
         lower, upper = min(self.cells, self.direction), min(self.upper_cells, self.direction)
-        inputs = self.vectors + self.char_filters * len(self.char_widths)
         return (
-            ProjectedLstmConfig(inputs, self.cells, lower, cell_clip=0.0, state_clip=0.0),
+            ProjectedLstmConfig(self.lowest, self.cells, lower, cell_clip=0.0, state_clip=0.0),
             ProjectedLstmConfig(2 * lower, self.upper_cells, upper, cell_clip=0.0, state_clip=0.0),
         )
 
@@ -114,6 +113,10 @@ class CvtConfig:
     @property
     def width(self) -> int:
         return 2 * self.lstms()[1].width
+
+    @property
+    def lowest(self) -> int:
+        return self.vectors + self.char_filters * len(self.char_widths)
 
     def describe(self) -> str:
         characters = f" and {self.char_filters * len(self.char_widths)} features of characters"

@@ -13,7 +13,8 @@ From the released code, where the paper is silent
 
 Deviations
     The loss is a target word's mean, where the released code divides by the sentences of a batch: its rate of 1 is here
-    about a sentence's length times as much. A word is looked up as it is written, then in lower case. Lines are split
+    about a sentence's length times as much. Task models have one biLSTM and its pooling, or the biattentive network for
+    pairs; tags a biLSTM and a CRF. A word is looked up as it is written, then in lower case. Lines are split
     by our rules, for Moses' and CoreNLP's tokenizers are other programs; targets keep their case (`objective.lower`
     changes that) and their spacing, so that translations are whole lines and BLEU is sacrebleu's of these. A step's
     pairs are of like length, drawn anew each epoch; the released code keeps its batches and shuffles them. There are no
@@ -30,11 +31,12 @@ from itertools import pairwise
 from foretext.nn.cove import CoveConfig, CoveTrunk
 from foretext.objectives.translation import TranslationObjective
 from foretext.objectives.translation_pairs import TranslationSettings
-from foretext.plan import TransferPlan
+from foretext.plan import ReaderPlan, TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
 from foretext.tasks.plain import PlainLayout
 
-_FROZEN = TransferPlan(thaw="never", lm_weight=0.0, pooling="mean")
+_READER = ReaderPlan(mix=False, beside="ends")  # [GloVe(x); CoVe(x)]
+_FROZEN = TransferPlan(thaw="never", lm_weight=0.0, pooling="mean", model="recurrent", reader=_READER)
 _SHORT = TrainingConfig(
     rate=2e-3,
     schedule="cosine",

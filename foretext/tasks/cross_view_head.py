@@ -22,8 +22,9 @@ from foretext.errors import UserError
 from foretext.nn.cvt import CvtConfig, Kind, WordBatch
 from foretext.objectives.base import Draw, Examples
 from foretext.objectives.cross_view import CrossViewObjective, CrossViewSettings, CrossViewTask
+from foretext.tasks.predictions import probabilities_of
 from foretext.tasks.supervised import Example
-from foretext.tasks.tagging import TaggedExample
+from foretext.tasks.tagging import TaggedExample, surprise_of_each
 from foretext.text.buckets import LengthOrder
 from foretext.text.order import SampleOrder
 from foretext.text.turns import Source, Turns
@@ -133,6 +134,12 @@ class CrossViewHead(CrossViewObjective):
 
     def best(self, scores_WC: np.ndarray) -> np.ndarray:
         return scores_WC.argmax(axis=1)
+
+    def probabilities(self, scores_WC: np.ndarray) -> np.ndarray:
+        return probabilities_of(scores_WC)
+
+    def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray) -> float:
+        return surprise_of_each(scores_WC, tags_W)
 
 
 def _fields(batch: WordBatch) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -43,8 +43,6 @@ from foretext.text.encoding import encode_texts
 
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
-    from foretext.tasks.recurrent_models import RecurrentTagging
-    from foretext.tasks.tagging import TaggingTask
 
 _NO_COLUMNS = (".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".pq")  # endings of files that are no such columns
 
@@ -270,12 +268,19 @@ class TagFamily:
         return Table("predictions", tuple(names), found, [""] * len(found))
 
 
-def _tagger(head: TaskHead) -> TaggingTask | RecurrentTagging:
-    from foretext.tasks.recurrent_models import RecurrentTagging
-    from foretext.tasks.tagging import TaggingTask
+class _Tagger(Protocol):
+    """What a head for tags says of the scores [words, C] of an example."""
 
-    assert isinstance(head, TaggingTask | RecurrentTagging)
-    return head
+    def best(self, scores_WC: np.ndarray) -> np.ndarray: ...
+
+    def probabilities(self, scores_WC: np.ndarray) -> np.ndarray: ...
+
+    def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray) -> float: ...
+
+
+def _tagger(head: TaskHead) -> _Tagger:
+    assert head.kind == "tagging"
+    return cast(_Tagger, head)
 
 
 def _tag_column(columns: dict[str, str] | None) -> int | None:

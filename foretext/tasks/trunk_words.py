@@ -1,5 +1,7 @@
 """What a task's own model reads of a trunk: for each token γ Σ s_l h_l of all layers, a learned vector, its characters.
 
+Layers may also be read as they are, beside the vector: the lowest, or that and the top (CoVe's [GloVe; CoVe]).
+
 The mixture's weights belong to the task model (`nn/word_inputs.py`). A trunk of which nothing learns (`transfer.thaw`
 "never": ELMo, CoVe) gives features: it is read without gradients and, also in training, without its own dropout. One
 that learns is read as any other is. A task model that takes nothing of the trunk (`reader.mix` false) is what features
@@ -16,7 +18,7 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
+from foretext.nn.model_config import ModelConfig, lowest
 from foretext.nn.word_inputs import WordInput, WordInputConfig
 from foretext.objectives.base import Trunk
 from foretext.plan import ReaderPlan, TransferPlan
@@ -43,8 +45,10 @@ class TrunkWords(nn.Module):
 
     def __init__(self, plan: ReaderPlan, model: ModelConfig, dropout: float) -> None:
         super().__init__()
+        self.beside = plan.beside
+        fixed = {"none": 0, "lowest": lowest(model), "ends": lowest(model) + model.width}[plan.beside]
         self.inputs = WordInputConfig(
-            vectors=plan.vectors,
+            vectors=plan.vectors + fixed,
             layers=model.layers + 1 if plan.mix else 0,
             layer_width=model.width if plan.mix else 0,
             at_output=plan.twice,
@@ -60,14 +64,17 @@ class TrunkWords(nn.Module):
             nn.init.uniform_(self.vectors.weight, -most, most)
 
     def forward(self, trunk: Trunk, batch: Batch) -> WordInput:
-        vectors_BTD = None
+        layers = self._layers(trunk, batch)
+        vectors = [*layers[:1], *(layers[-1:] if self.beside == "ends" else ())] if self.beside != "none" else []
         if self.vectors is not None:
-            vectors_BTD = self.vectors(batch.ids_BT.clamp(max=self.vectors.num_embeddings - 1))
+            vectors.append(self.vectors(batch.ids_BT.clamp(max=self.vectors.num_embeddings - 1)))
+        vectors_BTD = torch.cat(vectors, dim=-1) if vectors else None
         characters_UC, places_BT = self._characters(trunk, batch)
-        return WordInput(real_places(batch), vectors_BTD, self._layers(trunk, batch), characters_UC, places_BT)
+        mixed = layers if self.inputs.layers else ()
+        return WordInput(real_places(batch), vectors_BTD, mixed, characters_UC, places_BT)
 
     def _layers(self, trunk: Trunk, batch: Batch) -> tuple[Tensor, ...]:
-        if not self.inputs.layers:
+        if not self.inputs.layers and self.beside == "none":
             return ()
         module = cast(nn.Module, trunk)
         learns = any(parameter.requires_grad for parameter in module.parameters())
@@ -76,7 +83,7 @@ class TrunkWords(nn.Module):
         with torch.set_grad_enabled(learns and torch.is_grad_enabled()):
             layers = trunk(batch, keep_layers=True).layers
         widths = {layer.shape[-1] for layer in layers}
-        if widths != {self.inputs.layer_width}:
+        if self.inputs.layers and widths != {self.inputs.layer_width}:
             raise UserError(
                 f"transfer.model=recurrent: the trunk's layers are of {len(widths)} widths, and only layers of one can "
                 "be mixed; take transfer.model=linear"

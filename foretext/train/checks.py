@@ -78,9 +78,12 @@ def check_transfer(transfer: TransferPlan) -> None:
     for name, least in {"penalty": 0, "vectors": 0, "characters": 0, "cells": 1, "layers": 1}.items():
         if not least <= getattr(reader, name) < math.inf:
             raise UserError(f"transfer.reader.{name} must be at least {least}, not {getattr(reader, name)}")
-    if transfer.model == "recurrent" and not (reader.mix or reader.vectors or reader.characters):
+    if transfer.model == "recurrent" and not (
+        reader.mix or reader.vectors or reader.characters or reader.beside != "none"
+    ):
         raise UserError(
-            "transfer.reader: the task's model reads nothing; take mix=true, or vectors or characters above 0"
+            "transfer.reader: the task's model reads nothing; take mix=true or beside=ends, or vectors or characters "
+            "above 0"
         )
     if reader.twice and not reader.mix:
         raise UserError("transfer.reader.twice: another mixture needs a first one; take mix=true, or twice=false")
