@@ -58,6 +58,11 @@ assert TINY.keys() == SYSTEMS.keys(), "every system is under test"
 CAUSAL = [name for name in TINY if SYSTEMS[name].causal]
 PRETRAINED = [name for name in TINY if SYSTEMS[name].reads != "rows"]  # the others learn their task alone
 MASKS = [name for name in TINY if SYSTEMS[name].objective_config is MaskingConfig]  # that fill blanks
+OWN_MODEL = [name for name in TINY if SYSTEMS[name].sizes["tiny"].transfer.model == "recurrent"]
+# Epochs and settings with which a task of a few rows is learned.
+LEARNS: dict[str, tuple[int, tuple[str, ...]]] = dict.fromkeys(TINY, (6, ()))
+LEARNS |= dict.fromkeys(OWN_MODEL, (30, ("training.rate=0.004", "transfer.reader.cells=48")))
+LEARNS |= {name: (12, ("training.rate=0.004",)) for name in TINY if SYSTEMS[name].build_head is not None}
 LM_WEIGHT = {name: 0.5 if name in CAUSAL else 0.0 for name in TINY}  # only those have that loss beside a task's
 LM_WEIGHTS = [*LM_WEIGHT.items(), *((name, 0.0) for name in CAUSAL)]
 PLAIN = TrainingConfig(optimizer="adamw", rate=1e-2, warmup=0.1, batch_size=4, dropout=0.0, save_seconds=1e9)

@@ -45,6 +45,9 @@ class LayerMix:
         config = model.model_config
         layers = self.chosen(config.layers)
         widths = [lowest(config) if layer == 0 else config.width for layer in layers] or [config.width]
+        if len(set(widths)) > 1:
+            said = ", ".join(f"layer {layer} has {width}" for layer, width in zip(layers, widths))
+            raise UserError(f"layers of different widths cannot be taken together ({said} numbers); take one at a time")
         return sum(widths) if self.each else widths[0]
 
     def check(self, count: int) -> None:
@@ -67,10 +70,6 @@ class LayerMix:
         found = model.trunk(batch, keep_layers=True).layers
         if self.each:
             return torch.cat([found[layer] for layer in layers], dim=-1)
-        widths = {layer: found[layer].shape[2] for layer in layers}
-        if len(set(widths.values())) > 1:
-            said = ", ".join(f"layer {layer} has {width}" for layer, width in widths.items())
-            raise UserError(f"layers of different widths cannot be added up ({said} numbers); take one at a time")
         weights = self.weights or (1.0 / len(self.layers),) * len(self.layers)
         return torch.stack([weight * found[layer] for weight, layer in zip(weights, self.layers)]).sum(0)
 
@@ -168,6 +167,7 @@ def _states(
 ) -> Iterator[tuple[int, np.ndarray]]:
     """The states of each reading, [tokens, width], batch by batch."""
     mix.check(model.model_config.layers)
+    mix.width(model)  # which refuses what cannot be taken together
     trunk = model.trunk.eval()
     device = next(trunk.parameters()).device
     done = 0
