@@ -198,12 +198,14 @@ def documented_keys() -> dict[str, dict[str, tuple[str, str]]]:
 
 def configured() -> dict[str, type[Any]]:
     """The same headings and the dataclass of each."""
+    from foretext.plan import ReaderPlan
     from foretext.systems import SYSTEMS
     from foretext.train.saved import SECTIONS
 
     gpt, bert = SYSTEMS["gpt"], SYSTEMS["bert"]
     found: dict[str, type[Any]] = {f"[{name}]": cls for name, cls in SECTIONS.items()}
     found |= {"[model]": gpt.config, "[model] of masked systems": bert.config, "[objective]": bert.objective_config}
+    found["[transfer]: reader"] = ReaderPlan
     for name in ("cove", "cvt"):
         found[f"[model] of {name}"] = SYSTEMS[name].config
         found[f"[objective] of {name}"] = SYSTEMS[name].objective_config
@@ -217,7 +219,8 @@ def configured() -> dict[str, type[Any]]:
 def shown_default(field: dataclasses.Field[Any]) -> str:
     """A field's default as the tables have it; nothing for none or an empty text."""
     if field.default_factory is not dataclasses.MISSING:
-        return repr(field.default_factory())
+        made = field.default_factory()
+        return "" if dataclasses.is_dataclass(made) else repr(made)  # it has a table of its own
     value = field.default
     if value is dataclasses.MISSING or value == "":
         return ""
