@@ -266,6 +266,11 @@ def rows_fingerprint(rows: Sequence[Any], family: Family) -> str:
 
 def _check_same_data(old: dict[str, Any], new: dict[str, Any], where: Path) -> None:
     """Going on with other rows or another vocabulary would give a model of neither."""
+    if old["task"].unlabelled != new["task"].unlabelled:
+        raise UserError(
+            f"{where}: the unlabelled text or the other tasks are not those it was begun with; give the same "
+            "--unlabelled and --also, or start a new run"
+        )
     if old["run"].tokenizer != new["run"].tokenizer:
         raise UserError(f"{where}: begun with another tokenizer; name the same RUN and rows, or start a new run")
     # Another seed holds out other rows; it is refused by its name, after this.
@@ -273,9 +278,4 @@ def _check_same_data(old: dict[str, Any], new: dict[str, Any], where: Path) -> N
         raise UserError(
             f"{where}: the rows are not those it was begun with; give the same files, --valid and --hold-out, or start "
             "a new run"
-        )
-    if old["task"].unlabelled != new["task"].unlabelled:
-        raise UserError(
-            f"{where}: the unlabelled text or the other tasks are not those it was begun with; give the same "
-            "--unlabelled and --also, or start a new run"
         )

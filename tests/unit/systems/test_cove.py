@@ -11,12 +11,17 @@ import pytest
 import torch
 from systems_under_test import parallel_text, pretrain_request, stopping_after, write_text
 
+from foretext.api import TaskModel
+from foretext.batch import Batch
 from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import Interrupted, UserError
 from foretext.nn.cove import CoveConfig, CoveTrunk
 from foretext.objectives.translation import TranslationObjective
 from foretext.systems.cove import COVE
+from foretext.tasks.rows import Row
+from foretext.tasks.trunk_words import TrunkWords
 from foretext.text.vectors import read_vectors
+from foretext.train.finetune import FinetuneRequest, finetune
 from foretext.train.pretrain import pretrain
 from foretext.train.report import Silent
 from foretext.train.rundir import RunDirectory
@@ -121,6 +126,36 @@ def test_going_on_from_a_run_with_other_text(tmp_path: Path) -> None:
         torch.testing.assert_close(a[name], b[name], atol=1e-5, rtol=0)
     with pytest.raises(UserError, match="keeps that run's vectors; leave out --vectors"):
         pretrain(replace(request, out=tmp_path / "third"))
+
+
+@pytest.mark.parametrize(("beside", "width"), [("ends", 3 + 4), ("lowest", 3), ("none", 0)])
+def test_a_task_model_reads_glove_and_cove_side_by_side(beside: Any, width: int) -> None:
+    trunk = CoveTrunk(CoveConfig(vocabulary=9, vectors=3, width=4, dropout=0.5)).train()
+    plan = replace(COVE.sizes["tiny"].transfer.reader, beside=beside, vectors=2)
+    words = TrunkWords(plan, trunk.config, 0.0)
+    assert words.inputs.vectors == width + 2 and words.inputs.layers == 0
+    for parameter in trunk.parameters():
+        parameter.requires_grad_(False)  # as where nothing of the trunk learns
+    batch = Batch(torch.tensor([[1, 2, 3], [4, 5, 0]]), torch.tensor([[True] * 3, [True, True, False]]))
+    found = words(trunk, batch)
+    layers = trunk.eval()(batch, keep_layers=True).layers
+    assert words.vectors is not None and found.vectors_BTD is not None and found.layers == ()
+    wanted = {"ends": [layers[0], layers[-1]], "lowest": [layers[0]], "none": []}[beside]
+    torch.testing.assert_close(found.vectors_BTD, torch.cat([*wanted, words.vectors(batch.ids_BT)], dim=-1))
+
+
+def test_fine_tuning_leaves_the_encoder_as_it_is_and_comes_back(tmp_path: Path) -> None:
+    base = load_model(pretrain(request_of(tmp_path)))
+    rows = [Row((f"The {who} eats fish.",), who, "a row") for who in ("cat", "dog")] * 6
+    plan = COVE.sizes["tiny"].transfer
+    assert plan.thaw == "never" and plan.model == "recurrent" and plan.reader.beside == "ends" and not plan.reader.mix
+    sets = ("transfer.reader.cells=8", "training.rate=0.02")
+    request = FinetuneRequest(base, rows, "classification", tmp_path / "task", valid=rows, epochs=8, sets=sets)
+    model = TaskModel(finetune(request), tmp_path / "task")
+    for name, tensor in base.trunk.state_dict().items():
+        assert torch.equal(tensor, model.model.trunk.state_dict()[name]), f"{name} did not learn, vectors neither"
+    texts = ["The cat eats fish.", "The dog eats fish."]
+    assert model.predict(texts) == ["cat", "dog"] == TaskModel(load_model(tmp_path / "task"), None).predict(texts)
 
 
 @pytest.mark.parametrize(
