@@ -14,6 +14,7 @@ import json
 import operator
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,13 +24,17 @@ import torch
 from foretext.batch import Batch
 from foretext.config import Setting
 from foretext.errors import UserError
+from foretext.evaluate.both_ways import perplexity_of_both
 from foretext.evaluate.features import LayerMix, WordVectors, text_vectors, word_vectors
 from foretext.evaluate.fill import Filled, fill, masked_objective
 from foretext.evaluate.perplexity import Perplexity
 from foretext.evaluate.perplexity import perplexity as measure_perplexity
 from foretext.evaluate.pseudo import pseudo_perplexity
+from foretext.evaluate.translation import TranslationScores, score_files, translate_lines
 from foretext.generate.decode import Sampling, generate_text
 from foretext.generate.many import Written, beam_search, write_many
+from foretext.generate.translate import Search
+from foretext.objectives.bilm import BilmObjective
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Reading
 from foretext.tasks.metrics import Scores, check_metric, with_main
@@ -39,6 +44,7 @@ from foretext.tasks.rows import Row
 from foretext.train.budget import Budget
 from foretext.train.examples import encode
 from foretext.train.finetune import FinetuneRequest, finetune
+from foretext.train.finetune_request import OtherTask
 from foretext.train.fresh import fresh_model
 from foretext.train.pretrain import pretrain as run_pretraining
 from foretext.train.pretrain_request import PretrainRequest
@@ -86,12 +92,15 @@ class LanguageModel:
         reporter: Reporter | None = None,
     ) -> Perplexity:
         """Perplexity per token and per word, and bits per byte; each text is a document. Of a masked system
-        pseudo-perplexity: each token is masked alone, which takes a reading of its window for every token."""
+        pseudo-perplexity: each token is masked alone, which takes a reading of its window for every token. Of one that
+        reads both ways, each by itself (ELMo): of both directions together."""
         given = _texts(texts, "texts")
         if self.model.system.causal:
             return measure_perplexity(self.model, given, stride, progress, reporter)
         if stride is not None:
             raise UserError(f"stride is for models that read in one direction, not {self.model.system.name}")
+        if isinstance(self.model.objective, BilmObjective):
+            return perplexity_of_both(self.model, given, progress, reporter)
         return pseudo_perplexity(self.model, given, progress, reporter)
 
     def fill(self, text: str, top: int = 5) -> Filled:
@@ -163,6 +172,23 @@ class LanguageModel:
         stops = tuple(_texts(stop, "stop"))
         return beam_search(self.model, prompt, beams, max_tokens, 1.0, stops, repetition_penalty)
 
+    def translate(self, texts: str | Sequence[str], beams: int = 5, progress: Progress | None = None) -> list[str]:
+        """A translation of each text, by a run that was trained to translate (cove); one beam is greedy search."""
+        return translate_lines(self.model, _texts(texts, "texts"), Search(beams=beams), progress)
+
+    def translation_scores(
+        self,
+        source: str | Path,
+        target: str | Path,
+        beams: int = 5,
+        language: str = "",
+        errors: str = "strict",
+        progress: Progress | None = None,
+    ) -> TranslationScores:
+        """Loss, perplexity and BLEU on two files, line n of one the translation of line n of the other. `language` of
+        the target chooses how BLEU tells words apart (zh, ja, ko)."""
+        return score_files(self.model, source, target, Search(beams=beams), language, errors, progress)
+
     def features(
         self,
         texts: str | Sequence[str],
@@ -170,10 +196,14 @@ class LanguageModel:
         reporter: Reporter | None = None,
         layers: Sequence[int] = (),
         weights: Sequence[float] = (),
+        each: bool = False,
     ) -> np.ndarray:
         """One vector a text: the mean of its tokens' states, float32 [texts, width]. `layers`: whose states, added up
-        with `weights` (none: their mean); 0 is the embeddings; none: the top."""
-        return text_vectors(self.model, _texts(texts, "texts"), progress, reporter, _mix(layers, weights))
+        with `weights` (none: their mean); 0 is the embeddings; none: the top. `each`: not added up, [texts, layers,
+        width]; without `layers` all of them."""
+        mix = _mix(layers, weights, each)
+        found = text_vectors(self.model, _texts(texts, "texts"), progress, reporter, mix)
+        return found.reshape(len(found), -1, self.model.model_config.width) if each else found
 
     def word_features(
         self,
@@ -182,9 +212,16 @@ class LanguageModel:
         reporter: Reporter | None = None,
         layers: Sequence[int] = (),
         weights: Sequence[float] = (),
+        each: bool = False,
     ) -> list[WordVectors]:
-        """For each text its words, their places in it and a vector for each, the mean of its pieces' states."""
-        return word_vectors(self.model, _texts(texts, "texts"), progress, reporter, _mix(layers, weights))
+        """For each text its words, their places in it and a vector for each, the mean of its pieces' states; with
+        `each` [words, layers, width]."""
+        mix = _mix(layers, weights, each)
+        found = word_vectors(self.model, _texts(texts, "texts"), progress, reporter, mix)
+        if not each:
+            return found
+        shape = (len(mix.chosen(self.model.model_config.layers)), self.model.model_config.width)
+        return [replace(one, vectors=one.vectors.reshape(len(one.words), *shape)) for one in found]
 
     def finetune(
         self,
@@ -202,6 +239,8 @@ class LanguageModel:
         format: str | None = None,
         metric: str | None = None,
         hold_out: float | None = None,
+        unlabelled: Sequence[str] = (),
+        also: Sequence[OtherTask] = (),
         sets: Sequence[str | Setting] = (),
         resume: bool = False,
         device: str = "auto",
@@ -211,7 +250,8 @@ class LanguageModel:
         """Teaches the model a task. `rows`: a file, or rows as `rows_from` (tagging: `sentences_from`, span:
         `questions_from`) takes them. `metric`: what the best epoch is
         chosen by, if not the layout's or the task's own. `hold_out`: the part of the rows to validate on where `valid`
-        is None, if not .15; 0 trains on all and keeps the last epoch."""
+        is None, if not .15; 0 trains on all and keeps the last epoch. `unlabelled` (sentences) and `also` (other tasks)
+        are for a system that learns from them at once (cvt)."""
         format = layout_name(format)
         request = FinetuneRequest(
             base=self.model,
@@ -228,6 +268,8 @@ class LanguageModel:
             format=format,
             metric=metric,
             hold_out=hold_out,
+            unlabelled=tuple(unlabelled),
+            also=tuple(also),
             sets=tuple(sets),
             resume=resume,
             device=device,
@@ -248,9 +290,9 @@ def _texts(given: str | Sequence[str], name: str) -> list[str]:
     return texts
 
 
-def _mix(layers: Sequence[int], weights: Sequence[float]) -> LayerMix:
+def _mix(layers: Sequence[int], weights: Sequence[float], each: bool = False) -> LayerMix:
     try:
-        return LayerMix(tuple(map(operator.index, layers)), tuple(map(float, weights)))
+        return LayerMix(tuple(map(operator.index, layers)), tuple(map(float, weights)), each)
     except (TypeError, ValueError):
         raise UserError(
             f"layers and weights are lists of numbers, as layers=[0, 4] and weights=[.5, .5], not {layers!r} and "
@@ -266,10 +308,12 @@ def new_model(
     sets: Sequence[str | Setting] = (),
     reporter: Reporter | None = None,
     task: str = "classification",
+    more: Sequence[str] = (),
 ) -> LanguageModel:
-    """A model that has learned nothing, with a vocabulary made of the rows' texts: to fine-tune from nothing."""
+    """A model that has learned nothing, with a vocabulary made of the rows' texts and of `more`: to fine-tune from
+    nothing."""
     texts = [Row((text,), None, "a row") for text in family_of(task).texts(rows)]
-    return LanguageModel(fresh_model(system, size, texts, seed, sets, reporter), Path())
+    return LanguageModel(fresh_model(system, size, texts, seed, sets, reporter, more), Path())
 
 
 class TaskModel:
@@ -407,11 +451,15 @@ def pretrain(
     sets: Sequence[str] = (),
     resume: bool = False,
     column: str | None = None,
+    source: str | Path | None = None,
+    target: str | Path | None = None,
+    vectors: str | Path | None = None,
     device: str = "auto",
     reporter: Reporter | None = None,
     stopping: StopRequest | None = None,
 ) -> LanguageModel:
-    """Pre-trains on `texts` (files, folders, globs) or on `documents` (the texts themselves).
+    """Pre-trains on `texts` (files, folders, globs) or on `documents` (the texts themselves); a system that translates
+    (cove) on the lines of `source` and `target`, with the word vectors in `vectors`.
 
     Without `out` the run lives in a temporary folder. One of `minutes`, `steps` and `tokens` says how long.
     """
@@ -437,6 +485,9 @@ def pretrain(
             sets=tuple(sets),
             resume=resume,
             column=column,
+            source=None if source is None else Path(source),
+            target=None if target is None else Path(target),
+            vectors=None if vectors is None else Path(vectors),
             device=device,
         )
         path = run_pretraining(request, reporter, stopping)

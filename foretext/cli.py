@@ -18,6 +18,7 @@ from foretext.cli_input import (
     labelled_rows,
     language_model,
     load_run,
+    other_tasks,
     parse_columns,
     read_texts,
     rows_for,
@@ -28,6 +29,7 @@ from foretext.cli_input import (
 from foretext.cli_inside import attention, features, fill
 from foretext.cli_output import progress, run_app, show_perplexity, show_validation
 from foretext.cli_prompt import prompt
+from foretext.cli_translate import evaluate_translations, translate
 from foretext.errors import UserError
 
 app = typer.Typer(
@@ -71,6 +73,9 @@ def pretrain(
     seed: Annotated[int | None, typer.Option(help="0 unless given.")] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Go on from this run, with new text.")] = None,
     vocabulary: Annotated[Path | None, typer.Option(help="A published vocabulary: its folder, or its file.")] = None,
+    source: Annotated[Path | None, typer.Option(help="For cove: sentences, one a line.")] = None,
+    target: Annotated[Path | None, typer.Option(help="For cove: their translations, line by line.")] = None,
+    vectors: Annotated[Path | None, typer.Option(help="For cove: the source's word vectors, text or gzip.")] = None,
     text_column: TextColumn = None,
     documents: Annotated[
         str | None, typer.Option(help="What is a document in .txt: auto (the default), line, blank, file.")
@@ -103,6 +108,9 @@ def pretrain(
         resume=resume,
         start=start,
         vocabulary=vocabulary,
+        source=source,
+        target=target,
+        vectors=vectors,
         column=text_column,
         documents=documents,
         errors=errors,
@@ -142,6 +150,12 @@ def finetune(
     ] = False,
     system: Annotated[str | None, typer.Option(help="Instead of RUN: a new model and vocabulary.")] = None,
     size: Annotated[str | None, typer.Option(help="With --system: tiny (the default), small, paper.")] = None,
+    unlabelled: Annotated[
+        list[str] | None, typer.Option(help="With --system cvt: text to learn from too, a sentence a line.")
+    ] = None,
+    also: Annotated[
+        list[str] | None, typer.Option(help="With --system cvt: another task beside it, as tagging=names.txt.")
+    ] = None,
     epochs: Annotated[int | None, typer.Option()] = None,
     seed: Annotated[int, typer.Option()] = 0,
     columns: Columns = "",
@@ -178,6 +192,8 @@ def finetune(
     settings = given_settings(config, sets)
     names = parse_columns(columns)
     rows = labelled_rows(file or run, task, names, format, errors)
+    others = other_tasks(also or [], errors)
+    text = read_texts(unlabelled, None, "line", errors) if unlabelled else []
     if valid is not None and part is not None:
         raise UserError("--hold-out is for rows without --valid; leave out one of them")
     split = family_of(task).hold_out(rows, DEFAULT_FRACTION if part is None else part, seed)
@@ -195,7 +211,7 @@ def finetune(
         else:
             shape = [one for one in settings if one.names[0] in ("model", "tokenizer")]
             settings = [one for one in settings if one.names[0] not in ("model", "tokenizer")]
-            base, from_scratch = new_model(rows, system, size or "tiny", seed, shape, terminal, task), True
+            base, from_scratch = new_model(rows, system, size or "tiny", seed, shape, terminal, task, text), True
         with Stopper(terminal.note) as stopper:
             model = base.finetune(
                 rows,
@@ -211,6 +227,8 @@ def finetune(
                 format=format,
                 metric=metric,
                 hold_out=part,
+                unlabelled=text,
+                also=others,
                 sets=settings,
                 resume=resume,
                 device=device,
@@ -266,7 +284,13 @@ def predict(
 @app.command()
 def evaluate(
     run: RunArgument,
-    files: Annotated[list[str], typer.Argument(help="Text for a pre-trained run, labelled rows for a fine-tuned one.")],
+    files: Annotated[
+        list[str] | None, typer.Argument(help="Text for a pre-trained run, labelled rows for a fine-tuned one.")
+    ] = None,
+    source: Annotated[Path | None, typer.Option(help="For cove: sentences, one a line.")] = None,
+    target: Annotated[Path | None, typer.Option(help="For cove: their translations, line by line.")] = None,
+    beams: Annotated[int, typer.Option(help="For --source: hypotheses that are kept; 1: greedy.")] = 5,
+    language: Annotated[str, typer.Option(help="For --target: zh, ja or ko, whose words BLEU splits.")] = "",
     stride: Annotated[int | None, typer.Option(help="Tokens scored a window; default half the context.")] = None,
     columns: Columns = "",
     format: Format = None,
@@ -277,13 +301,22 @@ def evaluate(
     confusion: Annotated[Path | None, typer.Option(help="Write the confusion matrix as a PNG.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Perplexity of text, or the task's metrics on labelled rows."""
+    """Perplexity of text, the task's metrics on labelled rows, or BLEU of translations."""
     from foretext.api import LanguageModel
 
+    if source is not None or target is not None:
+        if files:
+            raise UserError(f"translations are scored on --source and --target alone; leave out {files[0]}")
+        evaluate_translations(run, source, target, beams, language, errors, as_json)
+        return
+    if not files:
+        raise UserError("name the files to evaluate on: text, labelled rows, or --source and --target")
     if confusion is not None:
         check_output(confusion)
     model = load_run(run)
     if isinstance(model, LanguageModel):
+        if model.model.system.reads == "pairs":
+            raise UserError(f"{run} translates: give --source FILE --target FILE instead of {files[0]}")
         for option, given in (("columns", columns or None), ("format", format)):
             if given is not None:
                 raise UserError(f"--{option} is for labelled rows, and {run} reads text; leave it out")
@@ -311,6 +344,7 @@ def evaluate(
 
 
 app.command()(generate)
+app.command()(translate)
 
 
 app.command()(features)

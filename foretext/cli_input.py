@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from foretext.config import Setting
     from foretext.tasks.family import Read
     from foretext.tasks.tables import Table
+    from foretext.train.finetune_request import OtherTask
 
 BIG_FILE = 20_000_000  # bytes of a table that take a while to read: the user is told
 
@@ -142,6 +143,21 @@ def labelled_rows(file: Path, task: str, columns: dict[str, str] | None, format:
     rows = family.read(file, reading).rows
     _show(reading.notes)
     return rows
+
+
+def other_tasks(given: list[str], errors: str) -> list[OtherTask]:
+    """`--also tagging=names.txt`: further tasks, called by their files' names."""
+    from foretext.train.finetune_request import OtherTask
+
+    found = []
+    for one in given:
+        kind, equals, name = text_argument(one, "--also").partition("=")
+        if not equals or not name:
+            raise UserError(f"--also {one}: write a task and its file, as --also tagging=names.txt")
+        found.append(
+            OtherTask(Path(name).name.split(".")[0], kind, labelled_rows(Path(name), kind, None, None, errors))
+        )
+    return found
 
 
 def rows_for(

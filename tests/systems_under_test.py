@@ -1,5 +1,5 @@
 """Minute configurations of every system, and minute runs, for tests that hold for all of them. A new system is one
-line in `TINY`."""
+line in `TINY`; what else differs follows from what systems declare."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import os
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,17 +16,23 @@ import numpy as np
 import torch
 from torch import nn
 
+from foretext.nn.cove import CoveConfig
+from foretext.nn.cvt import CvtConfig
 from foretext.nn.encoder import EncoderConfig
 from foretext.nn.transformer import TransformerConfig
 from foretext.objectives.base import Objective
 from foretext.objectives.masked import MaskedObjective
+from foretext.objectives.masking import MaskingConfig
 from foretext.objectives.spans import Span
+from foretext.objectives.translation_pairs import Pair
 from foretext.systems import SYSTEMS
-from foretext.systems.base import ObjectiveParts, System, TrainingConfig
+from foretext.systems.base import ObjectiveParts, System, TrainingConfig, TrunkParts
 from foretext.tasks.layout import TokenSequence
 from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.text.byte_bpe import ByteBPE
 from foretext.text.tokenizer import END
+from foretext.text.word_list import WordList
+from foretext.text.word_tokenizer import WordTokenizer, word_tokenizer
 from foretext.train.budget import Budget
 from foretext.train.loop import Loop
 from foretext.train.pretrain_request import PretrainRequest
@@ -41,9 +47,22 @@ TINY: dict[str, Any] = {
     "bert": MASKED,
     "roberta": replace(MASKED, segments=1, first_position=2, pooler=False, epsilon=1e-5),
     "albert": replace(MASKED, embedding=16, shared=True, gelu="tanh"),
+    "cove": CoveConfig(vocabulary=262, vectors=32, width=32, layers=2, context=24, dropout=0.0),
+    "cvt": CvtConfig(
+        *(262, 20, (2, 3, 4), 4),  # so that what is read is as wide as the layers
+        **{"char_embedding": 6, "char_length": 8, "cells": 16, "upper_cells": 16, "direction": 16},
+        **{"context": 24, "dropout": 0.0, "unlabelled_dropout": 0.0},
+    ),
 }
 assert TINY.keys() == SYSTEMS.keys(), "every system is under test"
 CAUSAL = [name for name in TINY if SYSTEMS[name].causal]
+PRETRAINED = [name for name in TINY if SYSTEMS[name].reads != "rows"]  # the others learn their task alone
+MASKS = [name for name in TINY if SYSTEMS[name].objective_config is MaskingConfig]  # that fill blanks
+OWN_MODEL = [name for name in TINY if SYSTEMS[name].sizes["tiny"].transfer.model == "recurrent"]
+# Epochs and settings with which a task of a few rows is learned.
+LEARNS: dict[str, tuple[int, tuple[str, ...]]] = dict.fromkeys(TINY, (6, ()))
+LEARNS |= dict.fromkeys(OWN_MODEL, (30, ("training.rate=0.004", "transfer.reader.cells=48")))
+LEARNS |= {name: (12, ("training.rate=0.004",)) for name in TINY if SYSTEMS[name].build_head is not None}
 LM_WEIGHT = {name: 0.5 if name in CAUSAL else 0.0 for name in TINY}  # only those have that loss beside a task's
 LM_WEIGHTS = [*LM_WEIGHT.items(), *((name, 0.0) for name in CAUSAL)]
 PLAIN = TrainingConfig(optimizer="adamw", rate=1e-2, warmup=0.1, batch_size=4, dropout=0.0, save_seconds=1e9)
@@ -51,9 +70,14 @@ PLAIN = TrainingConfig(optimizer="adamw", rate=1e-2, warmup=0.1, batch_size=4, d
 KINDS = ("classification", "entailment", "similarity", "choice", "regression")
 
 
+def taught(kinds: Sequence[str]) -> list[tuple[str, str]]:
+    """Systems with the kinds of task that each can be taught."""
+    return [(name, kind) for name in TINY for kind in kinds if not SYSTEMS[name].tasks or kind in SYSTEMS[name].tasks]
+
+
 def trunk_of(system: str, **changes: object) -> nn.Module:
     """A trunk with weights large enough that every part of it matters to the result."""
-    trunk = SYSTEMS[system].build_trunk(replace(TINY[system], **changes))
+    trunk = SYSTEMS[system].build_trunk(TrunkParts(replace(TINY[system], **changes), tokenizer_of(system)))
     with torch.no_grad():
         for parameter in trunk.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -66,14 +90,22 @@ def windows(lengths: Sequence[int], vocabulary: int = SHAPE.vocabulary, seed: in
 
 
 def objective_of(system: str) -> Objective:
-    """What the system is pre-trained by in its paper, over bytes."""
+    """What the system is pre-trained by in its paper, over bytes; translations, over words."""
     found = SYSTEMS[system]
-    return found.build_objective(ObjectiveParts(TINY[system], found.sizes["paper"].objective, tokenizer_of(system)))
+    tokenizer = two_vocabularies() if found.reads == "pairs" else tokenizer_of(system)
+    return found.build_objective(ObjectiveParts(TINY[system], found.sizes["paper"].objective, tokenizer))
+
+
+def two_vocabularies() -> WordTokenizer:
+    """Words of a source and of a target."""
+    return word_tokenizer([f"w{number}" for number in range(59)], WordList(tuple(f"t{number}" for number in range(40))))
 
 
 def unlabelled(system: str, lengths: Sequence[int], seed: int = 0) -> list[Any]:
-    """Examples of pre-training: windows, stretches, or two spans and their label."""
+    """Examples of pre-training: windows, stretches, two spans and their label, or a text and its translation."""
     rows = windows(lengths, seed=seed)
+    if SYSTEMS[system].reads == "pairs":
+        return [Pair(row, np.append(row[::-1][: 1 + number % 7] % 40 + 3, 1)) for number, row in enumerate(rows)]
     objective = objective_of(system)
     if not isinstance(objective, MaskedObjective):
         return list(rows)
@@ -128,6 +160,12 @@ SMALL = (
 )
 
 
+def small(system: str) -> tuple[str, ...]:
+    """The settings of a minute run, as far as the system has them."""
+    keys = {field.name for field in fields(TINY[system])} if system in TINY else {"heads"}
+    return tuple(one for one in SMALL if "heads" not in one or "heads" in keys)
+
+
 def write_text(folder: Path, documents: int = 60, seed: int = 1) -> Path:
     """A text with something to learn: sentences of a few words in a fixed order of kinds."""
     draw = random.Random(seed)
@@ -144,8 +182,26 @@ def write_text(folder: Path, documents: int = 60, seed: int = 1) -> Path:
 def pretrain_request(
     system: str, text: Path, out: Path, steps: int = 12, *sets: str, **changes: object
 ) -> PretrainRequest:
-    request = PretrainRequest((str(text),), out, system, "tiny", Budget(steps=steps), sets=SMALL + sets)
+    request = PretrainRequest((str(text),), out, system, "tiny", Budget(steps=steps), sets=small(system) + sets)
+    if SYSTEMS[system].reads == "pairs":
+        source, target, vectors = parallel_text(text)
+        request = replace(request, inputs=(), source=source, target=target, vectors=vectors)
     return replace(request, **changes)
+
+
+def parallel_text(text: Path) -> tuple[Path, Path, Path]:
+    """The sentences of a text, the same with each word turned round, and vectors of all words but one."""
+    source, target, vectors = (text.with_name(name) for name in ("source.txt", "target.txt", "vectors.txt"))
+    if not vectors.exists():
+        sentences = [f"{one}." for line in text.read_text().splitlines() for one in line.rstrip(".").split(". ")]
+        turned = [" ".join(word[::-1] for word in one.rstrip(".").split()) + "." for one in sentences]
+        source.write_text("\n".join(sentences) + "\n")
+        target.write_text("\n".join(turned) + "\n")
+        draw = random.Random(5)
+        words = sorted({word for one in sentences for word in one.lower().rstrip(".").split()} - {"child"})
+        lines = [f"{word} {' '.join(f'{draw.gauss(0, 1):.4f}' for _ in range(8))}" for word in [".", *words]]
+        vectors.write_text("\n".join(lines) + "\n")
+    return source, target, vectors
 
 
 @contextlib.contextmanager
@@ -206,4 +262,6 @@ def base_model(system: str = "gpt", seed: int = 0) -> SavedModel:
     torch.manual_seed(seed)
     built: System = SYSTEMS[system]
     info = RunConfig("pretrain", system, "tiny", tokenizer=tokenizer.fingerprint())
-    return SavedModel(None, {"run": info, "model": shape}, built, tokenizer, built.build_trunk(shape))
+    return SavedModel(
+        None, {"run": info, "model": shape}, built, tokenizer, built.build_trunk(TrunkParts(shape, tokenizer))
+    )

@@ -7,20 +7,24 @@ the file as they are, whatever the model's vocabulary leaves out.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 
+from foretext.errors import UserError
 from foretext.evaluate.text_metrics import bleu
 from foretext.generate.translate import Search, Symbols, beam_search, greedy
 from foretext.nn.cove import CoveTrunk
 from foretext.objectives.translation import NAME, TranslationObjective
-from foretext.objectives.translation_pairs import Pair
-from foretext.text.word_list import END, START, UNKNOWN, WordList, marked_text
+from foretext.objectives.translation_pairs import Pair, encoded_pair, read_texts
+from foretext.text.word_list import END, START, UNKNOWN, marked_text
+from foretext.train.saved import SavedModel
 from foretext.train.scoring import length_batches, mean_losses
 
+LOGITS = 1 << 24  # scores of words that are computed at a time
 SYMBOLS = Symbols(START, END, never=(START, UNKNOWN))
 
 
@@ -30,6 +34,47 @@ class TranslationScores:
     perplexity: float
     bleu: float
     signature: str  # how sacrebleu counted
+    pairs: int  # lines that were scored
+
+
+def translator(model: SavedModel, what: str) -> tuple[CoveTrunk, TranslationObjective]:
+    """Encoder and decoder of a run that was trained to translate; UserError for any other."""
+    if isinstance(model.objective, TranslationObjective) and isinstance(model.trunk, CoveTrunk):
+        return model.trunk, model.objective
+    where = model.run.path if model.run else "this model"
+    if model.task is not None:
+        raise UserError(f"{where} is fine-tuned and has no decoder: {what} needs the pre-trained run it was made from")
+    raise UserError(
+        f"{where} is of {model.system.name}, which does not translate: {what} needs a run of pretrain --system cove"
+    )
+
+
+def translate_lines(
+    model: SavedModel, lines: Sequence[str], search: Search, progress: Callable[[int, int], None] | None = None
+) -> list[str]:
+    """A line for each line; an empty one for one without words."""
+    trunk, objective = translator(model, "a translation")
+    sources = [model.tokenizer.encode_array(line).astype(np.int64) for line in lines]
+    device = next(trunk.parameters()).device
+    return translations(trunk, objective, sources, search, device, progress)
+
+
+def score_files(
+    model: SavedModel,
+    source: str | Path,
+    target: str | Path,
+    search: Search,
+    language: str = "",
+    errors: str = "strict",
+    progress: Callable[[int, int], None] | None = None,
+) -> TranslationScores:
+    """Loss and BLEU on two files, line n of one the translation of line n of the other; no pair is too long."""
+    trunk, objective = translator(model, "a score of translations")
+    texts = read_texts(source, target, objective.settings, errors, keep_all=True)
+    pairs = [encoded_pair(pair, objective.tokenizer) for pair in texts.pairs]
+    references = [pair.reference for pair in texts.pairs]
+    device = next(trunk.parameters()).device
+    return score_translations(trunk, objective, pairs, references, search, language, device, progress)
 
 
 @torch.no_grad()
@@ -37,17 +82,17 @@ def translations(
     trunk: CoveTrunk,
     objective: TranslationObjective,
     sources: Sequence[np.ndarray],
-    words: WordList,
     search: Search,
     device: torch.device | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
     """A line for each source, in their order; of one without words, an empty one. One beam is greedy search."""
     trunk.eval()
     objective.eval()
     read = [number for number, source in enumerate(sources) if len(source)]
     found = dict.fromkeys(range(len(sources)), "")
-    for group in length_batches([len(sources[number]) for number in read]):
-        indices = [read[place] for place in group]
+    done = len(sources) - len(read)
+    for indices in _groups(sources, read, max(1, LOGITS // (search.beams * objective.words.size))):
         pairs = [Pair(sources[index], np.array([END])) for index in indices]
         batch = objective.make(pairs)
         state = objective.start(trunk, batch if device is None else batch.to(device))
@@ -56,8 +101,18 @@ def translations(
             best = greedy(objective, state, limits, SYMBOLS, device)
         else:
             best = [several[0] for several in beam_search(objective, state, limits, SYMBOLS, search, device)]
-        found |= {index: marked_text(words.decode(one.ids)) for index, one in zip(indices, best)}
+        done += len(indices)
+        if progress is not None:
+            progress(done, len(sources))
+        found |= {index: marked_text(objective.words.decode(one.ids)) for index, one in zip(indices, best)}
     return [found[index] for index in range(len(sources))]
+
+
+def _groups(sources: Sequence[np.ndarray], read: Sequence[int], rows: int) -> Iterator[list[int]]:
+    """Sources of like length, at most so many at a time."""
+    for group in length_batches([len(sources[number]) for number in read]):
+        for start in range(0, len(group), rows):
+            yield [read[place] for place in group[start : start + rows]]
 
 
 @torch.no_grad()
@@ -66,10 +121,10 @@ def score_translations(
     objective: TranslationObjective,
     pairs: Sequence[Pair],
     references: Sequence[str],
-    words: WordList,
     search: Search | None = None,
     language: str = "",
     device: torch.device | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> TranslationScores:
     """`references`: the lines of the targets' file. Without a search, the likeliest word each time."""
     assert len(pairs) == len(references) > 0
@@ -79,7 +134,7 @@ def score_translations(
         batches.append(batch if device is None else batch.to(device))
     loss = mean_losses(trunk, objective, batches)[NAME]
     sources = [pair.source for pair in pairs]
-    written = translations(trunk, objective, sources, words, search or Search(beams=1), device)
+    written = translations(trunk, objective, sources, search or Search(beams=1), device, progress)
     wanted = [line.lower() if objective.settings.lower else line for line in references]
     score, signature = bleu(written, [[line] for line in wanted], language)
-    return TranslationScores(loss, math.exp(min(loss, 700.0)), score, signature)
+    return TranslationScores(loss, math.exp(min(loss, 700.0)), score, signature, len(pairs))

@@ -1,11 +1,11 @@
 """CoVe's encoder as a trunk (McCann et al. 2017): fixed word vectors, and over them the bidirectional LSTM that a
 translation model is trained with.
 
-    layers: GloVe(x), CoVe(x) = biLSTM(GloVe(x));   top: CoVe(x)
+    layers: GloVe(x), then each layer of the biLSTM;   top: CoVe(x) = biLSTM(GloVe(x)), the last of them
 
-A task model reads both side by side, [GloVe(x); CoVe(x)]. The ids of a batch are the numbers that the vectors' lookup
-gives, −1 for words without a vector, which are zeros, as in the paper. The vectors are no parameters but are kept with
-the weights, so that a saved encoder needs no file beside it.
+A task model reads [GloVe(x); CoVe(x)]. The vectors are no parameters but are kept with the weights, so that a saved
+encoder needs no file beside it; words without one have zeros, as in the paper (an id of their own, or −1). A new
+encoder that is given none draws them, each number from N(0, .4²), about what GloVe's are.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
 from foretext.nn.translation import ContextEncoder, Encoded, FixedVectors, TranslationConfig
 
+DRAWN_STD = 0.4  # of vectors that nobody gives
 KEPT_PER_CELL = 8  # numbers that the kernel keeps for its backward pass
 
 
@@ -30,7 +31,7 @@ class CoveConfig:
     vectors: int = 300  # numbers of a vector
     width: int = 600  # both directions of the encoder together
     layers: int = 2
-    context: int = 100  # words of a sentence that are read
+    context: int = 200  # words of a text that are read; of a sentence to translate, `objective.longest`
     dropout: float = 0.2
     init_range: float = 0.1
     init_std: float = 0.02  # of what is put on top, such as a task's head; nothing in the trunk is drawn so
@@ -49,6 +50,10 @@ class CoveConfig:
     def translation(self, words: int, embedding: int) -> TranslationConfig:
         """The shape of the whole translation model, with so many target words."""
         return TranslationConfig(words, self.vectors, embedding, self.width, self.layers, self.dropout, self.init_range)
+
+    @property
+    def lowest(self) -> int:
+        return self.vectors
 
     def describe(self) -> str:
         return (
@@ -70,7 +75,7 @@ class CoveTrunk(nn.Module):
         super().__init__()
         config.check()
         self.config = config
-        self.vectors = FixedVectors(torch.zeros(config.vocabulary, config.vectors))
+        self.vectors = FixedVectors(DRAWN_STD * torch.randn(config.vocabulary, config.vectors))
         self.encoder = ContextEncoder(config.translation(1, 1))
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -config.init_range, config.init_range)
@@ -85,17 +90,17 @@ class CoveTrunk(nn.Module):
             )
         self.vectors.table_VE[:-1].copy_(torch.from_numpy(np.ascontiguousarray(matrix)))
 
-    def encode(self, batch: Batch) -> tuple[Tensor, Encoded]:
+    def encode(self, batch: Batch, keep_layers: bool = False) -> tuple[Tensor, Encoded]:
         """The words' vectors, and what the decoder attends to and begins with."""
         x_BTE = self.vectors(batch.ids_BT)
-        return x_BTE, self.encoder(x_BTE, batch.mask_BT)
+        return x_BTE, self.encoder(x_BTE, batch.mask_BT, keep_layers)
 
     def forward(self, batch: Batch, state: Any = None, keep_layers: bool = False) -> Hidden:
-        """`layers`: the words' vectors and the top states, zeros at padding."""
-        x_BTE, encoded = self.encode(batch)
+        """`layers`: the words' vectors and the states of each layer, zeros at padding."""
+        x_BTE, encoded = self.encode(batch, keep_layers)
         if not keep_layers:
             return Hidden(encoded.states_BSD)
-        return Hidden(encoded.states_BSD, (x_BTE * encoded.mask_BS[..., None], encoded.states_BSD))
+        return Hidden(encoded.states_BSD, (x_BTE * encoded.mask_BS[..., None], *encoded.layers))
 
     def output_table(self) -> Tensor:
         raise UserError("CoVe's encoder predicts no words of its own; use a transfer without lm_weight")

@@ -19,13 +19,17 @@ full, which sees everything like the primary but has no relu: it is here for who
 A whole sentence (our extension, the paper has none of these): every module reads the maxima over all words of what it
 sees, the primary those of [h₁; h₂], forward those of →h₁, backward those of ←h₁.
 
+A batch of a vocabulary's ids, as tasks make them, is read too if the encoder was given the vocabulary's way of reading
+words: the number of their form, and their characters.
+
 Dropout is on the word's vector, its characters' features and what either layer gives. How much is for the caller to
 say: labelled and unlabelled text have different ratios, and the primary's predictions for the other views none.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -40,6 +44,7 @@ from foretext.nn.projected_lstm import ProjectedLstm, ProjectedLstmConfig
 from foretext.nn.reading_order import ReadingOrder, reading_orders
 
 Kind = Literal["tagging", "sentence"]
+Reading = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # ids [U] → forms [U], characters [U, C]
 View = Literal["full", "forward", "backward", "future", "past"]
 VIEWS: dict[str, tuple[str, ...]] = {
     "tagging": ("full", "forward", "backward", "future", "past"),
@@ -66,7 +71,9 @@ class CvtConfig:
     init_std: float = 0.02  # of what else is put on top
 
     def check(self) -> None:
-        positive = ("vocabulary", "vectors", "cells", "upper_cells", "direction", "context")
+        if self.vocabulary < 0:
+            raise UserError(f"model.vocabulary must be at least 0, not {self.vocabulary}")
+        positive = ("vectors", "cells", "upper_cells", "direction", "context")
         for name in positive:
             if getattr(self, name) < 1:
                 raise UserError(f"model.{name} must be at least 1, not {getattr(self, name)}")
@@ -89,9 +96,8 @@ class CvtConfig:
     def lstms(self) -> tuple[ProjectedLstmConfig, ProjectedLstmConfig]:
         """The shape of either layer, in each direction."""
         lower, upper = min(self.cells, self.direction), min(self.upper_cells, self.direction)
-        inputs = self.vectors + self.char_filters * len(self.char_widths)
         return (
-            ProjectedLstmConfig(inputs, self.cells, lower, cell_clip=0.0, state_clip=0.0),
+            ProjectedLstmConfig(self.lowest, self.cells, lower, cell_clip=0.0, state_clip=0.0),
             ProjectedLstmConfig(2 * lower, self.upper_cells, upper, cell_clip=0.0, state_clip=0.0),
         )
 
@@ -107,6 +113,10 @@ class CvtConfig:
     @property
     def width(self) -> int:
         return 2 * self.lstms()[1].width
+
+    @property
+    def lowest(self) -> int:
+        return self.vectors + self.char_filters * len(self.char_widths)
 
     def describe(self) -> str:
         characters = f" and {self.char_filters * len(self.char_widths)} features of characters"
@@ -149,12 +159,12 @@ class CvtStates:
 
 
 class CvtEncoder(nn.Module):
-    def __init__(self, config: CvtConfig) -> None:
+    def __init__(self, config: CvtConfig, reading: Reading | None = None) -> None:
         super().__init__()
         config.check()
-        self.config = config
+        self.config, self.reading = config, reading
         self.words = nn.Embedding(config.vocabulary, config.vectors)
-        self.scale = nn.Parameter(torch.ones(()))  # of the words' vectors, which come from elsewhere
+        self.scale = nn.Parameter(torch.ones(1))  # of the words' vectors, which come from elsewhere
         nn.init.normal_(self.words.weight, std=0.1)
         self.characters = CharEncoder(config.characters()) if config.char_filters else None
         lower, upper = config.lstms()
@@ -174,6 +184,7 @@ class CvtEncoder(nn.Module):
 
     def states(self, batch: Batch, p: float) -> CvtStates:
         """With dropout of `p`, in training and out of it."""
+        batch = self._read(batch)
         mask_BT = batch.mask_BT
         if mask_BT is None:
             mask_BT = torch.ones_like(batch.ids_BT, dtype=torch.bool)
@@ -184,6 +195,19 @@ class CvtEncoder(nn.Module):
         lower_BTD = torch.cat([forward_BTD, backward_BTD], dim=-1)
         top_BTD = torch.cat(_both_ways(self.upper, lower_BTD, orders, p), dim=-1)
         return CvtStates(x_BTE, forward_BTD, backward_BTD, top_BTD)
+
+    def _read(self, batch: Batch) -> Batch:
+        """A batch of ids as one of forms and characters."""
+        if self.reading is None or (isinstance(batch, WordBatch) and batch.spelled_BT is not None):
+            return batch
+        different_U, places_BT = torch.unique(batch.ids_BT, return_inverse=True)
+        forms_U, characters_UC = self.reading(different_U.cpu().numpy())
+        device = batch.ids_BT.device
+        ids_BT = torch.from_numpy(forms_U).to(device)[places_BT]
+        characters = torch.from_numpy(characters_UC).to(device)
+        if isinstance(batch, WordBatch):
+            return replace(batch, ids_BT=ids_BT, characters_UC=characters, spelled_BT=places_BT)
+        return WordBatch(ids_BT, batch.mask_BT, characters_UC=characters, spelled_BT=places_BT, task=0)
 
     def _inputs(self, batch: Batch, places_N: Tensor, p: float) -> Tensor:
         """The real tokens' vectors and characters, in the order of reading."""

@@ -42,3 +42,17 @@ class ModelConfig(Protocol):
 
     def activations(self, tokens: int) -> int:
         """About how many numbers are kept for the backward pass over so many tokens."""
+
+
+def lowest(config: ModelConfig) -> int:
+    """Numbers in a state of the lowest layer, the tokens' own vectors: the width, unless the configuration has a number
+    of its own for that."""
+    own: int = getattr(config, "lowest", config.width)
+    return own
+
+
+def reads(config: ModelConfig) -> int:
+    """Tokens of a text that tasks and features read at a time: the context, unless the configuration has a number of
+    its own for that, as where the context is only how far gradients flow."""
+    own: int = getattr(config, "reads", config.context)
+    return own

@@ -55,11 +55,13 @@ LayerState = tuple[Tensor, Tensor]  # output and cell, each [B, D]
 
 @dataclass(frozen=True)
 class Encoded:
-    """A batch of read sources: the top states (zeros at padding), which of them are real, the last state by layer."""
+    """A batch of read sources: the top states (zeros at padding), which of them are real, the last state by layer, and
+    if they were asked for the states of all layers."""
 
     states_BSD: Tensor
     mask_BS: Tensor
     last: tuple[LayerState, ...]
+    layers: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -107,21 +109,26 @@ class ContextEncoder(nn.Module):
         inputs = [config.vectors] + [config.width] * (config.layers - 1)
         self.layers = nn.ModuleList(nn.LSTM(size, config.width // 2, bidirectional=True) for size in inputs)
 
-    def forward(self, x_BSE: Tensor, mask_BS: Tensor | None = None) -> Encoded:
+    def forward(self, x_BSE: Tensor, mask_BS: Tensor | None = None, keep_layers: bool = False) -> Encoded:
         if mask_BS is None:
             mask_BS = x_BSE.new_ones(x_BSE.shape[:2], dtype=torch.bool)
         order = reading_order(mask_BS)
         x_ND = dropout(order.gather(x_BSE), self.p, self.training)
         last: list[LayerState] = []
+        layers: list[Tensor] = []
         for layer in self.layers:
             if not order.sizes:  # nothing but empty rows
-                x_ND = x_ND.new_zeros(0, self.width)
+                weight = layer.weight_ih_l0
+                assert isinstance(weight, Tensor)
+                x_ND = x_ND @ weight.t()[:, : self.width]  # no rows, but gradients go through it
                 last.append((x_ND.new_zeros(len(mask_BS), self.width), x_ND.new_zeros(len(mask_BS), self.width)))
+                layers += [order.scatter(x_ND)] if keep_layers else []
                 continue
             packed, (h_2BK, c_2BK) = layer(PackedSequence(x_ND, torch.tensor(order.sizes)))
             last.append((self._both(h_2BK, order), self._both(c_2BK, order)))
             x_ND = dropout(packed.data, self.p, self.training)
-        return Encoded(order.scatter(x_ND), mask_BS, tuple(last))
+            layers += [order.scatter(x_ND)] if keep_layers else []
+        return Encoded(order.scatter(x_ND), mask_BS, tuple(last), tuple(layers))
 
     def _both(self, state_2BK: Tensor, order: ReadingOrder) -> Tensor:
         """The two directions' last states side by side, in the batch's order; zeros for empty rows."""

@@ -93,6 +93,7 @@ class Objective(nn.Module):
     carries_state: bool = False
     direction: Direction = "forward"
     perplexity: str | None = None  # the loss, in nats a token, whose exponential is a perplexity
+    average: float = 0.0  # decay of the averaged weights that are evaluated and kept; 0: the last ones are
 
     def examples(self, shards: TokenShards, context: int, seed: int) -> Examples:
         """Examples of unlabelled text: windows, unless an objective needs something else."""
@@ -102,10 +103,11 @@ class Objective(nn.Module):
         """How long examples are: (part of the budget that is spent when it ends, tokens), one after the other."""
         return [(1.0, context)]
 
-    def order(self, size: int, batch_size: int, seed: int) -> SampleOrder:
+    def order(self, examples: Examples, batch_size: int, seed: int) -> SampleOrder:
+        """Which examples a step sees: of those that `examples` gave."""
         if self.carries_state:
-            return StreamOrder(size, batch_size, backward=self.direction == "backward")
-        return Order(size, batch_size, seed)
+            return StreamOrder(len(examples), batch_size, backward=self.direction == "backward")
+        return Order(len(examples), batch_size, seed)
 
     def make(self, examples: Sequence[Any], draw: Draw | None = None) -> Batch:
         """`draw` None: nothing is to be drawn, as where only scores are wanted."""

@@ -74,10 +74,10 @@ class StreamObjective(CausalObjective):
     def examples(self, shards: TokenShards, context: int, seed: int) -> Examples:
         return StreamPieces(shards, context) if self.config.varies else super().examples(shards, context, seed)
 
-    def order(self, size: int, batch_size: int, seed: int) -> SampleOrder:
+    def order(self, examples: Examples, batch_size: int, seed: int) -> SampleOrder:
         if not self.config.varies:
-            return super().order(size, batch_size, seed)
-        return PieceOrder(size, batch_size, self.piece, seed, self.direction == "backward")
+            return super().order(examples, batch_size, seed)
+        return PieceOrder(len(examples), batch_size, self.piece, seed, self.direction == "backward")
 
     def counts(self, batch: Batch) -> dict[str, float]:
         activation, temporal = penalty_counts(batch, self.width)

@@ -13,6 +13,7 @@ With `start` and `decode_step` the objective is a model for `generate/translate.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,35 +25,59 @@ from foretext.nn.cove import CoveConfig, CoveTrunk
 from foretext.nn.loss import tied_softmax_loss
 from foretext.nn.translation import AttentionDecoder, DecoderState
 from foretext.objectives.base import Draw, Examples, Objective, Trunk
-from foretext.objectives.translation_pairs import Pair, TranslationSettings
+from foretext.objectives.translation_pairs import Pair, PairExamples, ShardedPairs, TranslationSettings, length_order
+from foretext.text.order import SampleOrder
 from foretext.text.token_shards import TokenShards
-from foretext.text.word_list import START
+from foretext.text.tokenizer import Tokenizer
+from foretext.text.word_list import START, WordList
+from foretext.text.word_tokenizer import WordTokenizer
 
 NAME = "translation"
+
+
+@dataclass(frozen=True)
+class PairBatch(Batch):
+    """Sources as `ids_BT`, targets as `targets_BT`, which has places of its own; both count as read."""
+
+    @property
+    def real_tokens(self) -> int:
+        assert self.targets_BT is not None
+        return super().real_tokens + int((self.targets_BT != IGNORE).sum())
 
 
 class TranslationObjective(Objective):
     perplexity = NAME
 
-    def __init__(self, model: CoveConfig, settings: TranslationSettings) -> None:
+    def __init__(self, model: CoveConfig, settings: TranslationSettings, tokenizer: Tokenizer) -> None:
         super().__init__()
         settings.check()
-        shape = model.translation(settings.vocabulary, settings.embedding)
+        if not isinstance(tokenizer, WordTokenizer):
+            raise UserError(f"a translation is learned with a vocabulary of words, not of {tokenizer.kind}")
+        self.settings, self.tokenizer = settings, tokenizer
+        shape = model.translation(tokenizer.target_words.size, settings.embedding)
         shape.check()
-        self.settings = settings
         self.weights = {NAME: 1.0}
         self.decoder = AttentionDecoder(shape)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -shape.init_range, shape.init_range)
 
-    def examples(self, shards: TokenShards, context: int, seed: int) -> Examples:
-        raise UserError("a translation is not learned from plain text; give --source and --target")
+    @property
+    def words(self) -> WordList:
+        """What translations are made of."""
+        return self.tokenizer.target_words
+
+    def examples(self, shards: TokenShards, context: int, seed: int) -> PairExamples:
+        return ShardedPairs(shards, self.tokenizer)
+
+    def order(self, examples: Examples, batch_size: int, seed: int) -> SampleOrder:
+        """Pairs of like length together."""
+        pairs: Any = examples
+        return length_order(pairs, batch_size, seed)
 
     def make(self, examples: Sequence[Pair], draw: Draw | None = None) -> Batch:
-        """Sources as `ids_BT`, targets as `targets_BT`, which has places of its own."""
         ids_BS, real_BS = padded([pair.source for pair in examples])
         targets_BT, _ = padded([pair.target for pair in examples], fill=IGNORE)
-        return Batch(ids_BS, real_BS, targets_BT=targets_BT)
+        return PairBatch(ids_BS, real_BS, targets_BT=targets_BT)
 
     def counts(self, batch: Batch) -> dict[str, float]:
         assert batch.targets_BT is not None

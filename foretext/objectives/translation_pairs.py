@@ -1,35 +1,42 @@
 """From two files of parallel text and a file of word vectors to the pairs that CoVe's translation learns from.
 
-    texts = read_texts(source, target, settings)            lines split into words, overlong ones left out
-    words = settings.target_list(texts)                     the targets' vocabulary, by frequency
-    vectors = source_vectors(glove, texts)                  of the words that the sources have, and no others
-    pairs = Pairs.of(texts, vectors, words)
+    texts = read_texts(source, target, settings)              lines split into words, overlong ones left out
+    tokenizer, matrix = vocabularies(glove, texts, settings, size)      both vocabularies, and the sources' vectors
+    write_documents(pair_documents(texts, tokenizer, seed), …)          pairs as token shards
+    pairs = ShardedPairs(shards, tokenizer)                             and back
 
-A source is the numbers of its words' vectors; a word is looked up as it is written, else in lower case, and one that
-has no vector is −1, which the encoder reads as zeros (the paper's treatment of unknown words). A target is the ids of
-its words and the end.
+A source is the ids of its words; a word is looked up as it is written, else in lower case, and one that has no vector
+is `<unk>`, whose vector is zeros (the paper's treatment of unknown words). A target is the ids of its words and the
+end, in a vocabulary of their own.
+
+In shards a pair is a document: the source's ids, then the target's behind all ids that sources have. Which is which is
+told by the number, so that shards of pairs are read, checked and divided into training and validation as all others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from foretext.errors import UserError
 from foretext.text.buckets import LengthOrder
 from foretext.text.parallel import ParallelReport, read_parallel
-from foretext.text.vectors import UNKNOWN, WordVectors, read_vectors
+from foretext.text.shards import EncodedDocument, encoded_document
+from foretext.text.token_shards import TokenShards
+from foretext.text.vectors import read_vectors
 from foretext.text.word_list import END, WordList, marked_words, plain_words
+from foretext.text.word_tokenizer import SPECIALS, WordTokenizer, word_tokenizer
 
 
 @dataclass(frozen=True)
 class TranslationSettings:
     """[objective] of CoVe."""
 
-    vocabulary: int = 0  # the target's ids; filled in from its words
     most_words: int = 50_000  # that the target's vocabulary may have
     least_count: int = 1  # times that a target word must occur to have an id
     embedding: int = 300  # numbers of a target word's vector
@@ -40,8 +47,6 @@ class TranslationSettings:
         for name in ("most_words", "least_count", "embedding", "longest"):
             if getattr(self, name) < 1:
                 raise UserError(f"objective.{name} must be at least 1, not {getattr(self, name)}")
-        if self.vocabulary < 0:
-            raise UserError(f"objective.vocabulary must be at least 0, not {self.vocabulary}")
 
     def target_list(self, texts: Texts) -> WordList:
         return WordList.by_frequency((pair.target for pair in texts.pairs), self.most_words, self.least_count)
@@ -86,37 +91,86 @@ def read_texts(
     return Texts(pairs, overlong, report)
 
 
-def source_vectors(path: str | Path, texts: Texts) -> WordVectors:
-    """The vectors that the sources' words have."""
-    words = {word for pair in texts.pairs for word in pair.source}
-    vectors = read_vectors(path, only=words)
-    if not vectors.words:
+# -- vocabularies ----------------------------------------------------------------------------------------------------
+
+
+def vocabularies(
+    path: str | Path, texts: Texts, settings: TranslationSettings, size: int
+) -> tuple[WordTokenizer, np.ndarray]:
+    """The words of sources and targets, and the vectors of the former, [ids, width].
+
+    A source's vocabulary has at most `size` ids: its own words that have a vector, the most frequent first, then the
+    first words of the file, so that texts of a later task are known too. What is not there has zeros, as the paper's
+    unknown words have.
+    """
+    counts = Counter(word for pair in texts.pairs for word in pair.source)
+    room = size - len(SPECIALS)
+    vectors = read_vectors(path, only=counts, first=room)
+    numbers = vectors.lookup(word for word, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+    own = dict.fromkeys(numbers[numbers >= 0].tolist())
+    if not own:
         raise UserError(
-            f"{path}: has no vector for any of the {len(words):,} words of the source; give vectors of its language"
+            f"{path}: has no vector for any of the {len(counts):,} words of the source; give vectors of its language"
         )
-    return vectors
+    chosen = list(own | dict.fromkeys(range(len(vectors.words))))[:room]
+    tokenizer = word_tokenizer((vectors.words[number] for number in chosen), settings.target_list(texts))
+    matrix = np.zeros((tokenizer.size, vectors.width), dtype=np.float32)
+    matrix[len(SPECIALS) :] = vectors.rows(tokenizer.pieces[len(SPECIALS) :])
+    return tokenizer, matrix
+
+
+def vectors_of(path: str | Path, tokenizer: WordTokenizer) -> np.ndarray:
+    """The vectors of a vocabulary that was made from this file, [ids, width]."""
+    words = tokenizer.pieces[len(SPECIALS) :]
+    vectors = read_vectors(path, only=words)
+    missing = next((word for word in words if word not in vectors.ids), None)
+    if missing is not None:
+        raise UserError(
+            f"{path}: has no vector for {missing!r}, which it had when the run was begun; put the file back that was "
+            "there then, or start a new run"
+        )
+    matrix = np.zeros((tokenizer.size, vectors.width), dtype=np.float32)
+    matrix[len(SPECIALS) :] = vectors.rows(words)
+    return matrix
+
+
+# -- pairs of ids ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Pair:
-    source: np.ndarray  # numbers of vectors; −1: none
+    source: np.ndarray  # ids
     target: np.ndarray  # ids, the end last
 
 
+def encoded_pair(pair: TextPair, tokenizer: WordTokenizer) -> Pair:
+    target = [*tokenizer.target_words.encode(pair.target).tolist(), END]
+    return Pair(np.array(tokenizer.lookup(pair.source), dtype=np.int64), np.array(target, dtype=np.int64))
+
+
+class PairExamples(Protocol):
+    """`Examples` of translation."""
+
+    def __len__(self) -> int: ...
+
+    def example(self, epoch: int, index: int) -> Pair: ...
+
+    def lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of all sources, of all targets."""
+
+
+def length_order(pairs: PairExamples, batch_size: int, seed: int) -> LengthOrder:
+    """By the source's length, then the target's: both sides take their steps one by one."""
+    sources, targets = pairs.lengths()
+    return LengthOrder(sources * (int(targets.max()) + 1) + targets, batch_size, seed)
+
+
 class Pairs:
-    """`Examples` of translation; `order` puts those of like length together."""
+    """Pairs that are in memory."""
 
     def __init__(self, pairs: Sequence[Pair]) -> None:
         assert pairs
         self.pairs = list(pairs)
-
-    @classmethod
-    def of(cls, texts: Texts, vectors: WordVectors, words: WordList) -> Pairs:
-        end = np.array([END], dtype=np.int64)
-        pairs = (
-            Pair(vectors.lookup(pair.source), np.concatenate([words.encode(pair.target), end])) for pair in texts.pairs
-        )
-        return cls(list(pairs))
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -124,15 +178,45 @@ class Pairs:
     def example(self, epoch: int, index: int) -> Pair:
         return self.pairs[index]
 
-    def order(self, batch_size: int, seed: int) -> LengthOrder:
-        """By the source's length, then the target's: both sides take their steps one by one."""
-        longest = max(len(pair.target) for pair in self.pairs)
-        return LengthOrder(
-            [len(pair.source) * (longest + 1) + len(pair.target) for pair in self.pairs], batch_size, seed
-        )
+    def lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        both = np.array([(len(pair.source), len(pair.target)) for pair in self.pairs], dtype=np.int64)
+        return both[:, 0], both[:, 1]
 
-    @property
-    def known(self) -> float:
-        """The part of the sources' words that have a vector."""
-        ids = np.concatenate([pair.source for pair in self.pairs])
-        return float((ids != UNKNOWN).mean())
+
+def pair_documents(texts: Texts, tokenizer: WordTokenizer, seed: int) -> Iterator[EncodedDocument]:
+    """What `write_documents` takes; copies of a pair are all learned from or all validated on."""
+    for pair in texts.pairs:
+        encoded = encoded_pair(pair, tokenizer)
+        ids = np.concatenate([encoded.source, encoded.target[:-1] + tokenizer.size])
+        yield encoded_document(" ".join(pair.source) + "\n" + pair.reference, ids, seed)
+
+
+def pair_ids(tokenizer: WordTokenizer) -> int:
+    """How many ids there are in shards of pairs."""
+    return tokenizer.size + tokenizer.target_words.size
+
+
+class ShardedPairs:
+    """Pairs that are on disk, as `pair_documents` made them."""
+
+    def __init__(self, shards: TokenShards, tokenizer: WordTokenizer) -> None:
+        assert tokenizer.end is not None
+        self.shards, self.first_target = shards, tokenizer.size
+        self.ends = shards.places(tokenizer.end)
+        if not len(self.ends):
+            raise UserError(f"{shards.folder}: no pairs to {'train' if shards.split == 'train' else 'validate'} on")
+        self.starts = np.concatenate([[0], self.ends[:-1] + 1])
+        ids = shards.window(0, len(shards))
+        of_sources = np.concatenate([[0], np.cumsum(ids < self.first_target)])
+        self.sources = of_sources[self.ends] - of_sources[self.starts]
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def example(self, epoch: int, index: int) -> Pair:
+        start, words = int(self.starts[index]), int(self.sources[index])
+        ids = self.shards.window(start, int(self.ends[index]) - start)
+        return Pair(ids[:words], np.append(ids[words:] - self.first_target, END))
+
+    def lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.sources, self.ends - self.starts - self.sources + 1

@@ -8,6 +8,8 @@ from foretext.errors import UserError
 from foretext.systems.albert import ALBERT
 from foretext.systems.base import Size, System
 from foretext.systems.bert import BERT
+from foretext.systems.cove import COVE
+from foretext.systems.cvt import CVT
 from foretext.systems.gpt import GPT
 from foretext.systems.gpt2 import GPT2
 from foretext.systems.roberta import ROBERTA
@@ -18,6 +20,8 @@ SYSTEMS: dict[str, System] = {
     "bert": BERT,
     "roberta": ROBERTA,
     "albert": ALBERT,
+    "cove": COVE,
+    "cvt": CVT,
 }
 
 

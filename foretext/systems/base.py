@@ -15,6 +15,7 @@ from foretext.objectives.causal import CausalConfig
 from foretext.plan import TransferPlan
 from foretext.systems.hub import HubNames
 from foretext.tasks.layout import Layout
+from foretext.tasks.task_config import TaskConfig
 from foretext.text.tokenizer import Tokenizer
 
 
@@ -22,10 +23,10 @@ from foretext.text.tokenizer import Tokenizer
 class TokenizerConfig:
     """What vocabulary a run uses when it trains one of its own."""
 
-    kind: Literal["byte-bpe", "char-bpe", "wordpiece", "unigram"] = "byte-bpe"
+    kind: Literal["byte-bpe", "char-bpe", "wordpiece", "unigram", "words", "word-list"] = "byte-bpe"
     size: int = 8000  # pieces, specials included
     splitter: Literal["auto", "spacy", "rules"] = "auto"  # char-bpe only; auto: spaCy's rules where installed
-    lower: bool = True  # wordpiece and unigram only: lower-cased, accents stripped
+    lower: bool = True  # wordpiece, unigram and words only: lower-cased, accents stripped
     sample_megabytes: int = 20  # text that the vocabulary is trained on
 
 
@@ -33,14 +34,15 @@ class TokenizerConfig:
 class TrainingConfig:
     """How weights are learned, in pre-training and fine-tuning alike."""
 
-    optimizer: Literal["adamw", "muon", "lamb"] = "adamw"
+    optimizer: Literal["adamw", "muon", "lamb", "sgd"] = "adamw"
     rate: float = 2.5e-4
-    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    # halving: constant, halved every epoch once a validation loss has risen; root: 1 / (1 + .005 √step)
+    schedule: Literal["cosine", "linear", "constant", "halving", "root"] = "cosine"
     warmup_steps: int = 0  # if 0, `warmup` counts
     warmup: float = 0.02  # part of the budget
     final_rate: float = 0.0  # part of the peak rate that remains at the end
     weight_decay: float = 0.01
-    beta1: float = 0.9
+    beta1: float = 0.9  # sgd: its momentum
     beta2: float = 0.999
     epsilon: float = 1e-8
     clip: float = 1.0
@@ -69,6 +71,15 @@ class Size:
 
 
 @dataclass(frozen=True)
+class TrunkParts:
+    """What a trunk is made of. `tokenizer` is what its ids are of, for trunks that read more of a token than its id;
+    None: only the weights are wanted."""
+
+    model: Any  # the system's `config`
+    tokenizer: Tokenizer | None = None
+
+
+@dataclass(frozen=True)
 class ObjectiveParts:
     """What an objective is made of: a head has the trunk's width, a mask is a token of the vocabulary."""
 
@@ -76,6 +87,16 @@ class ObjectiveParts:
     settings: Any  # its `objective_config`
     tokenizer: Tokenizer
     direction: Direction = "forward"
+
+
+@dataclass(frozen=True)
+class HeadParts:
+    """What the head of a task is made of, in a system that has heads of its own."""
+
+    task: TaskConfig
+    model: Any  # the system's `config`
+    settings: Any  # its `objective_config`
+    tokenizer: Tokenizer
 
 
 @dataclass(frozen=True)
@@ -90,10 +111,15 @@ class System:
     specials: tuple[str, ...]  # tokens that fine-tuning adds
     sizes: dict[str, Size]
     config: type[ModelConfig]  # the dataclass of [model]
-    build_trunk: Callable[[Any], nn.Module]  # from a `config`
+    build_trunk: Callable[[TrunkParts], nn.Module]
     build_objective: Callable[[ObjectiveParts], Objective]
     build_layout: Callable[[dict[str, int], int, Direction], Layout]
     hub: HubNames | None = None  # how others write it; None: it cannot be exchanged yet
     causal: bool = True  # whether it predicts each token from those before it, so that it can write and score text
     objective_config: type[ObjectiveConfig] = CausalConfig  # the dataclass of [objective]
+    # What it is pre-trained on; pairs: parallel text, and word vectors; rows: nothing, it learns its task from rows and
+    # unlabelled text at once.
+    reads: Literal["text", "pairs", "rows"] = "text"
+    tasks: tuple[str, ...] = ()  # kinds of task that it can be taught; none named: all
+    build_head: Callable[[HeadParts], Any] | None = None  # of a task; None: the task's own
     vocabulary: tuple[str, ...] = ()  # specials that its vocabulary has, of whatever kind that is

@@ -4,7 +4,7 @@ Followed
     Encoder: two bidirectional LSTM layers of 300 cells a direction over fixed GloVe vectors of 300, words without one
     as zeros. Decoder: two LSTM layers of 600 with input feeding, attention and the output layer as in the paper's
     equations, dropout .2. Training: translation with the right words told, SGD from 1, halved every epoch after the
-    validation perplexity has first risen (`halved_rate`). Afterwards the decoder goes: a task model reads
+    validation perplexity has first risen (`training.schedule=halving`). Afterwards the decoder goes: a task model reads
     [GloVe(x); CoVe(x)].
 
 From the released code, where the paper is silent
@@ -13,66 +13,114 @@ From the released code, where the paper is silent
 
 Deviations
     The loss is a target word's mean, where the released code divides by the sentences of a batch: its rate of 1 is here
-    about a sentence's length times as much. A word is looked up as it is written, then in lower case. Lines are split
+    about a sentence's length times as much. Task models have one biLSTM and its pooling, or the biattentive network for
+    pairs; tags a biLSTM and a CRF. A word is looked up as it is written, then in lower case. Lines are split
     by our rules, for Moses' and CoreNLP's tokenizers are other programs; targets keep their case (`objective.lower`
     changes that) and their spacing, so that translations are whole lines and BLEU is sacrebleu's of these. A step's
     pairs are of like length, drawn anew each epoch; the released code keeps its batches and shuffles them. There are no
-    character n-gram vectors. `tiny` and `small` are not the paper's: Adam, and narrower.
-
-There is no `System` here yet: what stands in the way is that a system has one vocabulary of pieces and one text.
+    character n-gram vectors. The vocabulary is the sources' words that have a vector and the first words of the
+    vectors' file, as many as [tokenizer] says: what a task reads besides is unknown, where the paper has all of GloVe's
+    words. `tiny` and `small` are not the paper's: Adam, and narrower.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from foretext.nn.cove import CoveConfig, CoveTrunk
 from foretext.objectives.translation import TranslationObjective
 from foretext.objectives.translation_pairs import TranslationSettings
-from foretext.systems.base import TrainingConfig
-from foretext.text.vectors import WordVectors
-from foretext.text.word_list import WordList
+from foretext.plan import ReaderPlan, TransferPlan
+from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
+from foretext.tasks.plain import PlainLayout
 
-
-@dataclass(frozen=True)
-class CoveSize:
-    """`model.vocabulary`, `model.vectors` and `objective.vocabulary` are filled in from the vectors and the targets.
-    `training` None: SGD from 1, which the loop does not have yet."""
-
-    model: CoveConfig
-    objective: TranslationSettings
-    training: TrainingConfig | None
-
-
+_READER = ReaderPlan(mix=False, beside="ends")  # [GloVe(x); CoVe(x)]
+_FROZEN = TransferPlan(thaw="never", lm_weight=0.0, pooling="mean", model="recurrent", reader=_READER)
 _SHORT = TrainingConfig(
-    rate=2e-3, schedule="cosine", warmup=0.02, weight_decay=0.0, clip=5.0, batch_size=64, dropout=0.2
+    rate=2e-3,
+    schedule="cosine",
+    warmup=0.02,
+    weight_decay=0.0,
+    clip=5.0,
+    batch_size=64,
+    micro_batch=64,
+    dropout=0.2,
 )
+_FEATURES = TrainingConfig(rate=1e-3, schedule="linear", warmup=0.1, weight_decay=0.0, batch_size=16, dropout=0.1)
+
+
+def _short_size(width: int, words: int, targets: TranslationSettings) -> Size:
+    return Size(
+        CoveConfig(width=width),
+        TokenizerConfig("word-list", words),
+        _SHORT,
+        _FEATURES,
+        epochs=10,
+        least_updates=200,
+        transfer=_FROZEN,
+        objective=targets,
+    )
+
 
 SIZES = {
-    "tiny": CoveSize(
-        CoveConfig(width=256), TranslationSettings(most_words=8_000, least_count=2, embedding=128, longest=50), _SHORT
+    "tiny": _short_size(256, 20_000, TranslationSettings(most_words=8_000, least_count=2, embedding=128, longest=50)),
+    "small": _short_size(400, 50_000, TranslationSettings(most_words=16_000, least_count=2, embedding=200, longest=50)),
+    "paper": Size(
+        CoveConfig(),
+        TokenizerConfig("word-list", 200_000),
+        TrainingConfig(
+            optimizer="sgd",
+            rate=1.0,
+            schedule="halving",
+            warmup=0.0,
+            weight_decay=0.0,
+            beta1=0.0,
+            clip=5.0,
+            batch_size=64,
+            micro_batch=64,
+            dropout=0.2,
+        ),
+        TrainingConfig(rate=1e-3, schedule="constant", warmup=0.0, weight_decay=0.0, batch_size=32, dropout=0.1),
+        epochs=20,
+        transfer=_FROZEN,
+        objective=TranslationSettings(),
     ),
-    "small": CoveSize(
-        CoveConfig(width=400), TranslationSettings(most_words=16_000, least_count=2, embedding=200, longest=50), _SHORT
-    ),
-    "paper": CoveSize(CoveConfig(), TranslationSettings(), None),
 }
-
-
-def new_cove(size: CoveSize, vectors: WordVectors, words: WordList) -> tuple[CoveTrunk, TranslationObjective]:
-    """Encoder and decoder for these source vectors and target words, their weights drawn from torch's generator."""
-    model = replace(size.model, vocabulary=len(vectors.words), vectors=vectors.width)
-    trunk = CoveTrunk(model)
-    trunk.put_vectors(vectors.matrix)
-    return trunk, TranslationObjective(model, replace(size.objective, vocabulary=words.size))
 
 
 def halved_rate(rate: float, perplexities: Sequence[float]) -> float:
     """The rate after epochs that ended in these validation perplexities: halved when one is higher than the one before
-    it, and again after each epoch from then on. A function of what the log has, with nothing else to remember."""
+    it, and again after each epoch from then on. What `training.schedule=halving` does, as a function of the log."""
     for epoch, (before, after) in enumerate(pairwise(perplexities), 2):
         if after > before:
             return rate * 0.5 ** (len(perplexities) - epoch + 1)
     return rate
+
+
+def build_objective(parts: ObjectiveParts) -> TranslationObjective:
+    return TranslationObjective(parts.model, parts.settings, parts.tokenizer)
+
+
+def build_layout(ids: dict[str, int], context: int, direction: str) -> PlainLayout:
+    return PlainLayout(ids, context)
+
+
+COVE = System(
+    name="cove",
+    paper="McCann et al. 2017, Learned in Translation: Contextualized Word Vectors",
+    base="two bidirectional LSTM layers over fixed word vectors",
+    objective="translation, by a decoder with attention",
+    direction="both, each by itself",
+    tokenizer="whole words that have a vector",
+    transfer="frozen features: the words' vectors and states into a task model",
+    specials=(),
+    sizes=SIZES,
+    config=CoveConfig,
+    build_trunk=lambda parts: CoveTrunk(parts.model),
+    build_objective=build_objective,
+    build_layout=build_layout,
+    causal=False,
+    objective_config=TranslationSettings,
+    reads="pairs",
+)

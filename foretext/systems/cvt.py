@@ -14,7 +14,7 @@ From the released code, where the paper is silent
     .998; words in lower case with digits as 0, vectors that go on learning, times a scale that is learned; a begin and
     an end round each sentence; the future view is not asked about the first word, the past one not about the last; a
     task's share of the batches goes by the root of its size; sentences of up to 100 words; 64 a step; SGD with momentum
-    .9 at .5, 5,000 steps of warm-up, then 1 / (1 + .005 √step) (`released_rate`), gradients clipped at norm 1.
+    .9 at .5, 5,000 steps of warm-up, then 1 / (1 + .005 √step) (`training.schedule=root`), gradients clipped at norm 1.
 
 Deviations
     Whole sentences (`kind="sentence"`: maxima over the words, views forward and backward) are our extension; parsing
@@ -22,65 +22,125 @@ Deviations
     (`objective.views`). The second layer, which its projection would not make narrower, has none. Shares of tasks are
     exact in each epoch where the released code draws each batch's task. Characters are UTF-8 bytes. The average's decay
     begins small. All sentences of a step count alike; the released code puts fewer long ones into a batch. Tags are
-    learned as they come, not as IOBES. `tiny` and `small` are not the paper's: Adam, and narrower.
-
-There is no `System` here yet: what stands in the way is that fine-tuning wants a pre-trained run, one task and no text.
+    learned as IOB2, not as IOBES. Words are split as BERT splits them, labelled ones too, whose tag is then told at
+    their first part; a begin and an end are one border. Vectors are drawn, where the released code starts with GloVe's.
+    `tiny` and `small` are not the paper's: Adam, and narrower.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
+from foretext.errors import UserError
 from foretext.nn.cvt import CvtConfig, CvtEncoder
-from foretext.objectives.cross_view import CrossViewObjective, CrossViewSettings, CrossViewTask
-from foretext.systems.base import TrainingConfig
-from foretext.text.vectors import WordVectors
-from foretext.text.word_list import WordList
+from foretext.objectives.base import Objective
+from foretext.objectives.cross_view import CrossViewSettings
+from foretext.plan import TransferPlan
+from foretext.systems.base import HeadParts, ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, TrunkParts
+from foretext.tasks.cross_view_head import KINDS, CrossViewHead
+from foretext.tasks.framed import FramedLayout
+from foretext.tasks.running_text import ENDS
+from foretext.text.word_forms import WordForms
+from foretext.text.word_vocabulary import Words
+
+_PLAN = TransferPlan(lm_weight=0.0)
+_SHORT = TrainingConfig(
+    rate=2e-3, schedule="cosine", warmup=0.05, weight_decay=0.0, clip=1.0, batch_size=32, micro_batch=32, dropout=0.3
+)
+_PAPER = TrainingConfig(
+    optimizer="sgd",
+    rate=0.5,
+    schedule="root",
+    warmup_steps=5_000,
+    weight_decay=0.0,
+    beta1=0.9,
+    clip=1.0,
+    batch_size=64,
+    micro_batch=64,
+    dropout=0.5,
+)
 
 
-@dataclass(frozen=True)
-class CvtSize:
-    """`model.vocabulary` is filled in from the words, `model.vectors` from the vectors where there are any. `training`
-    None: SGD with momentum, which the loop does not have yet."""
+def _short_size(cells: int, filters: int, embedding: int) -> Size:
+    model = CvtConfig(
+        0,
+        vectors=100,
+        char_filters=filters,
+        char_embedding=embedding,
+        cells=cells,
+        upper_cells=cells,
+        direction=cells,
+        dropout=0.3,
+    )
+    return Size(
+        model,
+        TokenizerConfig("words", 50_000, lower=False),
+        _SHORT,
+        _SHORT,
+        epochs=15,
+        least_updates=600,
+        transfer=_PLAN,
+        objective=CrossViewSettings(hidden=cells, average=0.99),
+    )
 
-    model: CvtConfig
-    objective: CrossViewSettings
-    training: TrainingConfig | None
-
-
-_SHORT = TrainingConfig(rate=2e-3, schedule="cosine", warmup=0.05, weight_decay=0.0, clip=1.0, batch_size=32)
 
 SIZES = {
-    "tiny": CvtSize(
-        CvtConfig(0, vectors=100, char_filters=25, char_embedding=16, cells=128, upper_cells=128, direction=128),
-        CrossViewSettings(hidden=128, average=0.99),
-        _SHORT,
+    "tiny": _short_size(128, 25, 16),
+    "small": _short_size(256, 50, 25),
+    "paper": Size(
+        CvtConfig(0),
+        TokenizerConfig("words", 200_000, lower=False),
+        _PAPER,
+        _PAPER,
+        epochs=100,
+        transfer=_PLAN,
+        objective=CrossViewSettings(),
     ),
-    "small": CvtSize(
-        CvtConfig(0, vectors=100, char_filters=50, char_embedding=25, cells=256, upper_cells=256, direction=256),
-        CrossViewSettings(hidden=256, average=0.99),
-        _SHORT,
-    ),
-    "paper": CvtSize(CvtConfig(0), CrossViewSettings(), None),
 }
 
 
-def new_cvt(
-    size: CvtSize, words: WordList, tasks: Sequence[CrossViewTask], vectors: WordVectors | None = None
-) -> tuple[CvtEncoder, CrossViewObjective]:
-    """Encoder and modules for these words and tasks, their weights drawn from torch's generator; words that have a
-    vector start with it."""
-    model = replace(size.model, vocabulary=words.size)
-    if vectors is not None:
-        model = replace(model, vectors=vectors.width)
-    trunk = CvtEncoder(model)
-    if vectors is not None:
-        trunk.put_vectors(words.vectors(vectors))
-    return trunk, CrossViewObjective(model, size.objective, tasks, words)
+def build_trunk(parts: TrunkParts) -> CvtEncoder:
+    if parts.tokenizer is None:
+        return CvtEncoder(parts.model)
+    if isinstance(parts.tokenizer, Words):
+        parts.tokenizer.number_unknown()
+    return CvtEncoder(parts.model, WordForms(parts.tokenizer, parts.model.char_length).read)
 
 
-def released_rate(step: int, rate: float = 0.5, warmup: int = 5_000, decay: float = 0.005) -> float:
-    """The rate of a step, counted from 0."""
-    return rate * min(step, warmup) / warmup / (1.0 + decay * math.sqrt(step))
+def build_objective(parts: ObjectiveParts) -> Objective:
+    raise UserError("cvt is not pre-trained: it learns a task from labelled rows and unlabelled text at once")
+
+
+def build_layout(ids: dict[str, int], context: int, direction: str) -> FramedLayout:
+    """`border text border`."""
+    border = next(ids[name] for name in ENDS if name in ids)
+    return FramedLayout(border, (border,), context, segments=False)
+
+
+def build_head(parts: HeadParts) -> CrossViewHead:
+    others = {}
+    for name, said in parts.task.also.items():
+        kind, _, classes = said.partition(" ")
+        others[name] = (kind, int(classes))
+    borders = [id for id in parts.tokenizer.specials.values() if id != parts.tokenizer.unknown]
+    return CrossViewHead(parts.task.kind, len(parts.task.labels), others, parts.model, parts.settings, borders)
+
+
+CVT = System(
+    name="cvt",
+    paper="Clark et al. 2018, Semi-Supervised Sequence Modeling with Cross-View Training",
+    base="two bidirectional LSTM layers over words and their characters",
+    objective="the task's labels; views that see less agree with the whole on unlabelled text",
+    direction="both, each by itself",
+    tokenizer="words, read by their characters too",
+    transfer="none: labelled rows and unlabelled text in turn, averaged weights",
+    specials=(),
+    sizes=SIZES,
+    config=CvtConfig,
+    build_trunk=build_trunk,
+    build_objective=build_objective,
+    build_layout=build_layout,
+    causal=False,
+    objective_config=CrossViewSettings,
+    reads="rows",
+    tasks=tuple(KINDS),
+    build_head=build_head,
+)

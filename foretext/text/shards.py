@@ -45,10 +45,17 @@ _IN_PROCESS = 2_000_000  # bytes of text below which starting workers takes long
 
 
 @dataclass(frozen=True)
-class _Document:
+class EncodedDocument:
     key: int
     ids: np.ndarray
     utf8_bytes: int
+
+
+def encoded_document(text: str, ids: np.ndarray, seed: int) -> EncodedDocument:
+    """A document as `write_documents` takes it: its side is drawn by its text."""
+    data = encodable(text).encode("utf-8")
+    digest = hashlib.blake2b(data, digest_size=8, salt=(seed & (1 << 64) - 1).to_bytes(16, "little"))
+    return EncodedDocument(int.from_bytes(digest.digest(), "little"), ids, len(data))
 
 
 def write_shards(
@@ -77,17 +84,36 @@ def write_shards(
     if workers is None:
         workers = 0 if sum(file.size for file in files) < _IN_PROCESS else os.cpu_count() or 1
     documents = _encoded(files, options, tokenizer, seed, workers, report, progress)
+    return write_documents(
+        documents, tokenizer, folder, report, seed=seed, valid_fraction=valid_fraction, shard_bytes=shard_bytes
+    )
+
+
+def write_documents(
+    documents: Iterator[EncodedDocument],
+    tokenizer: Tokenizer,
+    folder: Path,
+    report: ReadReport,
+    *,
+    seed: int,
+    valid_fraction: float,
+    shard_bytes: int = SHARD_BYTES,
+    ids: int | None = None,
+) -> ShardManifest:
+    """The same of documents that are encoded. `ids`: how many there are, if more than the tokenizer has; `report` has,
+    once all are drawn, how they were read."""
+    dtype = token_dtype(ids or tokenizer.size)
     folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     _sweep(folder)
     staging = folder.with_name(_staging_name(folder, "staging"))
     try:
         staging.mkdir()
-        split_by, splits = _write_splits(documents, tokenizer, staging, valid_fraction, shard_bytes)
+        split_by, splits = _write_splits(documents, tokenizer, dtype, staging, valid_fraction, shard_bytes)
         manifest = ShardManifest(
             format=FORMAT,
             tokenizer=tokenizer.fingerprint(),
-            dtype=token_dtype(tokenizer.size).name,
+            dtype=dtype.name,
             seed=seed,
             valid_fraction=valid_fraction,
             split_by=split_by,
@@ -115,20 +141,24 @@ def _encoded(
     workers: int,
     report: ReadReport,
     progress: Callable[[int, int], None] | None,
-) -> Iterator[_Document]:
+) -> Iterator[EncodedDocument]:
     for texts, arrays in encode_documents(read_documents(files, options, report), tokenizer, workers):
         for text, ids in zip(texts, arrays):
-            data = encodable(text).encode("utf-8")
-            digest = hashlib.blake2b(data, digest_size=8, salt=(seed & (1 << 64) - 1).to_bytes(16, "little"))
-            yield _Document(int.from_bytes(digest.digest(), "little"), ids, len(data))
+            if tokenizer.unknown is not None:  # a word's number past the vocabulary holds in one process only
+                ids = np.where(ids < tokenizer.size, ids, tokenizer.unknown).astype(ids.dtype)
+            yield encoded_document(text, ids, seed)
         if progress is not None:
             progress(report.done_bytes, report.total_bytes)
 
 
 def _write_splits(
-    documents: Iterator[_Document], tokenizer: Tokenizer, folder: Path, fraction: float, shard_bytes: int
+    documents: Iterator[EncodedDocument],
+    tokenizer: Tokenizer,
+    dtype: np.dtype,
+    folder: Path,
+    fraction: float,
+    shard_bytes: int,
 ) -> tuple[str, dict[str, Split]]:
-    dtype = token_dtype(tokenizer.size)
     end = np.array([tokenizer.end], dtype=dtype)
     writers = [_SplitWriter(folder, name, dtype, end, shard_bytes) for name in SPLITS]
     try:
@@ -152,9 +182,9 @@ def _write_splits(
             writer.close()
 
 
-def _hold(documents: Iterator[_Document]) -> list[_Document]:
+def _hold(documents: Iterator[EncodedDocument]) -> list[EncodedDocument]:
     """The first documents: at least two if there are two, and few enough to be kept in memory."""
-    held: list[_Document] = []
+    held: list[EncodedDocument] = []
     tokens = 0
     for document in documents:
         held.append(document)
@@ -164,7 +194,7 @@ def _hold(documents: Iterator[_Document]) -> list[_Document]:
     return held
 
 
-def _sides(held: Sequence[_Document], limit: int) -> tuple[list[bool], set[int]]:
+def _sides(held: Sequence[EncodedDocument], limit: int) -> tuple[list[bool], set[int]]:
     """Which of the held documents are for validation, and the keys whose side was changed: neither is to be empty, and
     a book is not to be held out beside a note. Copies of a document have one key and stay on one side."""
     sizes: Counter[int] = Counter()
@@ -184,7 +214,9 @@ def _sides(held: Sequence[_Document], limit: int) -> tuple[list[bool], set[int]]
     return [document.key in valid for document in held], valid ^ drawn
 
 
-def _cut_in_two(document: _Document, tokenizer: Tokenizer, fraction: float) -> tuple[_Document, _Document]:
+def _cut_in_two(
+    document: EncodedDocument, tokenizer: Tokenizer, fraction: float
+) -> tuple[EncodedDocument, EncodedDocument]:
     """The only document's tokens: the last `fraction` of them for validation, at least one on each side."""
     ids = document.ids
     if len(ids) < 2:
@@ -196,8 +228,8 @@ def _cut_in_two(document: _Document, tokenizer: Tokenizer, fraction: float) -> t
     else:
         valid_bytes = round(document.utf8_bytes * valid / len(ids))
     return (
-        _Document(document.key, ids[:-valid], document.utf8_bytes - valid_bytes),
-        _Document(document.key, last, valid_bytes),
+        EncodedDocument(document.key, ids[:-valid], document.utf8_bytes - valid_bytes),
+        EncodedDocument(document.key, last, valid_bytes),
     )
 
 
@@ -215,7 +247,7 @@ class _SplitWriter:
     def _start_shard(self) -> None:
         self._hash, self._tokens = hashlib.sha256(), 0
 
-    def add(self, document: _Document) -> None:
+    def add(self, document: EncodedDocument) -> None:
         if self._file is None:
             self._file = (self._folder / self._shard_name()).open("wb", buffering=1 << 20)
         data = np.concatenate([document.ids.astype(self._dtype), self._end]).tobytes()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 import tokenizers
 
 from foretext.errors import UserError
-from foretext.text import unigram, wordpiece
+from foretext.text import unigram, word_tokenizer, word_vocabulary, wordpiece
 from foretext.text.byte_bpe import ByteBPE, byte_bpe_from_merges
 from foretext.text.char_bpe import WORD_END, CharBPE, char_bpe_from_merges
 from foretext.text.order import mix64
@@ -26,6 +26,7 @@ from foretext.text.splitters import make_splitter, spacy_installed, standardise
 from foretext.text.tokenizer import END, KINDS, Tokenizer, encodable
 from foretext.text.unigram import Cleaning, Unigram, unigram_from_pieces
 from foretext.text.unigram_training import learn_unigram
+from foretext.text.word_tokenizer import words_by_frequency
 from foretext.text.wordpiece import WordPiece, basic_splitter, wordpiece_from_pieces
 
 SAMPLE_CHARS = 20_000_000
@@ -54,10 +55,11 @@ def train_tokenizer(
 ) -> Tokenizer:
     """A vocabulary of at most `size` ids, specials included (fewer where the text has no more pieces that occur twice).
 
-    The specials are END, as the last id, for byte-bpe and char-bpe, BERT's for wordpiece and ALBERT's for unigram, as
-    the first ids. `splitter` is for char-bpe: "spacy" or "rules"; None takes spaCy's where it is installed. `lower` is
-    for wordpiece and unigram: lower-case and strip accents. `progress` is called several times a second once the sample
-    is drawn, in the caller's thread; what it raises ends the work.
+    The specials are END, as the last id, for byte-bpe and char-bpe, and as the first ids BERT's for wordpiece, ALBERT's
+    for unigram, ELMo's for words, the unknown word and END for word-list. `splitter` is for char-bpe: "spacy" or
+    "rules"; None takes spaCy's where it is installed. `lower` is for wordpiece, unigram and words: lower-case and strip
+    accents. `progress` is called several times a second once the sample is drawn, in the caller's thread; what it
+    raises ends the work.
     """
     if kind not in KINDS:
         raise UserError(f"tokenizer kind {kind!r} is not known; choose one of {', '.join(KINDS)}")
@@ -72,16 +74,27 @@ def train_tokenizer(
         return _train_word_pieces(sample, size, lower, progress)
     if kind == "unigram":
         return _train_unigram(sample, size, lower, progress)
+    if kind == "word-list":
+        room = size - len(word_tokenizer.SPECIALS)
+        return word_tokenizer.word_tokenizer(words_by_frequency(sample, room))
+    if kind == "words":
+        return word_vocabulary.learn_words(sample, size, lower, progress)
     return _train_characters(sample, size, splitter or ("spacy" if spacy_installed() else "rules"), progress)
 
 
 def least_size(kind: str) -> int:
-    return 257 if kind == "byte-bpe" else 64
+    return {"byte-bpe": 257, "word-list": len(word_tokenizer.SPECIALS) + 1}.get(kind, 64)
 
 
 def specials_of(kind: str) -> tuple[str, ...]:
     """Those that a newly trained vocabulary of this kind has."""
-    return {"wordpiece": wordpiece.SPECIALS, "unigram": unigram.SPECIALS}.get(kind, (END,))
+    own = {
+        "wordpiece": wordpiece.SPECIALS,
+        "unigram": unigram.SPECIALS,
+        "words": word_vocabulary.SPECIALS,
+        "word-list": word_tokenizer.SPECIALS,
+    }
+    return own.get(kind, (END,))
 
 
 def _empty() -> UserError:

@@ -61,13 +61,16 @@ class WordVectors:
         return np.where((numbers == UNKNOWN)[:, None], np.float32(0), self.matrix[numbers])
 
 
-def read_vectors(path: str | Path, only: Collection[str] | None = None, errors: str = "strict") -> WordVectors:
-    """The vectors of a file; with `only`, those that a lookup of these words can find, and memory for no more. The
-    numbers of other lines are counted then but not read."""
+def read_vectors(
+    path: str | Path, only: Collection[str] | None = None, errors: str = "strict", first: int = 0
+) -> WordVectors:
+    """The vectors of a file; with `only`, those that a lookup of these words can find and the `first` so many, which
+    published files have the most frequent words in, and memory for no more. The numbers of other lines are counted then
+    but not read."""
     file = plain_file(path)
     _refuse_binary(file)
     wanted = None if only is None else frozenset(only) | {word.lower() for word in only}
-    reader = _Reader(file, wanted)
+    reader = _Reader(file, wanted, first)
     report = ReadReport()
     for lines in line_blocks(file, errors, report):
         reader.read(lines)
@@ -89,9 +92,9 @@ def _refuse_binary(file: TextFile) -> None:
 class _Reader:
     """What is known after some blocks of lines."""
 
-    def __init__(self, file: TextFile, wanted: frozenset[str] | None) -> None:
+    def __init__(self, file: TextFile, wanted: frozenset[str] | None, first: int) -> None:
         self.file = file
-        self.wanted = wanted
+        self.wanted, self.first = wanted, first
         self.width = 0  # 0 before it is settled
         self.announced: int | None = None  # vectors that the header says there are
         self.line = 0  # lines before this block
@@ -117,7 +120,7 @@ class _Reader:
             self.vectors += 1
             if word in self.words:
                 self.duplicates += 1
-            elif self.wanted is None or word in self.wanted:
+            elif self.wanted is None or word in self.wanted or self.vectors <= self.first:
                 self.words[word] = None
                 kept.append((number, numbers))
         self.line += len(lines)

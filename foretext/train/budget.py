@@ -21,6 +21,8 @@ class Position:
     best: float | None = None
     best_step: int = 0
     finished: bool = False
+    halvings: int = 0  # of the rate, where a schedule halves it
+    last_loss: float | None = None  # of validation, where a schedule goes by it
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,18 @@
-"""Rows as what a task learns from and is asked about, by a model's tokenizer, layout and context."""
+"""Rows as what a task learns from and is asked about, by a model's tokenizer, layout and context; and what else is
+learned from, where a system learns from more than rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from foretext.nn.model_config import reads
+from foretext.tasks.cross_view_head import ManySources, UnlabelledExample
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Encoding
+from foretext.tasks.layout import Layout
+from foretext.text.encoding import encode_texts
+from foretext.train.finetune_request import FinetuneRequest, learned_of
 from foretext.train.report import Reporter, Warns, Work
 from foretext.train.saved import SavedModel
 
@@ -22,12 +28,15 @@ def encode(
     hears of the progress, if not the reporter; without one, Python's warnings say it."""
     reporter = reporter or Warns()
     tell = work or reporter.work
-    specials, context = dict(model.tokenizer.specials), model.model_config.context
-    layout = model.system.build_layout(specials, context, model.info.direction)
-    encoding = Encoding(model.task_config, model.tokenizer, layout)
+    encoding = Encoding(model.task_config, model.tokenizer, _layout(model))
     return family_of(model.task_config.kind).encode(
         rows, encoding, labelled, reporter.note, lambda done, total: tell("encoding", done, total)
     )
+
+
+def _layout(model: SavedModel) -> Layout:
+    specials = dict(model.tokenizer.specials)
+    return model.system.build_layout(specials, reads(model.model_config), model.info.direction)
 
 
 def encode_rows(
@@ -35,3 +44,57 @@ def encode_rows(
 ) -> list[Any]:
     """The examples alone."""
     return encode(rows, model, reporter, work).examples
+
+
+# -- more than rows --------------------------------------------------------------------------------------------------
+
+
+class ListedExamples:
+    """`Examples` from a list."""
+
+    def __init__(self, rows: Sequence[Any]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def example(self, epoch: int, index: int) -> Any:
+        return self.rows[index]
+
+
+def all_examples(
+    request: FinetuneRequest, model: SavedModel, examples: Sequence[Any], reporter: Reporter, work: Work
+) -> ListedExamples | ManySources:
+    """What is learned from: the examples of the rows and, where the system has heads that ask for it, those of other
+    tasks and of unlabelled text."""
+    if model.system.build_head is None:
+        return ListedExamples(examples)
+    layout, tasks = _layout(model), [examples]
+    for other in request.also:
+        encoding = Encoding(learned_of(other), model.tokenizer, layout)
+        found = family_of(other.kind).encode(
+            other.rows, encoding, True, reporter.note, lambda done, total: work("encoding", done, total)
+        )
+        tasks.append(found.examples)
+    return ManySources(tasks, _unlabelled(request.unlabelled, model, layout, reporter, work))
+
+
+def _unlabelled(
+    texts: Sequence[str], model: SavedModel, layout: Layout, reporter: Reporter, work: Work
+) -> list[UnlabelledExample]:
+    """Sentences; what is longer than the context is read in parts, and what has no word is left out."""
+    room = layout.context - layout.overhead(1)
+    encoded = encode_texts(texts, model.tokenizer, lambda done, total: work("encoding text", done, total))
+    parts = [ids[start : start + room].tolist() for ids in encoded for start in range(0, len(ids), room)]
+    longer = sum(len(ids) > room for ids in encoded)
+    if longer:
+        reporter.note(
+            f"{longer:,} of {len(texts):,} unlabelled lines are longer than {room} words and are read in parts; give a "
+            "sentence a line"
+        )
+    return [UnlabelledExample(layout.frame(part).ids) for part in parts]
+
+
+def longest(stock: ListedExamples | ManySources) -> int:
+    """Tokens of the longest example."""
+    return max(int(one.tokens) for one in stock.rows)

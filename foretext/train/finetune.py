@@ -13,13 +13,13 @@ from foretext.config import Change
 from foretext.errors import Interrupted, UserError
 from foretext.plan import TransferPlan
 from foretext.systems import size_named
-from foretext.systems.base import TrainingConfig
+from foretext.systems.base import TrainingConfig, TrunkParts
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Family
 from foretext.tasks.splits import DEFAULT_FRACTION
 from foretext.tasks.supervised import SupervisedTask
-from foretext.text.order import Order
-from foretext.train.examples import encode
+from foretext.tasks.trunk_words import check_reader
+from foretext.train.examples import all_examples, encode, longest
 from foretext.train.finetune_request import FinetuneRequest, resolve, set_length, unused_head
 from foretext.train.loop import Job, Loop, Stage, has_begun, is_finished, step_seed
 from foretext.train.machine import out_of_memory_as_user_error, tune_allocator
@@ -31,6 +31,7 @@ from foretext.train.planning import (
     check_memory,
     describe_finetuning,
     finetuning_memory,
+    head_size,
 )
 from foretext.train.pretrain import choose_device, draw_missing_curve, write_curve
 from foretext.train.pretrain_request import MICRO_TOKENS
@@ -102,12 +103,13 @@ def _train(
     examples = learned.examples
     if not examples:
         raise UserError("no word of the rows has a piece in the vocabulary of this run; use another run, or --system")
-    order = Order(len(examples), training.batch_size, request.seed)
-    set_length(sections, size_named(request.base.system, request.base.info.size), order)
-    micro = training.micro_batch or max(1, MICRO_TOKENS // max(example.tokens for example in examples))
+    stock = all_examples(request, model, examples, about_rows, work)
+    order = model.task.order(stock, training.batch_size, request.seed)
+    set_length(sections, size_named(request.base.system, request.base.info.size), len(examples), order)
+    micro = training.micro_batch or max(1, MICRO_TOKENS // longest(stock))
     micro = min(micro, training.batch_size)
     if device.type == "cpu":
-        memory = finetuning_memory(micro, sections["model"], learned, held_out)
+        memory = finetuning_memory(micro, sections["model"], learned, held_out, head_size(model.task))
         check_memory(memory, SMALLER_RUN, built=True)
     model.trunk.to(device)
     model.task.to(device)
@@ -120,7 +122,7 @@ def _train(
     job = Job(
         trunk=model.trunk,
         objective=model.task,
-        stages=(Stage(lambda epoch, index: examples[index], order, micro, _validator(model, held_out, device)),),
+        stages=(Stage(stock.example, order, micro, _validator(model, held_out, device)),),
         optimizer=_optimizer(training, sections["transfer"], model),
         config=training,
         budget=sections["budget"],
@@ -178,20 +180,24 @@ def _build(request: FinetuneRequest, sections: dict[str, Any]) -> SavedModel:
     base, system = request.base, request.base.system
     model, transfer, task = sections["model"], sections["transfer"], sections["task"]
     torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
-    trunk = system.build_trunk(model)
+    tokenizer = base.tokenizer.with_specials(system.specials)
+    trunk = system.build_trunk(TrunkParts(model, tokenizer))
+    check_reader(transfer, trunk)
     if not task.from_scratch:
         _transfer(base.trunk, trunk, transfer.layers)
-    head = build_task(task, model, transfer, sections["training"].dropout)
-    return SavedModel(None, sections, system, base.tokenizer.with_specials(system.specials), trunk, head)
+    head = build_task(system, sections, tokenizer, sections["training"].dropout)
+    return SavedModel(None, sections, system, tokenizer, trunk, head)
 
 
 def _transfer(source: nn.Module, target: nn.Module, layers: int) -> None:
-    """Copies the embeddings and the first `layers` blocks (−1: all); rows of new special tokens stay as drawn."""
+    """Copies the embeddings, what never learns, and the first `layers` blocks (−1: all); rows of new special tokens
+    stay as drawn."""
     groups = source.layer_groups()  # type: ignore[operator]
     blocks = len(groups) - 1
     if layers > blocks or layers < -1:
         raise UserError(f"layers must be between 0 and {blocks}, the blocks of the pre-trained model, not {layers}")
     names = {name for group in groups[: (blocks if layers == -1 else layers) + 1] for name in group}
+    names |= {name for name, _ in source.named_buffers()} & source.state_dict().keys()  # fixed word vectors
     old, new = source.state_dict(), target.state_dict()
     with torch.no_grad():
         for name in names:
@@ -223,7 +229,7 @@ def _validator(model: SavedModel, held_out: Encoded, device: torch.device) -> An
         scores = example_scores(model.trunk, task, held_out.examples, device)
         family.settle(held_out, scores, config, task)
         result = family.score(held_out.rows, family.predictions(held_out, scores, config, task), config)
-        loss = family.loss(held_out, scores, config)
+        loss = family.loss(held_out, scores, config, task)
         # Among epochs of equal score (frequent with few rows) the one with the lower loss is the better one.
         return {"main": result.main_value - 1e-6 * min(loss, 1e3), "loss": loss} | result.values
 

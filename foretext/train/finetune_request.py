@@ -16,10 +16,11 @@ from foretext.errors import UserError
 from foretext.plan import TransferPlan
 from foretext.systems import size_named
 from foretext.systems.base import Size, TrainingConfig
+from foretext.tasks.families import family_of
 from foretext.tasks.family import Family
 from foretext.tasks.metrics import check_metric
 from foretext.tasks.task_config import TaskConfig
-from foretext.text.order import Order
+from foretext.text.order import SampleOrder
 from foretext.train.budget import Budget
 from foretext.train.checks import check_seed, check_sets, check_training, check_transfer
 from foretext.train.resume import agreed_sections
@@ -27,6 +28,15 @@ from foretext.train.rundir import RunDirectory
 from foretext.train.saved import RunConfig, SavedModel, read_config
 
 MOST_EPOCHS = 20  # that few rows can lead to
+
+
+@dataclass(frozen=True)
+class OtherTask:
+    """A task that is learned beside the one that is asked for."""
+
+    name: str
+    kind: str
+    rows: Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,8 @@ class FinetuneRequest:
     columns: dict[str, str] | None = None
     format: str | None = None
     metric: str | None = None  # what the best epoch is chosen by; None: the format's or the kind's own
+    unlabelled: Sequence[str] = ()  # sentences to learn from too, for a system that can
+    also: Sequence[OtherTask] = ()  # likewise
     hold_out: float | None = None  # the part of the rows to validate on where `valid` is None; None: .15
     sets: tuple[str | Setting, ...] = ()  # section.key=value, or what a file says; the last counts
     resume: bool = False
@@ -64,14 +76,17 @@ def resolve(
     """The resolved configuration, but for how long it takes, which `set_length` puts in. When going on, the run's own,
     after comparing: `note` gets each change."""
     base = request.base
+    check_asked(request)
     size = size_named(base.system, base.info.size)
     old = read_config(run) if run is not None and run.has("config.toml") else None
-    training, transfer, epochs = _settings(request, family, size, old)
+    training, transfer, objective, epochs = _settings(request, family, size, old)
     task = dataclasses.replace(
         _task_config(request, family, train, old),
         epochs=epochs,
         from_scratch=request.from_scratch or (old is not None and old["task"].from_scratch),
         rows=rows_fingerprint([*train, *valid], family),
+        also={one.name: f"{one.kind} {len(learned_of(one).labels)}" for one in request.also},
+        unlabelled=_more_fingerprint(request),
     )
     tokenizer = base.tokenizer.with_specials(base.system.specials)
     sections = {
@@ -84,6 +99,8 @@ def resolve(
         "transfer": transfer,
         "task": task,
     }
+    if base.system.build_head is not None:
+        sections["objective"] = objective
     if old is None:
         return sections
     assert run is not None
@@ -91,26 +108,71 @@ def resolve(
     return agreed_sections(old, sections, run.path, note)
 
 
-def set_length(sections: dict[str, Any], size: Size, order: Order) -> None:
+def check_asked(request: FinetuneRequest) -> None:
+    """UserError for what the system cannot be taught, or not so."""
+    system = request.base.system
+    if system.tasks and request.kind not in system.tasks:
+        raise UserError(
+            f"{system.name} is taught {' and '.join(system.tasks)}, not {request.kind}; use another --system"
+        )
+    if system.build_head is None:
+        for option, given in (("--unlabelled", request.unlabelled), ("--also", request.also)):
+            if given:
+                raise UserError(
+                    f"{option} is for a system that learns from rows and text at once (cvt), not {system.name}; "
+                    "leave it out"
+                )
+    names = [one.name for one in request.also]
+    for one in request.also:
+        if one.kind not in system.tasks:
+            raise UserError(
+                f"--also {one.kind}=…: {system.name} is taught {' and '.join(system.tasks)}, not {one.kind}"
+            )
+        if names.count(one.name) > 1 or "." in one.name:
+            raise UserError(
+                f"--also: two tasks are called {one.name!r}, by their files' names; rename one of the files"
+            )
+
+
+def learned_of(task: OtherTask) -> TaskConfig:
+    """What follows from the rows of a task beside the one that is asked for."""
+    family = family_of(task.kind)
+    family.check(task.rows, task.kind)
+    return family.learned(task.rows, TaskConfig(kind=task.kind))
+
+
+def _more_fingerprint(request: FinetuneRequest) -> str:
+    if not request.unlabelled and not request.also:
+        return ""
+    digest = hashlib.sha256(json.dumps(list(request.unlabelled)).encode())
+    for one in request.also:
+        digest.update(rows_fingerprint(one.rows, family_of(one.kind)).encode())
+    return digest.hexdigest()[:16]
+
+
+def set_length(sections: dict[str, Any], size: Size, examples: int, order: SampleOrder) -> None:
     """Puts epochs and budget in. They follow from the number of examples, of which a long row gives several, and so are
     known once the rows are encoded; going on with the same rows they are the same."""
     task: TaskConfig = sections["task"]
-    epochs = task.epochs or default_epochs(size, order.size, sections["training"])
+    epochs = task.epochs or default_epochs(size, examples, sections["training"])
     sections["task"] = dataclasses.replace(task, epochs=epochs)
     sections["budget"] = Budget(steps=epochs * order.steps_per_epoch)
 
 
 def _settings(
     request: FinetuneRequest, family: Family, size: Size, old: dict[str, Any] | None
-) -> tuple[TrainingConfig, TransferPlan, int]:
-    """How to train, how to transfer, and the epochs asked for (0: not said). A resumed run keeps what is not given."""
+) -> tuple[TrainingConfig, TransferPlan, Any, int]:
+    """How to train, how to transfer, what [objective] says (of a system whose tasks have one), and the epochs asked for
+    (0: not said). A resumed run keeps what is not given."""
     check_seed(request.seed)
     given = {"lm_weight": request.lm_weight, "layers": request.layers}
     said = {
         f"transfer.{name}": f"--{name.replace('_', '-')} says" for name, value in given.items() if value is not None
     }
     check_sets(request.sets, said)
-    start = {"training": size.finetuning, "transfer": size.transfer}
+    start: dict[str, Any] = {"training": size.finetuning, "transfer": size.transfer}
+    if request.base.system.build_head is not None:
+        start["objective"] = size.objective
     sections = apply_sets({name: old[name] for name in start} if old else start, request.sets)
     check_training(sections["training"])
     transfer: TransferPlan = dataclasses.replace(
@@ -122,7 +184,10 @@ def _settings(
         raise UserError("--layers says what is transferred and --from-scratch that nothing is; leave one out")
     if request.epochs is not None and request.epochs < 1:
         raise UserError(f"epochs must be at least 1, not {request.epochs}")
-    return sections["training"], transfer, request.epochs or (old["task"].epochs if old else 0)
+    objective = sections.get("objective")
+    if objective is not None:
+        objective.check()
+    return sections["training"], transfer, objective, request.epochs or (old["task"].epochs if old else 0)
 
 
 def _possible(transfer: TransferPlan, request: FinetuneRequest, family: Family) -> TransferPlan:
@@ -136,6 +201,13 @@ def _possible(transfer: TransferPlan, request: FinetuneRequest, family: Family) 
                 "language-model loss to add; leave it out, or give 0"
             )
         transfer = dataclasses.replace(transfer, lm_weight=0.0)
+    if transfer.model == "recurrent":
+        if transfer.lm_weight and (request.lm_weight or _setting(request, "transfer.lm_weight")):
+            raise UserError(
+                f"lm_weight {transfer.lm_weight:g}: the task's own model (transfer.model=recurrent) has no "
+                "language-model loss beside it; leave it out, or give 0"
+            )
+        return dataclasses.replace(transfer, lm_weight=0.0, head="random")
     return transfer if family.fits_head else dataclasses.replace(transfer, head="random")
 
 
@@ -194,6 +266,11 @@ def rows_fingerprint(rows: Sequence[Any], family: Family) -> str:
 
 def _check_same_data(old: dict[str, Any], new: dict[str, Any], where: Path) -> None:
     """Going on with other rows or another vocabulary would give a model of neither."""
+    if old["task"].unlabelled != new["task"].unlabelled:
+        raise UserError(
+            f"{where}: the unlabelled text or the other tasks are not those it was begun with; give the same "
+            "--unlabelled and --also, or start a new run"
+        )
     if old["run"].tokenizer != new["run"].tokenizer:
         raise UserError(f"{where}: begun with another tokenizer; name the same RUN and rows, or start a new run")
     # Another seed holds out other rows; it is refused by its name, after this.

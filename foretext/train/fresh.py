@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 from foretext.config import Setting, apply_sets
 from foretext.systems import size_named, system_named
-from foretext.systems.base import TokenizerConfig
+from foretext.systems.base import TokenizerConfig, TrunkParts
 from foretext.tasks.rows import Row
 from foretext.train.checks import check_seed, check_sets, check_tokenizer
 from foretext.train.planning import Memory, check_memory
@@ -23,8 +24,10 @@ def fresh_model(
     seed: int = 0,
     sets: Sequence[str | Setting] = (),
     reporter: Reporter | None = None,
+    more: Sequence[str] = (),
 ) -> SavedModel:
-    """`system` at `size` with `sets` (model.…, tokenizer.…), not trained at all; `reporter` hears of the vocabulary."""
+    """`system` at `size` with `sets` (model.…, tokenizer.…), not trained at all; `reporter` hears of the vocabulary,
+    which is learned from the rows and from `more` texts."""
     check_seed(seed)
     check_sets(sets)
     found = system_named(system)
@@ -34,8 +37,8 @@ def fresh_model(
     check_tokenizer(sections["tokenizer"])
     check_memory(Memory(sections["model"], 1, 1))
     config: TokenizerConfig = sections["tokenizer"]
-    texts = (text for row in rows for text in row.texts)
+    texts = itertools.chain((text for row in rows for text in row.texts), more)
     tokenizer = new_tokenizer(found, texts, config, seed, (reporter or Silent()).work)
     sections["model"] = dataclasses.replace(sections["model"], vocabulary=tokenizer.size)
     sections["run"] = RunConfig("pretrain", system, size, "forward", seed, tokenizer.fingerprint())
-    return SavedModel(None, sections, found, tokenizer, found.build_trunk(sections["model"]))
+    return SavedModel(None, sections, found, tokenizer, found.build_trunk(TrunkParts(sections["model"], tokenizer)))

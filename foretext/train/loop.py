@@ -14,6 +14,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch
 from foretext.errors import EXIT_NOT_FINITE, Interrupted, UserError
+from foretext.nn.averaging import AveragedWeights
 from foretext.objectives.base import Draw, Objective
 from foretext.systems.base import TrainingConfig
 from foretext.text.order import SampleOrder
@@ -42,6 +44,7 @@ POSITION = "training/position.json"
 OPTIMIZER = "training/optimizer.safetensors"
 CURRENT = "training/current.safetensors"  # the weights to go on with, where model.safetensors has the best ones
 CARRIED = "training/state.safetensors"
+AVERAGE = "training/average.safetensors"  # averaged weights and how many have gone into them
 UNDONE = "undone"  # marks a line of the log about a step that was made after the checkpoint gone on from
 
 
@@ -97,8 +100,11 @@ def read_position(run: RunDirectory) -> Position:
 
 def _check_position(position: Position) -> None:
     """ValueError for what no run can have reached."""
-    counts = (position.step, position.tokens, position.bad_steps, position.metrics_bytes, position.best_step)
-    numbers = (position.seconds, 0.0 if position.best is None else position.best)
+    counts = (
+        *(position.step, position.tokens, position.bad_steps, position.metrics_bytes, position.best_step),
+        position.halvings,
+    )
+    numbers = (position.seconds, *(0.0 if value is None else value for value in (position.best, position.last_loss)))
     if not all(type(count) is int and 0 <= count <= MOST for count in counts):
         raise ValueError("a count")
     if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers) or position.seconds < 0:
@@ -127,6 +133,8 @@ class Loop:
         self.position = Position()
         self.model = nn.ModuleDict({"trunk": job.trunk, "task": job.objective})
         self.best: dict[str, Tensor] | None = None
+        decay = job.objective.average
+        self.average = AveragedWeights(job.optimizer.parameters, decay) if decay else None
         self.carried: dict[int, Any] = {}  # micro-batch → state for the same rows in the next step
         self._started = time.perf_counter()
         self._last_saved = self._last_reported = self._started
@@ -155,7 +163,8 @@ class Loop:
         return epoch, parts, indices
 
     def gradients(self, step: int, parts: Sequence[Batch]) -> dict[str, float]:
-        """Adds the gradient of the step's loss to the parameters; returns the mean of each named loss."""
+        """Adds the gradient of the step's loss to the parameters; returns the mean of each named loss that the step is
+        about."""
         job = self.job
         totals: dict[str, float] = {}
         for batch in parts:
@@ -175,7 +184,7 @@ class Loop:
             total = torch.stack(terms).sum() if terms else None
             if total is not None and total.requires_grad:  # not where all that it depends on is frozen
                 total.backward()
-        return {name: means[name] for name in job.objective.weights}
+        return {name: means[name] for name in job.objective.weights if totals[name]}
 
     def _step(self) -> dict[str, float]:
         job, position = self.job, self.position
@@ -183,7 +192,7 @@ class Loop:
         epoch, parts, indices = self.batches(position.step, stage)
         if job.config.log_samples:
             self._log({"epoch": epoch, "samples": indices})
-        rate = rate_at(job.config, job.budget.progress(position), position.step)
+        rate = self._rate()
         job.optimizer.thaw(epoch)
         if position.step % stage.order.steps_per_epoch == 0:
             self.carried = {}  # the streams begin again
@@ -192,6 +201,8 @@ class Loop:
         norm = clip_gradients(job.optimizer.parameters, job.config.clip)
         if math.isfinite(norm) and all(math.isfinite(loss) for loss in losses.values()):
             job.optimizer.step(rate)
+            if self.average is not None:
+                self.average.update()
         else:
             self.carried = carried  # the new one is likely not finite either
             self._bad_step(epoch, indices, losses, norm)
@@ -199,6 +210,10 @@ class Loop:
         position.step += 1
         position.tokens += sum(batch.real_tokens for batch in parts)
         return losses
+
+    def _rate(self) -> float:
+        position = self.position
+        return rate_at(self.job.config, self.job.budget.progress(position), position.step, position.halvings)
 
     def _bad_step(self, epoch: int, indices: list[int], losses: dict[str, float], norm: float) -> None:
         """No update; the samples are kept; a bounded number of such steps is passed over."""
@@ -253,8 +268,11 @@ class Loop:
         self.position.seconds = time.perf_counter() - self._started
 
     def _due_evaluations(self) -> int:
-        if self.job.evaluate_every is not None:
-            return self.position.step // self.job.evaluate_every
+        every = self.job.evaluate_every
+        if every is None and self.job.config.schedule == "halving":
+            every = self.stage().order.steps_per_epoch
+        if every is not None:
+            return self.position.step // every
         return int(self.job.budget.progress(self.position) * self.job.config.evaluations)
 
     def _affordable(self) -> bool:
@@ -267,8 +285,8 @@ class Loop:
 
     def _finish(self) -> None:
         self._evaluate()
-        if self.best is not None:
-            self.model.load_state_dict(self.best)
+        if self.best is not None or self.average is not None:
+            self.model.load_state_dict(self._predicting() if self.best is None else self.best)
         self._check_weights()  # also where nothing is written
         self.position.finished = True
         self.save()
@@ -294,7 +312,7 @@ class Loop:
         means = {name: sum(values) / len(values) for name, values in self._running.items()}
         self._running = {}
         progress = self.job.budget.progress(self.position)
-        rate = rate_at(self.job.config, progress, self.position.step)
+        rate = self._rate()
         speed = tokens / self._step_seconds
         left = self.job.budget.seconds_left(self.position)
         self.reporter.step(StepReport(self.position.step, means, rate, self.position.tokens, speed, progress, left))
@@ -308,19 +326,37 @@ class Loop:
     def _evaluate(self) -> None:
         begun = time.perf_counter()
         self.model.eval()
-        with torch.no_grad():
+        with torch.no_grad(), self._averaged():
             values = self.stage().evaluate()
         self.model.train()
         if values:
             self._log({"validation": values})
             self.reporter.evaluation(self.position.step, values)
+        if self.job.config.schedule == "halving" and "loss" in values:
+            self._halve(values["loss"])
         name = self.job.keep_best
         if name is not None and _is_better(values[name], self.position.best):
             self.position.best, self.position.best_step = values[name], self.position.step
-            self.best = {key: tensor.clone() for key, tensor in self.model.state_dict().items()}
+            self.best = self._predicting()
         self._evaluation_seconds = time.perf_counter() - begun
         self._evaluating += self._evaluation_seconds
         self._clock()
+
+    def _averaged(self) -> AbstractContextManager[None]:
+        """Inside, the model has the weights that predict."""
+        return nullcontext() if self.average is None else self.average.swapped()
+
+    def _predicting(self) -> dict[str, Tensor]:
+        """A copy of the weights that predict: the averaged ones where there are any."""
+        with self._averaged():
+            return {key: tensor.detach().clone() for key, tensor in self.model.state_dict().items()}
+
+    def _halve(self, loss: float) -> None:
+        """The rate is halved when a validation loss is higher than the one before it, and each time from then on."""
+        position = self.position
+        if position.halvings or (position.last_loss is not None and loss > position.last_loss):
+            position.halvings += 1
+        position.last_loss = loss if math.isfinite(loss) else None
 
     # -- checkpoints -----------------------------------------------------------------------------------------------
 
@@ -338,10 +374,14 @@ class Loop:
             POSITION: (json.dumps(asdict(self.position), indent=1) + "\n").encode(),
         }
         if self.position.finished:
-            self.writer.commit(files, remove=(OPTIMIZER, CURRENT, CARRIED))
+            self.writer.commit(files, remove=(OPTIMIZER, CURRENT, CARRIED, AVERAGE))
             return
         files[OPTIMIZER] = self.job.optimizer.state_tensors()
-        if self.best is not None:
+        if self.average is not None:
+            files[AVERAGE] = self.average.state_tensors()
+            if self.best is None:
+                files["model.safetensors"] = self._predicting()
+        if self.best is not None or self.average is not None:
             files[CURRENT] = current
         if self.carried:
             files[CARRIED] = to_tensors(self.carried)
@@ -371,11 +411,14 @@ class Loop:
         self.position.seconds = max(self.position.seconds, spent)
         saved = run.load_tensors("model.safetensors")
         if run.has(CURRENT):
-            self.best = saved
+            if self.position.best is not None:
+                self.best = saved
             saved = run.load_tensors(CURRENT)
         self.model.load_state_dict(saved)
         if run.has(OPTIMIZER):
             self.job.optimizer.load_state(run.load_tensors(OPTIMIZER))
+        if self.average is not None and run.has(AVERAGE):
+            self.average.load_state(run.load_tensors(AVERAGE))
         if run.has(CARRIED):
             self.carried = from_tensors(run.load_tensors(CARRIED), self.job.device)
         self._cut_log(self.position.metrics_bytes)

@@ -1,4 +1,4 @@
-"""Optimisers: AdamW with decay on matrices only, Muon for the matrices between states, and LAMB.
+"""Optimisers: AdamW with decay on matrices only, Muon for the matrices between states, LAMB, and plain SGD.
 
 Muon (Jordan et al. 2024) replaces a matrix's momentum by the nearest orthogonal matrix, found by five Newton–Schulz
 steps. torch's own computes them in bf16, which a CPU without bf16 units does hundreds of times slower than fp32; here
@@ -12,6 +12,8 @@ large batches. Norms and biases, which are not decayed either, are updated as Ad
 means are corrected for their start at zero, as in the paper's algorithm; ALBERT's released code leaves that out.
 
 Queries, keys and values are one tensor here and three matrices in the papers: Muon and LAMB treat them as three.
+
+SGD is v ← β₁ v + g, w ← w − rate · v, the decay of matrices decoupled as AdamW's is; without momentum it keeps nothing.
 
 State is kept by parameter name, as tensors only, so that a checkpoint is a safetensors file.
 """
@@ -42,7 +44,7 @@ class Group:
 
 
 class Optimizer:
-    """AdamW or LAMB for everything, or Muon for the matrices between states and AdamW for the rest."""
+    """AdamW, LAMB or SGD for everything, or Muon for the matrices between states and AdamW for the rest."""
 
     def __init__(self, config: TrainingConfig, parameters: Mapping[str, nn.Parameter], groups: list[Group]) -> None:
         self.config = config
@@ -64,6 +66,8 @@ class Optimizer:
             rest = [name for name in live if name not in self.muon]
             if self.config.optimizer == "lamb":
                 self._lamb(rest, rate * group.factor)
+            elif self.config.optimizer == "sgd":
+                self._sgd(rest, rate * group.factor)
             else:
                 self._adamw(rest, rate * group.factor)
             self._muon([name for name in live if name in self.muon], rate * group.factor)
@@ -116,6 +120,23 @@ class Optimizer:
                 of_weight, of_change = float(weight.norm()), float(change.norm())
                 trust = of_weight / of_change if of_weight > 0 and of_change > 0 else 1.0
                 weight.add_(change, alpha=-rate * trust)
+
+    @torch.no_grad()
+    def _sgd(self, names: list[str], rate: float) -> None:
+        config = self.config
+        for name in names:
+            parameter, update = self.parameters[name], _gradient(self.parameters[name])
+            if config.beta1:
+                update = self._buffer(name, "momentum").mul_(config.beta1).add_(update)
+            if config.weight_decay and parameter.dim() > 1:
+                parameter.mul_(1.0 - rate * config.weight_decay)
+            parameter.add_(update, alpha=-rate)
+
+    def kept(self, name: str) -> int:
+        """How many tensors of a parameter's size are kept for it."""
+        if self.config.optimizer == "sgd":
+            return int(self.config.beta1 > 0)
+        return 1 if name in self.muon else 2
 
     @torch.no_grad()
     def _muon(self, names: list[str], rate: float) -> None:

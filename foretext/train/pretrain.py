@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +12,21 @@ import torch
 from torch import nn
 
 from foretext.config import Change
-from foretext.errors import Interrupted, UserError
+from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import Draw, Objective
 from foretext.systems import system_named
-from foretext.systems.base import ObjectiveParts, TokenizerConfig, TrainingConfig
+from foretext.systems.base import ObjectiveParts, TokenizerConfig, TrainingConfig, TrunkParts
 from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
 from foretext.text.shards import ShardManifest, write_shards
-from foretext.text.token_shards import DamagedShards, TokenShards, read_manifest
+from foretext.text.token_shards import DamagedShards, TokenShards
 from foretext.text.tokenizer import Tokenizer
 from foretext.train.loop import POSITION, Job, Loop, Stage, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
-from foretext.train.planning import Memory, check_disk, check_memory, describe_plan, probe_speed
+from foretext.train.pair_text import prepare_pairs
+from foretext.train.planning import Memory, check_disk, check_memory, describe_plan, head_size, probe_speed
+from foretext.train.preparing import Preparing
 from foretext.train.pretrain_request import PretrainRequest, micro_batch_of, published_tokenizer, resolved_sections
 from foretext.train.report import Reporter, Silent
 from foretext.train.resume import finished, going_on
@@ -34,12 +34,9 @@ from foretext.train.rundir import RunDirectory, RunWriter
 from foretext.train.saved import (
     DataConfig,
     RunConfig,
-    config_text,
     load_model,
-    load_tokenizer,
     open_run,
     put_weights,
-    read_config,
 )
 from foretext.train.scoring import mean_losses
 from foretext.train.signals import NeverStop, StopRequest
@@ -50,25 +47,6 @@ VALID_TOKENS = 32768
 VALID_ROWS = 16
 LITTLE_TEXT = 100_000  # bytes
 MORE_TEXT = "give more text, or a shorter context: --set model.context=…"
-
-
-@dataclass
-class _Work:
-    """A pre-training run while it is set up."""
-
-    request: PretrainRequest
-    sections: dict[str, Any]
-    reporter: Reporter
-    stopping: StopRequest
-    started_model: Any = None
-    tokenizer: Tokenizer | None = None
-
-    def progress(self, title: str, done: int, total: int) -> None:
-        """Before training a signal ends the work at once: there is nothing to save yet."""
-        self.reporter.work(title, done, total)
-        if self.stopping.requested is not None:
-            run = open_run(self.request.out)
-            raise Interrupted(self.stopping.requested, str(run.path) if run.exists() else None)
 
 
 def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stopping: StopRequest | None = None) -> Path:
@@ -87,11 +65,12 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
         reporter.note(going_on(change))
     if choose_device(request.device).type == "cpu":
         check_memory(Memory(sections["model"], micro_batch_of(sections), sections["model"].context))
-    work = _Work(request, sections, reporter, stopping)
+    work = Preparing(request, sections, reporter, stopping)
     tune_allocator()
     with writing(run, reporter.note, over) as writer, out_of_memory_as_user_error(micro_batch_of(sections)):
         try:
-            _prepare_text(work, run, writer)
+            prepare = prepare_pairs if system_named(sections["run"].system).reads == "pairs" else _prepare_text
+            prepare(work, run, writer)
             loop = _make_loop(work, run, writer, stopping)
         except DamagedShards as error:
             raise UserError(f"{error.fault}; {_shards_again(run)}") from None
@@ -111,24 +90,16 @@ def _shards_again(run: RunDirectory) -> str:
 # -- text ------------------------------------------------------------------------------------------------------------
 
 
-def _prepare_text(work: _Work, run: RunDirectory, writer: RunWriter) -> None:
+def _prepare_text(work: Preparing, run: RunDirectory, writer: RunWriter) -> None:
     """Vocabulary and shards; both are kept, so that going on does not make them again."""
     data: DataConfig = work.sections["data"]
-    begun_before = run.has("tokenizer.json") and run.has("config.toml")
-    if begun_before:
-        work.sections["run"] = dataclasses.replace(work.sections["run"], tokenizer=read_config(run)["run"].tokenizer)
-        work.sections["model"] = dataclasses.replace(
-            work.sections["model"], vocabulary=read_config(run)["model"].vocabulary
-        )
-        work.tokenizer = load_tokenizer(run, work.sections["run"])
-    else:
+    begun_before = work.take_up(run)
+    if not begun_before:
         _check_length(work)
-        work.tokenizer = _make_tokenizer(work)
-        work.sections["run"] = dataclasses.replace(work.sections["run"], tokenizer=work.tokenizer.fingerprint())
-        work.sections["model"] = dataclasses.replace(work.sections["model"], vocabulary=work.tokenizer.size)
+        work.name_vocabulary(_make_tokenizer(work))
+    assert work.tokenizer is not None
     folder = run.path / TOKENS
-    # Shards without a configuration beside them are of an unknown text; with a checkpoint they must not change.
-    if not begun_before or not ((folder / "manifest.json").exists() or run.has(POSITION)):
+    if not begun_before or not work.has_shards(run):
         files = find_files(data.inputs)
         check_space(run.path, sum(file.size * (2 if file.packed else 1) for file in files))
         begun = time.perf_counter()
@@ -154,12 +125,7 @@ def _prepare_text(work: _Work, run: RunDirectory, writer: RunWriter) -> None:
         if manifest.replaced:
             work.reporter.note(f"{manifest.replaced:,} bytes that are not UTF-8 were replaced")
         _check_tokens(manifest, work.sections)
-    if read_manifest(folder).tokenizer != work.tokenizer.fingerprint():
-        raise UserError(f"{folder}: made with another tokenizer; put the right folder back, or start a new run")
-    files_now = {"config.toml": config_text(work.sections).encode()}
-    if not run.has("tokenizer.json"):
-        files_now["tokenizer.json"] = work.tokenizer.to_json().encode()
-    writer.commit(files_now)
+    work.keep(run, writer)
 
 
 def _lopsided(manifest: ShardManifest, fraction: float) -> str | None:
@@ -174,7 +140,7 @@ def _lopsided(manifest: ShardManifest, fraction: float) -> str | None:
     )
 
 
-def _check_length(work: _Work) -> None:
+def _check_length(work: Preparing) -> None:
     """Too little text is refused before a vocabulary is made of it. A token is a byte or more, and one ends each
     document; only what is so short that it is read in no time is looked at."""
     data: DataConfig = work.sections["data"]
@@ -206,7 +172,7 @@ def _check_tokens(manifest: ShardManifest, sections: dict[str, Any]) -> None:
         raise UserError(f"{where}: {valid} tokens to validate on; give more text, or --set data.valid_fraction=0.5")
 
 
-def _make_tokenizer(work: _Work) -> Tokenizer:
+def _make_tokenizer(work: Preparing) -> Tokenizer:
     request, data = work.request, work.sections["data"]
     if request.start is not None:
         work.started_model = load_model(request.start)
@@ -225,7 +191,7 @@ def _make_tokenizer(work: _Work) -> Tokenizer:
     return tokenizer
 
 
-def _watched(documents: Iterable[str], report: ReadReport, work: _Work) -> Iterator[str]:
+def _watched(documents: Iterable[str], report: ReadReport, work: Preparing) -> Iterator[str]:
     """The documents, with a look at progress and signals every 256 of them and every million characters."""
     characters = 0
     for number, document in enumerate(documents):
@@ -253,7 +219,7 @@ def choose_device(name: str) -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: StopRequest) -> Loop:
+def _make_loop(work: Preparing, run: RunDirectory, writer: RunWriter, stopping: StopRequest) -> Loop:
     sections = work.sections
     info: RunConfig = sections["run"]
     training: TrainingConfig = sections["training"]
@@ -262,10 +228,12 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
     device = choose_device(work.request.device)
     shards = TokenShards.open(run.path / TOKENS, "train", verify=True)
     torch.manual_seed(step_seed(info.seed, 0, 1 << 20))
-    trunk = system.build_trunk(model).to(device)
     assert work.tokenizer is not None
+    trunk = system.build_trunk(TrunkParts(model, work.tokenizer)).to(device)
     parts = ObjectiveParts(model, sections["objective"], work.tokenizer, info.direction)
     objective = system.build_objective(parts).to(device)
+    if work.vectors is not None:
+        trunk.put_vectors(work.vectors)  # type: ignore[operator]
     source = sections["data"].starts_from
     if source and not run.has(POSITION):
         started = work.started_model or load_model(source)
@@ -278,7 +246,7 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
     for until, context in objective.lengths(model.context):
         examples = objective.examples(shards, context, info.seed)
         rows = training.batch_size * (model.context // context)  # as many tokens, whatever their length
-        order = objective.order(len(examples), rows, info.seed)
+        order = objective.order(examples, rows, info.seed)
         micro = micro_batch_of(sections) * (model.context // context)
         evaluate = validator(run, trunk, objective, context, info.seed, device)
         stages.append(Stage(examples.example, order, micro, evaluate, until))
@@ -294,7 +262,7 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
     )
     loop = Loop(job, writer, work.reporter, stopping)
     if device.type == "cpu":
-        memory = Memory(model, micro_batch_of(sections), model.context)
+        memory = Memory(model, micro_batch_of(sections), model.context, head=head_size(objective))
         check_memory(memory, built=True)  # once more: the vocabulary is known
     check_disk(run, job)
     speeds = [probe_speed(loop, stage) for stage in job.stages]
@@ -327,7 +295,7 @@ def validator(
     if context < 1:
         raise UserError(f"{run.path}: the validation text has {len(shards)} tokens; give more text")
     examples = objective.examples(shards, context, seed)
-    order = objective.order(len(examples), VALID_ROWS, seed)
+    order = objective.order(examples, VALID_ROWS, seed)
     batches = []
     for step in range(min(order.steps_per_epoch, max(1, VALID_TOKENS // (VALID_ROWS * context)))):
         epoch, indices = order.batch(step)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from foretext.config import Change, Setting, apply_sets, difference
 from foretext.errors import UserError
 from foretext.systems import size_named, system_named
-from foretext.systems.base import TrainingConfig
+from foretext.systems.base import System, TrainingConfig
 from foretext.text.tokenizer import Tokenizer, tokenizer_from_published
 from foretext.train.budget import Budget
 from foretext.train.checks import check_seed, check_sets, check_tokenizer, check_training, check_valid_fraction
@@ -39,6 +39,9 @@ class PretrainRequest:
     resume: bool = False
     start: Path | None = None  # run to go on from, with new text
     vocabulary: Path | None = None  # folder with a published vocabulary
+    source: Path | None = None  # parallel text, for a system that reads it: line n of one file and of the other
+    target: Path | None = None
+    vectors: Path | None = None  # of the source's words
     column: str | None = None
     documents: str | None = None  # auto
     errors: str | None = None  # strict
@@ -50,10 +53,11 @@ def resolved_sections(request: PretrainRequest, run: RunDirectory, note: Callabl
     check_sets(request.sets, _said_by_options(request))
     if request.resume and run.has("config.toml"):
         return _resumed_sections(request, read_config(run), run.path, note)
-    if request.resume and not request.inputs:
+    nothing = not request.inputs and request.source is None and request.target is None
+    if request.resume and nothing:
         raise UserError(f"{run.path}: there is no run to go on with; name the text and a budget to start one")
-    if not request.inputs:
-        raise UserError("name the text to pre-train on: files, folders or globs")
+    if request.start is None:  # else its system is not known yet
+        _check_named(request, system_named(request.system or RunConfig.system))
     if request.budget is None:
         raise UserError("say how long: --minutes, --steps or --tokens")
     started = None if request.start is None else _started(request, open_run(request.start))
@@ -66,6 +70,7 @@ def resolved_sections(request: PretrainRequest, run: RunDirectory, note: Callabl
         request.seed or 0,
     )
     system = system_named(info.system)
+    _check_named(request, system)
     if not system.causal and info.direction == "backward":
         raise UserError(
             f"--direction backward: {info.system} sees both sides at once and has no direction; leave it out"
@@ -84,6 +89,39 @@ def resolved_sections(request: PretrainRequest, run: RunDirectory, note: Callabl
     if started is not None:
         _check_kept(sections, resolved, request.start)
     return resolved
+
+
+def _check_named(request: PretrainRequest, system: System) -> None:
+    """What the system learns from is named, and nothing that it cannot read."""
+    if system.reads == "rows":
+        raise UserError(
+            f"{system.name} is not pre-trained: it learns a task from labelled rows and unlabelled text at once; use "
+            f"foretext finetune FILE --system {system.name} --task … --unlabelled TEXT"
+        )
+    pairs = {"--source": request.source, "--target": request.target, "--vectors": request.vectors}
+    if system.reads == "text":
+        given = [option for option, value in pairs.items() if value is not None]
+        if given:
+            raise UserError(f"{given[0]} is for a system that translates (cove), not {system.name}; leave it out")
+        if not request.inputs:
+            raise UserError("name the text to pre-train on: files, folders or globs")
+        return
+    if request.inputs:
+        raise UserError(
+            f"{system.name} learns from two files, line n of one the translation of line n of the other: give "
+            f"--source FILE --target FILE, and leave out {request.inputs[0]}"
+        )
+    if request.start is not None and request.vectors is not None:
+        raise UserError(f"--from {request.start} keeps that run's vectors; leave out --vectors")
+    missing = [option for option, value in pairs.items() if value is None]
+    if request.start is not None:
+        missing.remove("--vectors")
+    if missing:
+        raise UserError(f"{system.name} learns from parallel text and word vectors: give {' and '.join(missing)}")
+    text_only = {"--vocabulary": request.vocabulary, "--text-column": request.column, "--documents": request.documents}
+    for option, value in text_only.items():
+        if value is not None:
+            raise UserError(f"{option} is for plain text, and {system.name} learns from pairs of lines; leave it out")
 
 
 def _resumed_sections(
@@ -123,6 +161,9 @@ def _said_by_options(request: PretrainRequest) -> dict[str, str]:
 def _given_data(request: PretrainRequest) -> dict[str, Any]:
     return {
         "inputs": tuple(request.inputs) or None,
+        "source": None if request.source is None else str(request.source),
+        "target": None if request.target is None else str(request.target),
+        "vectors": None if request.vectors is None else str(request.vectors),
         "column": request.column,
         "documents": request.documents,
         "errors": request.errors,

@@ -14,9 +14,10 @@ from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import Objective
+from foretext.objectives.masked import MaskedObjective
 from foretext.plan import TransferPlan
 from foretext.systems import system_named
-from foretext.systems.base import ObjectiveParts, System, TokenizerConfig, TrainingConfig
+from foretext.systems.base import HeadParts, ObjectiveParts, System, TokenizerConfig, TrainingConfig, TrunkParts
 from foretext.tasks.families import family_of
 from foretext.tasks.task_config import TaskConfig
 from foretext.text.tokenizer import Tokenizer, tokenizer_from_json
@@ -49,6 +50,9 @@ class DataConfig:
     """[data]: the text of a pre-training run."""
 
     inputs: tuple[str, ...] = ()
+    source: str | None = None  # of parallel text, for systems that translate
+    target: str | None = None
+    vectors: str | None = None  # file of the source's word vectors
     column: str | None = None
     documents: str = "auto"
     errors: str = "strict"
@@ -94,6 +98,8 @@ def sections_of(text: str, where: str) -> dict[str, Any]:
         raise UserError(f"{where}: written by a newer Foretext (format {raw['run']['format']}); update foretext")
     names = TASK_SECTIONS if raw.get("run", {}).get("kind") == "finetune" else BASE_SECTIONS
     system = _system_of(raw, where)
+    if names is TASK_SECTIONS and system.build_head is not None:
+        names = (*names, "objective")
     kinds = SECTIONS | {"model": system.config, "objective": system.objective_config}
     sections = build_sections({name: kinds[name] for name in names}, raw, where)
     check_saved(sections, where)
@@ -140,9 +146,10 @@ class SavedModel:
 def need_causal(model: SavedModel, what: str) -> None:
     """UserError for what only a model that reads in one direction can do."""
     if not model.system.causal:
+        masked = isinstance(model.objective, MaskedObjective)
         raise UserError(
             f"{what} needs a model that predicts each token from those before it, and {model.system.name} sees both "
-            "sides; foretext fill asks it about blanks"
+            f"sides{'; foretext fill asks it about blanks' if masked else ''}"
         )
 
 
@@ -158,8 +165,11 @@ def load_tokenizer(run: RunDirectory, info: RunConfig) -> Tokenizer:
     return tokenizer
 
 
-def build_task(task: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> TaskHead:
-    return family_of(task.kind).head(task, model, plan, dropout)
+def build_task(system: System, sections: dict[str, Any], tokenizer: Tokenizer, dropout: float) -> TaskHead:
+    task, model = sections["task"], sections["model"]
+    if system.build_head is not None:
+        return cast("TaskHead", system.build_head(HeadParts(task, model, sections["objective"], tokenizer)))
+    return family_of(task.kind).head(task, model, sections["transfer"], dropout)
 
 
 def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedModel:
@@ -218,10 +228,10 @@ def _modules(system: System, sections: dict[str, Any], tokenizer: Tokenizer) -> 
     """The two parts of a model, as the loop names them in its checkpoints."""
     info, model = sections["run"], sections["model"]
     if info.kind == "finetune":
-        task: nn.Module = build_task(sections["task"], model, sections["transfer"], 0.0)
+        task: nn.Module = build_task(system, sections, tokenizer, 0.0)
     else:
         task = system.build_objective(ObjectiveParts(model, sections["objective"], tokenizer, info.direction))
-    return {"trunk": system.build_trunk(model), "task": task}
+    return {"trunk": system.build_trunk(TrunkParts(model, tokenizer)), "task": task}
 
 
 def check_amount(model: ModelConfig, tensors: dict[str, Tensor], where: str, said: str) -> None:

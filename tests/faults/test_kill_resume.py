@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import torch
-from systems_under_test import CAUSAL, TINY, base_model, pretrain_request, stopping_after, write_text
+from systems_under_test import CAUSAL, PRETRAINED, TINY, base_model, pretrain_request, stopping_after, write_text
 
 from foretext.errors import EXIT_MACHINE, Interrupted, UserError
 from foretext.tasks.rows import Row
@@ -102,7 +102,7 @@ SPLIT = ("training.optimizer=adamw", "training.dropout=0.1", "training.micro_bat
 STEP_TOKENS = 4 * 16  # rows of a batch, and their context: `SMALL`
 
 
-@pytest.mark.parametrize("system", TINY)
+@pytest.mark.parametrize("system", PRETRAINED)
 @pytest.mark.parametrize(
     ("budget", "sets"),
     [

@@ -150,7 +150,11 @@ def test_make_targets_exist() -> None:
 # ── two languages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("english", "chinese"), [(README, README_ZH), *WALKS], ids=["README", "gpt", "masked"])
+SYSTEM_PAGES = [(ROOT / "docs" / f"{name}.md", ROOT / "docs" / f"{name}.zh-CN.md") for name in ("cove", "cvt")]
+PAIRS = [(README, README_ZH), *WALKS, *SYSTEM_PAGES]
+
+
+@pytest.mark.parametrize(("english", "chinese"), PAIRS, ids=["README", "gpt", "masked", "cove", "cvt"])
 def test_both_languages_say_the_same(english: Path, chinese: Path) -> None:
     levels = [[len(heading.split()[0]) for heading in headings(page)] for page in (english, chinese)]
     assert levels[0] == levels[1]
@@ -194,12 +198,17 @@ def documented_keys() -> dict[str, dict[str, tuple[str, str]]]:
 
 def configured() -> dict[str, type[Any]]:
     """The same headings and the dataclass of each."""
+    from foretext.plan import ReaderPlan
     from foretext.systems import SYSTEMS
     from foretext.train.saved import SECTIONS
 
     gpt, bert = SYSTEMS["gpt"], SYSTEMS["bert"]
     found: dict[str, type[Any]] = {f"[{name}]": cls for name, cls in SECTIONS.items()}
     found |= {"[model]": gpt.config, "[model] of masked systems": bert.config, "[objective]": bert.objective_config}
+    found["[transfer]: reader"] = ReaderPlan
+    for name in ("cove", "cvt"):
+        found[f"[model] of {name}"] = SYSTEMS[name].config
+        found[f"[objective] of {name}"] = SYSTEMS[name].objective_config
     for system in SYSTEMS.values():
         assert system.config in found.values(), f"[model] of {system.name} is in no table"
         empty = not dataclasses.fields(system.objective_config)
@@ -210,7 +219,8 @@ def configured() -> dict[str, type[Any]]:
 def shown_default(field: dataclasses.Field[Any]) -> str:
     """A field's default as the tables have it; nothing for none or an empty text."""
     if field.default_factory is not dataclasses.MISSING:
-        return repr(field.default_factory())
+        made = field.default_factory()
+        return "" if dataclasses.is_dataclass(made) else repr(made)  # it has a table of its own
     value = field.default
     if value is dataclasses.MISSING or value == "":
         return ""

@@ -30,6 +30,7 @@ ORDER = [
         "cli_inside",
         "cli_output",
         "cli_prompt",
+        "cli_translate",
         "serve",
         "__init__",
         "__main__",

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from systems_under_test import CAUSAL, TINY, base_model, pretrain_request, write_text
+from systems_under_test import CAUSAL, MASKS, TINY, base_model, pretrain_request, write_text
 
 import foretext as ft
 from foretext.api import LanguageModel
@@ -22,10 +22,8 @@ from foretext.train.pretrain import pretrain
 from foretext.train.report import Silent
 from foretext.train.scoring import BATCH_TOKENS
 
-MASKED = [name for name in TINY if name not in CAUSAL]
 
-
-@pytest.fixture(scope="module", params=MASKED)
+@pytest.fixture(scope="module", params=MASKS)
 def lm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
     folder = tmp_path_factory.mktemp("masked")
     found = ft.load(pretrain(pretrain_request(request.param, write_text(folder), folder / "run")))
@@ -243,9 +241,14 @@ def test_a_words_vector_is_the_mean_of_its_pieces(system: str) -> None:
     assert [text[start:end] for start, end in found.places] == found.words
     assert found.words[:2] == ["The", "old"] and "42" in found.words and "".join(found.words) == text.replace(" ", "")
     ids = model.tokenizer.encode(text)
-    read = [model.tokenizer.end, *ids] if system in CAUSAL else framed(LanguageModel(model, Path()), ids)[0]
+    read, first = [model.tokenizer.end, *ids], 1
+    if system in MASKS:
+        read, first = framed(LanguageModel(model, Path()), ids)
+    elif system not in CAUSAL:  # between two ends, or as it is
+        frames = model.system.build_layout(dict(model.tokenizer.specials), 48, "forward").overhead(1) == 2
+        read, first = ([*read, model.tokenizer.end], 1) if frames else (ids, 0)
     with torch.no_grad():
-        states = model.trunk.eval()(Batch(torch.tensor([read])), keep_layers=True).layers[1][0, 1:]
+        states = model.trunk.eval()(Batch(torch.tensor([read])), keep_layers=True).layers[1][0, first:]
     spelled = text.encode()
     for word, (first, last), vector in zip(found.words, found.places, found.vectors):
         head = len(text[:first].encode())

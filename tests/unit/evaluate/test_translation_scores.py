@@ -16,6 +16,7 @@ from foretext.nn.cove import CoveConfig, CoveTrunk
 from foretext.objectives.translation import TranslationObjective
 from foretext.objectives.translation_pairs import Pair, TranslationSettings
 from foretext.text.word_list import END, START, WordList, marked_words
+from foretext.text.word_tokenizer import word_tokenizer
 
 LINES = ["Ein Mann schläft, er träumt.", "Zwei Hunde laufen im Gras.", "Ein Mann träumt."]
 WORDS = WordList.by_frequency([marked_words(line) for line in LINES], 100)
@@ -49,14 +50,14 @@ class State:
 
 
 def parts(kind: type[TranslationObjective]) -> tuple[CoveTrunk, TranslationObjective]:
-    return CoveTrunk(CONFIG), kind(CONFIG, TranslationSettings(vocabulary=WORDS.size, embedding=3))
+    return CoveTrunk(CONFIG), kind(CONFIG, TranslationSettings(embedding=3), word_tokenizer("ab", WORDS))
 
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_lines_come_back_in_order_as_people_write_them(beams: int) -> None:
     trunk, objective = parts(Knowing)
     sources = [*SOURCES, np.array([], dtype=np.int64), np.array([0])]
-    found = translations(trunk, objective, sources, WORDS, Search(beams=beams))
+    found = translations(trunk, objective, sources, Search(beams=beams))
     assert found == [*LINES, "", LINES[0]]
 
 
@@ -64,12 +65,12 @@ def test_scores() -> None:
     pytest.importorskip("sacrebleu")
     trunk, objective = parts(Knowing)
     pairs = [Pair(source, np.array([*WORDS.encode(marked_words(line)), END])) for source, line in zip(SOURCES, LINES)]
-    right = score_translations(trunk, objective, pairs, LINES, WORDS)
+    right = score_translations(trunk, objective, pairs, LINES)
     assert right.bleu == pytest.approx(100.0) and "tok:13a" in right.signature
     trunk, objective = parts(TranslationObjective)
-    wrong = score_translations(trunk, objective, pairs, LINES, WORDS, Search(beams=2))
+    wrong = score_translations(trunk, objective, pairs, LINES, Search(beams=2))
     assert wrong.bleu < 30 and wrong.perplexity == pytest.approx(math.exp(wrong.loss))
     assert wrong.loss == pytest.approx(math.log(WORDS.size), abs=0.3), "it knows nothing yet"
     trunk.train()
     objective.train()
-    assert score_translations(trunk, objective, pairs, LINES, WORDS, Search(beams=2)) == wrong, "nothing is dropped"
+    assert score_translations(trunk, objective, pairs, LINES, Search(beams=2)) == wrong, "nothing is dropped"

@@ -190,7 +190,7 @@ def test_large_vocabularies_are_sampled_in_training_only(trunk: BilmTrunk) -> No
 
 
 def stream_batches(made: BilmObjective, examples: Any, rows: int) -> list[list[Pair]]:
-    order = made.order(len(examples), rows, seed=0)
+    order = made.order(examples, rows, seed=0)
     steps = [order.batch(step) for step in range(order.steps_per_epoch)]
     return [[examples.example(epoch, index) for index in indices] for epoch, indices in steps]
 

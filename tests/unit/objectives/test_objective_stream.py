@@ -73,7 +73,7 @@ def loop_of(
     job = Job(
         trunk=trunk,
         objective=objective,
-        stages=(Stage(examples.example, objective.order(len(examples), 4, 0), micro),),
+        stages=(Stage(examples.example, objective.order(examples, 4, 0), micro),),
         optimizer=make_optimizer(training, trunk, objective),
         config=training,
         budget=Budget(steps=steps),
@@ -262,8 +262,9 @@ def test_lengths_vary_only_where_they_are_said_to() -> None:
     shards = shards_of(200)
     for config, examples, order in ((VARIED, StreamPieces, PieceOrder), (FIXED, Windows, StreamOrder)):
         objective = StreamObjective(SHAPE, config, "backward")
-        assert isinstance(objective.examples(shards, 8, 0), examples)
-        made = objective.order(100, 4, 0)
+        found = objective.examples(shards, 8, 0)
+        assert isinstance(found, examples)
+        made = objective.order(found, 4, 0)
         assert isinstance(made, order) and made.backward
     assert replace(FIXED, length_half=0.1).varies and replace(FIXED, length_spread=1.0).varies
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from systems_under_test import byte_tokenizer
 from torch import Tensor
 
 from foretext.batch import IGNORE, Batch
@@ -16,15 +17,34 @@ from foretext.errors import UserError
 from foretext.nn.cove import CoveConfig, CoveTrunk
 from foretext.nn.translation import TranslationModel
 from foretext.objectives.translation import NAME, TranslationObjective, words_before
-from foretext.objectives.translation_pairs import Pair, Pairs, TranslationSettings, read_texts, source_vectors
-from foretext.text.word_list import END, FIRST_WORD, START, UNKNOWN
+from foretext.objectives.translation_pairs import (
+    Pair,
+    Pairs,
+    ShardedPairs,
+    TranslationSettings,
+    encoded_pair,
+    pair_documents,
+    pair_ids,
+    read_texts,
+    vectors_of,
+    vocabularies,
+)
+from foretext.text.files import ReadReport
+from foretext.text.shards import write_documents
+from foretext.text.token_shards import TokenShards
+from foretext.text.word_list import END, FIRST_WORD, START, UNKNOWN, WordList
+from foretext.text.word_tokenizer import WordTokenizer, word_tokenizer
 
 CONFIG = CoveConfig(vocabulary=7, vectors=5, width=6, dropout=0.0, init_range=0.5)
-SETTINGS = TranslationSettings(vocabulary=9, embedding=4)
+SETTINGS = TranslationSettings(embedding=4)
+
+
+def words(targets: int) -> WordTokenizer:
+    return word_tokenizer("abcde", WordList(tuple(f"t{number}" for number in range(targets - FIRST_WORD))))
 
 
 def parts() -> tuple[CoveTrunk, TranslationObjective]:
-    trunk, objective = CoveTrunk(CONFIG), TranslationObjective(CONFIG, SETTINGS)
+    trunk, objective = CoveTrunk(CONFIG), TranslationObjective(CONFIG, SETTINGS, words(9))
     trunk.put_vectors(np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32))
     return trunk, objective
 
@@ -112,7 +132,11 @@ def test_the_trunk_has_both_layers_and_vectors_do_not_learn() -> None:
     trunk, objective = parts()
     batch = objective.make(PAIRS)
     hidden = trunk(batch, keep_layers=True)
-    assert [layer.shape[2] for layer in hidden.layers] == [5, 6] and torch.equal(hidden.top, hidden.layers[1])
+    assert [layer.shape[2] for layer in hidden.layers] == [5, 6, 6] and torch.equal(hidden.top, hidden.layers[2])
+    lower = replace(CONFIG, layers=1)
+    first = CoveTrunk(lower)
+    first.load_state_dict({name: value for name, value in trunk.state_dict().items() if "layers.1" not in name})
+    torch.testing.assert_close(hidden.layers[1], first(batch).top)
     assert torch.equal(hidden.layers[0][0, 1], trunk.vectors.table_VE[3]) and not hidden.layers[0][0, 2].any()
     assert batch.mask_BT is not None and not hidden.layers[0][~batch.mask_BT].any()
     names = [name for group in trunk.layer_groups() for name in group]
@@ -129,7 +153,7 @@ def test_the_trunk_has_both_layers_and_vectors_do_not_learn() -> None:
 
 def test_it_learns_to_translate_word_by_word() -> None:
     config = replace(CONFIG, width=24, init_range=0.2)
-    trunk, objective = CoveTrunk(config), TranslationObjective(config, replace(SETTINGS, vocabulary=10))
+    trunk, objective = CoveTrunk(config), TranslationObjective(config, SETTINGS, words(10))
     trunk.put_vectors(np.eye(7, 5, dtype=np.float32) + np.random.default_rng(1).normal(size=(7, 5)).astype(np.float32))
     rng = np.random.default_rng(2)
     sources = [rng.integers(0, 7, 3).tolist() for _ in range(32)]
@@ -160,26 +184,62 @@ def files(folder: Path, vectors: str = "a 1 0\nman 0 1\nsleeps 1 1\n.  2 2\n") -
 
 
 def test_from_files_to_pairs(tmp_path: Path) -> None:
-    source, target, glove = files(tmp_path)
+    source, target, glove = files(tmp_path, "a 1 0\nman 0 1\nqueen 5 5\nsleeps 1 1\n. 2 2\nking 6 6\n")
     settings = TranslationSettings(most_words=3)
     texts = read_texts(source, target, settings)
     assert [pair.reference for pair in texts.pairs] == ["Ein Mann schläft.", "Ein Zebra.", "Ein Mann"]
     assert texts.overlong == 1 and texts.report.pairs == 4
-    words, vectors = settings.target_list(texts), source_vectors(glove, texts)
-    assert words.words == ("Ein", "Mann", "￭.")
-    pairs = Pairs.of(texts, vectors, words)
-    assert pairs.pairs[1].source.tolist() == [0, -1, 2, 3], "A as a, and zebra has no vector"
-    assert pairs.pairs[0].target.tolist() == [3, 4, UNKNOWN, 5, END]
-    assert pairs.known == pytest.approx(9 / 10)
+    tokenizer, matrix = vocabularies(glove, texts, settings, 8)
+    assert tokenizer.target_words.words == ("Ein", "Mann", "￭.")
+    # "A" occurs three times and is looked up as "a"; the others by frequency, then the file's first
+    assert tokenizer.pieces == ["<unk>", "<|endoftext|>", "a", ".", "man", "sleeps", "queen", "king"]
+    assert matrix.tolist() == [[0, 0], [0, 0], [1, 0], [2, 2], [0, 1], [1, 1], [5, 5], [6, 6]]
+    np.testing.assert_array_equal(vectors_of(glove, tokenizer), matrix)
+    fewer, _ = vocabularies(glove, texts, settings, 5)
+    assert fewer.pieces[2:] == ["a", ".", "man"]
+    pairs = [encoded_pair(pair, tokenizer) for pair in texts.pairs]
+    assert pairs[1].source.tolist() == [2, 0, 5, 3], "A as a, and zebra has no vector"
+    assert pairs[0].target.tolist() == [3, 4, UNKNOWN, 5, END]
     assert len(read_texts(source, target, settings, keep_all=True).pairs) == 4
     lower = read_texts(source, target, replace(settings, lower=True))
     assert lower.pairs[0].target[0] == "ein" and lower.pairs[0].reference == "Ein Mann schläft."
+    glove.write_text("a 1 0\nman 0 1\n")
+    with pytest.raises(UserError, match=r"has no vector for '\.', which it had when the run was begun"):
+        vectors_of(glove, tokenizer)
+
+
+def test_pairs_go_through_shards(tmp_path: Path) -> None:
+    source, target, glove = files(tmp_path)
+    texts = read_texts(source, target, SETTINGS)
+    texts.pairs[:] = texts.pairs * 5  # copies are on one side
+    tokenizer, _ = vocabularies(glove, texts, SETTINGS, 100)
+    documents = pair_documents(texts, tokenizer, 3)
+    report = ReadReport(rules={"a pair a line": 1})
+    write_documents(
+        documents, tokenizer, tmp_path / "tokens", report, seed=3, valid_fraction=0.3, ids=pair_ids(tokenizer)
+    )
+    objective = TranslationObjective(replace(CONFIG, vocabulary=tokenizer.size), SETTINGS, tokenizer)
+    found = []
+    for split in ("train", "valid"):
+        shards = TokenShards.open(tmp_path / "tokens", split, verify=True)
+        pairs = objective.examples(shards, 10, 0)
+        assert isinstance(pairs, ShardedPairs)
+        own = [pairs.example(0, index) for index in range(len(pairs))]
+        sources, targets = pairs.lengths()
+        assert sources.tolist() == [len(pair.source) for pair in own]
+        assert targets.tolist() == [len(pair.target) for pair in own]
+        assert sorted(index for step in range(2) for index in objective.order(pairs, 8, 0).batch(step)[1])[0] == 0
+        batch = objective.make(own[:3])
+        assert batch.real_tokens == sum(len(pair.source) + len(pair.target) for pair in own[:3])
+        found.append([(tuple(pair.source), tuple(pair.target)) for pair in own])
+    expected = [(tuple(pair.source), tuple(pair.target)) for pair in (encoded_pair(p, tokenizer) for p in texts.pairs)]
+    assert sorted(found[0] + found[1]) == sorted(expected) and not set(found[0]) & set(found[1])
 
 
 def test_pairs_of_like_length_come_together() -> None:
     rng = np.random.default_rng(0)
     pairs = Pairs([pair([0] * a, [3] * b) for a, b in rng.integers(1, 30, (200, 2))])
-    order = pairs.order(10, seed=4)
+    order = parts()[1].order(pairs, 10, seed=4)
     seen = []
     for step in range(order.steps_per_epoch):
         epoch, indices = order.batch(step)
@@ -188,7 +248,7 @@ def test_pairs_of_like_length_come_together() -> None:
         lengths = [len(pairs.example(0, index).source) for index in indices]
         assert max(lengths) - min(lengths) <= 4
     assert sorted(seen) == list(range(200))
-    assert pairs.order(10, seed=4).batch(21) == order.batch(21) != order.batch(1)
+    assert parts()[1].order(pairs, 10, seed=4).batch(21) == order.batch(21) != order.batch(1)
 
 
 def test_mistakes_are_one_clear_line(tmp_path: Path) -> None:
@@ -201,16 +261,14 @@ def test_mistakes_are_one_clear_line(tmp_path: Path) -> None:
         read_texts(source, tmp_path / "short", SETTINGS)
     glove.write_text("a 1 2\nman 3\nsleeps 1 2\n")
     with pytest.raises(UserError, match=r"glove\.txt line 2: 1 numbers where the others have 2.*one width"):
-        source_vectors(glove, texts)
+        vocabularies(glove, texts, SETTINGS, 100)
     glove.write_text("le 1 2\n")
     with pytest.raises(UserError, match=r"glove\.txt: has no vector for any of the 5 words .*its language"):
-        source_vectors(glove, texts)
+        vocabularies(glove, texts, SETTINGS, 100)
     for name in ("most_words", "least_count", "embedding", "longest"):
         with pytest.raises(UserError, match=rf"objective\.{name} must be at least 1, not 0"):
             replace(SETTINGS, **{name: 0}).check()
-    with pytest.raises(UserError, match=r"model\.vocabulary must be at least 1"):
-        TranslationObjective(CONFIG, TranslationSettings())
-    with pytest.raises(UserError, match="give --source and --target"):
-        TranslationObjective(CONFIG, SETTINGS).examples(None, 1, 1)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="learned with a vocabulary of words, not of byte-bpe"):
+        TranslationObjective(CONFIG, SETTINGS, byte_tokenizer())
     with pytest.raises(UserError, match=r"model\.width must be even"):
         replace(CONFIG, width=7).check()

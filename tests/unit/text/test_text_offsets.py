@@ -141,7 +141,7 @@ def test_word_starts_in_batches_and_beside_specials(tokenizer: Tokenizer) -> Non
 
 
 def test_where_documents_end(tokenizer: Tokenizer) -> None:
-    name = END if tokenizer.kind in ("byte-bpe", "char-bpe") else "[SEP]"
+    name = "[SEP]" if tokenizer.kind in ("wordpiece", "unigram") else END
     assert tokenizer.end == tokenizer.specials[name]
 
 

@@ -108,6 +108,8 @@ def test_only_keeps_what_a_lookup_can_find(tmp_path: Path) -> None:
     some, every = read_vectors(path, only=asked), read_vectors(path)
     assert some.words == ("us", "US", "the") and some.read == 5
     np.testing.assert_array_equal(some.rows(asked), every.rows(asked))
+    assert read_vectors(path, only=["Paris"], first=2).words == ("us", "US", "Paris"), "and the first two"
+    assert read_vectors(path, only=[], first=9).words == every.words
     none = read_vectors(path, only={"nowhere"})
     assert none.matrix.shape == (0, 2) and none.rows(["nowhere"]).tolist() == [[0, 0]]
 

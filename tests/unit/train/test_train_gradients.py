@@ -14,6 +14,7 @@ from systems_under_test import (
     LM_WEIGHT,
     LM_WEIGHTS,
     PLAIN,
+    PRETRAINED,
     TINY,
     assert_same,
     examples,
@@ -66,7 +67,7 @@ def step_gradients(loop: Loop) -> tuple[dict[str, torch.Tensor], dict[str, float
     return gradients(loop.job.trunk, loop.job.objective), losses
 
 
-@pytest.mark.parametrize("system", TINY)
+@pytest.mark.parametrize("system", PRETRAINED)
 @pytest.mark.parametrize("micro", [1, 3, 4, 11])
 def test_accumulation_in_pretraining(system: str, micro: int) -> None:
     trunk = trunk_of(system)

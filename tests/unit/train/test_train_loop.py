@@ -21,10 +21,11 @@ from foretext.batch import Batch, LossSum, Outcome
 from foretext.errors import EXIT_NOT_FINITE, Interrupted, UserError
 from foretext.objectives.base import Draw, Objective
 from foretext.plan import TransferPlan
+from foretext.systems.cove import halved_rate
 from foretext.text.order import Order
 from foretext.train.budget import Budget
 from foretext.train.carried import from_tensors, to_tensors
-from foretext.train.loop import CARRIED, CURRENT, OPTIMIZER, Job, Loop, Stage, is_finished
+from foretext.train.loop import AVERAGE, CARRIED, CURRENT, OPTIMIZER, Job, Loop, Stage, is_finished
 from foretext.train.optim import Group, Optimizer
 from foretext.train.planning import expected, probe_speed
 from foretext.train.report import Silent
@@ -572,3 +573,141 @@ def test_time_already_spent_counts_when_going_on(tmp_path: Path, monkeypatch: py
         loop.run()
     assert 2.9 < clock.now - 1500.0 <= 3.0 + 1e-9
     assert loop.position.seconds == pytest.approx(clock.now - 1500.0)
+
+
+# -- halving ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_rate_is_halved_every_epoch_after_a_loss_has_risen(tmp_path: Path) -> None:
+    """An evaluation an epoch, of two steps; what `halved_rate` says of the losses so far, also after going on."""
+    table = {2: 9.0, 4: 7.0, 6: 8.0, 8: 6.0, 10: 5.0, 12: 5.0}
+
+    def build(writer: Any, stopping: Any, rates: list[float]) -> Loop:
+        def evaluate() -> dict[str, float]:
+            return {"loss": table[loop.position.step]}
+
+        changes = {"schedule": "halving", "warmup": 0.0, "rate": 0.01}
+        loop = toy_loop(writer, steps=12, stopping=stopping, evaluate=evaluate, **changes)
+        real = loop.job.optimizer.step
+
+        def stepping(rate: float) -> None:
+            rates.append(rate)
+            real(rate)
+
+        loop.job.optimizer.step = stepping  # type: ignore[method-assign]
+        return loop
+
+    rates: list[float] = []
+    straight = build(None, NeverStop(), rates)
+    straight.run()
+    assert rates == [0.01 * factor for factor in (1, 1, 1, 1, 1, 1, 0.5, 0.5, 0.25, 0.25, 0.125, 0.125)]
+    losses = list(table.values())
+    assert rates == [halved_rate(0.01, losses[: step // 2]) for step in range(12)]
+    run, again = RunDirectory(tmp_path / "run"), list[float]()
+    with run.writer() as writer, pytest.raises(Interrupted):
+        build(writer, StopAfter(7), again).run()
+    with run.writer() as writer:
+        loop = build(writer, NeverStop(), again)
+        loop.restore()
+        loop.run()
+    assert again == rates
+    assert_equal(weights_of(loop), weights_of(straight))
+
+
+# -- losses in turn, averaged weights --------------------------------------------------------------------------------
+
+
+class InTurn(Toy):
+    """Two losses of which a batch has one, by its first sample; averaged weights predict."""
+
+    average = 0.8
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = {"toy": 1.0, "other": 2.0}
+
+    def make(self, examples: Sequence[Tensor], draw: Draw) -> Batch:
+        return Batch(torch.stack(list(examples)), labels=torch.tensor([draw.indices[0] % 2]))
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        odd = float(batch.labels[0])  # type: ignore[index]
+        return {"toy": len(batch.ids_BT) * (1 - odd), "other": len(batch.ids_BT) * odd}
+
+    def forward(self, trunk: Any, batch: Batch, state: Any = None) -> Outcome:
+        name = "other" if int(batch.labels[0]) else "toy"  # type: ignore[index]
+        total = (self.head(trunk(batch.ids_BT)).squeeze(1) - batch.ids_BT.sum(1)).square().sum()
+        return Outcome({name: LossSum(total, float(len(batch.ids_BT)))})
+
+
+def test_a_loss_that_a_step_is_not_about_is_not_reported() -> None:
+    reported: list[dict[str, float]] = []
+
+    class Watch(Silent):
+        def step(self, report: Any) -> None:
+            reported.append(report.losses)
+
+    loop = toy_loop(objective=InTurn(), batch_size=1, micro=1, reporter=Watch())
+    loop.model.train()
+    single = [loop._step() for _ in range(8)]
+    assert {tuple(losses) for losses in single} == {("toy",), ("other",)}
+    loop._step_seconds, loop._last_reported = 1.0, math.inf  # nothing is reported before step 50
+    for losses in single:
+        loop._report(losses, 1)
+    loop.position.step = 50
+    loop._report({"toy": 4.0}, 1)
+    mean = [sum(own) / len(own) for own in ([each[n] for each in single if n in each] for n in ("toy", "other"))]
+    assert reported[-1]["other"] == pytest.approx(mean[1]) and reported[-1].keys() == {"toy", "other"}
+
+
+@pytest.mark.parametrize("keep_best", [None, "main"])
+def test_averaged_weights_predict_are_saved_and_survive_every_stop(tmp_path: Path, keep_best: str | None) -> None:
+    table = {2: 1.0, 4: 9.0, 6: 2.0, 8: 3.0}
+    evaluated: list[dict[str, Tensor]] = []
+
+    def build(writer: Any, stopping: Any = None) -> Loop:
+        def evaluate() -> dict[str, float]:
+            evaluated.append(weights_of(loop))
+            return {"main": table[loop.position.step]}
+
+        changes = {"evaluate": evaluate, "evaluate_every": 2, "keep_best": keep_best}
+        loop = toy_loop(writer, InTurn(), steps=8, stopping=stopping or NeverStop(), **changes)
+        return loop
+
+    straight = build(None)
+    slow = {name: p.detach().clone() for name, p in straight.job.optimizer.parameters.items()}
+    at_step: dict[int, dict[str, Tensor]] = {}
+    real = straight.job.optimizer.step
+
+    def stepping(rate: float) -> None:
+        real(rate)
+        update = straight.position.step + 1
+        decay = min(0.8, update / (9 + update))
+        for name, parameter in straight.job.optimizer.parameters.items():
+            slow[name] = decay * slow[name] + (1 - decay) * parameter.detach()
+        at_step[update] = dict(slow)
+
+    straight.job.optimizer.step = stepping  # type: ignore[method-assign]
+    straight.run()
+    for step, seen in zip((2, 4, 6, 8), evaluated):
+        for name in slow:
+            torch.testing.assert_close(seen[name], at_step[step][name])
+    for name, tensor in weights_of(straight).items():
+        torch.testing.assert_close(tensor, at_step[4 if keep_best else 8][name])
+    run = RunDirectory(tmp_path / "run")
+    for stops in (3, 2, 1):
+        with run.writer() as writer, pytest.raises(Interrupted):
+            loop = build(writer, StopAfter(stops))
+            loop.restore()
+            loop.run()
+        assert run.has(CURRENT) and run.has(AVERAGE)
+        if keep_best is None:
+            saved = run.load_tensors("model.safetensors")
+            for name in slow:
+                torch.testing.assert_close(saved[name], at_step[loop.position.step][name])
+    with run.writer() as writer:
+        loop = build(writer)
+        loop.restore()
+        loop.run()
+    assert_equal(weights_of(loop), weights_of(straight))
+    assert_equal(run.load_tensors("model.safetensors"), weights_of(straight))
+    assert not run.has(CURRENT) and not run.has(AVERAGE) and not run.has(OPTIMIZER)

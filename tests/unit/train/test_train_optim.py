@@ -401,3 +401,41 @@ def test_settings_out_of_range_are_refused_by_name(text: str) -> None:
 
 def test_a_warm_up_over_the_whole_budget() -> None:
     assert rate_at(TrainingConfig(rate=1.0, warmup=1.0), 0.5, 5) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_sgd_is_torchs_with_decay_apart(momentum: float, tmp_path: Path) -> None:
+    config = TrainingConfig(optimizer="sgd", beta1=momentum, weight_decay=0.0)
+    ours = parameters()
+    theirs = {name: nn.Parameter(p.detach().clone()) for name, p in ours.items()}
+    optimizer = Optimizer(config, ours, [Group(list(ours))])
+    reference = torch.optim.SGD(theirs.values(), lr=0.1, momentum=momentum)
+    for step in range(9):
+        draw_gradients(ours, step)
+        draw_gradients(theirs, step)
+        optimizer.step(0.1)
+        reference.step()
+    for name in SHAPES:
+        torch.testing.assert_close(ours[name], theirs[name])
+    assert set(optimizer.state) == ({f"{name}/momentum" for name in SHAPES} if momentum else set())
+    assert {optimizer.kept(name) for name in SHAPES} == {int(momentum > 0)}
+    decaying = parameters()
+    before = {name: p.detach().clone() for name, p in decaying.items()}
+    for parameter in decaying.values():
+        parameter.grad = torch.zeros_like(parameter)
+    Optimizer(replace(config, weight_decay=0.5), decaying, [Group(list(decaying))]).step(0.1)
+    for name, parameter in decaying.items():
+        torch.testing.assert_close(parameter.detach(), before[name] * (0.95 if parameter.dim() > 1 else 1.0))
+
+
+def test_halvings_and_the_root_of_the_steps() -> None:
+    halving = TrainingConfig(rate=1.0, schedule="halving", warmup=0.0)
+    assert [rate_at(halving, progress, 7, halvings) for progress, halvings in ((0, 0), (0.9, 0), (1, 3))] == [
+        1,
+        1,
+        1 / 8,
+    ]
+    root = TrainingConfig(rate=0.5, schedule="root", warmup_steps=5_000)
+    for step in (0, 2_499, 4_999, 9_999, 40_000):  # the released code's, whose steps count from 1
+        wanted = 0.5 * min(step + 1, 5_000) / 5_000 / (1 + 0.005 * math.sqrt(step))
+        assert rate_at(root, 0.3, step) == pytest.approx(wanted)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from systems_under_test import CAUSAL, SMALL, TINY, pretrain_request, stopping_after, write_text
+from systems_under_test import CAUSAL, MASKS, PRETRAINED, SMALL, pretrain_request, stopping_after, write_text
 
 from foretext.batch import Batch
 from foretext.errors import Interrupted, UserError
@@ -61,7 +61,7 @@ def stopped(request: PretrainRequest, steps: int = 5) -> PretrainRequest:
 
 
 @pytest.mark.parametrize(
-    ("system", "direction"), [*((name, "forward") for name in TINY), *((name, "backward") for name in CAUSAL)]
+    ("system", "direction"), [*((name, "forward") for name in PRETRAINED), *((name, "backward") for name in CAUSAL)]
 )
 def test_a_run_learns_and_is_repeatable(system: str, direction: str, tmp_path: Path) -> None:
     notes, text = Notes(), write_text(tmp_path, documents=400)  # so many that validation has tokens enough to ask about
@@ -110,7 +110,7 @@ def test_micro_batches_of_the_run_change_the_weights_by_rounding_only(text: Path
 # -- going on --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("system", TINY)
+@pytest.mark.parametrize("system", PRETRAINED)
 @pytest.mark.parametrize("sets", [(), ("training.dropout=0.2", "training.micro_batch=3", "training.optimizer=adamw")])
 def test_going_on_equals_never_stopping(system: str, sets: tuple[str, ...], text: Path, tmp_path: Path) -> None:
     request = pretrain_request(system, text, tmp_path / "a", 12, "training.log_samples=true", *sets)
@@ -362,7 +362,7 @@ def test_text_that_is_seen_too_often_is_pointed_out(text: Path, tmp_path: Path, 
         assert ("by heart" in notes.plans[0]["text"]) == (said and often)
 
 
-@pytest.mark.parametrize("system", [name for name in TINY if name not in CAUSAL])
+@pytest.mark.parametrize("system", MASKS)
 def test_short_sequences_come_first_and_as_many_tokens_are_in_an_update(
     system: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from systems_under_test import TINY, base_model, stopping_after
+from systems_under_test import base_model, stopping_after, taught
 
 import foretext as ft
 from foretext.api import TaskModel
@@ -87,8 +87,7 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Loop, "run", lambda self: self.position)
 
 
-@pytest.mark.parametrize("system", TINY)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("system", "kind"), taught(KINDS))
 def test_a_plain_rule_is_learned_and_comes_back_from_disk(system: str, kind: str, tmp_path: Path) -> None:
     rows = ROWS[kind](16)
     request = request_of(kind, rows, base=base_model(system), out=tmp_path / "run", valid=rows, epochs=16)
@@ -105,8 +104,7 @@ def test_a_plain_rule_is_learned_and_comes_back_from_disk(system: str, kind: str
     assert again.predictions(rows) == model.predictions(rows), "probabilities and candidates too"
 
 
-@pytest.mark.parametrize("system", TINY)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("system", "kind"), taught(KINDS))
 def test_the_loss_of_scores_is_that_of_the_head(system: str, kind: str, untrained: None) -> None:
     rows = ROWS[kind](6, LONG)
     model = finetune(request_of(kind, rows, base=base_model(system), valid=[]))
@@ -116,14 +114,13 @@ def test_the_loss_of_scores_is_that_of_the_head(system: str, kind: str, untraine
     encoded = encode(rows, model, Silent())
     scores = example_scores(model.trunk, model.task, encoded.examples, torch.device("cpu"))
     expected = mean_losses(model.trunk, model.task, [model.task.make(encoded.examples)])["label"]
-    assert family_of(kind).loss(encoded, scores, model.task_config) == pytest.approx(expected, rel=1e-4)
+    assert family_of(kind).loss(encoded, scores, model.task_config, model.task) == pytest.approx(expected, rel=1e-4)
 
 
 # -- windows ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("system", TINY)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("system", "kind"), taught(KINDS))
 def test_long_rows_are_read_in_windows(system: str, kind: str) -> None:
     rows, heard = ROWS[kind](5, LONG), Notes()
     model = finetune(request_of(kind, rows, base=base_model(system), valid=[]), heard)
@@ -162,8 +159,7 @@ def test_few_windows_are_read_more_often(kind: str, untrained: None) -> None:
 # -- going on --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("system", TINY)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("system", "kind"), taught(KINDS))
 def test_going_on_equals_never_stopping(system: str, kind: str, tmp_path: Path) -> None:
     rows = ROWS[kind](6, LONG) if kind == "tagging" else questions(6, LONG, impossible=True)
     sets = ("training.batch_size=8", "training.dropout=0.2")

@@ -1,0 +1,152 @@
+"""The heads of cross-view training on rows: prediction modules for a task and any number of others beside it.
+
+Labelled rows are the examples that every family makes of them; a batch is of one task, or of unlabelled text, and which
+one a step is about is the order's to say (`text/turns.py`). Losses are named `label` for the task that is asked for, by
+their names for the others, and with the view behind it for unlabelled text (`label.forward`).
+
+Scores are the primary module's, of the task that is asked for: [B, T, C] at every word, or [B, C].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from foretext.batch import padded
+from foretext.errors import UserError
+from foretext.nn.cvt import CvtConfig, Kind, WordBatch
+from foretext.objectives.base import Draw, Examples
+from foretext.objectives.cross_view import CrossViewObjective, CrossViewSettings, CrossViewTask
+from foretext.tasks.predictions import probabilities_of
+from foretext.tasks.supervised import Example
+from foretext.tasks.tagging import surprise_of_each, tag_targets
+from foretext.text.buckets import LengthOrder
+from foretext.text.order import SampleOrder
+from foretext.text.turns import Source, Turns
+from foretext.text.word_list import WordList
+
+LABEL = "label"
+KINDS: dict[str, Kind] = {"tagging": "tagging", "classification": "sentence"}  # of task → of modules
+
+
+@dataclass(frozen=True)
+class UnlabelledExample:
+    ids: tuple[int, ...]
+
+    @property
+    def tokens(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Sourced:
+    """An example and the task whose labels it has; None: unlabelled."""
+
+    task: int | None
+    example: Any
+
+    @property
+    def tokens(self) -> int:
+        return int(self.example.tokens)
+
+
+class ManySources:
+    """`Examples` of several tasks and of unlabelled text, one source after the other."""
+
+    def __init__(self, tasks: Sequence[Sequence[Any]], unlabelled: Sequence[UnlabelledExample]) -> None:
+        self.tasks, self.unlabelled = tasks, unlabelled
+        self.rows = [Sourced(number, example) for number, own in enumerate(tasks) for example in own]
+        self.rows += [Sourced(None, example) for example in unlabelled]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def example(self, epoch: int, index: int) -> Sourced:
+        return self.rows[index]
+
+    def order(self, batch_size: int, seed: int) -> Turns:
+        """Labelled and unlabelled batches in turn, each of like length."""
+        tasks = [_source(own, batch_size, seed + number) for number, own in enumerate(self.tasks)]
+        text = _source(self.unlabelled, batch_size, seed + len(tasks)) if self.unlabelled else None
+        return Turns(tasks, text, seed)
+
+
+def _source(examples: Sequence[Any], batch_size: int, seed: int) -> Source:
+    return Source(len(examples), LengthOrder([example.tokens for example in examples], batch_size, seed))
+
+
+class CrossViewHead(CrossViewObjective):
+    def __init__(
+        self,
+        kind: str,
+        classes: int,
+        others: dict[str, tuple[str, int]],
+        config: CvtConfig,
+        settings: CrossViewSettings,
+        borders: Sequence[int],
+    ) -> None:
+        """`others`: further tasks by name, each with its kind and its number of classes. `borders`: ids that are no
+        words."""
+        if LABEL in others:
+            raise UserError(f"a task beside the one that is asked for cannot be called {LABEL!r}; rename its file")
+        named = {LABEL: (kind, classes)} | others
+        tasks = [CrossViewTask(name, KINDS[own], count) for name, (own, count) in named.items()]
+        super().__init__(config, settings, tasks, WordList(()))
+        self.kind, self.borders = kind, tuple(borders)
+        self.average = settings.average
+
+    @property
+    def head(self) -> nn.Linear:
+        """The last layer of the primary module."""
+        module = self._parts()[0].of_view["primary_view"].predict
+        assert isinstance(module, nn.Linear)
+        return module
+
+    def order(self, examples: Examples, batch_size: int, seed: int) -> SampleOrder:
+        assert isinstance(examples, ManySources)
+        return examples.order(batch_size, seed)
+
+    def make(self, examples: Sequence[Any], draw: Draw | None = None) -> WordBatch:
+        """All of one task, or all unlabelled; examples that do not say so are of the task that is asked for."""
+        given = [one if isinstance(one, Sourced) else Sourced(0, one) for one in examples]
+        task = given[0].task
+        assert all(one.task == task for one in given), "a batch is of one source"
+        found = [one.example for one in given]
+        if task is None:
+            return self._batch([one.ids for one in found], None)
+        if self.tasks[task].kind == "tagging":
+            batch = self._batch([one.ids for one in found], task)
+            return WordBatch(**_fields(batch) | {"targets_BT": tag_targets(found, batch.ids_BT.shape)})
+        batch = self._batch([one.sequences[0].ids for one in found], task)
+        return WordBatch(**_fields(batch) | {"labels": _labels(found)})
+
+    def _batch(self, rows: Sequence[Sequence[int]], task: int | None) -> WordBatch:
+        ids_BT, real_BT = padded(rows)
+        words_BT = real_BT & ~torch.isin(ids_BT, torch.tensor(self.borders, dtype=torch.int64))
+        return WordBatch(ids_BT, real_BT, words_BT=words_BT, task=task)
+
+    # -- what the scores [words, C] of a tagged example mean
+
+    def best(self, scores_WC: np.ndarray) -> np.ndarray:
+        return scores_WC.argmax(axis=1)
+
+    def probabilities(self, scores_WC: np.ndarray) -> np.ndarray:
+        return probabilities_of(scores_WC)
+
+    def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray) -> float:
+        return surprise_of_each(scores_WC, tags_W)
+
+
+def _fields(batch: WordBatch) -> dict[str, Any]:
+    return {name: getattr(batch, name) for name in WordBatch.__dataclass_fields__}
+
+
+def _labels(examples: Sequence[Example]) -> Tensor | None:
+    if any(example.label is None for example in examples):
+        return None
+    return torch.tensor([int(example.label or 0) for example in examples])

@@ -1,0 +1,50 @@
+"""Texts as they are, word after word, for encoders that have read nothing else (CoVe): no token says what is asked.
+
+A text alone is its tokens. Of two, the end-of-document token stands between them; nothing stands before the first or
+behind the last, where such an encoder has never seen anything. A text without a token is one end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from foretext.errors import UserError
+from foretext.tasks.layout import Frame, TokenSequence, fit
+from foretext.tasks.running_text import ENDS
+
+
+class PlainLayout:
+    asked_piece: Literal["first", "last"] = "first"
+
+    def __init__(self, ids: dict[str, int], longest: int) -> None:
+        """`longest`: tokens that are read of a row."""
+        found = [ids[name] for name in ENDS if name in ids]
+        if not found:
+            raise UserError("the vocabulary has no token that ends a document; use another")
+        self.end, self.context = found[0], longest
+
+    def sequences(self, kind: str, texts: Sequence[Sequence[int]]) -> list[TokenSequence]:
+        if kind == "choice":
+            return [self._join(texts[0], choice) for choice in texts[1:]]
+        return [self._join(*texts)]
+
+    def overhead(self, texts: int) -> int:
+        return texts - 1
+
+    def frame(self, first: Sequence[int], second: Sequence[int] | None = None) -> Frame:
+        return self._frame([first] if second is None else [first, second])
+
+    def _join(self, *texts: Sequence[int]) -> TokenSequence:
+        parts, cut = fit(texts, self.context - self.overhead(len(texts)))
+        frame = self._frame(parts)
+        return TokenSequence(frame.ids, frame.extract, cut, parts=frame.parts)
+
+    def _frame(self, texts: Sequence[Sequence[int]]) -> Frame:
+        ids: list[int] = []
+        parts = []
+        for number, text in enumerate(texts):
+            ids += [self.end] if number else []
+            parts.append((len(ids), len(text)))
+            ids += text
+        return Frame(tuple(ids) or (self.end,), tuple(parts), 0)

@@ -1,0 +1,121 @@
+"""Parallel text and word vectors as what a translation is pre-trained on: both vocabularies, and pairs as token shards.
+
+The vectors' file is read once, when the vocabulary is made. From the first checkpoint on, the vectors are among the
+weights; a run that is gone on with before that reads them again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from foretext.config import setting_of
+from foretext.errors import UserError
+from foretext.objectives.translation_pairs import (
+    Texts,
+    TranslationSettings,
+    pair_documents,
+    pair_ids,
+    read_texts,
+    vectors_of,
+    vocabularies,
+)
+from foretext.text.files import ReadReport
+from foretext.text.shards import ShardManifest, write_documents
+from foretext.text.word_tokenizer import WordTokenizer
+from foretext.train.loop import POSITION
+from foretext.train.machine import check_space
+from foretext.train.preparing import Preparing
+from foretext.train.rundir import RunDirectory, RunWriter
+from foretext.train.saved import DataConfig, load_model
+from foretext.train.undo import TOKENS
+
+BYTES_A_WORD = 4  # of a pair, in shards, at most
+
+
+def prepare_pairs(work: Preparing, run: RunDirectory, writer: RunWriter) -> None:
+    """Vocabularies, vectors and shards."""
+    data: DataConfig = work.sections["data"]
+    begun_before = work.take_up(run)
+    texts: Texts | None = None
+    if not begun_before or not work.has_shards(run):
+        texts = _read(work)
+    if not begun_before:
+        assert texts is not None
+        _make_vocabularies(work, texts)
+    elif not run.has(POSITION) and data.starts_from is None:
+        assert data.vectors is not None and isinstance(work.tokenizer, WordTokenizer)
+        work.vectors = vectors_of(data.vectors, work.tokenizer)
+    if texts is not None:
+        _write(work, run, texts)
+    work.keep(run, writer)
+
+
+def _read(work: Preparing) -> Texts:
+    data: DataConfig = work.sections["data"]
+    assert data.source is not None and data.target is not None
+    texts = read_texts(data.source, data.target, work.sections["objective"], data.errors)
+    if len({(pair.source, pair.reference) for pair in texts.pairs}) < 2:
+        raise UserError(
+            f"{data.source}, {data.target}: one pair is too little to train on and to validate with; give more"
+        )
+    if replaced := _replaced(texts):
+        work.reporter.note(f"{replaced:,} bytes that are not UTF-8 were replaced")
+    work.progress("reading pairs", 1, 1)
+    return texts
+
+
+def _make_vocabularies(work: Preparing, texts: Texts) -> None:
+    """`model.vectors` follows from the file."""
+    data: DataConfig = work.sections["data"]
+    if work.request.start is not None:
+        work.started_model = load_model(work.request.start)
+        work.name_vocabulary(work.started_model.tokenizer)
+        return
+    settings: TranslationSettings = work.sections["objective"]
+    assert data.vectors is not None
+    tokenizer, work.vectors = vocabularies(data.vectors, texts, settings, work.sections["tokenizer"].size)
+    width = work.vectors.shape[1]
+    for one in map(setting_of, work.request.sets):
+        if one.key == "model.vectors" and work.sections["model"].vectors != width:
+            raise UserError(f"{one.where}: the vectors in {data.vectors} have {width} numbers; leave it out")
+    work.sections["model"] = dataclasses.replace(work.sections["model"], vectors=width)
+    work.name_vocabulary(tokenizer)
+    work.progress("reading vectors", 1, 1)
+    work.reporter.note(
+        f"vocabulary: {tokenizer.size:,} words with vectors of {width}, {tokenizer.target_words.size:,} to translate "
+        "into"
+    )
+
+
+def _write(work: Preparing, run: RunDirectory, texts: Texts) -> ShardManifest:
+    data: DataConfig = work.sections["data"]
+    tokenizer = work.tokenizer
+    assert isinstance(tokenizer, WordTokenizer)
+    words = [word for pair in texts.pairs for word in pair.source]
+    check_space(run.path, BYTES_A_WORD * (len(words) + sum(len(pair.target) + 1 for pair in texts.pairs)))
+    seed = work.sections["run"].seed
+    manifest = write_documents(
+        pair_documents(texts, tokenizer, seed),
+        tokenizer,
+        run.path / TOKENS,
+        ReadReport(rules={"a pair a line": 1}, replaced=_replaced(texts)),
+        seed=seed,
+        valid_fraction=data.valid_fraction,
+        ids=pair_ids(tokenizer),
+    )
+    known = sum(number != tokenizer.unknown for number in tokenizer.lookup(words)) / len(words)
+    work.reporter.note(
+        f"text: {manifest.splits['train'].documents:,} pairs to train on, {manifest.splits['valid'].documents:,} to "
+        f"validate{_left_out(texts)}; {known:.1%} of the source's words have a vector"
+    )
+    return manifest
+
+
+def _replaced(texts: Texts) -> int:
+    return texts.report.source.replaced + texts.report.target.replaced
+
+
+def _left_out(texts: Texts) -> str:
+    reasons = [("too long", texts.overlong), ("with nothing on one side", texts.report.blank)]
+    said = " and ".join(f"{count:,} {reason}" for reason, count in reasons if count)
+    return f" ({said} were left out)" if said else ""

@@ -1,0 +1,198 @@
+"""CoVe from two files and vectors to a run that translates: its settings, what is kept, going on, mistakes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from systems_under_test import parallel_text, pretrain_request, stopping_after, write_text
+
+from foretext.api import TaskModel
+from foretext.batch import Batch
+from foretext.config import build_sections, from_toml, to_toml
+from foretext.errors import Interrupted, UserError
+from foretext.nn.cove import CoveConfig, CoveTrunk
+from foretext.objectives.translation import TranslationObjective
+from foretext.systems.cove import COVE
+from foretext.tasks.rows import Row
+from foretext.tasks.trunk_words import TrunkWords
+from foretext.text.vectors import read_vectors
+from foretext.train.finetune import FinetuneRequest, finetune
+from foretext.train.pretrain import pretrain
+from foretext.train.report import Silent
+from foretext.train.rundir import RunDirectory
+from foretext.train.saved import load_model
+
+SETS = (
+    *("model.width=16", "objective.embedding=8", "objective.least_count=1", "training.batch_size=4"),
+    *("training.evaluations=1", "training.save_seconds=1e9"),
+)
+
+
+def request_of(folder: Path, out: str = "run", steps: int = 6, sets: tuple[str, ...] = SETS, **changes: Any) -> Any:
+    return pretrain_request("cove", write_text(folder), folder / out, steps, **{"sets": sets, **changes})
+
+
+def test_the_sizes_are_the_papers_and_can_be_written() -> None:
+    for size in COVE.sizes.values():
+        size.model.check()
+        size.objective.check()
+        sections = {"model": size.model, "objective": size.objective}
+        classes = {"model": COVE.config, "objective": COVE.objective_config}
+        assert build_sections(classes, from_toml(to_toml(sections)), "config.toml") == sections
+    paper = COVE.sizes["paper"]
+    assert isinstance(paper.model, CoveConfig)
+    training = paper.pretraining
+    assert (training.optimizer, training.rate, training.schedule, training.dropout) == ("sgd", 1.0, "halving", 0.2)
+    assert training.beta1 == 0 and training.clip == 5 and training.batch_size == 64
+
+
+def test_a_run_keeps_both_vocabularies_and_the_vectors(tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    class Notes(Silent):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    request = request_of(tmp_path)
+    model = load_model(pretrain(request, Notes()))
+    assert isinstance(model.objective, TranslationObjective) and isinstance(model.trunk, CoveTrunk)
+    assert request.vectors is not None
+    given = read_vectors(request.vectors)
+    words = model.tokenizer.encode("The child eats.")
+    assert words[1] == model.tokenizer.unknown
+    table = model.trunk.vectors.table_VE.numpy()
+    np.testing.assert_array_equal(table[words], given.rows(["the", "child", "eats", "."]))
+    assert not table[words[1]].any() and model.model_config.vectors == 8
+    assert set(model.objective.words.words) >= {"ehT", "tac", "￭."}
+    assert any("% of the source's words have a vector" in note for note in notes)
+    assert any("to translate into" in note for note in notes)
+
+
+@pytest.mark.parametrize("after", ["before the first checkpoint", "later"])
+def test_going_on_equals_never_stopping(tmp_path: Path, after: str) -> None:
+    straight = pretrain(request_of(tmp_path))
+    request = request_of(tmp_path, "stopped")
+    if after == "later":
+        with stopping_after(3) as stop, pytest.raises(Interrupted):
+            pretrain(request, stopping=stop)
+        for path in (request.source, request.target, request.vectors):
+            path.rename(path.with_suffix(".gone"))  # the run has all that it needs
+        pretrain(replace(request, resume=True, source=None, target=None, vectors=None))
+    else:
+
+        def cut(run: Any, job: Any) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr("foretext.train.pretrain.check_disk", cut)
+            pretrain(request)
+        assert (tmp_path / "stopped" / "tokenizer.json").exists()
+        pretrain(replace(request, resume=True))
+    a, b = (RunDirectory(path).read("model.safetensors") for path in (straight, tmp_path / "stopped"))
+    assert a == b
+
+
+def test_the_papers_schedule_halves_and_goes_on(tmp_path: Path) -> None:
+    sets = (*SETS, "training.optimizer=sgd", "training.schedule=halving", "training.rate=2", "training.beta1=0")
+    sets = (*sets, "training.batch_size=64", "training.warmup=0")
+    straight = RunDirectory(pretrain(request_of(tmp_path, "a", 14, sets)))
+    validated = [row["step"] for row in straight.metrics() if "validation" in row]
+    epoch = validated[0]
+    assert validated[:-1] == list(range(epoch, 14, epoch)) and epoch < 5, "once an epoch, and at the end"
+    request = request_of(tmp_path, "b", 14, sets)
+    with stopping_after(epoch + 1) as stop, pytest.raises(Interrupted):
+        pretrain(request, stopping=stop)
+    pretrain(replace(request, resume=True))
+    again = RunDirectory(tmp_path / "b")
+    assert again.read("model.safetensors") == straight.read("model.safetensors")
+    assert (
+        again.read("training/position.json").split(b'"halvings"')[1]
+        == straight.read("training/position.json").split(b'"halvings"')[1]
+    )
+
+
+def test_going_on_from_a_run_with_other_text(tmp_path: Path) -> None:
+    first = pretrain(request_of(tmp_path, "first"))
+    request = replace(request_of(tmp_path, "more", 1, ("training.rate=1e-9",), start=first), system=None, size=None)
+    second = pretrain(replace(request, vectors=None))
+    a, b = (RunDirectory(path).load_tensors("model.safetensors") for path in (first, second))
+    assert a.keys() == b.keys()
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], atol=1e-5, rtol=0)
+    with pytest.raises(UserError, match="keeps that run's vectors; leave out --vectors"):
+        pretrain(replace(request, out=tmp_path / "third"))
+
+
+@pytest.mark.parametrize(("beside", "width"), [("ends", 3 + 4), ("lowest", 3), ("none", 0)])
+def test_a_task_model_reads_glove_and_cove_side_by_side(beside: Any, width: int) -> None:
+    trunk = CoveTrunk(CoveConfig(vocabulary=9, vectors=3, width=4, dropout=0.5)).train()
+    plan = replace(COVE.sizes["tiny"].transfer.reader, beside=beside, vectors=2)
+    words = TrunkWords(plan, trunk.config, 0.0)
+    assert words.inputs.vectors == width + 2 and words.inputs.layers == 0
+    for parameter in trunk.parameters():
+        parameter.requires_grad_(False)  # as where nothing of the trunk learns
+    batch = Batch(torch.tensor([[1, 2, 3], [4, 5, 0]]), torch.tensor([[True] * 3, [True, True, False]]))
+    found = words(trunk, batch)
+    layers = trunk.eval()(batch, keep_layers=True).layers
+    assert words.vectors is not None and found.vectors_BTD is not None and found.layers == ()
+    wanted = {"ends": [layers[0], layers[-1]], "lowest": [layers[0]], "none": []}[beside]
+    torch.testing.assert_close(found.vectors_BTD, torch.cat([*wanted, words.vectors(batch.ids_BT)], dim=-1))
+
+
+def test_fine_tuning_leaves_the_encoder_as_it_is_and_comes_back(tmp_path: Path) -> None:
+    base = load_model(pretrain(request_of(tmp_path)))
+    rows = [Row((f"The {who} eats fish.",), who, "a row") for who in ("cat", "dog")] * 6
+    plan = COVE.sizes["tiny"].transfer
+    assert plan.thaw == "never" and plan.model == "recurrent" and plan.reader.beside == "ends" and not plan.reader.mix
+    sets = ("transfer.reader.cells=8", "training.rate=0.02")
+    request = FinetuneRequest(base, rows, "classification", tmp_path / "task", valid=rows, epochs=8, sets=sets)
+    model = TaskModel(finetune(request), tmp_path / "task")
+    for name, tensor in base.trunk.state_dict().items():
+        assert torch.equal(tensor, model.model.trunk.state_dict()[name]), f"{name} did not learn, vectors neither"
+    texts = ["The cat eats fish.", "The dog eats fish."]
+    assert model.predict(texts) == ["cat", "dog"] == TaskModel(load_model(tmp_path / "task"), None).predict(texts)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"target": None}, "cove learns from parallel text and word vectors: give --target"),
+        ({"source": None, "vectors": None}, "give --source and --vectors"),
+        ({"inputs": ("a.txt",)}, r"give --source FILE --target FILE, and leave out a\.txt"),
+        ({"column": "text"}, "--text-column is for plain text"),
+        ({"vocabulary": Path("x")}, "--vocabulary is for plain text"),
+        ({"system": "gpt"}, "--source is for a system that translates"),
+        ({"sets": (*SETS, "model.vectors=7")}, r"model\.vectors=7: the vectors in .* have 8 numbers; leave it out"),
+        ({"sets": (*SETS, "data.vectors=x")}, "use --vectors FILE"),
+        ({"direction": "backward"}, "has no direction"),
+    ],
+)
+def test_what_is_asked_wrongly(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        pretrain(replace(request_of(tmp_path), **changes))
+    assert not (tmp_path / "run").exists()
+
+
+def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
+    source, target, vectors = parallel_text(write_text(tmp_path))
+    request = request_of(tmp_path)
+    lines = target.read_text().splitlines(keepends=True)
+    target.write_text("".join(lines[:-2]))
+    with pytest.raises(UserError, match=r"source\.txt has 180 lines and .*target\.txt has 178: line n of one must be"):
+        pretrain(request)
+    target.write_text("".join(lines))
+    whole = vectors.read_text()
+    vectors.write_text(whole.replace("cat ", "cat 1.5 ", 1))
+    with pytest.raises(UserError, match=r"vectors\.txt line \d+: 9 numbers where the others have 8"):
+        pretrain(request)
+    vectors.write_text(whole)
+    for path in (source, target):
+        path.write_text(path.read_text().splitlines()[0] + "\n")
+    with pytest.raises(UserError, match="one pair is too little"):
+        pretrain(request)
+    assert not (tmp_path / "run").exists(), "nothing half-written"

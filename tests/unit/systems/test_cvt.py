@@ -1,0 +1,173 @@
+"""Cross-view training from labelled rows and text to a run that predicts: what is learned in which turn, other tasks,
+going on, what can be given wrongly."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from systems_under_test import pretrain_request, stopping_after, write_text
+
+from foretext.api import LanguageModel, TaskModel, new_model
+from foretext.errors import Interrupted, UserError
+from foretext.nn.cvt import CvtConfig, CvtEncoder
+from foretext.systems.cvt import CVT
+from foretext.tasks.conll import TaggedSentence
+from foretext.tasks.cross_view_head import CrossViewHead, ManySources, Sourced, UnlabelledExample
+from foretext.tasks.rows import Row
+from foretext.tasks.tagging import TaggedExample
+from foretext.text.word_forms import WordForms
+from foretext.text.word_vocabulary import Words
+from foretext.train.finetune import FinetuneRequest, finetune
+from foretext.train.finetune_request import OtherTask
+from foretext.train.loop import Loop
+from foretext.train.pretrain import pretrain
+from foretext.train.rundir import RunDirectory
+from foretext.train.saved import load_model
+
+SHAPE = ("model.cells=12", "model.upper_cells=12", "model.direction=8", "model.vectors=8", "model.char_filters=3")
+SETS = ("objective.hidden=8", "objective.average=0.9", "training.batch_size=4", "training.rate=0.01")
+WHO, DOES = ("cat", "dog", "Tom", "Ann"), ("sees", "eats", "likes")
+
+
+def sentences(count: int, seed: int = 0) -> list[TaggedSentence]:
+    draw = random.Random(seed)
+    found = []
+    for number in range(count):
+        words = ["the", draw.choice(WHO), draw.choice(DOES), "a", draw.choice(WHO), "42"]
+        tags = ["O", "B-N", "O", "O", "B-N", "B-C"]
+        found.append(TaggedSentence(tuple(words), tuple(tags), f"sentence {number + 1}"))
+    return found
+
+
+TEXT = [" ".join(row.words) + " again" for row in sentences(30, seed=1)]
+
+
+def base_of(rows: Any, task: str = "tagging", more: Any = TEXT) -> LanguageModel:
+    return new_model(rows, "cvt", "tiny", 0, SHAPE, None, task, more)
+
+
+def request_of(rows: Any = None, kind: str = "tagging", **changes: Any) -> FinetuneRequest:
+    rows = sentences(16) if rows is None else rows
+    base = base_of(rows, kind, changes.get("unlabelled", TEXT)).model
+    settings = {"from_scratch": True, "unlabelled": TEXT, "epochs": 4, "sets": SETS, "valid": rows[:6]}
+    return FinetuneRequest(base, rows, kind, **(settings | changes))
+
+
+def test_what_the_paper_has() -> None:
+    paper = CVT.sizes["paper"]
+    assert isinstance(paper.model, CvtConfig)
+    assert (paper.model.cells, paper.model.upper_cells, paper.objective.hidden) == (1024, 512, 512)  # type: ignore[attr-defined]
+    assert paper.objective.views == ("forward", "backward", "future", "past")  # type: ignore[attr-defined]
+    training = paper.finetuning
+    assert (training.optimizer, training.schedule, training.warmup_steps, training.rate) == ("sgd", "root", 5000, 0.5)
+
+
+def test_words_of_one_form_share_a_vector_and_keep_their_spelling() -> None:
+    tokenizer = Words(["</S>", "<UNK>", "The", "the", "10", "dog"], {"</S>": 0, "<UNK>": 1}, lower=False)
+    tokenizer.number_unknown()
+    forms = WordForms(tokenizer, 6)
+    ids = tokenizer.encode("The the 99 THE Dog zebra")
+    assert ids == [2, 3, 6, 7, 8, 9]
+    rows, characters = forms.read(np.array(ids))
+    assert rows.tolist() == [2, 2, 4, 2, 5, 1], "99 is 00 as 10 is; an unknown form is unknown"
+    assert len({tuple(row) for row in characters.tolist()}) == 6, "but each is spelled as it is written"
+    trunk = CvtEncoder(CvtConfig(6, 8, char_filters=3, char_length=6, cells=8, upper_cells=8, direction=8), forms.read)
+    from foretext.batch import Batch
+
+    with torch.no_grad():
+        top = trunk.eval()(Batch(torch.tensor([ids, [5] * 6]))).top
+        alone = trunk(Batch(torch.tensor([ids]))).top
+    torch.testing.assert_close(top[:1], alone)
+
+
+def test_it_learns_a_rule_and_comes_back_from_disk(tmp_path: Path) -> None:
+    rows = sentences(16)
+    model = TaskModel(finetune(request_of(rows, out=tmp_path / "run", epochs=24)), None)
+    run = RunDirectory(tmp_path / "run")
+    figures = [row["validation"] for row in run.metrics() if "validation" in row]
+    assert len(figures) == 24 and figures[-1]["f1"] > 0.95 and figures[-1]["loss"] < 0.5 * figures[0]["loss"]
+    logged = {name for row in run.metrics() for name in row.get("losses", {})}
+    assert {"label", "label.forward", "label.past"} <= logged
+    again = TaskModel(load_model(tmp_path / "run"), tmp_path / "run")
+    new = [("the", "zebra", "eats", "a", "cat", "7")]
+    assert again.predict(new) == model.predict(new)
+    assert model.predict([rows[0].words])[0] == list(rows[0].tags or ())
+    assert run.names() == ["config.toml", "model.safetensors", "tokenizer.json", "training/position.json"]
+
+
+@pytest.mark.parametrize("kind", ["tagging", "classification"])
+def test_going_on_equals_never_stopping(kind: str, tmp_path: Path) -> None:
+    rows: Any = sentences(10)
+    if kind == "classification":
+        rows = [Row((" ".join(row.words),), "cat" if "cat" in row.words else "other", row.where) for row in rows]
+    others = [OtherTask("more", "tagging", sentences(6, seed=3))]
+    sets = (*SETS, "training.dropout=0.2", "training.micro_batch=3")
+    for valid in (rows[:4], []):
+        name = "with" if valid else "without"
+        request = request_of(rows, kind, out=tmp_path / f"a-{name}", also=others, sets=sets, epochs=2, valid=valid)
+        with stopping_after(5) as stop, pytest.raises(Interrupted):
+            finetune(request, stopping=stop)
+        finetune(replace(request, resume=True))
+        straight = finetune(replace(request, out=tmp_path / f"b-{name}"))
+        a, b = (RunDirectory(tmp_path / f"{letter}-{name}").read("model.safetensors") for letter in "ab")
+        assert a == b
+        again = load_model(tmp_path / f"b-{name}")
+        assert isinstance(again.task, CrossViewHead) and set(again.task.weights) == set(straight.task.weights)  # type: ignore[union-attr]
+    with pytest.raises(UserError, match="unlabelled text or the other tasks are not those"):
+        finetune(replace(request, resume=True, unlabelled=TEXT[1:]))
+
+
+def test_turns_and_what_learns_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A labelled batch teaches the primary and the encoder, an unlabelled one the views, words and first layer."""
+    moved: list[tuple[set[str], set[str]]] = []
+    real = Loop.gradients
+
+    def watched(loop: Loop, step: int, parts: Any) -> dict[str, float]:
+        losses = real(loop, step, parts)
+        named = loop.job.optimizer.parameters
+        moved.append((set(losses), {n for n, p in named.items() if p.grad is not None and bool(p.grad.any())}))
+        return losses
+
+    monkeypatch.setattr(Loop, "gradients", watched)
+    finetune(request_of(epochs=1, also=[OtherTask("more", "tagging", sentences(6, seed=3))]))
+    steps = moved[-12:]
+    labelled, text = [s for s in steps if len(s[0]) == 1], [s for s in steps if len(s[0]) > 1]
+    assert len(labelled) == len(text) == 6 and {next(iter(s[0])) for s in labelled} == {"label", "more"}
+    for _, names in labelled:
+        assert any("upper" in name for name in names) and not any("forward_view" in name for name in names)
+    for losses, names in text:
+        assert losses == {f"{n}.{v}" for n in ("label", "more") for v in ("forward", "backward", "future", "past")}
+        assert any("forward_view" in name for name in names) and any("trunk.lower" in name for name in names)
+        assert not any("upper" in name or "primary" in name for name in names)
+
+
+def test_batches_are_of_one_source() -> None:
+    model = finetune(request_of(epochs=1, valid=[], also=[OtherTask("more", "tagging", sentences(4, seed=3))]))
+    head = model.task
+    assert isinstance(head, CrossViewHead)
+    stock = ManySources([[TaggedExample((0, 5, 6, 0), (1, 2), (0, 1))], []], [UnlabelledExample((0, 7, 0))])
+    assert len(stock) == 2 and stock.example(0, 1).task is None
+    batch = head.make([stock.example(0, 0)])
+    assert batch.words_BT is not None and batch.words_BT.tolist() == [[False, True, True, False]]
+    assert batch.targets_BT is not None and batch.targets_BT.tolist() == [[-100, 0, 1, -100]]
+    with pytest.raises(AssertionError, match="one source"):
+        head.make([stock.example(0, 0), Sourced(None, UnlabelledExample((0, 7, 0)))])
+
+
+def test_what_is_asked_wrongly(tmp_path: Path) -> None:
+    rows = [Row(("a", "b"), "x", "row 1"), Row(("a", "c"), "y", "row 2")] * 4
+    with pytest.raises(UserError, match="cvt is taught tagging and classification, not entailment"):
+        finetune(request_of(rows, "entailment"))
+    gpt = new_model(sentences(8), "gpt", task="tagging", sets=("tokenizer.size=300",)).model
+    with pytest.raises(UserError, match=r"--unlabelled is for a system that learns from rows and text at once \(cvt\)"):
+        finetune(replace(request_of(), base=gpt))
+    with pytest.raises(UserError, match="two tasks are called 'more'"):
+        finetune(request_of(also=[OtherTask("more", "tagging", sentences(4))] * 2))
+    with pytest.raises(UserError, match=r"cvt is not pre-trained: .* foretext finetune FILE --system cvt"):
+        pretrain(replace(pretrain_request("gpt", write_text(tmp_path), tmp_path / "x"), system="cvt"))
