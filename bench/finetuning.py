@@ -31,6 +31,7 @@ from transformers import BertForSequenceClassification, GPT2ForSequenceClassific
 from bench.common import Turns, alternate, arguments_for, medians, need_data, print_head, ratio_cell, reviews, table
 from bench.models import Shape
 from foretext.systems import system_named
+from foretext.systems.base import TrunkParts
 from foretext.tasks.rows import Row, read_rows
 from foretext.tasks.splits import draw
 from foretext.text.tokenizer import END, Tokenizer, tokenizer_from_json
@@ -118,7 +119,7 @@ def ours(spec: Specification, turns: Turns) -> None:
     model = replace(spec.shape.ours(spec.system, spec.dropout), vocabulary=tokenizer.size)
     torch.manual_seed(0)
     sections = {"run": RunConfig(system=spec.system), "model": model}
-    base = SavedModel(None, sections, system, tokenizer, system.build_trunk(model))
+    base = SavedModel(None, sections, system, tokenizer, system.build_trunk(TrunkParts(model, tokenizer)))
     sets = (f"training.batch_size={spec.batch}", f"training.dropout={spec.dropout}", "training.rate=1e-4")
     request = FinetuneRequest(
         base=base,

@@ -23,6 +23,7 @@ from foretext.evaluate.in_context import answer_rows, prompts_of
 from foretext.evaluate.templates import Template
 from foretext.interop.hub import export_hub
 from foretext.systems import SYSTEMS
+from foretext.systems.base import TrunkParts
 from foretext.tasks.rows import Row, read_rows
 from foretext.text.tokenizer import tokenizer_from_json
 from foretext.text.train_vocab import train_tokenizer
@@ -46,7 +47,11 @@ class Specification:
         model = replace(system.sizes["small"].model, vocabulary=tokenizer.size, **self.shape)
         torch.manual_seed(0)
         return SavedModel(
-            None, {"run": RunConfig(system="gpt2"), "model": model}, system, tokenizer, system.build_trunk(model)
+            None,
+            {"run": RunConfig(system="gpt2"), "model": model},
+            system,
+            tokenizer,
+            system.build_trunk(TrunkParts(model)),
         )
 
 

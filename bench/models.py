@@ -19,7 +19,7 @@ from transformers import BertConfig, GPT2Config
 
 from bench.common import Side, Turns, alternate, arguments_for, medians, ratio_cell, repeat, table
 from foretext.systems import system_named
-from foretext.systems.base import ObjectiveParts, TrainingConfig
+from foretext.systems.base import ObjectiveParts, TrainingConfig, TrunkParts
 from foretext.systems.gpt import SIZES
 from foretext.text.wordpiece import SPECIALS, WordPiece, wordpiece_from_pieces
 from foretext.train.budget import Budget
@@ -107,7 +107,7 @@ def build_ours(
     found = system_named(system)
     model = shape.ours(system, training.dropout)
     torch.manual_seed(0)
-    trunk = found.build_trunk(model)
+    trunk = found.build_trunk(TrunkParts(model))
     if not dropout_in_attention:
         for block in trunk.blocks:
             assert block.attention.p == training.dropout

@@ -37,6 +37,7 @@ from experiments.minilm import load_minilm, minilm_line, need_minilm
 from experiments.results import Results
 from foretext.api import LanguageModel, TaskModel
 from foretext.errors import Interrupted, UserError
+from foretext.systems.base import TrunkParts
 from foretext.tasks.span_metrics import answer_score, score_answers
 from foretext.tasks.squad import Answer, Question
 from foretext.train.examples import encode
@@ -188,7 +189,7 @@ def shortened(lm: LanguageModel, context: int) -> LanguageModel:
     """The same encoder with room for fewer tokens: more windows, each cheaper and with less to search in."""
     old = lm.model
     config = dataclasses.replace(old.model_config, context=context)
-    trunk = old.system.build_trunk(config)
+    trunk = old.system.build_trunk(TrunkParts(config, old.tokenizer))
     rows = trunk.state_dict()["positions.weight"].shape[0]
     weights = old.trunk.state_dict()
     if rows > len(weights["positions.weight"]):

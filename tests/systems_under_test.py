@@ -22,7 +22,7 @@ from foretext.objectives.base import Objective
 from foretext.objectives.masked import MaskedObjective
 from foretext.objectives.spans import Span
 from foretext.systems import SYSTEMS
-from foretext.systems.base import ObjectiveParts, System, TrainingConfig
+from foretext.systems.base import ObjectiveParts, System, TrainingConfig, TrunkParts
 from foretext.tasks.layout import TokenSequence
 from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.text.byte_bpe import ByteBPE
@@ -53,7 +53,7 @@ KINDS = ("classification", "entailment", "similarity", "choice", "regression")
 
 def trunk_of(system: str, **changes: object) -> nn.Module:
     """A trunk with weights large enough that every part of it matters to the result."""
-    trunk = SYSTEMS[system].build_trunk(replace(TINY[system], **changes))
+    trunk = SYSTEMS[system].build_trunk(TrunkParts(replace(TINY[system], **changes), tokenizer_of(system)))
     with torch.no_grad():
         for parameter in trunk.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -206,4 +206,6 @@ def base_model(system: str = "gpt", seed: int = 0) -> SavedModel:
     torch.manual_seed(seed)
     built: System = SYSTEMS[system]
     info = RunConfig("pretrain", system, "tiny", tokenizer=tokenizer.fingerprint())
-    return SavedModel(None, {"run": info, "model": shape}, built, tokenizer, built.build_trunk(shape))
+    return SavedModel(
+        None, {"run": info, "model": shape}, built, tokenizer, built.build_trunk(TrunkParts(shape, tokenizer))
+    )

@@ -28,7 +28,7 @@ from foretext.interop.hub_tokenizer import read_tokenizer, tokenizer_files
 from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import Objective
 from foretext.systems import SYSTEMS
-from foretext.systems.base import ObjectiveParts, System
+from foretext.systems.base import ObjectiveParts, System, TrunkParts
 from foretext.systems.hub import HEAD, HubNames
 from foretext.tasks.framed import FramedLayout
 from foretext.text.tokenizer import Tokenizer
@@ -118,7 +118,7 @@ class _Undrawn(TorchFunctionMode):
 def shapes_of(system: System, model: ModelConfig) -> dict[str, list[int]]:
     """The shape of each of the trunk's weights, without drawing any."""
     with torch.device("meta"), _Undrawn():
-        return {name: list(tensor.shape) for name, tensor in system.build_trunk(model).state_dict().items()}
+        return {name: list(tensor.shape) for name, tensor in system.build_trunk(TrunkParts(model)).state_dict().items()}
 
 
 def _head_shapes(system: System, model: ModelConfig, tokenizer: Tokenizer) -> dict[str, list[int]]:
@@ -140,7 +140,7 @@ def _drawn(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         if not trunk.keys() <= weights.keys():  # a whole trunk takes its time, and most folders have it
-            new |= system.build_trunk(model).state_dict()
+            new |= system.build_trunk(TrunkParts(model)).state_dict()
         if not head.keys() <= weights.keys():
             new |= {HEAD + name: tensor for name, tensor in _objective(system, model, tokenizer).state_dict().items()}
     return {name: tensor for name, tensor in new.items() if name not in weights}

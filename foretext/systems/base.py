@@ -69,6 +69,15 @@ class Size:
 
 
 @dataclass(frozen=True)
+class TrunkParts:
+    """What a trunk is made of. `tokenizer` is what its ids are of, for trunks that read more of a token than its id;
+    None: only the weights are wanted."""
+
+    model: Any  # the system's `config`
+    tokenizer: Tokenizer | None = None
+
+
+@dataclass(frozen=True)
 class ObjectiveParts:
     """What an objective is made of: a head has the trunk's width, a mask is a token of the vocabulary."""
 
@@ -90,7 +99,7 @@ class System:
     specials: tuple[str, ...]  # tokens that fine-tuning adds
     sizes: dict[str, Size]
     config: type[ModelConfig]  # the dataclass of [model]
-    build_trunk: Callable[[Any], nn.Module]  # from a `config`
+    build_trunk: Callable[[TrunkParts], nn.Module]
     build_objective: Callable[[ObjectiveParts], Objective]
     build_layout: Callable[[dict[str, int], int, Direction], Layout]
     hub: HubNames | None = None  # how others write it; None: it cannot be exchanged yet

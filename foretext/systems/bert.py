@@ -120,7 +120,7 @@ BERT = System(
     specials=(),
     sizes=SIZES,
     config=EncoderConfig,
-    build_trunk=Encoder,
+    build_trunk=lambda parts: Encoder(parts.model),
     build_objective=build_objective,
     build_layout=lambda ids, context, direction: FramedLayout(ids[FIRST], (ids[SEPARATOR],), context, segments=True),
     causal=False,

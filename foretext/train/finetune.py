@@ -13,7 +13,7 @@ from foretext.config import Change
 from foretext.errors import Interrupted, UserError
 from foretext.plan import TransferPlan
 from foretext.systems import size_named
-from foretext.systems.base import TrainingConfig
+from foretext.systems.base import TrainingConfig, TrunkParts
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Family
 from foretext.tasks.splits import DEFAULT_FRACTION
@@ -178,11 +178,12 @@ def _build(request: FinetuneRequest, sections: dict[str, Any]) -> SavedModel:
     base, system = request.base, request.base.system
     model, transfer, task = sections["model"], sections["transfer"], sections["task"]
     torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
-    trunk = system.build_trunk(model)
+    tokenizer = base.tokenizer.with_specials(system.specials)
+    trunk = system.build_trunk(TrunkParts(model, tokenizer))
     if not task.from_scratch:
         _transfer(base.trunk, trunk, transfer.layers)
     head = build_task(task, model, transfer, sections["training"].dropout)
-    return SavedModel(None, sections, system, base.tokenizer.with_specials(system.specials), trunk, head)
+    return SavedModel(None, sections, system, tokenizer, trunk, head)
 
 
 def _transfer(source: nn.Module, target: nn.Module, layers: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from foretext.config import Setting, apply_sets
 from foretext.systems import size_named, system_named
-from foretext.systems.base import TokenizerConfig
+from foretext.systems.base import TokenizerConfig, TrunkParts
 from foretext.tasks.rows import Row
 from foretext.train.checks import check_seed, check_sets, check_tokenizer
 from foretext.train.planning import Memory, check_memory
@@ -38,4 +38,4 @@ def fresh_model(
     tokenizer = new_tokenizer(found, texts, config, seed, (reporter or Silent()).work)
     sections["model"] = dataclasses.replace(sections["model"], vocabulary=tokenizer.size)
     sections["run"] = RunConfig("pretrain", system, size, "forward", seed, tokenizer.fingerprint())
-    return SavedModel(None, sections, found, tokenizer, found.build_trunk(sections["model"]))
+    return SavedModel(None, sections, found, tokenizer, found.build_trunk(TrunkParts(sections["model"], tokenizer)))

@@ -18,7 +18,7 @@ from foretext.errors import Interrupted, UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import Draw, Objective
 from foretext.systems import system_named
-from foretext.systems.base import ObjectiveParts, TokenizerConfig, TrainingConfig
+from foretext.systems.base import ObjectiveParts, TokenizerConfig, TrainingConfig, TrunkParts
 from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
 from foretext.text.shards import ShardManifest, write_shards
 from foretext.text.token_shards import DamagedShards, TokenShards, read_manifest
@@ -262,8 +262,8 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
     device = choose_device(work.request.device)
     shards = TokenShards.open(run.path / TOKENS, "train", verify=True)
     torch.manual_seed(step_seed(info.seed, 0, 1 << 20))
-    trunk = system.build_trunk(model).to(device)
     assert work.tokenizer is not None
+    trunk = system.build_trunk(TrunkParts(model, work.tokenizer)).to(device)
     parts = ObjectiveParts(model, sections["objective"], work.tokenizer, info.direction)
     objective = system.build_objective(parts).to(device)
     source = sections["data"].starts_from

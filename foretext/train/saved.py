@@ -16,7 +16,7 @@ from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import Objective
 from foretext.plan import TransferPlan
 from foretext.systems import system_named
-from foretext.systems.base import ObjectiveParts, System, TokenizerConfig, TrainingConfig
+from foretext.systems.base import ObjectiveParts, System, TokenizerConfig, TrainingConfig, TrunkParts
 from foretext.tasks.families import family_of
 from foretext.tasks.task_config import TaskConfig
 from foretext.text.tokenizer import Tokenizer, tokenizer_from_json
@@ -221,7 +221,7 @@ def _modules(system: System, sections: dict[str, Any], tokenizer: Tokenizer) -> 
         task: nn.Module = build_task(sections["task"], model, sections["transfer"], 0.0)
     else:
         task = system.build_objective(ObjectiveParts(model, sections["objective"], tokenizer, info.direction))
-    return {"trunk": system.build_trunk(model), "task": task}
+    return {"trunk": system.build_trunk(TrunkParts(model, tokenizer)), "task": task}
 
 
 def check_amount(model: ModelConfig, tensors: dict[str, Tensor], where: str, said: str) -> None:

@@ -19,7 +19,7 @@ from foretext.interop.hub_config import model_of
 from foretext.interop.hub_tokenizer import tokenizer_files
 from foretext.objectives.masked import MaskedObjective
 from foretext.systems import SYSTEMS
-from foretext.systems.base import ObjectiveParts
+from foretext.systems.base import ObjectiveParts, TrunkParts
 from foretext.text.byte_bpe import ByteBPE
 from foretext.text.tokenizer import Tokenizer
 from foretext.text.train_vocab import train_tokenizer
@@ -88,7 +88,7 @@ def copy_of(system: str, theirs: Any, tokenizer: Tokenizer) -> tuple[nn.Module, 
     assert built.hub is not None
     config = model_of(theirs.config.to_dict(), built, built.hub, Path("config.json"))
     weights = _ours(dict(theirs.state_dict()), built, built.hub, config, "reference", tokenizer)
-    trunk = built.build_trunk(config)
+    trunk = built.build_trunk(TrunkParts(config))
     trunk.load_state_dict({name: tensor for name, tensor in weights.items() if not name.startswith("task.")})
     objective = built.build_objective(ObjectiveParts(config, built.sizes["paper"].objective, tokenizer))
     assert isinstance(objective, MaskedObjective)

@@ -257,12 +257,13 @@ def test_attention_weights() -> None:
     ids = torch.randint(257, (1, 15))
     from foretext.interop.hub import _ours
     from foretext.systems import SYSTEMS
+    from foretext.systems.base import TrunkParts
 
     system = SYSTEMS["gpt2"]
     from dataclasses import replace
 
     config = replace(system.sizes["paper"].model, vocabulary=257, layers=2, width=32, heads=4, context=24)
-    trunk = system.build_trunk(config)
+    trunk = system.build_trunk(TrunkParts(config))
     trunk.load_state_dict(_ours(dict(theirs.state_dict()), system, system.hub, config, "reference"))
     with torch.no_grad():
         expected = torch.stack(theirs(ids, output_attentions=True).attentions)[:, 0]

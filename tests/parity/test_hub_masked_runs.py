@@ -19,6 +19,7 @@ from foretext.evaluate.fill import fill
 from foretext.interop.exchange import export_model, import_model
 from foretext.interop.hub import export_hub
 from foretext.systems import SYSTEMS
+from foretext.systems.base import TrunkParts
 from foretext.tasks.span import SpanExample, SpanTask
 from foretext.tasks.tagging import TaggedExample, TaggingTask
 from foretext.train.saved import RunConfig, SavedModel, TaskConfig
@@ -171,7 +172,7 @@ def with_task(system: str, task: Any, config: TaskConfig) -> SavedModel:
         shape["embedding"] = 16
     paper: Any = built.sizes["paper"].model
     model = replace(paper, **shape)
-    trunk = built.build_trunk(model)
+    trunk = built.build_trunk(TrunkParts(model))
     with torch.no_grad():
         for parameter in [*trunk.parameters(), *task.parameters()]:
             parameter.add_(0.1 * torch.randn_like(parameter))

@@ -13,10 +13,22 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import pytest
 import torch
-from systems_under_test import CAUSAL, LM_WEIGHT, PLAIN, SHAPE, TINY, examples, objective_of, task_of, unlabelled
+from systems_under_test import (
+    CAUSAL,
+    LM_WEIGHT,
+    PLAIN,
+    SHAPE,
+    TINY,
+    examples,
+    objective_of,
+    task_of,
+    tokenizer_of,
+    unlabelled,
+)
 
 from foretext.objectives.base import Objective
 from foretext.systems import SYSTEMS
+from foretext.systems.base import TrunkParts
 from foretext.text.order import Order
 from foretext.train.budget import Budget
 from foretext.train.loop import Job, Loop, Stage
@@ -38,7 +50,7 @@ def losses_of(name: str) -> dict[str, list[float]]:
     """Each named loss over ten steps from the seeded initial weights; no dropout, whose draws may change."""
     system, what, optimizer = name.split()
     torch.manual_seed(11)
-    trunk = SYSTEMS[system].build_trunk(TINY[system])
+    trunk = SYSTEMS[system].build_trunk(TrunkParts(TINY[system], tokenizer_of(system)))
     objective: Objective
     if what == "pretraining":
         lengths = [20, 11, 24, 3, 17, 24, 8, 15]

@@ -17,6 +17,7 @@ from foretext.generate.decode import Sampling, penalised
 from foretext.generate.decoder import Decoder
 from foretext.generate.many import beam_search, write_many
 from foretext.systems import SYSTEMS
+from foretext.systems.base import TrunkParts
 from foretext.text.tokenizer import END
 from foretext.text.train_vocab import train_tokenizer
 from foretext.train.saved import RunConfig, SavedModel
@@ -71,7 +72,7 @@ def test_stops_of_a_character_vocabulary(stop: str, monkeypatch: pytest.MonkeyPa
     shape = replace(TINY["gpt"], vocabulary=tokenizer.size)
     info = RunConfig("pretrain", "gpt", "tiny", tokenizer=tokenizer.fingerprint())
     system = SYSTEMS["gpt"]
-    model = SavedModel(None, {"run": info, "model": shape}, system, tokenizer, system.build_trunk(shape))
+    model = SavedModel(None, {"run": info, "model": shape}, system, tokenizer, system.build_trunk(TrunkParts(shape)))
     script = iter(tokenizer.encode("b \n c d e e e"))
     monkeypatch.setattr(many, "choose", lambda *_: next(script))
     written = write_many(model, ["a"], Sampling(7, 0.0, stop=(stop,)))[0]

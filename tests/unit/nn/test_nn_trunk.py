@@ -15,6 +15,7 @@ from foretext.batch import Batch
 from foretext.nn.packing import _group, pack
 from foretext.nn.transformer import Transformer
 from foretext.systems import SYSTEMS
+from foretext.systems.base import TrunkParts
 
 LENGTHS = (5, 24, 1, 13, 13, 2, 24, 9)
 TRUNKS = [*((name, "as it is") for name in TINY), ("gpt", "pre")]
@@ -233,7 +234,7 @@ def test_a_state_takes_positions_and_gives_layers_as_without_one(causal) -> None
 @pytest.mark.parametrize("changes", [{}, {"layers": 3, "width": 20, "heads": 2, "vocabulary": 7}], ids=str)
 def test_the_configuration_knows_how_many_parameters(system: str, changes: dict[str, int]) -> None:
     config = replace(TINY[system], **changes)
-    assert config.parameters() == sum(p.numel() for p in SYSTEMS[system].build_trunk(config).parameters())
+    assert config.parameters() == sum(p.numel() for p in SYSTEMS[system].build_trunk(TrunkParts(config)).parameters())
 
 
 @pytest.mark.parametrize("system", TINY)
@@ -270,7 +271,7 @@ RESIDUAL = ("attention.out.weight", "down.weight")  # what GPT-2 draws smaller
 
 @pytest.mark.parametrize("system", TINY)
 def test_initial_weights(system: str) -> None:
-    trunk = SYSTEMS[system].build_trunk(replace(TINY[system], width=128))
+    trunk = SYSTEMS[system].build_trunk(TrunkParts(replace(TINY[system], width=128)))
     for name, parameter in trunk.named_parameters():
         if "norm" in name:
             assert torch.equal(parameter, torch.full_like(parameter, float(name.endswith("weight"))))

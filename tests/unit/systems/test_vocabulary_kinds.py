@@ -12,7 +12,7 @@ from foretext.errors import UserError
 from foretext.objectives.base import Draw
 from foretext.objectives.spans import Span
 from foretext.systems import SYSTEMS
-from foretext.systems.base import ObjectiveParts, TokenizerConfig
+from foretext.systems.base import ObjectiveParts, TokenizerConfig, TrunkParts
 from foretext.text.tokenizer import END, KINDS, Tokenizer, tokenizer_from_json
 from foretext.text.train_vocab import train_tokenizer
 from foretext.train.vocabulary import completed, new_tokenizer
@@ -38,7 +38,7 @@ def test_objective_and_layout_work(name: str, kind: str) -> None:
     example = ids if system.causal else Span(texts)
     batch = objective.make([example], Draw(0, 0, (0,)))
     assert int(batch.ids_BT.max()) < tokenizer.size
-    outcome = objective(system.build_trunk(shape), batch)
+    outcome = objective(system.build_trunk(TrunkParts(shape, tokenizer)), batch)
     assert all(float(loss.total.detach()) > 0 for loss in outcome.losses.values())
     whole = tokenizer.with_specials(system.specials)
     row = system.build_layout(dict(whole.specials), shape.context, "forward").frame(ids.tolist())

@@ -18,6 +18,7 @@ from foretext.api import TaskModel
 from foretext.config import build_sections
 from foretext.errors import Interrupted, UserError
 from foretext.systems import SYSTEMS
+from foretext.systems.base import TrunkParts
 from foretext.tasks.rows import Row
 from foretext.train import finetune as module
 from foretext.train import planning
@@ -135,7 +136,7 @@ def test_from_scratch_takes_nothing(untrained: None) -> None:
 def test_special_tokens_are_new_rows_and_the_old_ones_untouched(untrained: None) -> None:
     base = base_model()
     wide = replace(base.model_config, width=256)
-    base = replace(base, sections=base.sections | {"model": wide}, trunk=base.system.build_trunk(wide))
+    base = replace(base, sections=base.sections | {"model": wide}, trunk=base.system.build_trunk(TrunkParts(wide)))
     before = {name: tensor.clone() for name, tensor in base.trunk.state_dict().items()}
     model = finetune(request_of("classification", base=base))
     table = model.trunk.state_dict()["tokens.weight"]

@@ -22,7 +22,7 @@ from foretext.errors import Interrupted, UserError
 from foretext.inspection import summary_of
 from foretext.objectives.base import Direction, Draw, Objective, Trunk
 from foretext.systems import SYSTEMS
-from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig
+from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, TrunkParts
 from foretext.tasks.delimited import DelimitedLayout
 from foretext.text.order import StreamOrder
 from foretext.train.pretrain import pretrain
@@ -125,7 +125,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         specials=DelimitedLayout.specials,
         sizes={"tiny": size},
         config=RecurrentConfig,
-        build_trunk=Recurrent,
+        build_trunk=lambda parts: Recurrent(parts.model),
         build_objective=lambda parts: Corrupted(parts.model, parts.direction),
         build_layout=DelimitedLayout,
     )
@@ -154,6 +154,21 @@ def test_it_trains_saves_loads_and_is_used(tmp_path: Path) -> None:
     assert "a recurrent layer of 12" in summary_of(RunDirectory(path))
     rows = [("good one", "a"), ("bad one", "b")] * 6
     assert len(model.finetune(rows, task="classification", epochs=1).predict(["good one"])) == 1
+
+
+def test_a_trunk_is_built_with_the_vocabulary_of_what_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[TrunkParts] = []
+
+    def build(parts: TrunkParts) -> nn.Module:
+        given.append(parts)
+        return Recurrent(parts.model)
+
+    monkeypatch.setitem(SYSTEMS, "recurrent", replace(SYSTEMS["recurrent"], build_trunk=build))
+    model = ft.load(run(tmp_path, "base"))
+    task = model.finetune([("good one", "a"), ("bad one", "b")] * 6, task="classification", epochs=1)
+    assert len(given) == 3, "pre-training, loading, fine-tuning"
+    assert all(parts.tokenizer is not None and parts.tokenizer.size == parts.model.vocabulary for parts in given)
+    assert given[1].tokenizer is model.model.tokenizer and given[2].tokenizer is task.model.tokenizer
 
 
 def test_going_on_takes_the_objectives_head_along(tmp_path: Path) -> None:
