@@ -22,10 +22,10 @@ from foretext.text.tokenizer import Tokenizer
 class TokenizerConfig:
     """What vocabulary a run uses when it trains one of its own."""
 
-    kind: Literal["byte-bpe", "char-bpe", "wordpiece", "unigram"] = "byte-bpe"
+    kind: Literal["byte-bpe", "char-bpe", "wordpiece", "unigram", "words"] = "byte-bpe"
     size: int = 8000  # pieces, specials included
     splitter: Literal["auto", "spacy", "rules"] = "auto"  # char-bpe only; auto: spaCy's rules where installed
-    lower: bool = True  # wordpiece and unigram only: lower-cased, accents stripped
+    lower: bool = True  # wordpiece, unigram and words only: lower-cased, accents stripped
     sample_megabytes: int = 20  # text that the vocabulary is trained on
 
 

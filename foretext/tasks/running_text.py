@@ -16,7 +16,7 @@ from foretext.tasks.causal_layout import CausalLayout
 from foretext.tasks.layout import Frame
 from foretext.text.tokenizer import END
 
-ENDS = ("[SEP]", "<sep>", "</s>", END)  # what ends a document, by kind of vocabulary: the first that it has
+ENDS = ("[SEP]", "<sep>", "</s>", "</S>", END)  # what ends a document, by kind of vocabulary: the first that it has
 LONGEST = 1 << 16  # tokens; a row that has more is a mistake in the file, sooner than a text
 
 

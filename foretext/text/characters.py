@@ -49,8 +49,8 @@ class WordTable:
         return self.characters_UC[self.places_BT]
 
 
-def word_characters(words: Sequence[str], length: int = WORD_LENGTH) -> np.ndarray:
-    """The character ids of many words, [words, length]."""
+def word_characters(words: Sequence[str], length: int = WORD_LENGTH, borders: bool = True) -> np.ndarray:
+    """The character ids of many words, [words, length]. Not `borders`: `<S>` and `</S>` are words like others."""
     assert length >= 3, "begin of word, one character, end of word"
     encoded = [_bytes_of(word, length - 2) for word in words]
     sizes = np.fromiter((len(text) for text in encoded), dtype=np.int64, count=len(encoded))
@@ -61,9 +61,9 @@ def word_characters(words: Sequence[str], length: int = WORD_LENGTH) -> np.ndarr
     ids[rows, columns] = np.frombuffer(b"".join(encoded), dtype=np.uint8).astype(np.int64) + FIRST_BYTE
     ids[np.arange(len(encoded)), sizes + 1] = END_WORD
     for text, character in ((BEGIN, BEGIN_SENTENCE), (END, END_SENTENCE)):
-        borders = [row for row, word in enumerate(words) if word == text]
-        if borders:
-            ids[borders] = border_characters(character, length)
+        found = [row for row, word in enumerate(words) if borders and word == text]
+        if found:
+            ids[found] = border_characters(character, length)
     return ids
 
 

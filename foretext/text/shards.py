@@ -118,6 +118,8 @@ def _encoded(
 ) -> Iterator[_Document]:
     for texts, arrays in encode_documents(read_documents(files, options, report), tokenizer, workers):
         for text, ids in zip(texts, arrays):
+            if tokenizer.unknown is not None:  # a word's number past the vocabulary holds in one process only
+                ids = np.where(ids < tokenizer.size, ids, tokenizer.unknown).astype(ids.dtype)
             data = encodable(text).encode("utf-8")
             digest = hashlib.blake2b(data, digest_size=8, salt=(seed & (1 << 64) - 1).to_bytes(16, "little"))
             yield _Document(int.from_bytes(digest.digest(), "little"), ids, len(data))

@@ -1,9 +1,9 @@
 """What a tokenizer is, and how one is loaded: from a run's `tokenizer.json` or from a published vocabulary.
 
-Four kinds exist: `byte-bpe` (GPT-2, RoBERTa: any text, exactly reversible), `char-bpe` (GPT: cleaned, split into words,
-lower-cased), `wordpiece` (BERT) and `unigram` (ALBERT, XLNet); the last three lose something, so they are not
-`lossless`. `tokenizer.json` is plain data and names all that is done to a text before the pieces are sought, because
-the same pieces behind another preparation give other ids.
+Five kinds exist: `byte-bpe` (GPT-2, RoBERTa: any text, exactly reversible), `char-bpe` (GPT: cleaned, split into words,
+lower-cased), `wordpiece` (BERT), `unigram` (ALBERT, XLNet) and `words` (ELMo: whole words); all but the first lose
+something, so they are not `lossless`. `tokenizer.json` is plain data and names all that is done to a text before the
+pieces are sought, because the same pieces behind another preparation give other ids.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from foretext.errors import UserError
 
 END = "<|endoftext|>"  # the special after each document where none is named below; the last id of a trained BPE
 FORMAT = 1
-KINDS = ("byte-bpe", "char-bpe", "wordpiece", "unigram")
+KINDS = ("byte-bpe", "char-bpe", "wordpiece", "unigram", "words")
 
 Offsets = list[tuple[int, int]]  # [start, end) in characters of a text, one for each id
 
 
 class Tokenizer(Protocol):
     """Text to ids and back. Specials are never the result of encoding, whatever the text spells, except `unknown`,
-    which some kinds count among them."""
+    which some kinds count among them. A vocabulary of words may be asked to number words that it does not have
+    from `size` on; that holds for one object only, and nothing keeps such an id."""
 
     kind: str
     specials: dict[str, int]
@@ -86,6 +87,10 @@ def tokenizer_from_json(text: str, where: str) -> Tokenizer:
         from foretext.text.wordpiece import WordPiece
 
         return WordPiece.from_data(data, where)
+    if data["kind"] == "words":
+        from foretext.text.word_vocabulary import Words
+
+        return Words.from_data(data, where)
     from foretext.text.unigram import Unigram
 
     return Unigram.from_data(data, where)

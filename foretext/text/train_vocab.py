@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 import tokenizers
 
 from foretext.errors import UserError
-from foretext.text import unigram, wordpiece
+from foretext.text import unigram, word_vocabulary, wordpiece
 from foretext.text.byte_bpe import ByteBPE, byte_bpe_from_merges
 from foretext.text.char_bpe import WORD_END, CharBPE, char_bpe_from_merges
 from foretext.text.order import mix64
@@ -54,10 +54,10 @@ def train_tokenizer(
 ) -> Tokenizer:
     """A vocabulary of at most `size` ids, specials included (fewer where the text has no more pieces that occur twice).
 
-    The specials are END, as the last id, for byte-bpe and char-bpe, BERT's for wordpiece and ALBERT's for unigram, as
-    the first ids. `splitter` is for char-bpe: "spacy" or "rules"; None takes spaCy's where it is installed. `lower` is
-    for wordpiece and unigram: lower-case and strip accents. `progress` is called several times a second once the sample
-    is drawn, in the caller's thread; what it raises ends the work.
+    The specials are END, as the last id, for byte-bpe and char-bpe, and as the first ids BERT's for wordpiece, ALBERT's
+    for unigram and ELMo's for words. `splitter` is for char-bpe: "spacy" or "rules"; None takes spaCy's where it is
+    installed. `lower` is for wordpiece, unigram and words: lower-case and strip accents. `progress` is called several
+    times a second once the sample is drawn, in the caller's thread; what it raises ends the work.
     """
     if kind not in KINDS:
         raise UserError(f"tokenizer kind {kind!r} is not known; choose one of {', '.join(KINDS)}")
@@ -72,6 +72,8 @@ def train_tokenizer(
         return _train_word_pieces(sample, size, lower, progress)
     if kind == "unigram":
         return _train_unigram(sample, size, lower, progress)
+    if kind == "words":
+        return word_vocabulary.learn_words(sample, size, lower, progress)
     return _train_characters(sample, size, splitter or ("spacy" if spacy_installed() else "rules"), progress)
 
 
@@ -81,7 +83,8 @@ def least_size(kind: str) -> int:
 
 def specials_of(kind: str) -> tuple[str, ...]:
     """Those that a newly trained vocabulary of this kind has."""
-    return {"wordpiece": wordpiece.SPECIALS, "unigram": unigram.SPECIALS}.get(kind, (END,))
+    own = {"wordpiece": wordpiece.SPECIALS, "unigram": unigram.SPECIALS, "words": word_vocabulary.SPECIALS}
+    return own.get(kind, (END,))
 
 
 def _empty() -> UserError:

@@ -68,7 +68,7 @@ class WordPiece:
         # A special is no piece to the engine, except the one that it gives by itself: no text has a word "[UNK]".
         ids = {piece: id for id, piece in enumerate(self.pieces) if id == self.unknown or id not in self._names}
         model = tokenizers.models.WordPiece(vocab=ids, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST_WORD)
-        return Engine(model, _normalizer(self.lower), tokenizers.pre_tokenizers.BertPreTokenizer())
+        return Engine(model, bert_normalizer(self.lower), tokenizers.pre_tokenizers.BertPreTokenizer())
 
     @property
     def size(self) -> int:
@@ -102,7 +102,7 @@ class WordPiece:
 
     def decode(self, ids: Iterable[int]) -> str:
         text = "".join([self._text(id) for id in ids]).strip()
-        return _APOSTROPHE.sub("'", _NO_SPACE.sub("", text))
+        return readable(text)
 
     def piece(self, id: int) -> str:
         return self.pieces[id]
@@ -172,7 +172,7 @@ def wordpiece_from_pieces(pieces: Sequence[str], lower: bool) -> WordPiece:
 
 def basic_splitter(lower: bool) -> Callable[[str], list[str]]:
     """The function that splits a text into the words that pieces are sought in; too long ones are left out."""
-    normalizer, splitter = _normalizer(lower), tokenizers.pre_tokenizers.BertPreTokenizer()
+    normalizer, splitter = bert_normalizer(lower), tokenizers.pre_tokenizers.BertPreTokenizer()
 
     def split(text: str) -> list[str]:
         words = splitter.pre_tokenize_str(normalizer.normalize_str(encodable(text)))
@@ -181,10 +181,15 @@ def basic_splitter(lower: bool) -> Callable[[str], list[str]]:
     return split
 
 
-def _normalizer(lower: bool) -> tokenizers.normalizers.BertNormalizer:
+def bert_normalizer(lower: bool) -> tokenizers.normalizers.BertNormalizer:
     return tokenizers.normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=True, strip_accents=lower, lowercase=lower
     )
+
+
+def readable(text: str) -> str:
+    """Words with a space between each two of them as people would write them, as far as can be told."""
+    return _APOSTROPHE.sub("'", _NO_SPACE.sub("", text))
 
 
 def _inside(piece: str) -> bool:

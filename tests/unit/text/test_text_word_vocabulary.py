@@ -2,36 +2,100 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from foretext.errors import UserError
+from foretext.text.characters import BEGIN, END
+from foretext.text.readers import ReadOptions, find_files
+from foretext.text.shards import write_shards
+from foretext.text.token_shards import TokenShards
 from foretext.text.tokenizer import tokenizer_from_json
-from foretext.text.word_vocabulary import train_word_vocabulary
+from foretext.text.train_vocab import train_tokenizer
+from foretext.text.word_vocabulary import PUBLISHED_SPECIALS, SPECIALS, UNKNOWN, Words, learn_words, words_of
 
 TEXTS = ["The cat saw the cat, the dog.", "A dog saw the Thing; naïve cat"]
+FIRST = len(SPECIALS)
+
+
+def made() -> Words:
+    found = train_tokenizer(TEXTS, "words", 100, lower=False)
+    assert isinstance(found, Words)
+    return found
 
 
 def test_the_most_frequent_words_come_first() -> None:
-    made = train_word_vocabulary(TEXTS, 100)
-    words = [made.piece(id) for id in range(5, made.size)]
-    assert words == ["cat", "the", "dog", "saw", ",", ".", ";", "A", "The", "Thing", "naïve"]
-    assert train_word_vocabulary(TEXTS, 8).pieces[5:] == ["cat", "the", "dog"]
-    assert train_word_vocabulary(TEXTS, 100, least=2).pieces[5:] == ["cat", "the", "dog", "saw"]
-    assert "naive" in train_word_vocabulary(TEXTS, 100, lower=True).pieces
+    assert made().pieces[:FIRST] == [END, UNKNOWN] and made().end == 0 and made().unknown == 1
+    assert made().pieces[FIRST:] == ["cat", "the", "dog", "saw", ",", ".", ";", "A", "The", "Thing", "naïve"]
+    assert learn_words(TEXTS, FIRST + 3, lower=False).pieces[FIRST:] == ["cat", "the", "dog"]
+    assert "naive" in learn_words(TEXTS, 100, lower=True).pieces
 
 
 def test_a_word_is_one_id_or_unknown() -> None:
-    made = train_word_vocabulary(TEXTS, 100)
-    ids = made.encode("the cats, the cat")
-    assert [made.piece(id) for id in ids] == ["the", "[UNK]", ",", "the", "cat"] and ids[1] == made.unknown
-    assert bool(made.word_starts(made.encode_array("the Thing saw")).all())
-    assert made.decode(made.encode("The dog saw the cat.")) == "The dog saw the cat."
-    again = tokenizer_from_json(made.to_json(), "tokenizer.json")
-    assert again.fingerprint() == made.fingerprint() and again.encode("the dog") == made.encode("the dog")
+    words = made()
+    ids = words.encode("the cats, the cat")
+    assert [words.piece(id) for id in ids] == ["the", UNKNOWN, ",", "the", "cat"] and ids[1] == words.unknown
+    assert bool(words.word_starts(words.encode_array("the Thing saw")).all())
+    assert words.decode(words.encode("The dog saw the cat.")) == "The dog saw the cat."
+    assert words.encode_with_offsets("a dog, saw") == (
+        [words.unknown, *words.encode("dog, saw")],
+        [(0, 1), (2, 5), (5, 6), (7, 10)],
+    )
+    again = tokenizer_from_json(words.to_json(), "tokenizer.json")
+    assert again.fingerprint() == words.fingerprint() and again.encode("the dog") == words.encode("the dog")
+    assert words.with_specials([END]) is words and words.with_specials(["[MASK]"]).specials["[MASK]"] == words.size
+
+
+def test_unknown_words_have_numbers_where_that_is_asked_for() -> None:
+    words = made()
+    words.number_unknown()
+    text = "the cats saw a naïve  Über-cat, cats"
+    ids = words.encode(text)
+    written = ["the", "cats", "saw", "a", "naïve", "Über", "-", "cat", ",", "cats"]
+    assert [words.piece(id) for id in ids] == written
+    assert ids[1] == ids[-1] == words.size and words.unknown not in ids
+    assert words.encode_many([text, "the cats"])[1].tolist() == words.encode("the cats")
+    found, offsets = words.encode_with_offsets(text)
+    assert found == ids and [text[start:stop] for start, stop in offsets] == written
+    assert words.decode(ids) == "the cats saw a naïve Über - cat, cats"
+    assert words.to_json() == made().to_json(), "none of them is kept"
+    lowered = words_of(["cat"], lower=True)
+    lowered.number_unknown()
+    assert [lowered.piece(id) for id in lowered.encode("CAT Naïve")] == ["cat", "naive"]
+
+
+def test_words_between_spaces_stay_whole() -> None:
+    words = words_of(["n't", "cat"], False, "spaces", PUBLISHED_SPECIALS)
+    words.number_unknown()
+    text = "did n't  U.S. cat. cat <S> </S> <UNK>"
+    ids = words.encode(text)
+    assert [words.piece(id) for id in ids] == text.split()
+    assert not {words.specials[BEGIN], words.specials[END]} & set(ids), "text that spells a special stays text"
+    again = tokenizer_from_json(words.to_json(), "tokenizer.json")
+    assert isinstance(again, Words) and again.split == "spaces" and again.encode("cat .") == [4, again.unknown]
+
+
+def test_shards_keep_no_number_of_one_process(tmp_path: Path) -> None:
+    words = made()
+    words.number_unknown()
+    (tmp_path / "text.txt").write_text("the dog saw cats\nthe mouse saw the dog\n" * 20, encoding="utf-8")
+    files = find_files([str(tmp_path / "text.txt")])
+    write_shards(files, ReadOptions(), words, tmp_path / "tokens", seed=0, valid_fraction=0.2)
+    shards = TokenShards.open(tmp_path / "tokens", "train", verify=True)
+    ids = shards.window(0, len(shards))
+    assert int(np.max(ids)) < words.size and words.unknown in ids
 
 
 def test_what_cannot_be_a_vocabulary() -> None:
-    with pytest.raises(UserError, match="needs at least 6 ids, not 5"):
-        train_word_vocabulary(TEXTS, 5)
-    with pytest.raises(UserError, match="no word of at most 100 characters that occurs 9 times"):
-        train_word_vocabulary(TEXTS, 50, least=9)
+    with pytest.raises(UserError, match="needs at least 64 ids, not 5"):
+        train_tokenizer(TEXTS, "words", 5)
+    with pytest.raises(UserError, match="no word of at most 100 characters"):
+        learn_words(["x" * 101], 100, lower=False)
+    for old, new, says in (
+        ('"signs"', '"letters"', "field 'split' must be signs or spaces"),
+        ('["</S>","<UNK>"]', '["</S>"]', "field 'specials' does not name <UNK>"),
+    ):
+        with pytest.raises(UserError, match=says):
+            tokenizer_from_json(made().to_json().replace(old, new), "tokenizer.json")
