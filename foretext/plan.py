@@ -1,17 +1,33 @@
 """The transfer plan: how pre-trained weights become a fine-tuned model.
 
 GPT trains everything at one rate at once; ULMFiT lowers the rate by depth and thaws one group of layers an epoch; ELMo
-and CoVe keep the trunk as it is. All are settings of one plan, so each way of transfer works on any trunk. How the rate
-moves over time is a setting of training, which a fine-tuning has for itself. A trunk names its layer groups from the
-bottom (embeddings) to the top; the task's head is one group more.
+and CoVe keep the trunk as it is under a task model of its own, which reads a mixture of the layers. All are settings of
+one plan, so each way of transfer works on any trunk. How the rate moves over time is a setting of training, which a
+fine-tuning has for itself. A trunk names its layer groups from the bottom (embeddings) to the top; the task's head is
+one group more.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 NEVER = 1 << 62  # an epoch that does not come
+
+
+@dataclass(frozen=True)
+class ReaderPlan:
+    """A recurrent model of the task's own, and what it reads of each token: x = [vector; γ Σ s_l h_l; characters]."""
+
+    mix: bool = True  # γ Σ s_l h_l of all layers of the trunk, with s and γ learned; false: nothing of the trunk
+    twice: bool = False  # another mixture beside the recurrent layer's states
+    norm: bool = False  # each layer normalised before it is mixed
+    penalty: float = 0.0  # λ of λ‖w‖², s = softmax(w), which draws the mixture towards the mean of the layers
+    vectors: int = 0  # numbers of a vector of each token, learned with the task; 0: none
+    characters: int = 0  # filters over a token's characters, where the trunk reads these; 0: none
+    cells: int = 200  # of each direction of each recurrent layer
+    layers: int = 1  # recurrent ones
+    crf: bool = True  # tags are chosen together, by a conditional random field; false: each by itself
 
 
 @dataclass(frozen=True)
@@ -27,6 +43,10 @@ class TransferPlan:
     pooling: Literal["extract", "mean", "pooler"] = "extract"
     # W_y at the start: random; fitted to the states before anything learns; random behind a tanh layer (RoBERTa).
     head: Literal["random", "probe", "hidden"] = "random"
+    # What is put on the trunk: one new layer; or a recurrent model of the task's own (`reader`), a biLSTM with a CRF
+    # for tags, one with pooling for a text, one with attention between the two of a pair.
+    model: Literal["linear", "recurrent"] = "linear"
+    reader: ReaderPlan = field(default_factory=ReaderPlan)
 
     def rate_factor(self, group: int, groups: int) -> float:
         """Factor on the learning rate of layer group `group` of `groups` (the head is the last one)."""

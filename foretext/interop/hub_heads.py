@@ -28,6 +28,11 @@ _READ = {  # by `transfer.pooling`
 def head_of(model: SavedModel, names: HubNames) -> HubHead:
     """Their head for the task of this model; UserError if they have none that is the same function."""
     task: Any = model.task
+    if model.sections["transfer"].model != "linear":
+        raise UserError(
+            "the task's own model (transfer.model=recurrent) has no counterpart in transformers; fine-tune with "
+            "--set transfer.model=linear to export"
+        )
     head = names.heads.get(task.kind)
     if head is None:
         raise UserError(f"transformers has no head for {task.kind}; it has for {', '.join(names.heads)}")

@@ -86,8 +86,11 @@ class BiLstmTagger(nn.Module):
 
     def loss(self, words: WordInput, tags_BT: Tensor) -> LossSum:
         """Of the words whose tag is not IGNORE; the count is of words."""
-        scores_BTC = self(words)
-        asked_BT = words.mask_BT & (tags_BT != IGNORE)
+        return self.loss_of(self(words), words.mask_BT, tags_BT)
+
+    def loss_of(self, scores_BTC: Tensor, mask_BT: Tensor, tags_BT: Tensor) -> LossSum:
+        """The same, of scores that are known."""
+        asked_BT = mask_BT & (tags_BT != IGNORE)
         count = float(asked_BT.sum())
         if self.crf is not None:
             total = self.crf.loss(scores_BTC, tags_BT, asked_BT).total

@@ -41,4 +41,4 @@ class CausalLayout:
     def _join(self, *texts: Sequence[int]) -> TokenSequence:
         parts, cut = fit(texts, self.context - self.overhead(len(texts)))
         frame = self._frame(parts)
-        return TokenSequence(frame.ids, frame.extract, cut)
+        return TokenSequence(frame.ids, frame.extract, cut, parts=frame.parts)

@@ -36,11 +36,13 @@ from foretext.tasks.task_config import TaskConfig
 from foretext.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from foretext.tasks.recurrent_models import RecurrentRows, RecurrentTagging
     from foretext.tasks.span import SpanTask
     from foretext.tasks.supervised import SupervisedTask
     from foretext.tasks.tagging import TaggingTask
 
-    TaskHead = SupervisedTask | TaggingTask | SpanTask  # an objective with a `kind` and a `head`
+    # An objective with a `kind` and a `head`.
+    TaskHead = SupervisedTask | TaggingTask | SpanTask | RecurrentRows | RecurrentTagging
 
 Note = Callable[[str], None]  # gets a sentence for the user
 Progress = Callable[[int, int], None]  # gets how much is done, and of how much
@@ -177,7 +179,7 @@ class Family(Protocol):
 
     def score(self, rows: Sequence[Any], predictions: Predictions, config: TaskConfig) -> Scores: ...
 
-    def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig) -> float:
+    def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> float:
         """The mean loss of the labels."""
 
     def values(self, predictions: Predictions) -> list[Any]:

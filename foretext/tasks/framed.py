@@ -31,7 +31,7 @@ class FramedLayout:
     def _join(self, *texts: Sequence[int]) -> TokenSequence:
         parts, cut = fit(texts, self.context - self.overhead(len(texts)))
         frame = self._frame(parts)
-        return TokenSequence(frame.ids, frame.extract, cut, frame.segments)
+        return TokenSequence(frame.ids, frame.extract, cut, frame.segments, frame.parts)
 
     def _frame(self, texts: Sequence[Sequence[int]]) -> Frame:
         ids, parts, segments = [self.first], [], [0]

@@ -25,6 +25,7 @@ class TokenSequence:
     extract: int
     cut: int = 0  # tokens that did not fit
     segments: tuple[int, ...] = ()  # the type of each token, for systems that have them; empty: none
+    parts: tuple[tuple[int, int], ...] = ()  # of each text: the index of its leftmost token in `ids`, and its length
 
 
 @dataclass(frozen=True)

@@ -135,8 +135,12 @@ class RowFamily:
     # -- the model ---------------------------------------------------------------------------------------------------
 
     def head(self, config: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> TaskHead:
+        from foretext.tasks.recurrent_models import RecurrentRows
         from foretext.tasks.supervised import SupervisedTask
 
+        if plan.model == "recurrent":
+            pairs = config.texts == 2 if config.kind == "regression" else config.kind != "classification"
+            return RecurrentRows(config.kind, len(config.labels), pairs, model, plan.reader, dropout)
         return SupervisedTask(
             config.kind,
             len(config.labels),
@@ -206,7 +210,7 @@ class RowFamily:
         labels = LabelSet(tuple(config.labels)) if config.labels else None
         return score(config.kind, [row.label for row in rows], predictions.values, labels, main=config.metric)
 
-    def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig) -> float:
+    def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> float:
         table = score_table(scores, config.kind)
         labels = np.array([example.label for example in encoded.examples])
         if config.kind == "regression":

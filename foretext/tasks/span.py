@@ -89,16 +89,20 @@ class SpanTask(Objective):
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         """`scores` is [B, T, 2], start and end of each real token."""
-        hidden = trunk(batch)
+        states_BTD = self.states(trunk, batch)
         real_BT = real_places(batch)
-        scores_BT2 = spread(self.head(dropout(hidden.top[real_BT], self.p, self.training)), real_BT)
+        scores_BT2 = spread(self.head(dropout(states_BTD[real_BT], self.p, self.training)), real_BT)
         losses: dict[str, LossSum] = {}
         if batch.labels is not None:
             losses["label"] = LossSum(self.label_loss(scores_BT2, batch.labels), float(len(batch.labels)))
             if "lm" in self.weights and torch.is_grad_enabled():  # scoring has no use for it
-                lm_loss = sequence_lm_loss(trunk, hidden.top, next_tokens(batch.ids_BT, real_BT))
+                lm_loss = sequence_lm_loss(trunk, states_BTD, next_tokens(batch.ids_BT, real_BT))
                 losses["lm"] = LossSum(lm_loss, float(len(batch.ids_BT)))
         return Outcome(losses, None, scores_BT2)
+
+    def states(self, trunk: Trunk, batch: Batch) -> Tensor:
+        """What the two vectors are compared with."""
+        return trunk(batch).top
 
     def label_loss(self, scores_BT2: Tensor, labels_B2: Tensor) -> Tensor:
         """The mean of −log P(start) and −log P(end), summed over the examples."""

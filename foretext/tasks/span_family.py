@@ -124,8 +124,11 @@ class SpanFamily:
     # -- the model ---------------------------------------------------------------------------------------------------
 
     def head(self, config: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> TaskHead:
+        from foretext.tasks.recurrent_models import RecurrentSpan
         from foretext.tasks.span import SpanTask
 
+        if plan.model == "recurrent":
+            return RecurrentSpan(model, plan.reader, dropout)
         return SpanTask(model.width, plan.lm_weight, dropout, model.init_std)
 
     def encode(
@@ -204,7 +207,7 @@ class SpanFamily:
     def score(self, rows: Sequence[Question], predictions: Predictions, config: TaskConfig) -> Scores:
         return score_answers(rows, [answered.text for answered in predictions.values], main=config.metric)
 
-    def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig) -> float:
+    def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> float:
         total = 0.0
         for example, own in zip(encoded.examples, scores):
             for place, column in zip((example.start, example.end), own.astype(np.float64).T):

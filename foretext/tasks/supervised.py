@@ -73,23 +73,7 @@ class SupervisedTask(Objective):
         self.weights = {"label": 1.0, "lm": lm_weight} if lm_weight else {"label": 1.0}
 
     def make(self, examples: Sequence[Example], draw: Draw | None = None) -> Batch:
-        sequences = [sequence for example in examples for sequence in example.sequences]
-        ids, real = padded([sequence.ids for sequence in sequences])
-        group = [number for number, example in enumerate(examples) for _ in example.sequences]
-        return Batch(
-            ids,
-            real,
-            segments_BT=padded_segments([sequence.segments for sequence in sequences], ids.shape[1]),
-            targets_BT=next_tokens(ids, real),
-            extract_B=torch.tensor([sequence.extract for sequence in sequences]),
-            group_B=torch.tensor(group),
-            labels=self._labels([example.label for example in examples]),
-        )
-
-    def _labels(self, labels: Sequence[float | int | None]) -> Tensor | None:
-        if any(label is None for label in labels):
-            return None
-        return torch.tensor(labels, dtype=torch.float32 if self.kind == "regression" else torch.int64)
+        return row_batch(examples, self.kind)
 
     def counts(self, batch: Batch) -> dict[str, float]:
         assert batch.labels is not None
@@ -132,18 +116,52 @@ class SupervisedTask(Objective):
 
     def arrange(self, outputs: Tensor, batch: Batch) -> Tensor:
         """W_y's outputs for pooled states as [examples, classes], [examples, choices] or [examples]."""
-        assert batch.group_B is not None
-        if self.kind == "regression":
-            return outputs.squeeze(1)
-        if self.kind != "choice":
-            return outputs
-        rows = torch.arange(len(batch.group_B), device=outputs.device)
-        place_B = rows - torch.searchsorted(batch.group_B, batch.group_B)
-        table = outputs.new_full((int(batch.group_B[-1]) + 1, int(place_B.max()) + 1), NO_CHOICE)
-        return table.index_put((batch.group_B, place_B), outputs.squeeze(1))
+        return arranged(outputs, batch, self.kind)
 
     def label_loss(self, scores: Tensor, labels: Tensor) -> Tensor:
         """L2, summed over the examples."""
-        if self.kind == "regression":
-            return F.mse_loss(scores, labels, reduction="sum")
-        return F.cross_entropy(scores, labels, reduction="sum")
+        return label_loss(scores, labels, self.kind)
+
+
+# -- what every model of rows shares ---------------------------------------------------------------------------------
+
+
+def row_batch(examples: Sequence[Example], kind: str) -> Batch:
+    sequences = [sequence for example in examples for sequence in example.sequences]
+    ids, real = padded([sequence.ids for sequence in sequences])
+    group = [number for number, example in enumerate(examples) for _ in example.sequences]
+    return Batch(
+        ids,
+        real,
+        segments_BT=padded_segments([sequence.segments for sequence in sequences], ids.shape[1]),
+        targets_BT=next_tokens(ids, real),
+        extract_B=torch.tensor([sequence.extract for sequence in sequences]),
+        group_B=torch.tensor(group),
+        labels=_labels([example.label for example in examples], kind),
+    )
+
+
+def _labels(labels: Sequence[float | int | None], kind: str) -> Tensor | None:
+    if any(label is None for label in labels):
+        return None
+    return torch.tensor(labels, dtype=torch.float32 if kind == "regression" else torch.int64)
+
+
+def arranged(outputs: Tensor, batch: Batch, kind: str) -> Tensor:
+    """The outputs for sequences as scores [examples, classes], [examples, choices] or [examples]."""
+    assert batch.group_B is not None
+    if kind == "regression":
+        return outputs.squeeze(1)
+    if kind != "choice":
+        return outputs
+    rows = torch.arange(len(batch.group_B), device=outputs.device)
+    place_B = rows - torch.searchsorted(batch.group_B, batch.group_B)
+    table = outputs.new_full((int(batch.group_B[-1]) + 1, int(place_B.max()) + 1), NO_CHOICE)
+    return table.index_put((batch.group_B, place_B), outputs.squeeze(1))
+
+
+def label_loss(scores: Tensor, labels: Tensor, kind: str) -> Tensor:
+    """Of the labels, summed over the examples."""
+    if kind == "regression":
+        return F.mse_loss(scores, labels, reduction="sum")
+    return F.cross_entropy(scores, labels, reduction="sum")

@@ -24,7 +24,7 @@ from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Readi
 from foretext.tasks.files import text_lines
 from foretext.tasks.labels import LabelSet, order_names
 from foretext.tasks.metrics import Scores
-from foretext.tasks.predictions import Predictions, probabilities_of, written_probability
+from foretext.tasks.predictions import Predictions, written_probability
 from foretext.tasks.row_family import is_json_object
 from foretext.tasks.splits import Split, hold_out_by
 from foretext.tasks.tables import SUFFIXES, Table, ending, parse_jsonl
@@ -43,6 +43,8 @@ from foretext.text.encoding import encode_texts
 
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
+    from foretext.tasks.recurrent_models import RecurrentTagging
+    from foretext.tasks.tagging import TaggingTask
 
 _NO_COLUMNS = (".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".pq")  # endings of files that are no such columns
 
@@ -142,8 +144,12 @@ class TagFamily:
     # -- the model ---------------------------------------------------------------------------------------------------
 
     def head(self, config: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> TaskHead:
+        from foretext.tasks.recurrent_models import RecurrentTagging
         from foretext.tasks.tagging import TaggingTask
 
+        if plan.model == "recurrent":
+            chunks = are_chunk_tags(config.labels)
+            return RecurrentTagging(config.labels, chunks, model, plan.reader, dropout)
         return TaggingTask(len(config.labels), model.width, plan.lm_weight, dropout, model.init_std)
 
     def encode(
@@ -198,12 +204,14 @@ class TagFamily:
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
     ) -> Predictions:
         lengths = [len(row.words) for row in encoded.rows]
-        chosen = [[config.labels[index] for index in own.argmax(axis=1)] for own in scores]
+        best = [_tagger(head).best(own) for own in scores]
+        chosen = [[config.labels[index] for index in own] for own in best]
         tags, _ = gather_tags(lengths, encoded.windows, chosen, config.fallback)
         probabilities: list[list[float | None]] = [[None] * length for length in lengths]
         window: TagWindow
-        for window, own in zip(encoded.windows, scores):
-            for word, probability in zip(window.words, probabilities_of(own).max(axis=1).tolist()):
+        for window, own, classes in zip(encoded.windows, scores, best):
+            likely = _tagger(head).probabilities(own)[np.arange(len(classes)), classes]
+            for word, probability in zip(window.words, likely.tolist()):
                 probabilities[window.sentence][word] = probability
         tags = [_written(own, config) for own in tags]
         return Predictions(config.kind, tags, probabilities, tuple(config.labels))
@@ -213,14 +221,12 @@ class TagFamily:
         gold, predicted = ([_written(own, config) for own in side] for side in (map(_tags, rows), predictions.values))
         return score_tags(gold, predicted, chunks=chunks, main=config.metric)
 
-    def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig) -> float:
+    def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> float:
         total, count = 0.0, 0
         for example, own in zip(encoded.examples, scores):
             tags = np.array(example.tags)
-            known = np.flatnonzero(tags >= 0)  # the others were not trained on
-            chosen = probabilities_of(own.astype(np.float64))[known, tags[known]]
-            total -= float(np.log(np.maximum(chosen, 1e-12)).sum())
-            count += len(known)
+            total += _tagger(head).surprise(own, tags)
+            count += int((tags >= 0).sum())  # the others were not trained on
         return total / max(1, count)
 
     def values(self, predictions: Predictions) -> list[Any]:
@@ -262,6 +268,14 @@ class TagFamily:
         names = ["words", "tags"] if form == "jsonl" else ["sentence", "word", "tag"]
         names = [*(names if tagged else names[:-1]), "prediction", "probability"]
         return Table("predictions", tuple(names), found, [""] * len(found))
+
+
+def _tagger(head: TaskHead) -> TaggingTask | RecurrentTagging:
+    from foretext.tasks.recurrent_models import RecurrentTagging
+    from foretext.tasks.tagging import TaggingTask
+
+    assert isinstance(head, TaggingTask | RecurrentTagging)
+    return head
 
 
 def _tag_column(columns: dict[str, str] | None) -> int | None:

@@ -18,6 +18,7 @@ from torch import nn
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
 from foretext.nn.dropout import dropout
 from foretext.objectives.base import Draw, Objective, Trunk
+from foretext.tasks.predictions import probabilities_of
 from foretext.tasks.sequences import next_tokens, padded_segments, real_places, sequence_lm_loss, spread
 from foretext.tasks.windows import TagWindow
 
@@ -61,17 +62,7 @@ class TaggingTask(Objective):
         self.weights = {"label": 1.0, "lm": lm_weight} if lm_weight else {"label": 1.0}
 
     def make(self, examples: Sequence[TaggedExample], draw: Draw | None = None) -> Batch:
-        """`targets_BT` has the classes; it stays None if an example has no tags."""
-        ids, real = padded([example.ids for example in examples])
-        targets = None
-        if all(example.tags is not None for example in examples):
-            table = np.full(ids.shape, IGNORE, dtype=np.int64)
-            for row, example in enumerate(examples):
-                for place, tag in zip(example.first_pieces, example.tags or ()):
-                    table[row, place] = tag
-            targets = torch.from_numpy(table)
-        segments = padded_segments([example.segments for example in examples], ids.shape[1])
-        return Batch(ids, real, segments_BT=segments, targets_BT=targets)
+        return tag_batch(examples)
 
     def counts(self, batch: Batch) -> dict[str, float]:
         assert batch.targets_BT is not None
@@ -92,3 +83,38 @@ class TaggingTask(Objective):
                 following = next_tokens(batch.ids_BT, real_places(batch))
                 losses["lm"] = LossSum(sequence_lm_loss(trunk, hidden.top, following), float(len(batch.ids_BT)))
         return Outcome(losses, None, spread(scores_NC, asked_BT))
+
+    # -- what the scores [words, C] of an example mean
+
+    def best(self, scores_WC: np.ndarray) -> np.ndarray:
+        """The class of each word."""
+        return scores_WC.argmax(axis=1)
+
+    def probabilities(self, scores_WC: np.ndarray) -> np.ndarray:
+        """Of each class at each word."""
+        return probabilities_of(scores_WC)
+
+    def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray) -> float:
+        """The loss of these classes, summed over the words; those that are IGNORE do not count."""
+        return surprise_of_each(scores_WC, tags_W)
+
+
+def surprise_of_each(scores_WC: np.ndarray, tags_W: np.ndarray) -> float:
+    """Σ −log softmax(scores)[tag] over the words whose tag is not IGNORE."""
+    known = np.flatnonzero(tags_W != IGNORE)
+    chosen = probabilities_of(scores_WC.astype(np.float64))[known, tags_W[known]]
+    return -float(np.log(np.maximum(chosen, 1e-12)).sum())
+
+
+def tag_batch(examples: Sequence[TaggedExample]) -> Batch:
+    """`targets_BT` has the classes; it stays None if an example has no tags."""
+    ids, real = padded([example.ids for example in examples])
+    targets = None
+    if all(example.tags is not None for example in examples):
+        table = np.full(ids.shape, IGNORE, dtype=np.int64)
+        for row, example in enumerate(examples):
+            for place, tag in zip(example.first_pieces, example.tags or ()):
+                table[row, place] = tag
+        targets = torch.from_numpy(table)
+    segments = padded_segments([example.segments for example in examples], ids.shape[1])
+    return Batch(ids, real, segments_BT=segments, targets_BT=targets)

@@ -71,6 +71,16 @@ def check_transfer(transfer: TransferPlan) -> None:
         raise UserError(f"lm_weight must be 0 or more, not {transfer.lm_weight}")
     if not 0.0 < transfer.rate_decay < math.inf:
         raise UserError(f"transfer.rate_decay must be above 0, not {transfer.rate_decay}")
+    reader = transfer.reader
+    for name, least in {"penalty": 0, "vectors": 0, "characters": 0, "cells": 1, "layers": 1}.items():
+        if not least <= getattr(reader, name) < math.inf:
+            raise UserError(f"transfer.reader.{name} must be at least {least}, not {getattr(reader, name)}")
+    if transfer.model == "recurrent" and not (reader.mix or reader.vectors or reader.characters):
+        raise UserError(
+            "transfer.reader: the task's model reads nothing; take mix=true, or vectors or characters above 0"
+        )
+    if reader.twice and not reader.mix:
+        raise UserError("transfer.reader.twice: another mixture needs a first one; take mix=true, or twice=false")
 
 
 def check_task(kind: str) -> None:

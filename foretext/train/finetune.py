@@ -18,6 +18,7 @@ from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Family
 from foretext.tasks.splits import DEFAULT_FRACTION
 from foretext.tasks.supervised import SupervisedTask
+from foretext.tasks.trunk_words import check_reader
 from foretext.text.order import Order
 from foretext.train.examples import encode
 from foretext.train.finetune_request import FinetuneRequest, resolve, set_length, unused_head
@@ -31,6 +32,7 @@ from foretext.train.planning import (
     check_memory,
     describe_finetuning,
     finetuning_memory,
+    head_size,
 )
 from foretext.train.pretrain import choose_device, draw_missing_curve, write_curve
 from foretext.train.pretrain_request import MICRO_TOKENS
@@ -107,7 +109,7 @@ def _train(
     micro = training.micro_batch or max(1, MICRO_TOKENS // max(example.tokens for example in examples))
     micro = min(micro, training.batch_size)
     if device.type == "cpu":
-        memory = finetuning_memory(micro, sections["model"], learned, held_out)
+        memory = finetuning_memory(micro, sections["model"], learned, held_out, head_size(model.task))
         check_memory(memory, SMALLER_RUN, built=True)
     model.trunk.to(device)
     model.task.to(device)
@@ -180,6 +182,7 @@ def _build(request: FinetuneRequest, sections: dict[str, Any]) -> SavedModel:
     torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
     tokenizer = base.tokenizer.with_specials(system.specials)
     trunk = system.build_trunk(TrunkParts(model, tokenizer))
+    check_reader(transfer, trunk)
     if not task.from_scratch:
         _transfer(base.trunk, trunk, transfer.layers)
     head = build_task(task, model, transfer, sections["training"].dropout)
@@ -224,7 +227,7 @@ def _validator(model: SavedModel, held_out: Encoded, device: torch.device) -> An
         scores = example_scores(model.trunk, task, held_out.examples, device)
         family.settle(held_out, scores, config, task)
         result = family.score(held_out.rows, family.predictions(held_out, scores, config, task), config)
-        loss = family.loss(held_out, scores, config)
+        loss = family.loss(held_out, scores, config, task)
         # Among epochs of equal score (frequent with few rows) the one with the lower loss is the better one.
         return {"main": result.main_value - 1e-6 * min(loss, 1e3), "loss": loss} | result.values
 

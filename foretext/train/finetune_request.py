@@ -136,6 +136,13 @@ def _possible(transfer: TransferPlan, request: FinetuneRequest, family: Family) 
                 "language-model loss to add; leave it out, or give 0"
             )
         transfer = dataclasses.replace(transfer, lm_weight=0.0)
+    if transfer.model == "recurrent":
+        if transfer.lm_weight and (request.lm_weight or _setting(request, "transfer.lm_weight")):
+            raise UserError(
+                f"lm_weight {transfer.lm_weight:g}: the task's own model (transfer.model=recurrent) has no "
+                "language-model loss beside it; leave it out, or give 0"
+            )
+        return dataclasses.replace(transfer, lm_weight=0.0, head="random")
     return transfer if family.fits_head else dataclasses.replace(transfer, head="random")
 
 

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from foretext.errors import EXIT_MACHINE, UserError
 from foretext.nn.loss import CHUNK_ELEMENTS, LEAST_ROWS
 from foretext.nn.model_config import ModelConfig
+from foretext.plan import TransferPlan
 from foretext.tasks.family import Encoded
 from foretext.train.loop import Job, Loop, Stage
 from foretext.train.machine import available_memory, check_space, clock, size_text
@@ -40,10 +42,15 @@ class Memory:
     micro: int  # examples at a time
     length: int  # tokens of the longest example
     keeps_best: bool = False  # the best weights beside those that are trained
+    head: int = 0  # numbers that are learned on top of the trunk; 0 also where they are not known yet
+
+    def weights(self) -> int:
+        """How many numbers are learned."""
+        return self.model.parameters() + self.head
 
     def states(self) -> int:
         """Bytes of weights, gradients and optimiser."""
-        return (STATES + WEIGHT * self.keeps_best) * self.model.parameters()
+        return (STATES + WEIGHT * self.keeps_best) * self.weights()
 
     def needed(self) -> int:
         """Bytes: the states, and the activations of one micro-batch."""
@@ -62,7 +69,7 @@ def check_memory(memory: Memory, smaller: str = SMALLER_SIZE, built: bool = Fals
     there = available_memory()
     if there is None:
         return
-    there += WEIGHT * known.parameters() * built
+    there += WEIGHT * memory.weights() * built
     if memory.needed() <= there:
         return
     if memory.states() > there:
@@ -108,7 +115,8 @@ def probe_speed(loop: Loop, stage: Stage | None = None) -> float:
     for _ in range(2):
         loop.carried = {}
         begun = time.perf_counter()
-        _, parts, _ = loop.batches(0, stage)
+        epoch, parts, _ = loop.batches(0, stage)
+        loop.job.optimizer.thaw(epoch)  # what is frozen costs nothing
         loop.model.train()
         loop.gradients(0, parts[:1])
         best = min(best, time.perf_counter() - begun)
@@ -159,7 +167,7 @@ def describe_plan(loop: Loop, speeds: Sequence[float], corpus: int, model: Model
         ),
         *_sequences(job.objective.lengths(model.context)),
         ("time", f"about {clock(run.seconds)}"),
-        *_machine_lines(loop, Memory(model, last.micro_batch, model.context)),
+        *_machine_lines(loop, Memory(model, last.micro_batch, model.context, head=head_size(job.objective))),
     ]
 
 
@@ -187,6 +195,7 @@ def describe_finetuning(loop: Loop, sections: dict[str, Any], train: Encoded, va
         ("tokens", f"{tokens:,} an epoch, {task.epochs * tokens:,} in all"),
         ("labels", ", ".join(task.labels[:12]) if task.labels else task.kind),
         ("model", f"{model.parameters():,} parameters: {model.describe()}; {weights}"),
+        *_task_model(loop.job.objective, transfer),
         ("loss", f"label + {transfer.lm_weight:g} · language model" if transfer.lm_weight else "label"),
         ("budget", f"{task.epochs} epochs, {updates:,} updates of {training.batch_size} {unit}"),
     ]
@@ -195,12 +204,33 @@ def describe_finetuning(loop: Loop, sections: dict[str, Any], train: Encoded, va
         speed = probe_speed(loop)
         epoch = (tokens + FORWARD_SHARE * sum(example.tokens for example in valid.examples)) / speed
         lines.append(("time", f"about {clock(left / updates * task.epochs * epoch)} at {speed:,.0f} tokens/s"))
-    return lines + _machine_lines(loop, finetuning_memory(loop.job.stages[-1].micro_batch, model, train, valid))
+    head = head_size(loop.job.objective)
+    return lines + _machine_lines(loop, finetuning_memory(loop.job.stages[-1].micro_batch, model, train, valid, head))
 
 
-def finetuning_memory(micro: int, model: ModelConfig, train: Encoded, valid: Encoded) -> Memory:
+def _task_model(task: nn.Module, transfer: TransferPlan) -> list[tuple[str, str]]:
+    """A line where more than one layer is put on the trunk."""
+    if transfer.model == "linear":
+        return []
+    reader = transfer.reader
+    read = [
+        *(["a mixture of all layers"] if reader.mix else []),
+        *([f"vectors of {reader.vectors}"] if reader.vectors else []),
+        *(["characters"] if reader.characters else []),
+    ]
+    shape = f"{reader.layers} recurrent layer{'' if reader.layers == 1 else 's'} of {reader.cells} cells a direction"
+    return [("task model", f"{head_size(task):,} parameters: {shape} over {', '.join(read)}")]
+
+
+def finetuning_memory(micro: int, model: ModelConfig, train: Encoded, valid: Encoded, head: int = 0) -> Memory:
     """Of rows that are encoded; the best epoch's weights are kept where there are rows to choose it by."""
-    return Memory(model, micro, max(example.tokens for example in train.examples), keeps_best=bool(valid.rows))
+    longest = max(example.tokens for example in train.examples)
+    return Memory(model, micro, longest, keeps_best=bool(valid.rows), head=head)
+
+
+def head_size(objective: nn.Module) -> int:
+    """How many numbers an objective or a task learns beside the trunk's."""
+    return sum(parameter.numel() for parameter in objective.parameters())
 
 
 def _machine_lines(loop: Loop, memory: Memory) -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ from foretext.text.tokenizer import Tokenizer
 from foretext.train.loop import POSITION, Job, Loop, Stage, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
-from foretext.train.planning import Memory, check_disk, check_memory, describe_plan, probe_speed
+from foretext.train.planning import Memory, check_disk, check_memory, describe_plan, head_size, probe_speed
 from foretext.train.pretrain_request import PretrainRequest, micro_batch_of, published_tokenizer, resolved_sections
 from foretext.train.report import Reporter, Silent
 from foretext.train.resume import finished, going_on
@@ -294,7 +294,7 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
     )
     loop = Loop(job, writer, work.reporter, stopping)
     if device.type == "cpu":
-        memory = Memory(model, micro_batch_of(sections), model.context)
+        memory = Memory(model, micro_batch_of(sections), model.context, head=head_size(objective))
         check_memory(memory, built=True)  # once more: the vocabulary is known
     check_disk(run, job)
     speeds = [probe_speed(loop, stage) for stage in job.stages]

@@ -116,7 +116,7 @@ def test_the_loss_of_scores_is_that_of_the_head(system: str, kind: str, untraine
     encoded = encode(rows, model, Silent())
     scores = example_scores(model.trunk, model.task, encoded.examples, torch.device("cpu"))
     expected = mean_losses(model.trunk, model.task, [model.task.make(encoded.examples)])["label"]
-    assert family_of(kind).loss(encoded, scores, model.task_config) == pytest.approx(expected, rel=1e-4)
+    assert family_of(kind).loss(encoded, scores, model.task_config, model.task) == pytest.approx(expected, rel=1e-4)
 
 
 # -- windows ---------------------------------------------------------------------------------------------------------

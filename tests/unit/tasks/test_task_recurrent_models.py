@@ -1,0 +1,258 @@
+"""Task models of their own on the layers of any trunk: what they read of it, and what cannot change them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from systems_under_test import SHAPE, TINY, assert_same, gradients, trunk_of
+from torch import Tensor, nn
+
+from foretext.batch import IGNORE, Batch
+from foretext.errors import UserError
+from foretext.objectives.base import Objective
+from foretext.plan import ReaderPlan, TransferPlan
+from foretext.tasks.layout import TokenSequence
+from foretext.tasks.recurrent_models import RecurrentRows, RecurrentSpan, RecurrentTagging, TextsBatch
+from foretext.tasks.span import SpanExample
+from foretext.tasks.supervised import Example
+from foretext.tasks.tagging import TaggedExample
+from foretext.tasks.trunk_words import TrunkWords, check_reader
+
+LABELS = ("O", "B-X", "I-X", "B-Y")
+PLAN = ReaderPlan(twice=True, norm=True, penalty=0.1, vectors=3, cells=5)
+KINDS = ("tagging", "classification", "entailment", "similarity", "choice", "regression", "span")
+
+
+def task_of(kind: str, plan: ReaderPlan = PLAN, p: float = 0.0) -> Any:
+    torch.manual_seed(1)
+    if kind == "tagging":
+        task: Any = RecurrentTagging(LABELS, True, SHAPE, plan, p)
+    elif kind == "span":
+        task = RecurrentSpan(SHAPE, plan, p)
+    else:
+        task = RecurrentRows(kind, 3, kind != "classification", SHAPE, plan, p)
+    with torch.no_grad():
+        for parameter in task.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return task
+
+
+def sequence(draw: random.Random, texts: int) -> TokenSequence:
+    """Special tokens 60 between texts of unequal lengths."""
+    ids, parts = [60], []
+    for _ in range(texts):
+        length = draw.randint(1, 6)
+        parts.append((len(ids), length))
+        ids += [*(draw.randrange(60) for _ in range(length)), 60]
+    return TokenSequence(tuple(ids), 0, parts=tuple(parts))
+
+
+def examples(kind: str, count: int, seed: int = 0) -> list[Any]:
+    draw = random.Random(seed)
+    made: list[Any] = []
+    for _ in range(count):
+        if kind == "tagging":
+            ids = sequence(draw, 1).ids
+            firsts = tuple(sorted(draw.sample(range(1, len(ids) - 1), draw.randint(1, len(ids) - 2))))
+            made.append(TaggedExample(ids, firsts, tuple(draw.choice((0, 1, 3)) for _ in firsts)))
+        elif kind == "span":
+            ids = sequence(draw, 2).ids
+            made.append(SpanExample(ids, (1, len(ids) - 2), 1, draw.randrange(1, len(ids))))
+        else:
+            number = {"similarity": 2, "choice": draw.randint(2, 3)}.get(kind, 1)
+            sequences = tuple(sequence(draw, 1 if kind == "classification" else 2) for _ in range(number))
+            label = {"regression": draw.gauss(0, 1), "choice": draw.randrange(number)}.get(kind, draw.randrange(3))
+            made.append(Example(sequences, label))
+    return made
+
+
+def step(trunk: nn.Module, task: Objective, parts: Sequence[Batch]) -> tuple[dict[str, Tensor], float]:
+    trunk.zero_grad()
+    task.zero_grad()
+    count = sum(task.counts(batch)["label"] for batch in parts)
+    mean = 0.0
+    for batch in parts:
+        loss = task(trunk, batch).losses["label"].total / count
+        mean += float(loss.detach())
+        loss.backward()
+    return gradients(trunk, task), mean
+
+
+def wider(batch: Batch, left: int, right: int) -> Batch:
+    def more(rows: Tensor | None, value: Any) -> Any:
+        return None if rows is None else F.pad(rows, (left, right), value=value)
+
+    changes: dict[str, Any] = {
+        "ids_BT": more(batch.ids_BT, 7),
+        "mask_BT": more(batch.mask_BT, False),
+        "targets_BT": more(batch.targets_BT, IGNORE),
+    }
+    if isinstance(batch, TextsBatch):
+        changes["parts_BT"] = more(batch.parts_BT, 0)
+    elif batch.labels is not None:
+        changes["labels"] = batch.labels + left
+    return replace(batch, **changes)
+
+
+@pytest.mark.parametrize("system", TINY)
+@pytest.mark.parametrize("kind", KINDS)
+def test_neither_splitting_nor_padding_changes_a_step(system: str, kind: str) -> None:
+    trunk, task, data = trunk_of(system), task_of(kind), examples(kind, 6)
+    whole = task.make(data)
+    expected, loss = step(trunk, task, [whole])
+    assert any(name.startswith("0.") for name in expected), "a trunk that learns has gradients"
+    for parts in ([task.make(data[:1]), task.make(data[1:])], [wider(whole, 0, 4)], [wider(whole, 3, 1)]):
+        found, same = step(trunk, task, parts)
+        assert same == pytest.approx(loss, rel=1e-4)
+        assert_same(found, expected, 2e-5)
+
+
+@pytest.mark.parametrize("system", TINY)
+def test_a_trunk_that_does_not_learn_gives_features(system: str) -> None:
+    trunk, words = trunk_of(system, dropout=0.5).train(), TrunkWords(ReaderPlan(), SHAPE, 0.0)
+    batch = Batch(torch.tensor([[4, 5, 6]]))
+    assert words(trunk, batch).layers[2].requires_grad
+    for parameter in trunk.parameters():
+        parameter.requires_grad_(False)
+    trunk.train()
+    layers = words(trunk, batch).layers
+    expected = trunk.eval()(batch, keep_layers=True).layers
+    assert len(layers) == 3 and not any(layer.requires_grad for layer in layers)
+    for one, other in zip(layers, expected):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)  # without dropout
+
+
+def test_characters_are_read_where_the_trunk_has_them() -> None:
+    with pytest.raises(UserError, match="has no characters of them; take 0"):
+        check_reader(TransferPlan(model="recurrent", reader=replace(PLAN, characters=4)), trunk_of("gpt"))
+    check_reader(TransferPlan(model="linear", reader=replace(PLAN, characters=4)), trunk_of("gpt"))
+
+
+def unread(batch: Batch, keep_layers: bool = False) -> None:
+    raise AssertionError("read")
+
+
+def test_words_that_are_not_in_the_vocabulary_have_one_vector() -> None:
+    words = TrunkWords(ReaderPlan(mix=False, vectors=3), SHAPE, 0.0)
+    found = words(unread, Batch(torch.tensor([[60, 61, 5000]]))).vectors_BTD  # type: ignore[arg-type]
+    assert found is not None and torch.equal(found[0, 1], found[0, 2]) and not torch.equal(found[0, 0], found[0, 1])
+
+
+def test_without_the_mixture_the_trunk_is_not_read() -> None:
+    task = task_of("tagging", ReaderPlan(mix=False, vectors=4, cells=5))
+    assert task(unread, task.make(examples("tagging", 3))).losses["label"].count > 0
+
+
+# -- tags ------------------------------------------------------------------------------------------------------------
+
+
+def paths(scores: np.ndarray, task: RecurrentTagging) -> dict[tuple[int, ...], float]:
+    """Every path that IOB2 allows and the logarithm of its weight, by the plain sum."""
+    crf = task.model.crf
+    assert crf is not None
+    starts, ends, transitions = (table.tolist() for table in (crf.starts, crf.ends, crf.transitions))
+    found = {}
+    for tags in itertools.product(range(len(LABELS)), repeat=len(scores)):
+        named = [LABELS[tag] for tag in tags]
+        if any(tag == "I-X" and before not in ("B-X", "I-X") for before, tag in zip(["O", *named], named)):
+            continue
+        total = starts[tags[0]] + ends[tags[-1]] + sum(float(row[tag]) for row, tag in zip(scores, tags))
+        found[tags] = total + sum(transitions[a][b] for a, b in itertools.pairwise(tags))
+    return found
+
+
+def test_tags_are_chosen_together() -> None:
+    task = task_of("tagging")
+    scores = np.random.default_rng(0).normal(size=(4, len(LABELS))).astype(np.float32)
+    scores[0] = [0, -3, 4, 0]  # the best tag by itself cannot come first
+    known = paths(scores, task)
+    best = max(known, key=lambda tags: known[tags])
+    assert task.best(scores).tolist() == list(best) != scores.argmax(axis=1).tolist()
+    total = math.log(sum(math.exp(value) for value in known.values()))
+    table = np.zeros(scores.shape)
+    for tags, value in known.items():
+        for place, tag in enumerate(tags):
+            table[place, tag] += math.exp(value - total)
+    np.testing.assert_allclose(task.probabilities(scores), table, atol=1e-5)
+    assert task.surprise(scores, np.array(best)) == pytest.approx(total - known[best], rel=1e-4)
+    fewer = paths(scores[[0, 2, 3]], task)
+    asked = np.array([1, IGNORE, 2, 0])
+    expected = math.log(sum(math.exp(value) for value in fewer.values())) - fewer[1, 2, 0]
+    assert task.surprise(scores, asked) == pytest.approx(expected, rel=1e-4)
+
+
+def test_tags_each_by_itself() -> None:
+    task = task_of("tagging", replace(PLAN, crf=False))
+    scores = np.array([[0.0, 1.0, 5.0, 0.0], [3.0, 1.0, 0.0, 0.0]])
+    assert task.best(scores).tolist() == [2, 0]
+    np.testing.assert_allclose(task.probabilities(scores).sum(axis=1), 1.0)
+    assert task.surprise(scores, np.array([IGNORE, 0])) == pytest.approx(-math.log(task.probabilities(scores)[1, 0]))
+
+
+@pytest.mark.parametrize("crf", [True, False])
+def test_the_surprise_of_examples_is_the_loss(crf: bool) -> None:
+    trunk, task, data = (
+        trunk_of("bert"),
+        task_of("tagging", replace(PLAN, crf=crf, penalty=0.0)),
+        examples("tagging", 5),
+    )
+    batch = task.make(data)
+    outcome = task(trunk, batch)
+    scores = task(trunk, replace(batch, targets_BT=None)).scores.detach().numpy()
+    total = sum(task.surprise(one.asked(row), np.array(one.tags)) for one, row in zip(data, scores))
+    assert float(outcome.losses["label"].total.detach()) == pytest.approx(total, rel=1e-4)
+    assert outcome.losses["label"].count == task.counts(batch)["label"] == sum(len(one.tags) for one in data)
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pair_is_two_texts_and_special_tokens_are_none() -> None:
+    task = task_of("entailment")
+    row = Example((TokenSequence((60, 1, 2, 60, 3, 60), 0, parts=((1, 2), (4, 1))),), 0)
+    batch = task.make([row])
+    assert isinstance(batch, TextsBatch) and batch.parts_BT is not None
+    assert batch.parts_BT.tolist() == [[0, 1, 1, 0, 2, 0]]
+    trunk = trunk_of("bert")
+    words = task.words(trunk, batch)
+    alone = [replace(words, mask_BT=batch.parts_BT == number) for number in (1, 2)]
+    assert torch.equal(task(trunk, batch).scores, task.model(*alone))
+
+
+def test_both_orders_of_a_pair_count_alike() -> None:
+    trunk, task = trunk_of("gpt"), task_of("similarity")
+    row = examples("similarity", 1)[0]
+    turned = replace(row, sequences=row.sequences[::-1])
+    scores = [task(trunk, task.make([each])).scores for each in (row, turned)]
+    torch.testing.assert_close(scores[0], scores[1])
+    each = [task.model(*texts(task, trunk, one)) for one in row.sequences]
+    torch.testing.assert_close(scores[0], (each[0] + each[1]) / 2, atol=1e-5, rtol=1e-4)
+
+
+def texts(task: RecurrentRows, trunk: nn.Module, one: TokenSequence) -> list[Any]:
+    batch = task.make([Example((one,), 0)])
+    assert isinstance(batch, TextsBatch) and batch.parts_BT is not None
+    words = task.words(trunk, batch)  # type: ignore[arg-type]
+    return [replace(words, mask_BT=batch.parts_BT == number) for number in (1, 2)]
+
+
+def test_the_penalty_is_whole_however_a_batch_is_split() -> None:
+    """λ‖w‖² of both mixtures, once."""
+    for kind in ("tagging", "entailment", "span"):
+        trunk, data = trunk_of("bert"), examples(kind, 4)
+        with_, without = task_of(kind), task_of(kind, replace(PLAN, penalty=0.0))
+        read = with_.read if kind == "span" else with_.model.read
+        expected = 0.1 * float(read.at_input.penalty() + read.at_output.penalty())
+        assert expected > 0
+        parts = [with_.make(data[:1]), with_.make(data[1:])]
+        more = step(trunk, with_, parts)[1] - step(trunk, without, [without.make(data)])[1]
+        assert more == pytest.approx(expected, rel=1e-3)

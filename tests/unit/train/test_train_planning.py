@@ -1,0 +1,65 @@
+"""What a plan says of memory and of the model on top."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from systems_under_test import SHAPE, base_model
+from torch import nn
+
+from foretext.errors import UserError
+from foretext.tasks.rows import rows_from
+from foretext.train import planning
+from foretext.train.finetune import FinetuneRequest, finetune
+from foretext.train.loop import Loop
+from foretext.train.planning import Memory, check_memory, head_size
+from foretext.train.report import Silent
+
+ROWS = [("good one", "a"), ("bad one", "b")] * 6
+
+
+def test_memory_counts_what_is_learned_on_top_of_the_trunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    trunk, whole = Memory(SHAPE, 2, 8), Memory(SHAPE, 2, 8, head=1_000_000)
+    assert whole.states() - trunk.states() == 16 * 1_000_000 == whole.needed() - trunk.needed()
+    assert head_size(nn.Linear(3, 2)) == 8
+    monkeypatch.setattr(planning, "available_memory", lambda: trunk.needed())
+    check_memory(trunk)
+    with pytest.raises(UserError, match="the weights alone, with gradients and optimiser, need about 16"):
+        check_memory(whole)
+
+
+class Plans(Silent):
+    def __init__(self) -> None:
+        self.lines: dict[str, str] = {}
+
+    def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
+        self.lines = dict(lines)
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, *sets: str) -> dict[str, str]:
+    monkeypatch.setattr(Loop, "run", lambda self: self.position)
+    heard = Plans()
+    rows: list[Any] = rows_from(ROWS, "classification")
+    finetune(FinetuneRequest(base_model(), rows, "classification", epochs=1, sets=sets), heard)
+    return heard.lines
+
+
+def test_the_plan_names_a_task_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "task model" not in planned(monkeypatch)
+    sets = ("transfer.model=recurrent", "transfer.reader.cells=4", "transfer.reader.layers=2")
+    said = planned(monkeypatch, *sets, "transfer.reader.vectors=3")["task model"]
+    assert said.endswith("2 recurrent layers of 4 cells a direction over a mixture of all layers, vectors of 3")
+
+
+def test_any_system_can_have_a_task_model_on_a_trunk_that_stays_as_it_is() -> None:
+    """GPT's transfer is ELMo's by settings alone."""
+    base = base_model()
+    sets = ("transfer.model=recurrent", "transfer.thaw=never", "transfer.reader.cells=4", "training.rate=0.01")
+    rows: list[Any] = rows_from(ROWS, "classification")
+    model = finetune(FinetuneRequest(base, rows, "classification", epochs=2, valid=[], sets=sets))
+    old, new = base.trunk.state_dict(), model.trunk.state_dict()
+    assert all(bool((new[name][: len(tensor)] == tensor).all()) for name, tensor in old.items())
+    assert model.sections["transfer"].lm_weight == 0.0 and model.task is not None
+    weights = model.task.state_dict()["model.read.at_input.weights_L"]
+    assert len(weights) == SHAPE.layers + 1 and bool(weights.any()), "the mixture has learned"
