@@ -14,6 +14,7 @@ import json
 import operator
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ import torch
 from foretext.batch import Batch
 from foretext.config import Setting
 from foretext.errors import UserError
+from foretext.evaluate.both_ways import perplexity_of_both
 from foretext.evaluate.features import LayerMix, WordVectors, text_vectors, word_vectors
 from foretext.evaluate.fill import Filled, fill, masked_objective
 from foretext.evaluate.perplexity import Perplexity
@@ -30,6 +32,7 @@ from foretext.evaluate.perplexity import perplexity as measure_perplexity
 from foretext.evaluate.pseudo import pseudo_perplexity
 from foretext.generate.decode import Sampling, generate_text
 from foretext.generate.many import Written, beam_search, write_many
+from foretext.objectives.bilm import BilmObjective
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Reading
 from foretext.tasks.metrics import Scores, check_metric, with_main
@@ -86,12 +89,15 @@ class LanguageModel:
         reporter: Reporter | None = None,
     ) -> Perplexity:
         """Perplexity per token and per word, and bits per byte; each text is a document. Of a masked system
-        pseudo-perplexity: each token is masked alone, which takes a reading of its window for every token."""
+        pseudo-perplexity: each token is masked alone, which takes a reading of its window for every token. Of one that
+        reads both ways, each by itself (ELMo): of both directions together."""
         given = _texts(texts, "texts")
         if self.model.system.causal:
             return measure_perplexity(self.model, given, stride, progress, reporter)
         if stride is not None:
             raise UserError(f"stride is for models that read in one direction, not {self.model.system.name}")
+        if isinstance(self.model.objective, BilmObjective):
+            return perplexity_of_both(self.model, given, progress, reporter)
         return pseudo_perplexity(self.model, given, progress, reporter)
 
     def fill(self, text: str, top: int = 5) -> Filled:
@@ -170,10 +176,14 @@ class LanguageModel:
         reporter: Reporter | None = None,
         layers: Sequence[int] = (),
         weights: Sequence[float] = (),
+        each: bool = False,
     ) -> np.ndarray:
         """One vector a text: the mean of its tokens' states, float32 [texts, width]. `layers`: whose states, added up
-        with `weights` (none: their mean); 0 is the embeddings; none: the top."""
-        return text_vectors(self.model, _texts(texts, "texts"), progress, reporter, _mix(layers, weights))
+        with `weights` (none: their mean); 0 is the embeddings; none: the top. `each`: not added up, [texts, layers,
+        width]; without `layers` all of them."""
+        mix = _mix(layers, weights, each)
+        found = text_vectors(self.model, _texts(texts, "texts"), progress, reporter, mix)
+        return found.reshape(len(found), -1, self.model.model_config.width) if each else found
 
     def word_features(
         self,
@@ -182,9 +192,16 @@ class LanguageModel:
         reporter: Reporter | None = None,
         layers: Sequence[int] = (),
         weights: Sequence[float] = (),
+        each: bool = False,
     ) -> list[WordVectors]:
-        """For each text its words, their places in it and a vector for each, the mean of its pieces' states."""
-        return word_vectors(self.model, _texts(texts, "texts"), progress, reporter, _mix(layers, weights))
+        """For each text its words, their places in it and a vector for each, the mean of its pieces' states; with
+        `each` [words, layers, width]."""
+        mix = _mix(layers, weights, each)
+        found = word_vectors(self.model, _texts(texts, "texts"), progress, reporter, mix)
+        if not each:
+            return found
+        shape = (len(mix.chosen(self.model.model_config.layers)), self.model.model_config.width)
+        return [replace(one, vectors=one.vectors.reshape(len(one.words), *shape)) for one in found]
 
     def finetune(
         self,
@@ -248,9 +265,9 @@ def _texts(given: str | Sequence[str], name: str) -> list[str]:
     return texts
 
 
-def _mix(layers: Sequence[int], weights: Sequence[float]) -> LayerMix:
+def _mix(layers: Sequence[int], weights: Sequence[float], each: bool = False) -> LayerMix:
     try:
-        return LayerMix(tuple(map(operator.index, layers)), tuple(map(float, weights)))
+        return LayerMix(tuple(map(operator.index, layers)), tuple(map(float, weights)), each)
     except (TypeError, ValueError):
         raise UserError(
             f"layers and weights are lists of numbers, as layers=[0, 4] and weights=[.5, .5], not {layers!r} and "

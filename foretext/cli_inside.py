@@ -32,6 +32,9 @@ def features(
         str, typer.Option(help="Layers to take, as 4 or 0,4,12 (0: the embeddings); without it the top.")
     ] = "",
     weights: Annotated[str, typer.Option(help="What each layer counts, as .2,.8; without it all alike.")] = "",
+    each: Annotated[
+        bool, typer.Option("--each", help="A column for each layer (without --layers: all) instead of their sum.")
+    ] = False,
     words: Annotated[bool, typer.Option("--words", help="A vector for each word instead of each text.")] = False,
     text_column: Annotated[str | None, typer.Option(help="The text column of tables.")] = None,
     documents: Annotated[str, typer.Option(help="What is a document in .txt: auto, line, blank, file.")] = "auto",
@@ -51,14 +54,16 @@ def features(
         raise UserError(f"{out}: vectors are written as Parquet; give a name that ends in .parquet")
     chosen, counted = _numbers(layers, "--layers", int), _numbers(weights, "--weights", float)
     model = language_model(run)
-    LayerMix(tuple(chosen), tuple(counted)).check(model.model.model_config.layers)
+    mix = LayerMix(tuple(chosen), tuple(counted), each)
+    mix.check(model.model.model_config.layers)
+    numbers = mix.chosen(model.model.model_config.layers) if each else None
     texts = read_texts([str(file)], text_column, documents, errors)
     told = progress("computing vectors")
     if words:
-        table = _table_of_words(model.word_features(texts, told, Terminal(), chosen, counted))
+        table = _table_of_words(model.word_features(texts, told, Terminal(), chosen, counted, each), numbers)
     else:
-        vectors = model.features(texts, told, Terminal(), chosen, counted)
-        table = polars.DataFrame({"text": texts, "vector": _column(vectors)})
+        vectors = model.features(texts, told, Terminal(), chosen, counted, each)
+        table = polars.DataFrame({"text": texts, **_columns(vectors, numbers)})
     data = io.BytesIO()
     table.write_parquet(data)
     write_whole(out, data.getvalue())
@@ -72,7 +77,7 @@ def _numbers(written: str, option: str, kind: Callable[[str], Number]) -> list[N
         raise UserError(f"{option} {written!r}: numbers with commas between them are wanted, as 0,4") from None
 
 
-def _table_of_words(found: list[WordVectors]) -> polars.DataFrame:
+def _table_of_words(found: list[WordVectors], layers: tuple[int, ...] | None) -> polars.DataFrame:
     """A row a word: which text it is of (from 1), where it stands there in characters, and its vector."""
     import numpy as np
     import polars
@@ -83,9 +88,16 @@ def _table_of_words(found: list[WordVectors]) -> polars.DataFrame:
             "word": [word for one in found for word in one.words],
             "start": [start for one in found for start, _ in one.places],
             "end": [end for one in found for _, end in one.places],
-            "vector": _column(np.concatenate([one.vectors for one in found])),
+            **_columns(np.concatenate([one.vectors for one in found]), layers),
         }
     )
+
+
+def _columns(vectors: np.ndarray, layers: tuple[int, ...] | None) -> dict[str, polars.Series]:
+    """`vector`, or of [rows, layers, width] a column `layer_…` for each."""
+    if layers is None:
+        return {"vector": _column(vectors)}
+    return {f"layer_{layer}": _column(vectors[:, place]) for place, layer in enumerate(layers)}
 
 
 def _column(vectors: np.ndarray) -> polars.Series:

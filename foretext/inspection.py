@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from foretext.config import difference, to_plain
+from foretext.nn.model_config import reads
 from foretext.systems import size_named, system_named
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoding
@@ -32,7 +33,8 @@ def sequences_of(run: RunDirectory, texts: Sequence[str]) -> list[Pieces]:
     if info.kind != "finetune":
         return []
     tokenizer = load_tokenizer(run, info)
-    layout = system_named(info.system).build_layout(dict(tokenizer.specials), sections["model"].context, info.direction)
+    system = system_named(info.system)
+    layout = system.build_layout(dict(tokenizer.specials), reads(sections["model"]), info.direction)
     made = family_of(sections["task"].kind).sequences(texts, Encoding(sections["task"], tokenizer, layout))
     return [[(number, tokenizer.piece(number)) for number in ids] for ids in made]
 

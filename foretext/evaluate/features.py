@@ -19,6 +19,7 @@ from torch import Tensor
 from foretext.batch import Batch, padded
 from foretext.errors import UserError
 from foretext.evaluate.reading import Reading, read_as
+from foretext.nn.model_config import reads
 from foretext.text.encoding import encode_texts
 from foretext.train.report import Reporter, Warns
 from foretext.train.saved import SavedModel
@@ -33,8 +34,20 @@ class LayerMix:
 
     layers: tuple[int, ...] = ()
     weights: tuple[float, ...] = ()  # none: all alike
+    each: bool = False  # side by side, not added up; without layers all of them
+
+    def chosen(self, count: int) -> tuple[int, ...]:
+        """The layers, of a model that has so many and the embeddings."""
+        return self.layers or (tuple(range(count + 1)) if self.each else ())
+
+    def width(self, model: SavedModel) -> int:
+        """Numbers of a vector."""
+        config = model.model_config
+        return config.width * (len(self.chosen(config.layers)) if self.each else 1)
 
     def check(self, count: int) -> None:
+        if self.each and self.weights:
+            raise UserError("weights are for layers that are added up, not for each by itself; leave them out")
         for layer in self.layers:
             if not 0 <= layer <= count:
                 raise UserError(f"there is no layer {layer}: the layers are 0 (the embeddings) to {count}")
@@ -46,9 +59,12 @@ class LayerMix:
 
     def states(self, model: SavedModel, batch: Batch) -> Tensor:
         """[B, T, D]."""
-        if not self.layers:
+        layers = self.chosen(model.model_config.layers)
+        if not layers:
             return model.trunk(batch).top
         found = model.trunk(batch, keep_layers=True).layers
+        if self.each:
+            return torch.cat([found[layer] for layer in layers], dim=-1)
         weights = self.weights or (1.0 / len(self.layers),) * len(self.layers)
         return torch.stack([weight * found[layer] for weight, layer in zip(weights, self.layers)]).sum(0)
 
@@ -72,14 +88,14 @@ def text_vectors(
     reporter: Reporter | None = None,
     mix: LayerMix = TOP,
 ) -> np.ndarray:
-    """One float32 vector of the model's width for each text; texts beyond the context count with their beginning.
+    """One float32 vector of the mix's width for each text; texts beyond the context count with their beginning.
     `progress` hears of the vectors, `reporter` of the encoding before them and of texts that were cut (without one,
     Python's warnings say that)."""
     reporter = reporter or Warns()
     heard = functools.partial(reporter.work, "encoding")
     encoded = [ids.tolist() for ids in encode_texts(texts, model.tokenizer, heard)]
     readings = _readings(model, encoded, reporter)
-    vectors = np.zeros((len(texts), model.model_config.width), dtype=np.float32)
+    vectors = np.zeros((len(texts), mix.width(model)), dtype=np.float32)
     for number, states in _states(model, readings, mix, progress):
         reading = readings[number]
         own = states if model.system.causal else states[reading.first : reading.first + reading.count]
@@ -105,7 +121,7 @@ def word_vectors(
         own = states[reading.first : reading.first + reading.count]
         if model.info.direction == "backward":
             own = own[::-1]
-        found[number] = _by_word(model, texts[number], *encoded[number], own)
+        found[number] = _by_word(model, texts[number], *encoded[number], own, mix.width(model))
     return [one for one in found if one is not None]
 
 
@@ -113,7 +129,7 @@ def _readings(model: SavedModel, encoded: Sequence[Sequence[int]], reporter: Rep
     readings = [read_as(model, ids) for ids in encoded]
     cut = sum(reading.count < len(ids) for reading, ids in zip(readings, encoded))
     if cut:
-        context = model.model_config.context
+        context = model.model_config.context if model.system.causal else reads(model.model_config)
         reporter.note(
             f"{cut:,} of {len(readings):,} texts are longer than the context of {context} tokens: only their beginning "
             "counts"
@@ -122,7 +138,7 @@ def _readings(model: SavedModel, encoded: Sequence[Sequence[int]], reporter: Rep
 
 
 def _by_word(
-    model: SavedModel, text: str, ids: list[int], offsets: list[tuple[int, int]], states: np.ndarray
+    model: SavedModel, text: str, ids: list[int], offsets: list[tuple[int, int]], states: np.ndarray, width: int
 ) -> WordVectors:
     """The words whose pieces all have a state; `states` may end before `ids`."""
     starts = np.flatnonzero(model.tokenizer.word_starts(np.array(ids, dtype=np.int64)))
@@ -137,7 +153,6 @@ def _by_word(
             words.append(word.strip())
             places.append((start, start + len(word.strip())))
             vectors.append(states[first:last].mean(0))
-    width = model.model_config.width
     return WordVectors(words, places, np.array(vectors, dtype=np.float32).reshape(len(words), width))
 
 

@@ -42,18 +42,27 @@ def masked_objective(model: SavedModel, what: str) -> MaskedObjective:
         where = model.run.path if model.run else "this model"
         if model.task is not None:
             raise UserError(f"{where} is fine-tuned: {what} needs the pre-trained run that it was made from")
+        reads, instead = "in one direction", "; foretext generate goes on with a text"
+        if not model.system.causal:
+            reads, instead = "in both directions, each by itself", ""
         raise UserError(
-            f"{where} is of {model.system.name}, which reads in one direction: {what} needs a masked model (bert, "
-            "roberta, albert); foretext generate goes on with a text"
+            f"{where} is of {model.system.name}, which reads {reads}: {what} needs a masked model (bert, roberta, "
+            f"albert){instead}"
         )
+    need_trained_head(model, what)
+    return model.objective
+
+
+def need_trained_head(model: SavedModel, what: str) -> None:
+    """UserError where what predicts tokens was drawn on import, and not trained since."""
     data = model.sections.get("data")
     if data is not None and data.head_drawn:
         where = model.run.path if model.run else "this model"
+        lacked = "a head for masked tokens" if isinstance(model.objective, MaskedObjective) else "its softmax"
         raise UserError(
-            f"{where} was imported without a head for masked tokens, and the one that was drawn knows nothing: {what} "
-            f"needs one that was trained; go on with it: foretext pretrain TEXT --from {where} --out ANOTHER"
+            f"{where} was imported without {lacked}, and the one that was drawn knows nothing: {what} needs one that "
+            f"was trained; go on with it: foretext pretrain TEXT --from {where} --out ANOTHER"
         )
-    return model.objective
 
 
 @torch.no_grad()

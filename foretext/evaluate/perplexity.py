@@ -45,6 +45,7 @@ class Perplexity:
     stride: int
     comparable: bool
     pseudo: bool = False  # each token seen by a masked model from both sides: no perplexity of a text
+    directions: int = 1  # 2: each token told from those before it and from those after it, the mean surprise of the two
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, which has neither infinity nor NaN: those are None."""
@@ -93,6 +94,7 @@ def figures(
     *,
     comparable: bool,
     pseudo: bool = False,
+    directions: int = 1,
 ) -> Perplexity:
     """What a surprise of `nats` over all tokens of the texts comes to."""
     words = sum(len(text.split()) for text in texts)
@@ -109,6 +111,7 @@ def figures(
         stride=stride,
         comparable=comparable,
         pseudo=pseudo,
+        directions=directions,
     )
 
 

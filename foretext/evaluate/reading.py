@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from foretext.nn.model_config import reads
 from foretext.train.saved import SavedModel
 
 
@@ -19,11 +20,12 @@ class Reading:
 
 def read_as(model: SavedModel, ids: Sequence[int]) -> Reading:
     """What does not fit the context is left out, from the end."""
-    context = model.model_config.context
     if model.system.causal:
+        context = model.model_config.context
         start = [] if model.tokenizer.end is None else [model.tokenizer.end]
         kept = list(ids[: context - len(start)])
         return Reading(start + (kept[::-1] if model.info.direction == "backward" else kept), len(start), len(kept))
-    layout = model.system.build_layout(dict(model.tokenizer.specials), context, model.info.direction)
-    frame = layout.frame(list(ids[: context - layout.overhead(1)]))
+    specials = dict(model.tokenizer.specials)
+    layout = model.system.build_layout(specials, reads(model.model_config), model.info.direction)
+    frame = layout.frame(list(ids[: layout.context - layout.overhead(1)]))
     return Reading(list(frame.ids), *frame.parts[0])

@@ -42,3 +42,10 @@ class ModelConfig(Protocol):
 
     def activations(self, tokens: int) -> int:
         """About how many numbers are kept for the backward pass over so many tokens."""
+
+
+def reads(config: ModelConfig) -> int:
+    """Tokens of a text that tasks and features read at a time: the context, unless the configuration has a number of
+    its own for that, as where the context is only how far gradients flow."""
+    own: int = getattr(config, "reads", config.context)
+    return own

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from foretext.nn.model_config import reads
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Encoding
 from foretext.train.report import Reporter, Warns, Work
@@ -22,8 +23,8 @@ def encode(
     hears of the progress, if not the reporter; without one, Python's warnings say it."""
     reporter = reporter or Warns()
     tell = work or reporter.work
-    specials, context = dict(model.tokenizer.specials), model.model_config.context
-    layout = model.system.build_layout(specials, context, model.info.direction)
+    specials = dict(model.tokenizer.specials)
+    layout = model.system.build_layout(specials, reads(model.model_config), model.info.direction)
     encoding = Encoding(model.task_config, model.tokenizer, layout)
     return family_of(model.task_config.kind).encode(
         rows, encoding, labelled, reporter.note, lambda done, total: tell("encoding", done, total)

@@ -14,6 +14,7 @@ from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import Objective
+from foretext.objectives.masked import MaskedObjective
 from foretext.plan import TransferPlan
 from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, System, TokenizerConfig, TrainingConfig, TrunkParts
@@ -140,9 +141,10 @@ class SavedModel:
 def need_causal(model: SavedModel, what: str) -> None:
     """UserError for what only a model that reads in one direction can do."""
     if not model.system.causal:
+        masked = isinstance(model.objective, MaskedObjective)
         raise UserError(
             f"{what} needs a model that predicts each token from those before it, and {model.system.name} sees both "
-            "sides; foretext fill asks it about blanks"
+            f"sides{'; foretext fill asks it about blanks' if masked else ''}"
         )
 
 
