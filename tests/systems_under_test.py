@@ -7,7 +7,7 @@ import contextlib
 import os
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +16,14 @@ import numpy as np
 import torch
 from torch import nn
 
+from foretext.nn.bilm_trunk import BilmTrunkConfig
+from foretext.nn.char_cnn import CharEncoderConfig
 from foretext.nn.encoder import EncoderConfig
 from foretext.nn.transformer import TransformerConfig
 from foretext.objectives.base import Objective
+from foretext.objectives.bilm import BilmObjective
 from foretext.objectives.masked import MaskedObjective
+from foretext.objectives.masking import MaskingConfig
 from foretext.objectives.spans import Span
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrainingConfig, TrunkParts
@@ -35,20 +39,35 @@ from foretext.train.signals import StopRequest
 
 SHAPE = TransformerConfig(vocabulary=61, layers=2, width=32, heads=4, context=24, dropout=0.0)
 MASKED = EncoderConfig(vocabulary=262, layers=2, width=32, heads=4, context=24, dropout=0.0)
+CHARACTERS = CharEncoderConfig(16, (1, 2), (8, 12), embedding=6, length=8, highways=1)
 TINY: dict[str, Any] = {
     "gpt": SHAPE,
     "gpt2": replace(SHAPE, norm="pre", scale_residuals=True),
     "bert": MASKED,
     "roberta": replace(MASKED, segments=1, first_position=2, pooler=False, epsilon=1e-5),
     "albert": replace(MASKED, embedding=16, shared=True, gelu="tanh"),
+    "elmo": BilmTrunkConfig(262, cells=24, context=24, reads=48, dropout=0.0, words=CHARACTERS),
 }
 assert TINY.keys() == SYSTEMS.keys(), "every system is under test"
+# What a system has, by what it says of itself.
 CAUSAL = [name for name in TINY if SYSTEMS[name].causal]
+MASKING = [name for name in TINY if SYSTEMS[name].objective_config is MaskingConfig]
+TRANSFORMERS = [name for name in TINY if hasattr(TINY[name], "heads")]
+OWN_MODEL = [name for name in TINY if SYSTEMS[name].sizes["tiny"].transfer.model == "recurrent"]
+# Epochs, and settings, in which sixteen rows are learned: a model that is new has more to learn than a layer.
+LEARNS: dict[str, tuple[int, tuple[str, ...]]] = dict.fromkeys(TINY, (6, ()))
+LEARNS |= dict.fromkeys(OWN_MODEL, (30, ("training.rate=0.004", "transfer.reader.cells=48")))
 LM_WEIGHT = {name: 0.5 if name in CAUSAL else 0.0 for name in TINY}  # only those have that loss beside a task's
 LM_WEIGHTS = [*LM_WEIGHT.items(), *((name, 0.0) for name in CAUSAL)]
 PLAIN = TrainingConfig(optimizer="adamw", rate=1e-2, warmup=0.1, batch_size=4, dropout=0.0, save_seconds=1e9)
 
 KINDS = ("classification", "entailment", "similarity", "choice", "regression")
+
+
+def reshaped(system: str, **changes: Any) -> Any:
+    """Its minute configuration with those of the changes that it has a field for."""
+    own = {field.name for field in fields(TINY[system])}
+    return replace(TINY[system], **{name: value for name, value in changes.items() if name in own})
 
 
 def trunk_of(system: str, **changes: object) -> nn.Module:
@@ -72,14 +91,21 @@ def objective_of(system: str) -> Objective:
 
 
 def unlabelled(system: str, lengths: Sequence[int], seed: int = 0) -> list[Any]:
-    """Examples of pre-training: windows, stretches, or two spans and their label."""
-    rows = windows(lengths, seed=seed)
+    """Examples of pre-training."""
     objective = objective_of(system)
+    return [example_for(objective, row, number % 2) for number, row in enumerate(windows(lengths, seed=seed))]
+
+
+def example_for(objective: Objective, row: np.ndarray, label: int = 0) -> Any:
+    """What an objective learns from, of a row of ids: a window, a stretch, two spans and their label, or a window for
+    each direction."""
+    if isinstance(objective, BilmObjective):
+        return row, np.roll(row, len(row) // 2)
     if not isinstance(objective, MaskedObjective):
-        return list(rows)
+        return row
     if objective.pairs == "none":
-        return [Span((row,)) for row in rows]
-    return [Span((row[: len(row) // 2], row[len(row) // 2 :]), number % 2) for number, row in enumerate(rows)]
+        return Span((row,))
+    return Span((row[: len(row) // 2], row[len(row) // 2 :]), label)
 
 
 def examples(kind: str, count: int, vocabulary: int = SHAPE.vocabulary, seed: int = 0) -> list[Example]:
@@ -117,15 +143,19 @@ def assert_same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], toleranc
 
 # -- whole runs ------------------------------------------------------------------------------------------------------
 
-SMALL = (
-    "model.layers=2",
-    "model.width=32",
-    "model.heads=2",
-    "model.context=16",
-    "tokenizer.size=300",
-    "training.batch_size=4",
-    "training.rate=0.003",
-)
+_SMALL = ("model.layers=2", "model.context=16", "tokenizer.size=300", "training.batch_size=4", "training.rate=0.003")
+SMALL = (*_SMALL, "model.width=32", "model.heads=2")
+_OWN = {  # minute shapes of systems that have no heads
+    "elmo": (
+        *("model.cells=16", "model.words.width=8", "model.words.filter_widths=1,2", "model.words.filter_counts=8,8"),
+        *("model.words.length=8", "model.reads=48", "training.micro_batch=0"),
+    ),
+}
+
+
+def small_of(system: str) -> tuple[str, ...]:
+    """Settings that make a run of a system minute."""
+    return (*_SMALL, *_OWN[system]) if system in _OWN else SMALL
 
 
 def write_text(folder: Path, documents: int = 60, seed: int = 1) -> Path:
@@ -144,7 +174,7 @@ def write_text(folder: Path, documents: int = 60, seed: int = 1) -> Path:
 def pretrain_request(
     system: str, text: Path, out: Path, steps: int = 12, *sets: str, **changes: object
 ) -> PretrainRequest:
-    request = PretrainRequest((str(text),), out, system, "tiny", Budget(steps=steps), sets=SMALL + sets)
+    request = PretrainRequest((str(text),), out, system, "tiny", Budget(steps=steps), sets=small_of(system) + sets)
     return replace(request, **changes)
 
 

@@ -90,8 +90,8 @@ class ProjectedLstm(nn.Module):
         """The states of all tokens in the order of reading, and what to go on from. A row without a token keeps its
         state."""
         state = self.new_state(order.shape[0]) if state is None else state
-        if not order.sizes:
-            return x_ND.new_zeros(0, self.config.width), state
+        if not order.sizes:  # no number, but of the weights: such a batch has a gradient, which is 0
+            return self.input(x_ND)[:, :1].expand(-1, self.config.width), state
         first_h, first_c = (part[order.rows_B] for part in state)
         if not self.config.bounded and x_ND.device.type != "cpu":
             h_ND, last_h, last_c = self._fused(x_ND, order.sizes, first_h, first_c)

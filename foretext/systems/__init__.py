@@ -8,6 +8,7 @@ from foretext.errors import UserError
 from foretext.systems.albert import ALBERT
 from foretext.systems.base import Size, System
 from foretext.systems.bert import BERT
+from foretext.systems.elmo import ELMO
 from foretext.systems.gpt import GPT
 from foretext.systems.gpt2 import GPT2
 from foretext.systems.roberta import ROBERTA
@@ -18,6 +19,7 @@ SYSTEMS: dict[str, System] = {
     "bert": BERT,
     "roberta": ROBERTA,
     "albert": ALBERT,
+    "elmo": ELMO,
 }
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from systems_under_test import CAUSAL, SHAPE, TINY, assert_same, gradients, trunk_of, windows
+from systems_under_test import CAUSAL, SHAPE, TINY, TRANSFORMERS, assert_same, gradients, reshaped, trunk_of, windows
 from torch import Tensor
 
 from foretext.batch import Batch
@@ -89,7 +89,8 @@ def test_states_that_are_read_are_the_same_whatever_else_is(trunk, side: str, pa
     trunk.zero_grad()
     top = trunk(batch.reading(read)).top
     torch.testing.assert_close(top[read], trunk(batch).top[read], atol=1e-5, rtol=1e-4)
-    assert bool(top[mask & ~read].any()) == (part > 0.5), "left out where they are many"
+    leaves_out = hasattr(trunk, "blocks")  # only a last block of attention can
+    assert bool(top[mask & ~read].any()) == (part > 0.5 or not leaves_out), "left out where they are many"
     weighted(top[read]).backward()
     assert_same(gradients(trunk), expected)
     assert len(trunk(batch.reading(read), keep_layers=True).layers) == SHAPE.layers + 1
@@ -126,7 +127,7 @@ def test_a_later_token_changes_nothing_earlier(causal) -> None:
 
 
 @pytest.mark.parametrize("system", [name for name in TINY if name not in CAUSAL])
-def test_a_masked_trunk_sees_both_sides(system: str) -> None:
+def test_a_trunk_that_is_not_causal_sees_both_sides(system: str) -> None:
     trunk = trunk_of(system)
     ids = torch.from_numpy(np.stack(windows((24, 24))))
     before = trunk(Batch(ids)).top.detach()
@@ -233,7 +234,7 @@ def test_a_state_takes_positions_and_gives_layers_as_without_one(causal) -> None
 @pytest.mark.parametrize("system", TINY)
 @pytest.mark.parametrize("changes", [{}, {"layers": 3, "width": 20, "heads": 2, "vocabulary": 7}], ids=str)
 def test_the_configuration_knows_how_many_parameters(system: str, changes: dict[str, int]) -> None:
-    config = replace(TINY[system], **changes)
+    config = reshaped(system, **changes)
     assert config.parameters() == sum(p.numel() for p in SYSTEMS[system].build_trunk(TrunkParts(config)).parameters())
 
 
@@ -242,7 +243,8 @@ def test_layer_groups_name_every_parameter_once(system: str) -> None:
     trunk = trunk_of(system)
     names = [name for group in trunk.layer_groups() for name in group]
     assert sorted(names) == sorted(name for name, _ in trunk.named_parameters())
-    assert len(trunk.layer_groups()) == len(trunk.blocks) + 1
+    layers = len(trunk.blocks) if hasattr(trunk, "blocks") else TINY[system].layers  # ALBERT's share one block
+    assert len(trunk.layer_groups()) == layers + 1
 
 
 def test_layer_groups_with_a_final_norm() -> None:
@@ -269,7 +271,7 @@ TRUNCATED = 0.8796  # deviation of a normal distribution that is cut at two devi
 RESIDUAL = ("attention.out.weight", "down.weight")  # what GPT-2 draws smaller
 
 
-@pytest.mark.parametrize("system", TINY)
+@pytest.mark.parametrize("system", TRANSFORMERS)
 def test_initial_weights(system: str) -> None:
     trunk = SYSTEMS[system].build_trunk(TrunkParts(replace(TINY[system], width=128)))
     for name, parameter in trunk.named_parameters():

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from systems_under_test import TINY
+from systems_under_test import TINY, example_for
 
 from foretext.errors import UserError
 from foretext.objectives.base import Draw
-from foretext.objectives.spans import Span
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, TokenizerConfig, TrunkParts
 from foretext.text.tokenizer import END, KINDS, Tokenizer, tokenizer_from_json
@@ -34,9 +33,7 @@ def test_objective_and_layout_work(name: str, kind: str) -> None:
     shape = replace(TINY[name], vocabulary=tokenizer.size)
     objective = system.build_objective(ObjectiveParts(shape, system.sizes["tiny"].objective, tokenizer))
     ids = np.array(tokenizer.encode(TEXTS[0])[:8], dtype=np.int64)
-    texts = (ids,) if getattr(objective, "pairs", "none") == "none" else (ids, ids)
-    example = ids if system.causal else Span(texts)
-    batch = objective.make([example], Draw(0, 0, (0,)))
+    batch = objective.make([example_for(objective, ids)], Draw(0, 0, (0,)))
     assert int(batch.ids_BT.max()) < tokenizer.size
     outcome = objective(system.build_trunk(TrunkParts(shape, tokenizer)), batch)
     assert all(float(loss.total.detach()) > 0 for loss in outcome.losses.values())
