@@ -33,7 +33,7 @@ from foretext.plan import ReaderPlan
 from foretext.tasks.predictions import probabilities_of
 from foretext.tasks.sequences import NO_SCORE
 from foretext.tasks.span import SpanTask
-from foretext.tasks.supervised import Example, arranged, label_loss, row_batch
+from foretext.tasks.supervised import Example, arranged, loss_of_labels, row_batch
 from foretext.tasks.tagging import TaggedExample, surprise_of_each, tag_batch
 from foretext.tasks.trunk_words import TrunkWords
 
@@ -158,7 +158,7 @@ class RecurrentRows(Objective):
         losses: dict[str, LossSum] = {}
         if batch.labels is not None:
             count = float(len(batch.labels))
-            total = label_loss(scores, batch.labels, self.kind) + count * self.model.read.penalty()
+            total = loss_of_labels(scores, batch.labels, self.kind) + count * self.model.read.penalty()
             losses["label"] = LossSum(total, count)
         return Outcome(losses, None, scores)
 

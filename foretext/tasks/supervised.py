@@ -120,7 +120,7 @@ class SupervisedTask(Objective):
 
     def label_loss(self, scores: Tensor, labels: Tensor) -> Tensor:
         """L2, summed over the examples."""
-        return label_loss(scores, labels, self.kind)
+        return loss_of_labels(scores, labels, self.kind)
 
 
 # -- what every model of rows shares ---------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def arranged(outputs: Tensor, batch: Batch, kind: str) -> Tensor:
     return table.index_put((batch.group_B, place_B), outputs.squeeze(1))
 
 
-def label_loss(scores: Tensor, labels: Tensor, kind: str) -> Tensor:
+def loss_of_labels(scores: Tensor, labels: Tensor, kind: str) -> Tensor:
     """Of the labels, summed over the examples."""
     if kind == "regression":
         return F.mse_loss(scores, labels, reduction="sum")

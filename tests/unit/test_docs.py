@@ -18,7 +18,10 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 VERBS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 README, README_ZH = ROOT / "README.md", ROOT / "README.zh-CN.md"
-WALKS = [(ROOT / "docs" / f"{name}.md", ROOT / "docs" / f"{name}.zh-CN.md") for name in ("gpt-walk", "masked-walk")]
+WALKS = [
+    (ROOT / "docs" / f"{name}.md", ROOT / "docs" / f"{name}.zh-CN.md")
+    for name in ("gpt-walk", "masked-walk", "elmo-walk")
+]
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _MEASURED = re.compile(r"<!--.*?-->", re.DOTALL)
@@ -150,7 +153,7 @@ def test_make_targets_exist() -> None:
 # ── two languages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("english", "chinese"), [(README, README_ZH), *WALKS], ids=["README", "gpt", "masked"])
+@pytest.mark.parametrize(("english", "chinese"), [(README, README_ZH), *WALKS], ids=["README", "gpt", "masked", "elmo"])
 def test_both_languages_say_the_same(english: Path, chinese: Path) -> None:
     levels = [[len(heading.split()[0]) for heading in headings(page)] for page in (english, chinese)]
     assert levels[0] == levels[1]
@@ -194,12 +197,16 @@ def documented_keys() -> dict[str, dict[str, tuple[str, str]]]:
 
 def configured() -> dict[str, type[Any]]:
     """The same headings and the dataclass of each."""
+    from foretext.nn.char_cnn import CharEncoderConfig
+    from foretext.plan import ReaderPlan
     from foretext.systems import SYSTEMS
     from foretext.train.saved import SECTIONS
 
-    gpt, bert = SYSTEMS["gpt"], SYSTEMS["bert"]
+    gpt, bert, elmo = SYSTEMS["gpt"], SYSTEMS["bert"], SYSTEMS["elmo"]
     found: dict[str, type[Any]] = {f"[{name}]": cls for name, cls in SECTIONS.items()}
     found |= {"[model]": gpt.config, "[model] of masked systems": bert.config, "[objective]": bert.objective_config}
+    found |= {"[model] of ELMo": elmo.config, "[objective] of ELMo": elmo.objective_config}
+    found |= {"[model] of ELMo: words": CharEncoderConfig, "[transfer]: reader": ReaderPlan}
     for system in SYSTEMS.values():
         assert system.config in found.values(), f"[model] of {system.name} is in no table"
         empty = not dataclasses.fields(system.objective_config)
@@ -210,7 +217,8 @@ def configured() -> dict[str, type[Any]]:
 def shown_default(field: dataclasses.Field[Any]) -> str:
     """A field's default as the tables have it; nothing for none or an empty text."""
     if field.default_factory is not dataclasses.MISSING:
-        return repr(field.default_factory())
+        made = field.default_factory()
+        return "" if dataclasses.is_dataclass(made) else repr(made)  # it has a table of its own
     value = field.default
     if value is dataclasses.MISSING or value == "":
         return ""
