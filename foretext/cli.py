@@ -400,7 +400,9 @@ def lm_eval(context: typer.Context) -> None:
 
 @app.command("import")
 def import_(
-    source: Annotated[Path, typer.Argument(help="A Hugging Face folder, or OpenAI's GPT files.")],
+    source: Annotated[
+        Path, typer.Argument(help="A Hugging Face folder, OpenAI's GPT files, or ELMo's options and hdf5.")
+    ],
     out: Annotated[Path, typer.Option(help="The run directory to make.")],
     allow_pickle: Annotated[
         bool, typer.Option("--allow-pickle", help="Read pickled weights too, with the restricted loader.")

@@ -16,11 +16,14 @@ import numpy as np
 import torch
 from torch import nn
 
+from foretext.nn.bilm_trunk import BilmTrunkConfig
+from foretext.nn.char_cnn import CharEncoderConfig
 from foretext.nn.cove import CoveConfig
 from foretext.nn.cvt import CvtConfig
 from foretext.nn.encoder import EncoderConfig
 from foretext.nn.transformer import TransformerConfig
 from foretext.objectives.base import Objective
+from foretext.objectives.bilm import BilmObjective
 from foretext.objectives.masked import MaskedObjective
 from foretext.objectives.masking import MaskingConfig
 from foretext.objectives.spans import Span
@@ -41,12 +44,14 @@ from foretext.train.signals import StopRequest
 
 SHAPE = TransformerConfig(vocabulary=61, layers=2, width=32, heads=4, context=24, dropout=0.0)
 MASKED = EncoderConfig(vocabulary=262, layers=2, width=32, heads=4, context=24, dropout=0.0)
+CHARACTERS = CharEncoderConfig(16, (1, 2), (8, 12), embedding=6, length=8, highways=1)
 TINY: dict[str, Any] = {
     "gpt": SHAPE,
     "gpt2": replace(SHAPE, norm="pre", scale_residuals=True),
     "bert": MASKED,
     "roberta": replace(MASKED, segments=1, first_position=2, pooler=False, epsilon=1e-5),
     "albert": replace(MASKED, embedding=16, shared=True, gelu="tanh"),
+    "elmo": BilmTrunkConfig(262, cells=24, context=24, reads=48, dropout=0.0, words=CHARACTERS),
     "cove": CoveConfig(vocabulary=262, vectors=32, width=32, layers=2, context=24, dropout=0.0),
     "cvt": CvtConfig(
         *(262, 20, (2, 3, 4), 4),  # so that what is read is as wide as the layers
@@ -55,11 +60,13 @@ TINY: dict[str, Any] = {
     ),
 }
 assert TINY.keys() == SYSTEMS.keys(), "every system is under test"
+# What a system has, by what it says of itself.
 CAUSAL = [name for name in TINY if SYSTEMS[name].causal]
 PRETRAINED = [name for name in TINY if SYSTEMS[name].reads != "rows"]  # the others learn their task alone
-MASKS = [name for name in TINY if SYSTEMS[name].objective_config is MaskingConfig]  # that fill blanks
+MASKING = [name for name in TINY if SYSTEMS[name].objective_config is MaskingConfig]
+TRANSFORMERS = [name for name in TINY if hasattr(TINY[name], "heads")]
 OWN_MODEL = [name for name in TINY if SYSTEMS[name].sizes["tiny"].transfer.model == "recurrent"]
-# Epochs and settings with which a task of a few rows is learned.
+# Epochs, and settings, in which sixteen rows are learned: a model that is new has more to learn than a layer.
 LEARNS: dict[str, tuple[int, tuple[str, ...]]] = dict.fromkeys(TINY, (6, ()))
 LEARNS |= dict.fromkeys(OWN_MODEL, (30, ("training.rate=0.004", "transfer.reader.cells=48")))
 LEARNS |= {name: (12, ("training.rate=0.004",)) for name in TINY if SYSTEMS[name].build_head is not None}
@@ -73,6 +80,12 @@ KINDS = ("classification", "entailment", "similarity", "choice", "regression")
 def taught(kinds: Sequence[str]) -> list[tuple[str, str]]:
     """Systems with the kinds of task that each can be taught."""
     return [(name, kind) for name in TINY for kind in kinds if not SYSTEMS[name].tasks or kind in SYSTEMS[name].tasks]
+
+
+def reshaped(system: str, **changes: Any) -> Any:
+    """Its minute configuration with those of the changes that it has a field for."""
+    own = {field.name for field in fields(TINY[system])}
+    return replace(TINY[system], **{name: value for name, value in changes.items() if name in own})
 
 
 def trunk_of(system: str, **changes: object) -> nn.Module:
@@ -102,16 +115,24 @@ def two_vocabularies() -> WordTokenizer:
 
 
 def unlabelled(system: str, lengths: Sequence[int], seed: int = 0) -> list[Any]:
-    """Examples of pre-training: windows, stretches, two spans and their label, or a text and its translation."""
-    rows = windows(lengths, seed=seed)
+    """Examples of pre-training."""
     if SYSTEMS[system].reads == "pairs":
+        rows = windows(lengths, seed=seed)
         return [Pair(row, np.append(row[::-1][: 1 + number % 7] % 40 + 3, 1)) for number, row in enumerate(rows)]
     objective = objective_of(system)
+    return [example_for(objective, row, number % 2) for number, row in enumerate(windows(lengths, seed=seed))]
+
+
+def example_for(objective: Objective, row: np.ndarray, label: int = 0) -> Any:
+    """What an objective learns from, of a row of ids: a window, a stretch, two spans and their label, or a window for
+    each direction."""
+    if isinstance(objective, BilmObjective):
+        return row, np.roll(row, len(row) // 2)
     if not isinstance(objective, MaskedObjective):
-        return list(rows)
+        return row
     if objective.pairs == "none":
-        return [Span((row,)) for row in rows]
-    return [Span((row[: len(row) // 2], row[len(row) // 2 :]), number % 2) for number, row in enumerate(rows)]
+        return Span((row,))
+    return Span((row[: len(row) // 2], row[len(row) // 2 :]), label)
 
 
 def examples(kind: str, count: int, vocabulary: int = SHAPE.vocabulary, seed: int = 0) -> list[Example]:
@@ -158,12 +179,23 @@ SMALL = (
     "training.batch_size=4",
     "training.rate=0.003",
 )
+_OWN = {  # what else makes a system minute
+    "elmo": (
+        *("model.cells=16", "model.words.width=8", "model.words.filter_widths=1,2", "model.words.filter_counts=8,8"),
+        *("model.words.length=8", "model.reads=48", "training.micro_batch=0"),
+    ),
+}
 
 
-def small(system: str) -> tuple[str, ...]:
+def small_of(system: str) -> tuple[str, ...]:
     """The settings of a minute run, as far as the system has them."""
-    keys = {field.name for field in fields(TINY[system])} if system in TINY else {"heads"}
-    return tuple(one for one in SMALL if "heads" not in one or "heads" in keys)
+    own = (
+        {field.name for field in fields(SYSTEMS[system].config)}
+        if system in SYSTEMS
+        else {"layers", "width", "context"}
+    )
+    had = [one for one in SMALL if not one.startswith("model.") or one[len("model.") : one.index("=")] in own]
+    return (*had, *_OWN.get(system, ()))
 
 
 def write_text(folder: Path, documents: int = 60, seed: int = 1) -> Path:
@@ -182,7 +214,7 @@ def write_text(folder: Path, documents: int = 60, seed: int = 1) -> Path:
 def pretrain_request(
     system: str, text: Path, out: Path, steps: int = 12, *sets: str, **changes: object
 ) -> PretrainRequest:
-    request = PretrainRequest((str(text),), out, system, "tiny", Budget(steps=steps), sets=small(system) + sets)
+    request = PretrainRequest((str(text),), out, system, "tiny", Budget(steps=steps), sets=small_of(system) + sets)
     if SYSTEMS[system].reads == "pairs":
         source, target, vectors = parallel_text(text)
         request = replace(request, inputs=(), source=source, target=target, vectors=vectors)

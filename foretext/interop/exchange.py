@@ -11,10 +11,12 @@ from typing import Any
 from foretext.errors import UserError
 from foretext.interop.hub import Foreign, export_hub, read_hub
 from foretext.interop.openai_gpt import is_openai_gpt, read_openai_gpt
+from foretext.interop.published_elmo import is_published_elmo, read_published_elmo
 from foretext.systems.base import System, TokenizerConfig
 from foretext.systems.hub import HEAD
 from foretext.text.tokenizer import Tokenizer
 from foretext.text.unigram import Unigram
+from foretext.text.word_vocabulary import Words
 from foretext.text.wordpiece import WordPiece
 from foretext.train.budget import Budget, Position
 from foretext.train.loop import POSITION
@@ -32,11 +34,17 @@ def import_model(
     folder, run = Path(source), RunDirectory(out)
     if not folder.is_dir():
         raise UserError(
-            f"{folder}: no such folder; give the folder that holds config.json, or GPT's params_shapes.json"
+            f"{folder}: no such folder; give the folder that holds config.json, GPT's params_shapes.json, or ELMo's "
+            "options.json and hdf5 weights"
         )
     if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
         raise UserError(f"{run.path} is not an empty folder; choose another --out")
-    foreign = read_openai_gpt(folder) if is_openai_gpt(folder) else read_hub(folder, allow_pickle)
+    if is_openai_gpt(folder):
+        foreign = read_openai_gpt(folder)
+    elif is_published_elmo(folder):
+        foreign = read_published_elmo(folder)
+    else:
+        foreign = read_hub(folder, allow_pickle)
     _write(foreign, run, folder)
     if notes is not None:
         notes += foreign.notes
@@ -48,7 +56,7 @@ def import_model(
 def _about(foreign: Foreign) -> str:
     note = f"{foreign.where}: no {', no '.join(foreign.lacking)} in it: drawn anew"
     if foreign.head_drawn:
-        note += "; fill and pseudo-perplexity need one that was trained: foretext pretrain TEXT --from the new run"
+        note += "; fill and perplexity need one that was trained: foretext pretrain TEXT --from the new run"
     return note
 
 
@@ -80,7 +88,7 @@ def _write(foreign: Foreign, run: RunDirectory, source: Path) -> None:
 def _described(tokenizer: Tokenizer) -> TokenizerConfig:
     kind: Any = tokenizer.kind
     lower = TokenizerConfig.lower
-    if isinstance(tokenizer, WordPiece):
+    if isinstance(tokenizer, WordPiece | Words):
         lower = tokenizer.lower
     if isinstance(tokenizer, Unigram):
         lower = tokenizer.cleaning.lower

@@ -3,8 +3,8 @@
 A word has no row of an embedding table here, so ids alone do not say what is to be read. A `WordBatch` brings the
 characters of its distinct words along, and its ids are rows of that table: any word can be read, known or not, and each
 is encoded once, however often it stands in the batch (`objectives.bilm.word_batch` makes one of sentences). A trunk
-that was given the spelling of a vocabulary reads plain batches of that vocabulary's ids too, as tasks and features make
-them.
+that was given a vocabulary's way of spelling reads plain batches of that vocabulary's ids too, as tasks and features
+make them.
 
 Training gives the two directions different text to read (`objectives/bilm.py` says why): `back_ids_BT`, which stands in
 the order of the text as everything does, and is read from its end. The top is then the forward states of `ids_BT`
@@ -13,8 +13,10 @@ beside the backward states of `back_ids_BT`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -26,6 +28,7 @@ from foretext.nn.char_cnn import CharEncoderConfig
 from foretext.nn.reading_order import reading_order
 
 MOST_CONTEXT = 100_000_000
+Spelling = Callable[[np.ndarray], np.ndarray]  # ids → the characters of each, [ids, characters of a word]
 DISTINCT = 4  # tokens of a batch for each distinct word, about: in text the frequent words come again and again
 
 
@@ -47,6 +50,7 @@ class BilmTrunkConfig:
     layers: int = 2
     cells: int = 4096  # of each layer and direction
     context: int = 20  # words that gradients flow back through
+    reads: int = 512  # tokens of a text that a task or features read at a time
     cell_clip: float = 3.0  # 0: no bound
     state_clip: float = 3.0
     residual: bool = True
@@ -56,8 +60,11 @@ class BilmTrunkConfig:
 
     def check(self) -> None:
         """UserError if no trunk can have this shape."""
-        if not 1 <= self.context <= MOST_CONTEXT:
-            raise UserError(f"model.context must be at least 1 and at most {MOST_CONTEXT:,}, not {self.context}")
+        for name in ("context", "reads"):
+            if not 1 <= getattr(self, name) <= MOST_CONTEXT:
+                raise UserError(
+                    f"model.{name} must be at least 1 and at most {MOST_CONTEXT:,}, not {getattr(self, name)}"
+                )
         if not 0.0 < self.init_std <= 10:
             raise UserError(f"model.init_std must be above 0 and at most 10, not {self.init_std}")
         self.bilm().check()
@@ -84,18 +91,16 @@ class BilmTrunkConfig:
 
 
 class BilmTrunk(nn.Module):
-    spelling_VC: Tensor | None
-
-    def __init__(self, config: BilmTrunkConfig, spelling_VC: Tensor | None = None) -> None:
-        """`spelling_VC`: the characters of each id of a vocabulary."""
+    def __init__(self, config: BilmTrunkConfig, spelling: Spelling | None = None) -> None:
+        """`spelling`: of the ids of a vocabulary; None: only batches of words are read."""
         super().__init__()
         self.config = config
+        self.spelling = spelling
         self.bilm = Bilm(config.bilm())
-        self.register_buffer("spelling_VC", spelling_VC, persistent=False)  # it follows from the vocabulary
 
     def forward(self, batch: Batch, state: BilmState | None = None, keep_layers: bool = False) -> Hidden:
         """`layers`, where asked for: the words' encodings twice, then each layer's states."""
-        characters_UC, ids_BT = self._characters(batch)
+        characters_UC, ids_BT = self.characters(batch)
         words_UD = self.bilm.words(characters_UC)
         if isinstance(batch, WordBatch) and batch.back_ids_BT is not None:
             assert not keep_layers, "the layers of two texts are not those of one"
@@ -103,13 +108,14 @@ class BilmTrunk(nn.Module):
         read = self.bilm(F.embedding(ids_BT, words_UD), batch.mask_BT, state)
         return Hidden(read.top, read.layers if keep_layers else (), None if state is None else read.state)
 
-    def _characters(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def characters(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The characters of the batch's distinct words, and its places in these."""
         if isinstance(batch, WordBatch) and batch.characters_UC is not None:
             return batch.characters_UC, batch.ids_BT
-        assert self.spelling_VC is not None, "ids without the characters of their words"
+        assert self.spelling is not None, "ids without the characters of their words"
         distinct_U, places_BT = torch.unique(batch.ids_BT, return_inverse=True)
-        return self.spelling_VC[distinct_U], places_BT
+        characters_UC = torch.from_numpy(self.spelling(distinct_U.cpu().numpy()))
+        return characters_UC.to(batch.ids_BT.device), places_BT
 
     def _two_texts(self, words_UD: Tensor, batch: WordBatch, state: BilmState | None) -> Hidden:
         assert batch.back_ids_BT is not None
@@ -131,6 +137,9 @@ class BilmTrunk(nn.Module):
     def new_state(self, rows: int) -> BilmState:
         """Zeros: nothing has been read."""
         return self.bilm.new_state(rows)
+
+    def grow_vocabulary(self, size: int) -> None:
+        """Nothing to do: a word has no row here."""
 
     def layer_groups(self) -> list[list[str]]:
         """Parameter names: the character encoder, then both directions layer by layer."""

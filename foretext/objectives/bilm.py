@@ -44,7 +44,16 @@ from foretext.nn.dropout import dropout
 from foretext.nn.loss import tied_softmax_loss
 from foretext.nn.sampled_softmax import MOST_SHARE, draw_candidates, sampled_softmax_loss
 from foretext.objectives.base import Draw, Objective, Trunk
-from foretext.text.characters import END_SENTENCE, NO_WORD, WordTable, border_characters, word_characters
+from foretext.text.characters import (
+    BEGIN,
+    BEGIN_SENTENCE,
+    END,
+    END_SENTENCE,
+    NO_WORD,
+    WordTable,
+    border_characters,
+    word_characters,
+)
 from foretext.text.order import Windows
 from foretext.text.token_shards import TokenShards
 from foretext.text.tokenizer import Tokenizer
@@ -115,6 +124,8 @@ class BilmObjective(Objective):
         return self.settings.samples if MOST_SHARE * self.settings.samples <= self.words else 0
 
     def examples(self, shards: TokenShards, context: int, seed: int) -> BothWays:
+        if self.words == len(self.tokenizer.specials):
+            raise UserError("the vocabulary has no word to learn, only special tokens; train a new run on the text")
         return BothWays(Windows(shards, context, seed))
 
     def make(self, examples: Sequence[tuple[np.ndarray, np.ndarray]], draw: Draw | None = None) -> Batch:
@@ -126,8 +137,7 @@ class BilmObjective(Objective):
             distinct_U, places = np.concatenate([[-1], distinct_U]), places + 1
         ids = torch.from_numpy(places.reshape(windows.shape))
         told = windows.masked_fill(~real, IGNORE)
-        if self.words < self.tokenizer.size:
-            assert self.tokenizer.unknown is not None
+        if self.tokenizer.unknown is not None:
             told = torch.where(told < self.words, told, self.tokenizer.unknown)
         front, back = slice(None, rows), slice(rows, None)
         return WordBatch(
@@ -161,10 +171,13 @@ class BilmObjective(Objective):
 
 
 def spelling(tokenizer: Tokenizer, ids: np.ndarray, length: int) -> np.ndarray:
-    """The characters of these ids, [ids, length]: those of their pieces, and the border of a sentence for the token
-    that stands after each document."""
-    table = word_characters([tokenizer.piece(int(id)) for id in ids], length)
-    table[ids == tokenizer.end] = border_characters(END_SENTENCE, length)
+    """The characters of these ids, [ids, length]: those of their pieces, and a sentence's borders for the specials that
+    mean them; the token that stands after each document ends a sentence too."""
+    table = word_characters([tokenizer.piece(int(id)) for id in ids], length, borders=False)
+    borders = {tokenizer.end: END_SENTENCE, tokenizer.specials.get(END): END_SENTENCE}
+    for id, character in (borders | {tokenizer.specials.get(BEGIN): BEGIN_SENTENCE}).items():
+        if id is not None:
+            table[ids == id] = border_characters(character, length)
     return table
 
 

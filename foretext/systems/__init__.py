@@ -10,6 +10,7 @@ from foretext.systems.base import Size, System
 from foretext.systems.bert import BERT
 from foretext.systems.cove import COVE
 from foretext.systems.cvt import CVT
+from foretext.systems.elmo import ELMO
 from foretext.systems.gpt import GPT
 from foretext.systems.gpt2 import GPT2
 from foretext.systems.roberta import ROBERTA
@@ -20,6 +21,7 @@ SYSTEMS: dict[str, System] = {
     "bert": BERT,
     "roberta": ROBERTA,
     "albert": ALBERT,
+    "elmo": ELMO,
     "cove": COVE,
     "cvt": CVT,
 }

@@ -13,65 +13,75 @@ From the released code, where the paper is silent
     for scores; batches of 128 streams; gradients clipped at norm 10; initial values.
 
 Deviations
-    Tokens are pieces of words where the paper has 793,471 words: a vocabulary of words is there
-    (`text/word_vocabulary.py`), but [tokenizer] cannot ask for it yet. A piece is read by its characters and told as a
-    word would be; with vocabularies of tens of thousands most words are one piece.
+    Words are split as BERT splits them (`text/word_vocabulary.py`); what the vocabulary does not have is read as
+    unknown in pre-training, which reads ids, and by its characters everywhere else. `tiny` and `small` read more words
+    than they predict. Any other kind of vocabulary works too: a piece is then read and told as a word is.
     Documents are joined by one border, `</S>`, where the paper has a begin and an end round each sentence; a text is
-    read between two of it.
+    read between two of it. Imported weights have both borders.
     The backward direction reads the text from its end, as the forward one does from its beginning, so that the state
     that it carries is that of the text to the right (`objectives/bilm.py`).
     Adam where the released code has Adagrad (rate .2). `tiny` and `small` are not the paper's: fewer cells and filters
     and one highway for minutes on a CPU, more words for the gradients to flow through, no dropout (a short run sees no
-    text twice). `small` has the cells and the projection of the published small model.
+    text twice), layers normalised before they are mixed (after minutes their sizes are far apart), and no vectors of
+    the task's own beside the mixture, whose lowest layer is one. `small` has the cells and the projection of the
+    published small model.
 """
 
 from __future__ import annotations
 
 from foretext.nn.bilm_trunk import BilmTrunk, BilmTrunkConfig
 from foretext.nn.char_cnn import CharEncoderConfig
-from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig
-from foretext.plan import TransferPlan
-from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
+from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig, spelling
+from foretext.plan import ReaderPlan, TransferPlan
+from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, TrunkParts
 from foretext.tasks.framed import FramedLayout
-from foretext.text.tokenizer import END
+from foretext.tasks.running_text import ENDS
+from foretext.text.characters import BEGIN
+from foretext.text.word_vocabulary import Words
 
-LONGEST = 512  # tokens of a text that a task reads; the context is how far gradients flow, which binds no text
-_BORDERS = ("[SEP]", "<sep>", "</s>", END)  # the first of these that a vocabulary has stands after each document
 
-_FROZEN = TransferPlan(thaw="never", lm_weight=0.0, pooling="mean")
+def _frozen(vectors: int, norm: bool) -> TransferPlan:
+    """The biLM as it is under a task model of its own, which has learned vectors of words too, if any are asked for."""
+    reader = ReaderPlan(norm=norm, penalty=1e-3, vectors=vectors)
+    return TransferPlan(thaw="never", lm_weight=0.0, pooling="mean", model="recurrent", reader=reader)
+
+
 _SHORT = TrainingConfig(
     rate=2e-3, warmup=0.03, weight_decay=0.0, beta2=0.99, clip=1.0, batch_size=32, micro_batch=32, dropout=0.0
 )
 _FEATURES = TrainingConfig(rate=1e-3, schedule="linear", warmup=0.1, weight_decay=0.0, batch_size=16, dropout=0.1)
 
 
-def _short_size(cells: int, words: CharEncoderConfig, pieces: int) -> Size:
+def _short_size(cells: int, words: CharEncoderConfig, read: int, told: int) -> Size:
+    """`read`, `told`: how many words are read and predicted."""
     return Size(
         BilmTrunkConfig(vocabulary=0, cells=cells, context=64, words=words),
-        TokenizerConfig("wordpiece", pieces, lower=False),
+        TokenizerConfig("words", read, lower=False),
         _SHORT,
         _FEATURES,
         epochs=10,
         least_updates=200,
-        transfer=_FROZEN,
-        objective=BilmObjectiveConfig(samples=2048),
+        transfer=_frozen(vectors=0, norm=True),
+        objective=BilmObjectiveConfig(samples=2048, targets=told),
     )
 
 
 SIZES = {
-    "tiny": _short_size(512, CharEncoderConfig(128, (1, 2, 3, 4, 5), (16, 32, 64, 128, 128), highways=1), 8000),
+    "tiny": _short_size(
+        512, CharEncoderConfig(128, (1, 2, 3, 4, 5), (16, 32, 64, 128, 128), highways=1), 50_000, 16_000
+    ),
     "small": _short_size(
-        1024, CharEncoderConfig(128, (1, 2, 3, 4, 5, 6), (32, 32, 64, 128, 128, 128), highways=1), 16000
+        1024, CharEncoderConfig(128, (1, 2, 3, 4, 5, 6), (32, 32, 64, 128, 128, 128), highways=1), 100_000, 32_000
     ),
     "paper": Size(
         BilmTrunkConfig(vocabulary=0),
-        TokenizerConfig("wordpiece", 50_000, lower=False),
+        TokenizerConfig("words", 793_471, lower=False, sample_megabytes=1000),
         TrainingConfig(
             rate=1e-3, schedule="constant", warmup=0.0, weight_decay=0.0, clip=10.0, batch_size=128, dropout=0.1
         ),
         TrainingConfig(rate=1e-3, schedule="constant", warmup=0.0, weight_decay=0.0, batch_size=32, dropout=0.5),
         epochs=20,
-        transfer=_FROZEN,
+        transfer=_frozen(vectors=100, norm=False),
         objective=BilmObjectiveConfig(),
     ),
 }
@@ -81,10 +91,19 @@ def build_objective(parts: ObjectiveParts) -> BilmObjective:
     return BilmObjective(parts.model, parts.settings, parts.tokenizer)
 
 
+def build_trunk(parts: TrunkParts) -> BilmTrunk:
+    if parts.tokenizer is None:
+        return BilmTrunk(parts.model)
+    if isinstance(parts.tokenizer, Words):
+        parts.tokenizer.number_unknown()
+    tokenizer, length = parts.tokenizer, parts.model.words.length
+    return BilmTrunk(parts.model, lambda ids: spelling(tokenizer, ids, length))
+
+
 def build_layout(ids: dict[str, int], context: int, direction: str) -> FramedLayout:
-    """`border text border`, a pair as `border a border b border`."""
-    border = next(ids[name] for name in _BORDERS if name in ids)
-    return FramedLayout(border, (border,), max(context, LONGEST), segments=False)
+    """`border text border`, a pair as `border a border b border`; the first border is a begin if there is one."""
+    border = next(ids[name] for name in ENDS if name in ids)
+    return FramedLayout(ids.get(BEGIN, border), (border,), context, segments=False)
 
 
 ELMO = System(
@@ -93,12 +112,12 @@ ELMO = System(
     base="character convolutions, two projected LSTMs",
     objective="bidirectional language model",
     direction="both, each by itself",
-    tokenizer="WordPiece, read by characters",
+    tokenizer="words, read by their characters",
     transfer="frozen features: a learned mixture of the layers into a task model",
     specials=(),
     sizes=SIZES,
     config=BilmTrunkConfig,
-    build_trunk=lambda parts: BilmTrunk(parts.model),
+    build_trunk=build_trunk,
     build_objective=build_objective,
     build_layout=build_layout,
     causal=False,

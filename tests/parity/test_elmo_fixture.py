@@ -10,10 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from foretext.api import load_language_model
+from foretext.batch import Batch, padded
+from foretext.cli import app
 from foretext.interop.bilm_weights import load_bilm
+from foretext.interop.exchange import import_model
 from foretext.nn.bilm import Bilm, BilmState, without_borders
+from foretext.nn.model_config import reads
 from foretext.text.characters import word_characters, word_table
+from foretext.train.saved import load_model
 
 h5py = pytest.importorskip("h5py")
 
@@ -71,6 +78,41 @@ def test_top_layer_with_the_state_carried_over_batches_of_three(
     print(f"greatest difference forward {worst[0]:.1e}, backward {worst[1]:.1e}; with no state carried {anew:.1e}")
     assert (worst < 1e-5).all(), worst
     assert anew > 1e-3, "the state is to matter"
+
+
+def test_the_same_through_foretext_import(folder: Path, streams: list[list[list[str]]], tmp_path: Path) -> None:
+    """As a user does it: the folder becomes a run, whose tokenizer, layout and trunk read the sentences."""
+    said = CliRunner().invoke(app, ["import", str(folder), "--out", str(tmp_path / "run")])
+    assert said.exit_code == 0, said.output
+    model = load_model(tmp_path / "run")
+    layout = model.system.build_layout(dict(model.tokenizer.specials), reads(model.model_config), "forward")
+    state, worst = model.trunk.new_state(3), np.zeros(2)  # type: ignore[operator]
+    for number in range(10):
+        rows = [layout.frame(model.tokenizer.encode(" ".join(stream[number]))) for stream in streams]
+        with torch.no_grad():
+            hidden = model.trunk(Batch(*padded([frame.ids for frame in rows])), state)
+        state = hidden.state
+        for stream, frame in enumerate(rows):
+            first, length = frame.parts[0]
+            assert length == len(streams[stream][number]), "a word is one token"
+            found = np.stack(np.split(hidden.top[stream, first : first + length].numpy(), 2, axis=-1))
+            worst = np.maximum(worst, np.abs(found - expected(folder, stream, number)).max(axis=(1, 2)))
+    print(f"greatest difference forward {worst[0]:.1e}, backward {worst[1]:.1e}")
+    assert (worst < 1e-5).all(), worst
+
+
+def test_features_of_the_imported_run(folder: Path, bilm: Bilm, tmp_path: Path) -> None:
+    """The three layers of each word of a sentence, without a state from before."""
+    sentence = ["The", "cat", "sat", ",", "n't", "it", "?"]
+    table = word_table([sentence])
+    mask = torch.from_numpy(table.mask_BT)
+    with torch.no_grad():
+        words = bilm.encode(torch.from_numpy(table.characters_UC), torch.from_numpy(table.places_BT))
+        layers, _ = without_borders(bilm(words, mask).layers, mask)
+    lm = load_language_model(import_model(folder, tmp_path / "run"))
+    (found,) = lm.word_features(" ".join(sentence), each=True)
+    assert found.words == sentence
+    np.testing.assert_allclose(found.vectors, np.stack([layer[0].numpy() for layer in layers], 1), rtol=0, atol=1e-5)
 
 
 def test_encodings_of_the_vocabulary(folder: Path, bilm: Bilm) -> None:

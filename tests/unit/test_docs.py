@@ -18,7 +18,10 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 VERBS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 README, README_ZH = ROOT / "README.md", ROOT / "README.zh-CN.md"
-WALKS = [(ROOT / "docs" / f"{name}.md", ROOT / "docs" / f"{name}.zh-CN.md") for name in ("gpt-walk", "masked-walk")]
+WALKS = [
+    (ROOT / "docs" / f"{name}.md", ROOT / "docs" / f"{name}.zh-CN.md")
+    for name in ("gpt-walk", "masked-walk", "elmo-walk")
+]
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _MEASURED = re.compile(r"<!--.*?-->", re.DOTALL)
@@ -154,7 +157,7 @@ SYSTEM_PAGES = [(ROOT / "docs" / f"{name}.md", ROOT / "docs" / f"{name}.zh-CN.md
 PAIRS = [(README, README_ZH), *WALKS, *SYSTEM_PAGES]
 
 
-@pytest.mark.parametrize(("english", "chinese"), PAIRS, ids=["README", "gpt", "masked", "cove", "cvt"])
+@pytest.mark.parametrize(("english", "chinese"), PAIRS, ids=["README", "gpt", "masked", "elmo", "cove", "cvt"])
 def test_both_languages_say_the_same(english: Path, chinese: Path) -> None:
     levels = [[len(heading.split()[0]) for heading in headings(page)] for page in (english, chinese)]
     assert levels[0] == levels[1]
@@ -198,14 +201,16 @@ def documented_keys() -> dict[str, dict[str, tuple[str, str]]]:
 
 def configured() -> dict[str, type[Any]]:
     """The same headings and the dataclass of each."""
+    from foretext.nn.char_cnn import CharEncoderConfig
     from foretext.plan import ReaderPlan
     from foretext.systems import SYSTEMS
     from foretext.train.saved import SECTIONS
 
-    gpt, bert = SYSTEMS["gpt"], SYSTEMS["bert"]
+    gpt, bert, elmo = SYSTEMS["gpt"], SYSTEMS["bert"], SYSTEMS["elmo"]
     found: dict[str, type[Any]] = {f"[{name}]": cls for name, cls in SECTIONS.items()}
     found |= {"[model]": gpt.config, "[model] of masked systems": bert.config, "[objective]": bert.objective_config}
-    found["[transfer]: reader"] = ReaderPlan
+    found |= {"[model] of ELMo": elmo.config, "[objective] of ELMo": elmo.objective_config}
+    found |= {"[model] of ELMo: words": CharEncoderConfig, "[transfer]: reader": ReaderPlan}
     for name in ("cove", "cvt"):
         found[f"[model] of {name}"] = SYSTEMS[name].config
         found[f"[objective] of {name}"] = SYSTEMS[name].objective_config

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from systems_under_test import CAUSAL, MASKS, TINY, base_model, pretrain_request, write_text
+from systems_under_test import CAUSAL, MASKING, TINY, base_model, pretrain_request, write_text
 
 import foretext as ft
 from foretext.api import LanguageModel
@@ -18,12 +18,13 @@ from foretext.evaluate import pseudo
 from foretext.evaluate.features import LayerMix, text_vectors, word_vectors
 from foretext.evaluate.fill import fill
 from foretext.evaluate.pseudo import pseudo_perplexity
+from foretext.text.tokenizer import END
 from foretext.train.pretrain import pretrain
 from foretext.train.report import Silent
 from foretext.train.scoring import BATCH_TOKENS
 
 
-@pytest.fixture(scope="module", params=MASKS)
+@pytest.fixture(scope="module", params=MASKING)
 def lm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
     folder = tmp_path_factory.mktemp("masked")
     found = ft.load(pretrain(pretrain_request(request.param, write_text(folder), folder / "run")))
@@ -44,7 +45,8 @@ def mask_of(lm: LanguageModel) -> tuple[str, int]:
 def framed(lm: LanguageModel, ids: list[int]) -> tuple[list[int], int]:
     """Between the first special and the last, and where the text begins: written out, not asked of the layout."""
     specials = lm.model.tokenizer.specials
-    first, last = ("<s>", "</s>") if "<s>" in specials else ("[CLS]", "[SEP]")
+    pairs = (("<s>", "</s>"), ("[CLS]", "[SEP]"), (END, END))
+    first, last = next(pair for pair in pairs if set(pair) <= specials.keys())
     return [specials[first], *ids, specials[last]], 1
 
 
@@ -136,11 +138,13 @@ def test_what_cannot_be_filled(lm: LanguageModel, tmp_path: Path) -> None:
         lm.fill([name])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("system", CAUSAL)
-def test_a_causal_model_fills_no_blanks(system: str) -> None:
+@pytest.mark.parametrize("system", [name for name in TINY if name not in MASKING])
+def test_a_model_that_is_not_masked_fills_no_blanks(system: str) -> None:
+    reads = "in one direction" if system in CAUSAL else "in both directions, each by itself"
     for ask in (lambda model: fill(model, "a [MASK]"), lambda model: pseudo_perplexity(model, ["a"])):
-        with pytest.raises(UserError, match=f"is of {system}, which reads in one direction: .* needs a masked model"):
+        with pytest.raises(UserError, match=f"is of {system}, which reads {reads}: .* needs a masked model") as raised:
             ask(base_model(system))
+        assert ("foretext generate" in str(raised.value)) == (system in CAUSAL)
 
 
 # -- pseudo-perplexity -----------------------------------------------------------------------------------------------
@@ -217,6 +221,11 @@ def test_a_mix_of_layers_is_their_weighted_sum(system: str) -> None:
     np.testing.assert_allclose(found.features(texts, layers=[0, 2]), (layers[0] + layers[2]) / 2, atol=1e-5)
     weighted = found.features(texts, layers=[2, 1], weights=[0.25, 3.0])
     np.testing.assert_allclose(weighted, 0.25 * layers[2] + 3 * layers[1], atol=1e-5)
+    np.testing.assert_array_equal(found.features(texts, layers=[2, 0], each=True), np.stack([layers[2], layers[0]], 1))
+    np.testing.assert_array_equal(found.features(texts, each=True), np.stack(layers, 1))
+    (words, _), (single, _) = found.word_features(texts, each=True), found.word_features(texts, layers=[1])
+    assert words.words == single.words and words.vectors.shape == (len(words.words), 3, 32)
+    np.testing.assert_array_equal(words.vectors[:, 1], single.vectors)
     if found.model.system.name != "gpt2":  # whose top is behind a norm of its own
         np.testing.assert_allclose(found.features(texts), layers[2], atol=1e-6)
     for changes, says in (
@@ -224,6 +233,7 @@ def test_a_mix_of_layers_is_their_weighted_sum(system: str) -> None:
         ({"layers": [-1]}, "there is no layer -1"),
         ({"layers": [0, 1], "weights": [1.0]}, "1 weights for 2 layers"),
         ({"weights": [1.0]}, "1 weights for 0 layers"),
+        ({"layers": [1], "weights": [1.0], "each": True}, "weights are for layers that are added up"),
         ({"layers": [1], "weights": [math.nan]}, "a layer cannot count nan; give a finite number"),
         ({"layers": 1}, "layers and weights are lists of numbers"),
         ({"layers": [1.5]}, "layers and weights are lists of numbers"),
@@ -242,7 +252,7 @@ def test_a_words_vector_is_the_mean_of_its_pieces(system: str) -> None:
     assert found.words[:2] == ["The", "old"] and "42" in found.words and "".join(found.words) == text.replace(" ", "")
     ids = model.tokenizer.encode(text)
     read, first = [model.tokenizer.end, *ids], 1
-    if system in MASKS:
+    if system in MASKING:
         read, first = framed(LanguageModel(model, Path()), ids)
     elif system not in CAUSAL:  # between two ends, or as it is
         frames = model.system.build_layout(dict(model.tokenizer.specials), 48, "forward").overhead(1) == 2

@@ -24,7 +24,7 @@ BATCH = WordBatch(IDS, MASK, characters_UC=CHARACTERS)
 @pytest.fixture
 def trunk() -> BilmTrunk:
     torch.manual_seed(0)
-    made = BilmTrunk(CONFIG, CHARACTERS).double()
+    made = BilmTrunk(CONFIG, TABLE.characters_UC.__getitem__).double()
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.normal_()
@@ -45,7 +45,8 @@ def test_plain_ids_are_spelled(trunk: BilmTrunk) -> None:
     torch.testing.assert_close(trunk(Batch(IDS, MASK)).top, trunk(BATCH).top, rtol=0, atol=1e-13)
     with pytest.raises(AssertionError, match="characters"):
         BilmTrunk(CONFIG)(Batch(IDS, MASK))
-    assert "spelling_VC" not in trunk.state_dict()
+    characters, places = trunk.characters(Batch(IDS, MASK))
+    assert torch.equal(characters[places], CHARACTERS[IDS])
 
 
 def test_a_text_for_each_direction(trunk: BilmTrunk) -> None:
@@ -74,6 +75,7 @@ def test_its_configuration_is_written_and_read() -> None:
     assert again["model"] == CONFIG
     for changes, message in (
         ({"context": 0}, "model.context must be"),
+        ({"reads": 0}, "model.reads must be"),
         ({"layers": 0}, "model.layers must be"),
         ({"init_std": 0.0}, "model.init_std must be"),
         ({"words": replace(WORDS, length=2)}, "model.words.length must be"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from systems_under_test import MASKS, TINY, objective_of, tokenizer_of, trunk_of, unlabelled
+from systems_under_test import MASKING, TINY, objective_of, tokenizer_of, trunk_of, unlabelled
 
 from foretext.batch import IGNORE, Batch
 from foretext.objectives import masked
@@ -33,7 +33,7 @@ def made(system: str, draw: Draw | None) -> Batch:
     return objective(system).make(unlabelled(system, [LENGTHS[i] for i in draw.indices] if draw else LENGTHS), draw)
 
 
-@pytest.mark.parametrize("system", MASKS)
+@pytest.mark.parametrize("system", MASKING)
 def test_the_sequence_and_its_targets(system: str) -> None:
     plain, masked = made(system, None), made(system, Draw(1, 0, (0, 1, 2, 3)))
     assert plain.targets_BT is not None and bool((plain.targets_BT == IGNORE).all())
@@ -55,7 +55,7 @@ def test_the_sequence_and_its_targets(system: str) -> None:
             assert segments[real].tolist() == [int(place > separators[0]) for place in range(int(real.sum()))]
 
 
-@pytest.mark.parametrize("system", MASKS)
+@pytest.mark.parametrize("system", MASKING)
 def test_masks_are_a_function_of_seed_epoch_and_index(system: str) -> None:
     """Drawn anew in each epoch; whatever batch an example is in, the same for the same three."""
 
@@ -78,7 +78,7 @@ def test_masks_are_a_function_of_seed_epoch_and_index(system: str) -> None:
     assert len({tuple(alone(0, Draw(1, epoch, (0,)))) for epoch in range(20)}) > 10
 
 
-@pytest.mark.parametrize("system", MASKS)
+@pytest.mark.parametrize("system", MASKING)
 def test_a_micro_batch_without_a_target_counts_as_zero(system: str) -> None:
     found, trunk = objective(system), trunk_of(system)
     end = tokenizer_of(system).specials[sorted(tokenizer_of(system).specials)[0]]
@@ -90,7 +90,7 @@ def test_a_micro_batch_without_a_target_counts_as_zero(system: str) -> None:
     assert all(bool(p.grad.isfinite().all()) for p in trunk.parameters() if p.grad is not None)
 
 
-@pytest.mark.parametrize("system", MASKS)
+@pytest.mark.parametrize("system", MASKING)
 def test_the_softmax_is_taken_at_the_masked_places_alone(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else reaches the head, nor, behind it, the table."""
     found, trunk, batch = objective(system), trunk_of(system), made(system, Draw(1, 0, (0, 1, 2, 3)))
@@ -109,7 +109,7 @@ def test_the_softmax_is_taken_at_the_masked_places_alone(system: str, monkeypatc
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("system", MASKS)
+@pytest.mark.parametrize("system", MASKING)
 def test_specials_are_never_masked_wherever_they_stand(system: str, kind: str) -> None:
     """Over many draws, in whole sequences: the frame, and the ends of documents inside a stretch of text."""
     parts, config = SYSTEMS[system], TokenizerConfig(kind, 300, splitter="rules")  # type: ignore[arg-type]

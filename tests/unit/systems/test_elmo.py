@@ -1,22 +1,23 @@
-"""ELMo pre-trains through the package's own loop and run directory, though no command names it yet."""
+"""ELMo from text to features: what is its own beside the properties that hold for every system."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from systems_under_test import pretrain_request, stopping_after, write_text
+from systems_under_test import TINY, pretrain_request, stopping_after, trunk_of, write_text
 
+from foretext.batch import Batch
 from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import Interrupted
 from foretext.nn.bilm_trunk import BilmTrunkConfig
 from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig, word_batch
-from foretext.systems import SYSTEMS
+from foretext.plan import ReaderPlan, TransferPlan
 from foretext.systems.elmo import ELMO
+from foretext.tasks.trunk_words import TrunkWords, check_reader
 from foretext.text.characters import word_table
 from foretext.text.tokenizer import END
 from foretext.train.pretrain import pretrain
@@ -25,15 +26,9 @@ from foretext.train.saved import load_model
 
 SETS = (
     *("model.cells=8", "model.context=6", "tokenizer.size=200", "training.batch_size=4", "training.micro_batch=3"),
-    *("model.words.width=5", "model.words.filter_widths=1,2", "model.words.filter_counts=4,4", "objective.samples=20"),
+    *("model.words.width=5", "model.words.filter_widths=1,2", "model.words.filter_counts=4,4", "objective.samples=8"),
     *("training.save_seconds=1e9", "training.evaluations=1", "training.dropout=0.1"),
 )
-
-
-@pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setitem(SYSTEMS, "elmo", ELMO)
-    yield
 
 
 def run(tmp_path: Path, out: str, **changes: Any) -> Path:
@@ -47,7 +42,7 @@ def test_it_trains_is_saved_and_reads_any_word(tmp_path: Path) -> None:
     assert set(values[-1]) == {"loss", "forward", "backward", "perplexity"}
     assert values[-1]["loss"] == pytest.approx((values[-1]["forward"] + values[-1]["backward"]) / 2)
     model = load_model(path)
-    assert isinstance(model.objective, BilmObjective) and model.objective.samples == 20
+    assert isinstance(model.objective, BilmObjective) and model.objective.samples == 8
     assert any(p.any() for p in model.objective.parameters())
     model.trunk.eval()
     with torch.no_grad():
@@ -79,7 +74,24 @@ def test_every_size_can_be_built_and_written() -> None:
     assert paper.parameters() == 93_600_864  # those of the published model
 
 
+def test_a_task_model_reads_vector_mixture_and_characters() -> None:
+    trunk = trunk_of("elmo")
+    plan = ReaderPlan(twice=True, vectors=3, characters=4)
+    words = TrunkWords(plan, TINY["elmo"], 0.0)
+    check_reader(TransferPlan(model="recurrent", reader=plan), trunk)
+    found = words(trunk, Batch(torch.tensor([[4, 60, 4]])))
+    assert words.inputs.width == 3 + 32 + 4 and words.inputs.output_width == 32 and len(found.layers) == 3
+    assert words.vectors is not None and found.vectors_BTD is not None
+    assert torch.equal(found.vectors_BTD[0], words.vectors.weight[[4, 60, 4]])
+    assert found.characters_UC is not None and found.places_BT is not None
+    spelled = found.characters_UC[found.places_BT][0]
+    assert torch.equal(spelled[0], spelled[2]) and not torch.equal(spelled[0], spelled[1])
+
+
 def test_a_text_is_read_between_borders() -> None:
-    layout = ELMO.build_layout({"[UNK]": 1, "[SEP]": 3, END: 9}, 6, "forward")
-    assert layout.frame([5] * 30).ids == (3, *[5] * 30, 3)  # the context binds no text
-    assert layout.sequences("entailment", [[5], [6, 7]])[0].ids == (3, 5, 3, 6, 7, 3)
+    layout = ELMO.build_layout({"[UNK]": 1, "[SEP]": 3, END: 9}, 40, "forward")
+    assert layout.frame([5] * 30).ids == (3, *[5] * 30, 3)
+    (pair,) = layout.sequences("entailment", [[5], [6, 7]])
+    assert pair.ids == (3, 5, 3, 6, 7, 3) and pair.parts == ((1, 1), (3, 2))
+    published = ELMO.build_layout({"</S>": 0, "<S>": 1, "<UNK>": 2}, 40, "forward")
+    assert published.frame([5, 6]).ids == (1, 5, 6, 0)

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from systems_under_test import TINY
+from systems_under_test import TINY, example_for
 
 from foretext.errors import UserError
 from foretext.objectives.base import Draw
-from foretext.objectives.spans import Span
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TokenizerConfig, TrunkParts
 from foretext.text.tokenizer import END, KINDS, Tokenizer, tokenizer_from_json
@@ -43,9 +42,7 @@ def test_objective_and_layout_work(name: str, kind: str) -> None:
 
 def objective_works(system: System, shape: Any, tokenizer: Tokenizer, ids: np.ndarray) -> None:
     objective = system.build_objective(ObjectiveParts(shape, system.sizes["tiny"].objective, tokenizer))
-    texts = (ids,) if getattr(objective, "pairs", "none") == "none" else (ids, ids)
-    example = ids if system.causal else Span(texts)
-    batch = objective.make([example], Draw(0, 0, (0,)))
+    batch = objective.make([example_for(objective, ids)], Draw(0, 0, (0,)))
     assert int(batch.ids_BT.max()) < tokenizer.size
     outcome = objective(system.build_trunk(TrunkParts(shape, tokenizer)), batch)
     assert all(float(loss.total.detach()) > 0 for loss in outcome.losses.values())

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from systems_under_test import CAUSAL, MASKS, PRETRAINED, SMALL, pretrain_request, stopping_after, write_text
+from systems_under_test import CAUSAL, MASKING, PRETRAINED, SMALL, pretrain_request, stopping_after, write_text
 
 from foretext.batch import Batch
 from foretext.errors import Interrupted, UserError
@@ -362,7 +362,7 @@ def test_text_that_is_seen_too_often_is_pointed_out(text: Path, tmp_path: Path, 
         assert ("by heart" in notes.plans[0]["text"]) == (said and often)
 
 
-@pytest.mark.parametrize("system", MASKS)
+@pytest.mark.parametrize("system", MASKING)
 def test_short_sequences_come_first_and_as_many_tokens_are_in_an_update(
     system: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,84 @@
+"""Perplexity of both directions, against a literal computation; in pieces as at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from systems_under_test import pretrain_request, write_text
+
+import foretext as ft
+from foretext.api import LanguageModel
+from foretext.batch import Batch
+from foretext.errors import UserError
+from foretext.evaluate.both_ways import perplexity_of_both
+from foretext.objectives.bilm import BilmObjective
+from foretext.text.word_vocabulary import Words
+from foretext.train.pretrain import pretrain
+from foretext.train.saved import DataConfig
+
+TEXTS = ["The cat sees fish.", "x", "The old man likes the sun and a Zyzzyva. " * 6, ""]
+
+
+@pytest.fixture(scope="module")
+def lm(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
+    folder = tmp_path_factory.mktemp("elmo")
+    sets = ("objective.targets=16", "objective.samples=4")
+    found = ft.load(pretrain(pretrain_request("elmo", write_text(folder), folder / "run", 2, *sets)))
+    assert isinstance(found, LanguageModel)
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for module in (found.model.trunk, found.model.objective):
+            assert module is not None
+            for parameter in module.double().parameters():
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    return found
+
+
+def literal_nats(lm: LanguageModel, ids: list[int]) -> float:
+    """Both directions over the whole text at once."""
+    objective, tokenizer = lm.model.objective, lm.model.tokenizer
+    assert isinstance(objective, BilmObjective) and tokenizer.end is not None and tokenizer.unknown is not None
+    with torch.no_grad():
+        top = lm.model.trunk.eval()(Batch(torch.tensor([[tokenizer.end, *ids, tokenizer.end]]))).top[0]
+        forward, backward = (objective.head.logits(half).log_softmax(-1) for half in top.chunk(2, dim=-1))
+    told = [id if id < objective.words else tokenizer.unknown for id in ids]
+    return -sum(float(forward[k, id] + backward[k + 2, id]) / 2 for k, id in enumerate(told))
+
+
+def test_it_is_the_mean_of_both_directions(lm: LanguageModel) -> None:
+    encoded = [lm.model.tokenizer.encode(text) for text in TEXTS]
+    assert isinstance(lm.model.tokenizer, Words) and max(map(max, filter(None, encoded))) >= lm.model.tokenizer.size
+    nats, tokens = sum(literal_nats(lm, ids) for ids in encoded), sum(map(len, encoded))
+    heard: list[tuple[int, int]] = []
+    found = lm.perplexity(TEXTS, progress=lambda done, of: heard.append((done, of)))
+    assert found.per_token == pytest.approx(math.exp(nats / tokens), rel=1e-9)
+    assert (found.directions, found.pseudo, found.comparable, found.tokens) == (2, False, False, tokens)
+    assert heard[-1] == (tokens, tokens)
+
+
+@pytest.mark.parametrize("piece", [1, 3, 7, 10_000])
+def test_in_pieces_as_at_once(lm: LanguageModel, piece: int) -> None:
+    whole = lm.perplexity(TEXTS).per_token
+    assert perplexity_of_both(lm.model, TEXTS, piece=piece).per_token == pytest.approx(whole, rel=1e-9)
+
+
+def test_unknown_words_are_read_by_their_characters(lm: LanguageModel) -> None:
+    one, other = (lm.features([f"The {word} sees fish."], layers=[0]) for word in ("Zyzzyva", "Qat"))
+    assert not np.allclose(one, other, atol=1e-4)
+
+
+def test_what_has_no_perplexity(lm: LanguageModel) -> None:
+    with pytest.raises(UserError, match="every document is empty"):
+        lm.perplexity([""])
+    with pytest.raises(UserError, match="stride is for models that read in one direction, not elmo"):
+        lm.perplexity(["a"], stride=3)
+    drawn = replace(lm.model, sections=lm.model.sections | {"data": DataConfig(head_drawn=True)})
+    with pytest.raises(UserError, match=r"was imported without its softmax, .* perplexity needs one that was trained"):
+        LanguageModel(drawn, Path()).perplexity(["a"])
+    with pytest.raises(UserError, match=r"writing text needs .* and elmo sees both sides$"):
+        lm.generate("The")

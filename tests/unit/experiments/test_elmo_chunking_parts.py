@@ -1,0 +1,74 @@
+"""The pure parts of the experiment on ELMo's features: who is in the fewer sentences, settings, order and table; and
+that a minute of everything runs and goes on."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from systems_under_test import write_text
+
+from experiments import elmo_chunking
+from experiments.elmo_chunking import EPOCHS, TAGGER, Cell, main, parse, plan, result_table, sentences, settings_of
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    made = tmp_path / "data"
+    (made / "conll2000").mkdir(parents=True)
+    (made / "imdb").mkdir()
+    for name, count in (("train.txt", 60), ("test.txt", 6)):
+        lines = [f"word{number} NN B-NP\nruns VBZ B-VP\n. . O\n" for number in range(count)]
+        (made / "conll2000" / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with gzip.open(made / "imdb" / "unsup.txt.gz", "wt", encoding="utf-8") as file:
+        file.write(write_text(tmp_path, 200).read_text(encoding="utf-8"))
+    return made
+
+
+def test_both_taggers_have_the_same_sentences_and_settings(data: Path) -> None:
+    given = parse(["--data", str(data), "--set", "few:task.epochs=3", "--set", "training.rate=1e-3"])
+    rows = sentences(given)
+    assert (len(rows.train["few"]), len(rows.train["all"]), len(rows.test)) == (6, 60, 6)
+    assert rows.train["few"] == sentences(given).train["few"] and set(map(id, rows.train["few"])) <= set(
+        map(id, rows.train["all"])
+    )
+    with_, without = (settings_of(Cell("few", method), given) for method in ("elmo", "without"))
+    assert with_ == (3, [*TAGGER, "training.rate=1e-3"])
+    assert without == (3, [*TAGGER, "transfer.reader.mix=false", "training.rate=1e-3"])
+    assert settings_of(Cell("all", "elmo"), given)[0] == EPOCHS["all"]
+    held = sentences(parse(["--data", str(data), "--validate"]))
+    assert (len(held.train["all"]), len(held.test)) == (51, 9)
+    assert not {row.words for row in held.test} & {row.words for row in held.train["all"]}
+
+
+def test_few_labels_come_first() -> None:
+    assert [(cell.labels, cell.method) for cell in plan()] == [
+        *(("few", "elmo"), ("few", "without")),
+        *(("all", "elmo"), ("all", "without")),
+    ]
+
+
+def test_the_table_says_what_each_layer_is() -> None:
+    scores = {"f1": 0.9, "precision": 0.91, "recall": 0.89, "accuracy": 0.95}
+    record = {"sentences": 893, "scores": scores, "mixture": [0.5, 0.3, 0.2], "seconds": 61.4}
+    text = result_table({Cell("few", "elmo"): record, Cell("few", "without"): record | {"mixture": []}})
+    assert "| 893, ELMo | 90.00 | 91.00 | 89.00 | 95.00 | 0.50 0.30 0.20 | 61 |" in text
+    assert "| 893, without | 90.00 | 91.00 | 89.00 | 95.00 | – | 61 |" in text
+
+
+def test_a_minute_of_everything_runs_and_goes_on(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--data", str(data), "--out", str(tmp_path / "out"), "--quick"]
+    monkeypatch.setattr(elmo_chunking, "plan", lambda: plan()[:1])
+    assert main(given) == 0
+    monkeypatch.undo()
+    assert main(given) == 0
+    records = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
+    measured = [(record["labels"], record["method"]) for record in records if "scores" in record]
+    assert measured == [(cell.labels, cell.method) for cell in plan()], "each once"
+    assert "too short to mean anything" in (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
+    assert "pre-training, ELMo:" in capsys.readouterr().out
+    assert main([*given, "--size", "small"]) == 2, "other settings want another folder"
