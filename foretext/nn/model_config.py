@@ -26,7 +26,12 @@ class ModelConfig(Protocol):
         """Tokens that are read at a time."""
 
     @property
-    def dropout(self) -> float: ...
+    def dropout(self) -> float:
+        """What `training.dropout` says: a probability, or what several are multiplied by; `check` knows which."""
+
+    @property
+    def head_dropout(self) -> float:
+        """What a task's head drops of the states that it reads, while it learns."""
 
     @property
     def init_std(self) -> float: ...

@@ -45,13 +45,14 @@ def check_tokenizer(tokenizer: TokenizerConfig) -> None:
 
 
 def check_training(training: TrainingConfig) -> None:
+    """All but `dropout`, which the model it is of checks: `ModelConfig.check`."""
     for name, least in LEAST.items():
         if getattr(training, name) < least:
             raise UserError(f"training.{name} must be at least {least}, not {getattr(training, name)}")
     for name in ("weight_decay", "clip", "save_seconds"):
         if not 0.0 <= getattr(training, name) < math.inf:
             raise UserError(f"training.{name} must be 0 or more, not {getattr(training, name)}")
-    for name in ("beta1", "beta2", "warmup", "dropout"):
+    for name in ("beta1", "beta2", "warmup"):
         if not 0.0 <= getattr(training, name) < 1.0:
             raise UserError(f"training.{name} must be at least 0 and below 1, not {getattr(training, name)}")
     for name in ("rate", "epsilon"):

@@ -181,7 +181,7 @@ def _build(request: FinetuneRequest, sections: dict[str, Any]) -> SavedModel:
     trunk = system.build_trunk(model)
     if not task.from_scratch:
         _transfer(base.trunk, trunk, transfer.layers)
-    head = build_task(task, model, transfer, sections["training"].dropout)
+    head = build_task(task, model, transfer, model.head_dropout)
     return SavedModel(None, sections, system, base.tokenizer.with_specials(system.specials), trunk, head)
 
 

@@ -84,6 +84,7 @@ def resolve(
         "transfer": transfer,
         "task": task,
     }
+    sections["model"].check()
     if old is None:
         return sections
     assert run is not None
