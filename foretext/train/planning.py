@@ -101,10 +101,11 @@ def check_disk(run: RunDirectory, job: Job) -> None:
 
 def probe_speed(loop: Loop, stage: Stage | None = None) -> float:
     """Tokens a second in a stage (the one of now if none is said), from two gradient computations that are thrown away:
-    weights, optimiser and what is carried are as they were, and each step seeds its random numbers anew."""
+    weights, buffers, optimiser and what is carried are as they were, and each step seeds its random numbers anew."""
     best = float("inf")
     tokens = 0
     carried = loop.carried
+    buffers = {name: buffer.clone() for name, buffer in loop.model.named_buffers()}  # batch norm's statistics
     for _ in range(2):
         loop.carried = {}
         begun = time.perf_counter()
@@ -115,6 +116,8 @@ def probe_speed(loop: Loop, stage: Stage | None = None) -> float:
         tokens = parts[0].real_tokens
         loop.job.optimizer.zero_grad()
     loop.carried = carried
+    for name, buffer in loop.model.named_buffers():
+        buffer.copy_(buffers[name])
     return tokens / best
 
 

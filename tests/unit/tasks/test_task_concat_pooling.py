@@ -26,6 +26,7 @@ from foretext.tasks.concat_pooling import (
 from foretext.text.order import Order
 from foretext.train.budget import Budget
 from foretext.train.loop import Job, Loop, Stage
+from foretext.train.planning import probe_speed
 from foretext.train.pretrain import make_optimizer
 from foretext.train.report import Silent
 from foretext.train.rundir import RunDirectory
@@ -255,6 +256,15 @@ def test_stopping_after_every_step_changes_nothing(tmp_path: Path) -> None:
     assert whole.keys() == resumed.keys() and "task.head.norms.0.running_var" in whole
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     assert not torch.equal(whole["task.head.norms.0.running_mean"], torch.zeros(15))
+
+
+def test_measuring_the_speed_leaves_what_batch_norm_has_seen() -> None:
+    loop = loop_of()
+    loop.model.train()
+    loop._step()
+    before = {name: tensor.clone() for name, tensor in loop.model.state_dict().items()}
+    assert probe_speed(loop) > 0
+    assert all(torch.equal(tensor, before[name]) for name, tensor in loop.model.state_dict().items())
 
 
 @pytest.mark.parametrize(
