@@ -275,15 +275,27 @@ def new_model(
 class TaskModel:
     """A fine-tuned run."""
 
-    def __init__(self, model: SavedModel, path: Path | None) -> None:
+    def __init__(self, model: SavedModel, path: Path | None, others: Sequence[TaskModel] = ()) -> None:
+        """`others`: what they predict is averaged with this one's."""
         self.model = model
         self.path = path
         self.task = model.task_config.kind
         self.family = family_of(self.task)
 
+        self.others = tuple(others)
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(self.model.task_config.labels)
+    def averaged_with(self, *others: TaskModel) -> TaskModel:
+        """A model that predicts the mean of what this one and these predict: ULMFiT's forward and backward model."""
+        for other in others:
+            if other.task != self.task or other.labels != self.labels:
+                raise UserError(
+                    f"{other.path} and {self.path} cannot be averaged: {_taught(other)} and {_taught(self)}; fine-tune "
+                    "both on the same rows"
+                )
+        return TaskModel(self.model, self.path, (*self.others, *others))
+
 
     @property
     def draws_confusion(self) -> bool:
@@ -319,11 +331,17 @@ class TaskModel:
     ) -> Predictions:
         """Values and probabilities for `rows`; labels that they may have play no part. `reporter` hears of the
         encoding, and of rows that had to be cut."""
-        return self._predictions(*self._scores(rows, False, progress, reporter))
+        return self._predictions(rows, False, progress, reporter)
 
-    def _predictions(self, encoded: Encoded, scores: Sequence[np.ndarray]) -> Predictions:
+    def _predictions(
+        self, rows: Sequence[Any], labelled: bool, progress: Progress | None, reporter: Reporter | None
+    ) -> Predictions:
         assert self.model.task is not None
-        return self.family.predictions(encoded, scores, self.model.task_config, self.model.task)
+        encoded, scores = self._scores(rows, labelled, progress, reporter)
+        own = self.family.predictions(encoded, scores, self.model.task_config, self.model.task)
+        if not self.others:
+            return own
+        return self.family.averaged([own, *(other.predictions(rows, progress, reporter) for other in self.others)])
 
     def predict(self, data: Any, columns: dict[str, str] | None = None, format: str | None = None) -> list[Any]:
         """Class names, numbers of choices (from 1), scores, lists of tags, or texts of answers. `columns`, `format`: as
@@ -332,8 +350,10 @@ class TaskModel:
 
     def predict_proba(self, data: Any, columns: dict[str, str] | None = None, format: str | None = None) -> np.ndarray:
         """Probabilities [rows, classes], in the order of `labels`; choices in their own order."""
-        _, scores = self._scores(self.rows(data, False, columns, format), False)
-        return self.family.probabilities(scores, self.model.task_config)
+        rows = self.rows(data, False, columns, format)
+        _, scores = self._scores(rows, False)
+        own = self.family.probabilities(scores, self.model.task_config)
+        return np.mean([own, *(other.predict_proba(rows) for other in self.others)], axis=0) if self.others else own
 
     def evaluate(
         self,
@@ -349,7 +369,7 @@ class TaskModel:
         rows = self.rows(data, True, columns, format)
         if metric is not None:
             check_metric(metric, self.family.metrics(self.model.task_config))
-        predictions = self._predictions(*self._scores(rows, True, progress, reporter))
+        predictions = self._predictions(rows, True, progress, reporter)
         scores = self.family.score(rows, predictions, self.model.task_config)
         return scores if metric is None else with_main(scores, metric)
 
@@ -371,6 +391,11 @@ class TaskModel:
 def as_rows(
     data: Any,
     kind: str,
+def _taught(model: TaskModel) -> str:
+    labels = ", ".join(model.labels[:4]) + (", …" if len(model.labels) > 4 else "")
+    return f"{model.task} of {labels}" if labels else model.task
+
+
     columns: dict[str, str] | None = None,
     format: str | None = None,
     need_labels: bool = True,

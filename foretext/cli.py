@@ -13,6 +13,7 @@ import typer
 from foretext import __version__
 from foretext.cli_generate import generate
 from foretext.cli_input import (
+    averaged_model,
     check_output,
     given_settings,
     labelled_rows,
@@ -43,6 +44,9 @@ Config = Annotated[Path | None, typer.Option(help="A TOML file of settings; --se
 Columns = Annotated[str, typer.Option(help="Other column names: text=review,label=stars; tagging: tag=4.")]
 Format = Annotated[str | None, typer.Option(help="A published layout: sst2, trec, conll2000, …; none: by the header.")]
 Metric = Annotated[str | None, typer.Option(help="The main metric: accuracy, f1, f1_macro, matthews, exact_match, …")]
+With = Annotated[
+    list[Path] | None, typer.Option("--with", help="Another run of the task (the backward one): both are averaged.")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")]
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
@@ -243,12 +247,13 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict labels, choices, scores, tags or answers, with probabilities."""
+    others: With = None,
     from foretext.tasks.predictions import output_text, write_output
     from foretext.terminal import Terminal
 
     if out is not None:
         check_output(out)
-    model = task_model(run)
+    model = averaged_model(task_model(run), others)
     form = model.family.form(out, as_json)
     read = rows_to_predict(model, file, text, parse_columns(columns), format, errors)
     predictions = model.predictions(read.rows, progress("predicting"), Terminal())
@@ -274,6 +279,7 @@ def evaluate(
     text_column: TextColumn = None,
     documents: Annotated[str | None, typer.Option(help="For text: auto (the default), line, blank, file.")] = None,
     errors: Errors = "strict",
+    others: With = None,
     confusion: Annotated[Path | None, typer.Option(help="Write the confusion matrix as a PNG.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -295,6 +301,8 @@ def evaluate(
         return
     from foretext.tasks.metrics import format_scores
     from foretext.tasks.pictures import confusion_matrix_png
+        if others:
+            raise UserError(f"--with is for a task, and {run} is a language model without one; leave it out")
     from foretext.terminal import Terminal
 
     for option, said in (("stride", stride), ("text-column", text_column), ("documents", documents)):
@@ -308,6 +316,7 @@ def evaluate(
     typer.echo(json.dumps(scores.to_dict(), ensure_ascii=False) if as_json else format_scores(scores))
     if confusion is not None:
         confusion_matrix_png(scores, confusion)
+    model = averaged_model(model, others)
 
 
 app.command()(generate)

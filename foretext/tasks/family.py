@@ -184,6 +184,9 @@ class Family(Protocol):
         """What `TaskModel.predict` gives: a plain value for each row."""
 
     def probabilities(self, scores: Sequence[np.ndarray], config: TaskConfig) -> np.ndarray:
+    def averaged(self, several: Sequence[Predictions]) -> Predictions:
+        """What several models of one task say of the same rows, as one; UserError where that has no mean."""
+
         """What `TaskModel.predict_proba` gives: [rows, classes]; UserError where there is no such table."""
 
     def draws_confusion(self, config: TaskConfig) -> bool:

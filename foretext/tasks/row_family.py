@@ -214,6 +214,19 @@ class RowFamily:
         chosen = probabilities_of(table)[np.arange(len(labels)), labels.astype(int)]
         return float(-np.log(np.maximum(chosen, 1e-12)).mean())
 
+    def averaged(self, several: Sequence[Predictions]) -> Predictions:
+        """The mean of the probabilities and the class that has the highest, or the mean of the scores."""
+        first = several[0]
+        if first.probabilities is None:
+            return dataclasses.replace(
+                first, values=[statistics.fmean(own) for own in zip(*(p.values for p in several))]
+            )
+        tables = [one.probabilities for one in several if one.probabilities is not None]
+        means = [np.mean([table[row] for table in tables], axis=0) for row in range(len(first.values))]
+        best = [int(mean.argmax()) for mean in means]
+        values = best if first.labels is None else [first.labels[index] for index in best]
+        return dataclasses.replace(first, values=values, probabilities=[mean.tolist() for mean in means])
+
     def values(self, predictions: Predictions) -> list[Any]:
         """Class names, numbers of choices (from 1), or scores."""
         if predictions.kind == "choice":

@@ -209,6 +209,9 @@ class SpanFamily:
         for example, own in zip(encoded.examples, scores):
             for place, column in zip((example.start, example.end), own.astype(np.float64).T):
                 highest = column.max()
+    def averaged(self, several: Sequence[Predictions]) -> Predictions:
+        raise UserError("answers of several runs have no mean: --with is for tasks with one label a row; leave it out")
+
                 total += (highest + math.log(np.exp(column - highest).sum()) - column[place]) / 2
         return float(total / max(1, len(encoded.examples)))
 

@@ -216,6 +216,9 @@ class TagFamily:
     def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig) -> float:
         total, count = 0.0, 0
         for example, own in zip(encoded.examples, scores):
+    def averaged(self, several: Sequence[Predictions]) -> Predictions:
+        raise UserError("tags of several runs have no mean: --with is for tasks with one label a row; leave it out")
+
             tags = np.array(example.tags)
             known = np.flatnonzero(tags >= 0)  # the others were not trained on
             chosen = probabilities_of(own.astype(np.float64))[known, tags[known]]
