@@ -196,6 +196,7 @@ class LanguageModel:
         seed: int = 0,
         epochs: int | None = None,
         lm_weight: float | None = None,
+        plan: str | None = None,
         layers: int | None = None,
         from_scratch: bool = False,
         columns: dict[str, str] | None = None,
@@ -209,9 +210,9 @@ class LanguageModel:
         stopping: StopRequest | None = None,
     ) -> TaskModel:
         """Teaches the model a task. `rows`: a file, or rows as `rows_from` (tagging: `sentences_from`, span:
-        `questions_from`) takes them. `metric`: what the best epoch is
-        chosen by, if not the layout's or the task's own. `hold_out`: the part of the rows to validate on where `valid`
-        is None, if not .15; 0 trains on all and keeps the last epoch."""
+        `questions_from`) takes them. `plan`: a way of transfer by its name (gpt, ulmfit). `metric`: what the best epoch
+        is chosen by, if not the layout's or the task's own. `hold_out`: the part of the rows to validate on where
+        `valid` is None, if not .15; 0 trains on all and keeps the last epoch."""
         format = layout_name(format)
         request = FinetuneRequest(
             base=self.model,
@@ -222,6 +223,7 @@ class LanguageModel:
             seed=seed,
             epochs=epochs,
             lm_weight=lm_weight,
+            plan=plan,
             layers=layers,
             from_scratch=from_scratch,
             columns=columns,

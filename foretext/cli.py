@@ -143,6 +143,7 @@ def finetune(
     layers: Annotated[int | None, typer.Option(help="Transfer the embeddings and the first n blocks only.")] = None,
     from_scratch: Annotated[
         bool, typer.Option("--from-scratch", help="RUN's shape and tokenizer, new weights.")
+    plan: Annotated[str | None, typer.Option(help="A way of transfer: gpt, ulmfit; without it the size's own.")] = None,
     ] = False,
     system: Annotated[str | None, typer.Option(help="Instead of RUN: a new model and vocabulary.")] = None,
     size: Annotated[str | None, typer.Option(help="With --system: tiny (the default), small, paper.")] = None,
@@ -212,6 +213,7 @@ def finetune(
                 layers=layers,
                 from_scratch=from_scratch,
                 columns=names,
+                plan=plan,
                 format=format,
                 metric=metric,
                 hold_out=part,

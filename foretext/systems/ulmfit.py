@@ -1,8 +1,6 @@
 """ULMFiT: "Universal Language Model Fine-tuning for Text Classification" (Howard, Ruder, 2018), on the AWD-LSTM of
 "Regularizing and Optimizing LSTM Language Models" (Merity, Keskar, Socher, 2017).
 
-Not in `SYSTEMS` yet: no command reaches its pooling, its second stage's rates or a new vocabulary.
-
 Followed
     Trunk: embeddings of 400, three LSTM layers of 1150, 1150 and 400 cells, softmax tied to the embeddings; dropout of
     .05 on embedding rows, .4 on the input, .5 on the hidden-to-hidden weights, .3 between layers, .4 on the output, all
@@ -37,17 +35,13 @@ from __future__ import annotations
 
 from foretext.nn.awd_lstm import AwdLstm, AwdLstmConfig
 from foretext.objectives.stream import StreamConfig, StreamObjective
-from foretext.plan import TransferPlan
-from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
+from foretext.plan import WAYS
+from foretext.systems.base import ObjectiveParts, Size, StartConfig, System, TokenizerConfig, TrainingConfig
 from foretext.tasks.concat_pooling import ConcatPoolingConfig
 from foretext.tasks.running_text import RunningTextLayout
 
-DEPTH = 2.6  # the rate of a layer group over that of the one below
-RATIO = 1 / 32  # of the peak rate, at the end of the slanted triangle
-CUT = 0.1  # part of the updates until the peak
-
-# One way of transfer for all sizes. `pooling="mean"` stands for concatenated pooling until the plan has a word for it.
-TRANSFER = TransferPlan(rate_decay=DEPTH, thaw="gradual", lm_weight=0.0, pooling="mean", head="random")
+WAY = WAYS["ulmfit"]  # rates by depth, one layer more an epoch, concatenated pooling, the slanted triangle
+START = StartConfig(rate_decay=WAY.transfer.rate_decay)  # of the second stage
 POOLING = ConcatPoolingConfig()
 
 
@@ -55,9 +49,9 @@ def _training(rate: float, clip: float, batch_size: int, dropout: float) -> Trai
     """Adam and the slanted triangle."""
     return TrainingConfig(
         rate=rate,
-        schedule="linear",
-        warmup=CUT,
-        final_rate=RATIO,
+        schedule=WAY.schedule,
+        warmup=WAY.warmup,
+        final_rate=WAY.final_rate,
         weight_decay=1e-7,
         beta1=0.7,
         beta2=0.99,
@@ -76,8 +70,10 @@ def _short(model: AwdLstmConfig, pieces: int) -> Size:
         _training(rate=1e-2, clip=25.0, batch_size=16, dropout=0.5),
         epochs=8,
         least_updates=100,
-        transfer=TRANSFER,
+        transfer=WAY.transfer,
         objective=StreamConfig(activation=0.0, temporal=0.0),
+        start=START,
+        pooling=POOLING,
     )
 
 
@@ -90,8 +86,11 @@ SIZES = {
         _training(rate=3e-4, clip=0.3, batch_size=64, dropout=1.0),
         _training(rate=1e-2, clip=25.0, batch_size=64, dropout=1.0),
         epochs=14,
-        transfer=TRANSFER,
+        transfer=WAY.transfer,
         objective=StreamConfig(),
+        onward=_training(rate=4e-3, clip=0.3, batch_size=64, dropout=1.0),
+        start=START,
+        pooling=POOLING,
     ),
 }
 
@@ -115,4 +114,5 @@ ULMFIT = System(
     build_objective=build_objective,
     build_layout=lambda ids, context, direction: RunningTextLayout(ids, direction),
     objective_config=StreamConfig,
+    piece_rows=("trunk.tokens.weight",),
 )

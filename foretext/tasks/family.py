@@ -36,6 +36,7 @@ from foretext.tasks.task_config import TaskConfig
 from foretext.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from foretext.tasks.concat_pooling import ConcatPoolingConfig
     from foretext.tasks.span import SpanTask
     from foretext.tasks.supervised import SupervisedTask
     from foretext.tasks.tagging import TaggingTask
@@ -156,7 +157,15 @@ class Family(Protocol):
 
     # -- the model
 
-    def head(self, config: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> TaskHead: ...
+    def head(
+        self,
+        config: TaskConfig,
+        model: ModelConfig,
+        plan: TransferPlan,
+        dropout: float,
+        pooling: ConcatPoolingConfig | None = None,
+    ) -> TaskHead:
+        """`pooling`: its settings, if that is what the plan says and the family does."""
 
     def encode(
         self, rows: Sequence[Any], encoding: Encoding, labelled: bool, note: Note, progress: Progress
@@ -175,6 +184,9 @@ class Family(Protocol):
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
     ) -> Predictions: ...
 
+    def averaged(self, several: Sequence[Predictions]) -> Predictions:
+        """What several models of one task say of the same rows, as one; UserError where that has no mean."""
+
     def score(self, rows: Sequence[Any], predictions: Predictions, config: TaskConfig) -> Scores: ...
 
     def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig) -> float:
@@ -184,9 +196,6 @@ class Family(Protocol):
         """What `TaskModel.predict` gives: a plain value for each row."""
 
     def probabilities(self, scores: Sequence[np.ndarray], config: TaskConfig) -> np.ndarray:
-    def averaged(self, several: Sequence[Predictions]) -> Predictions:
-        """What several models of one task say of the same rows, as one; UserError where that has no mean."""
-
         """What `TaskModel.predict_proba` gives: [rows, classes]; UserError where there is no such table."""
 
     def draws_confusion(self, config: TaskConfig) -> bool:

@@ -30,6 +30,7 @@ from foretext.tasks.task_config import TaskConfig
 from foretext.text.encoding import encode_texts
 
 if TYPE_CHECKING:
+    from foretext.tasks.concat_pooling import ConcatPoolingConfig
     from foretext.tasks.family import TaskHead
 
 _FIELDS = {
@@ -134,9 +135,20 @@ class RowFamily:
 
     # -- the model ---------------------------------------------------------------------------------------------------
 
-    def head(self, config: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> TaskHead:
+    def head(
+        self,
+        config: TaskConfig,
+        model: ModelConfig,
+        plan: TransferPlan,
+        dropout: float,
+        pooling: ConcatPoolingConfig | None = None,
+    ) -> TaskHead:
+        from foretext.tasks.concat_pooling import ConcatPoolingTask
         from foretext.tasks.supervised import SupervisedTask
 
+        if plan.pooling == "concat":
+            assert pooling is not None
+            return ConcatPoolingTask(config.kind, len(config.labels), model.width, pooling, plan.lm_weight)
         return SupervisedTask(
             config.kind,
             len(config.labels),
@@ -202,18 +214,6 @@ class RowFamily:
         labels = tuple(config.labels)
         return Predictions(config.kind, [labels[index] for index in best], probabilities.tolist(), labels)
 
-    def score(self, rows: Sequence[Row], predictions: Predictions, config: TaskConfig) -> Scores:
-        labels = LabelSet(tuple(config.labels)) if config.labels else None
-        return score(config.kind, [row.label for row in rows], predictions.values, labels, main=config.metric)
-
-    def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig) -> float:
-        table = score_table(scores, config.kind)
-        labels = np.array([example.label for example in encoded.examples])
-        if config.kind == "regression":
-            return float(np.mean((table - labels) ** 2))
-        chosen = probabilities_of(table)[np.arange(len(labels)), labels.astype(int)]
-        return float(-np.log(np.maximum(chosen, 1e-12)).mean())
-
     def averaged(self, several: Sequence[Predictions]) -> Predictions:
         """The mean of the probabilities and the class that has the highest, or the mean of the scores."""
         first = several[0]
@@ -226,6 +226,18 @@ class RowFamily:
         best = [int(mean.argmax()) for mean in means]
         values = best if first.labels is None else [first.labels[index] for index in best]
         return dataclasses.replace(first, values=values, probabilities=[mean.tolist() for mean in means])
+
+    def score(self, rows: Sequence[Row], predictions: Predictions, config: TaskConfig) -> Scores:
+        labels = LabelSet(tuple(config.labels)) if config.labels else None
+        return score(config.kind, [row.label for row in rows], predictions.values, labels, main=config.metric)
+
+    def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig) -> float:
+        table = score_table(scores, config.kind)
+        labels = np.array([example.label for example in encoded.examples])
+        if config.kind == "regression":
+            return float(np.mean((table - labels) ** 2))
+        chosen = probabilities_of(table)[np.arange(len(labels)), labels.astype(int)]
+        return float(-np.log(np.maximum(chosen, 1e-12)).mean())
 
     def values(self, predictions: Predictions) -> list[Any]:
         """Class names, numbers of choices (from 1), or scores."""

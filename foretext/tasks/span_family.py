@@ -45,6 +45,7 @@ from foretext.text.encoding import encode_texts
 from foretext.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from foretext.tasks.concat_pooling import ConcatPoolingConfig
     from foretext.tasks.family import TaskHead
     from foretext.tasks.span import SpanExample
 
@@ -123,7 +124,14 @@ class SpanFamily:
 
     # -- the model ---------------------------------------------------------------------------------------------------
 
-    def head(self, config: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> TaskHead:
+    def head(
+        self,
+        config: TaskConfig,
+        model: ModelConfig,
+        plan: TransferPlan,
+        dropout: float,
+        pooling: ConcatPoolingConfig | None = None,
+    ) -> TaskHead:
         from foretext.tasks.span import SpanTask
 
         return SpanTask(model.width, plan.lm_weight, dropout, model.init_std)
@@ -201,6 +209,9 @@ class SpanFamily:
         threshold = float(head.threshold) if config.unanswerable else None
         return Predictions(config.kind, _answers(encoded, scores, threshold))
 
+    def averaged(self, several: Sequence[Predictions]) -> Predictions:
+        raise UserError("answers of several runs have no mean: --with is for tasks with one label a row; leave it out")
+
     def score(self, rows: Sequence[Question], predictions: Predictions, config: TaskConfig) -> Scores:
         return score_answers(rows, [answered.text for answered in predictions.values], main=config.metric)
 
@@ -209,9 +220,6 @@ class SpanFamily:
         for example, own in zip(encoded.examples, scores):
             for place, column in zip((example.start, example.end), own.astype(np.float64).T):
                 highest = column.max()
-    def averaged(self, several: Sequence[Predictions]) -> Predictions:
-        raise UserError("answers of several runs have no mean: --with is for tasks with one label a row; leave it out")
-
                 total += (highest + math.log(np.exp(column - highest).sum()) - column[place]) / 2
         return float(total / max(1, len(encoded.examples)))
 

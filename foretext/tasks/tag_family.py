@@ -42,6 +42,7 @@ from foretext.tasks.windows import OUTSIDE, TagWindow, fallback_tag, gather_tags
 from foretext.text.encoding import encode_texts
 
 if TYPE_CHECKING:
+    from foretext.tasks.concat_pooling import ConcatPoolingConfig
     from foretext.tasks.family import TaskHead
 
 _NO_COLUMNS = (".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".pq")  # endings of files that are no such columns
@@ -141,7 +142,14 @@ class TagFamily:
 
     # -- the model ---------------------------------------------------------------------------------------------------
 
-    def head(self, config: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> TaskHead:
+    def head(
+        self,
+        config: TaskConfig,
+        model: ModelConfig,
+        plan: TransferPlan,
+        dropout: float,
+        pooling: ConcatPoolingConfig | None = None,
+    ) -> TaskHead:
         from foretext.tasks.tagging import TaggingTask
 
         return TaggingTask(len(config.labels), model.width, plan.lm_weight, dropout, model.init_std)
@@ -208,6 +216,9 @@ class TagFamily:
         tags = [_written(own, config) for own in tags]
         return Predictions(config.kind, tags, probabilities, tuple(config.labels))
 
+    def averaged(self, several: Sequence[Predictions]) -> Predictions:
+        raise UserError("tags of several runs have no mean: --with is for tasks with one label a row; leave it out")
+
     def score(self, rows: Sequence[TaggedSentence], predictions: Predictions, config: TaskConfig) -> Scores:
         chunks = are_chunk_tags(config.labels)
         gold, predicted = ([_written(own, config) for own in side] for side in (map(_tags, rows), predictions.values))
@@ -216,9 +227,6 @@ class TagFamily:
     def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig) -> float:
         total, count = 0.0, 0
         for example, own in zip(encoded.examples, scores):
-    def averaged(self, several: Sequence[Predictions]) -> Predictions:
-        raise UserError("tags of several runs have no mean: --with is for tasks with one label a row; leave it out")
-
             tags = np.array(example.tags)
             known = np.flatnonzero(tags >= 0)  # the others were not trained on
             chosen = probabilities_of(own.astype(np.float64))[known, tags[known]]

@@ -9,7 +9,7 @@ from typing import Any
 from foretext.config import Setting, setting_of
 from foretext.errors import UserError
 from foretext.plan import TransferPlan
-from foretext.systems.base import TokenizerConfig, TrainingConfig
+from foretext.systems.base import StartConfig, TokenizerConfig, TrainingConfig
 from foretext.tasks.families import KINDS
 
 LEAST = {"batch_size": 1, "micro_batch": 0, "warmup_steps": 0, "evaluations": 0, "bad_steps": 0}
@@ -62,6 +62,11 @@ def check_training(training: TrainingConfig) -> None:
         raise UserError(f"training.final_rate must be between 0 and 1, not {training.final_rate}")
 
 
+def check_start(start: StartConfig) -> None:
+    if not 0.0 < start.rate_decay < math.inf:
+        raise UserError(f"start.rate_decay must be above 0, not {start.rate_decay}")
+
+
 def check_valid_fraction(fraction: float) -> None:
     if not 0.0 < fraction < 1.0:
         raise UserError(f"data.valid_fraction must be above 0 and below 1, not {fraction}")
@@ -72,6 +77,11 @@ def check_transfer(transfer: TransferPlan) -> None:
         raise UserError(f"lm_weight must be 0 or more, not {transfer.lm_weight}")
     if not 0.0 < transfer.rate_decay < math.inf:
         raise UserError(f"transfer.rate_decay must be above 0, not {transfer.rate_decay}")
+    if transfer.pooling == "concat" and transfer.head != "random":
+        raise UserError(
+            f"transfer.pooling=concat has a head of two blocks, which starts at random: transfer.head={transfer.head} "
+            "cannot be; give transfer.head=random"
+        )
 
 
 def check_task(kind: str) -> None:
@@ -89,5 +99,9 @@ def check_saved(sections: Mapping[str, Any], where: str) -> None:
         if "task" in sections:
             check_transfer(sections["transfer"])
             check_task(sections["task"].kind)
+        if "start" in sections:
+            check_start(sections["start"])
+        if "pooling" in sections:
+            sections["pooling"].check()
     except UserError as error:
         raise UserError(f"{where}: {error}; restore it from a copy") from None

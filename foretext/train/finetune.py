@@ -11,6 +11,7 @@ from torch import nn
 
 from foretext.config import Change
 from foretext.errors import Interrupted, UserError
+from foretext.objectives.base import Objective
 from foretext.plan import TransferPlan
 from foretext.systems import size_named
 from foretext.systems.base import TrainingConfig
@@ -43,6 +44,8 @@ from foretext.train.scoring import example_scores
 from foretext.train.signals import NeverStop, StopRequest
 from foretext.train.undo import starts_over, writing
 
+
+NORMED_TOKENS = 8 * MICRO_TOKENS  # statistics of two long documents are worth less than what the cache gives
 
 def finetune(
     request: FinetuneRequest, reporter: Reporter | None = None, stopping: StopRequest | None = None
@@ -104,10 +107,10 @@ def _train(
         raise UserError("no word of the rows has a piece in the vocabulary of this run; use another run, or --system")
     order = Order(len(examples), training.batch_size, request.seed)
     set_length(sections, size_named(request.base.system, request.base.info.size), order)
-    micro = training.micro_batch or max(1, MICRO_TOKENS // max(example.tokens for example in examples))
+    micro = training.micro_batch or rows_at_a_time(model.task, examples)
     micro = min(micro, training.batch_size)
     if device.type == "cpu":
-        memory = finetuning_memory(micro, sections["model"], learned, held_out)
+        memory = finetuning_memory(micro, sections["model"], model.task, learned, held_out)
         check_memory(memory, SMALLER_RUN, built=True)
     model.trunk.to(device)
     model.task.to(device)
@@ -143,6 +146,12 @@ def _train(
 
 
 def _open_run(writer: RunWriter, sections: dict[str, Any], model: SavedModel, loop: Loop) -> None:
+def rows_at_a_time(task: Objective, examples: Sequence[Any]) -> int:
+    """As many examples as hold about `MICRO_TOKENS` that are learned from; more where batch norm compares them."""
+    most = NORMED_TOKENS if task.norms_rows else MICRO_TOKENS
+    return max(1, most // max(task.learned_tokens(example) for example in examples))
+
+
     loop.restore()
     files = {"config.toml": config_text(sections).encode()}
     if not writer.run.has("tokenizer.json"):
@@ -181,7 +190,7 @@ def _build(request: FinetuneRequest, sections: dict[str, Any]) -> SavedModel:
     trunk = system.build_trunk(model)
     if not task.from_scratch:
         _transfer(base.trunk, trunk, transfer.layers)
-    head = build_task(task, model, transfer, model.head_dropout)
+    head = build_task(sections, model.head_dropout)
     return SavedModel(None, sections, system, base.tokenizer.with_specials(system.specials), trunk, head)
 
 

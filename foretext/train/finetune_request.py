@@ -13,9 +13,10 @@ from typing import Any
 
 from foretext.config import Change, Setting, apply_sets, setting_of
 from foretext.errors import UserError
-from foretext.plan import TransferPlan
+from foretext.plan import TransferPlan, Way, way_named
 from foretext.systems import size_named
 from foretext.systems.base import Size, TrainingConfig
+from foretext.tasks.concat_pooling import ConcatPoolingConfig
 from foretext.tasks.family import Family
 from foretext.tasks.metrics import check_metric
 from foretext.tasks.task_config import TaskConfig
@@ -41,6 +42,7 @@ class FinetuneRequest:
     valid: Sequence[Any] | None = None
     seed: int = 0
     epochs: int | None = None
+    plan: str | None = None  # a way of transfer by its name; None: the size's own
     lm_weight: float | None = None
     layers: int | None = None
     from_scratch: bool = False
@@ -66,7 +68,7 @@ def resolve(
     base = request.base
     size = size_named(base.system, base.info.size)
     old = read_config(run) if run is not None and run.has("config.toml") else None
-    training, transfer, epochs = _settings(request, family, size, old)
+    training, transfer, pooling, epochs = _settings(request, family, size, old)
     task = dataclasses.replace(
         _task_config(request, family, train, old),
         epochs=epochs,
@@ -74,7 +76,7 @@ def resolve(
         rows=rows_fingerprint([*train, *valid], family),
     )
     tokenizer = base.tokenizer.with_specials(base.system.specials)
-    sections = {
+    sections: dict[str, Any] = {
         "run": RunConfig(
             "finetune", base.info.system, base.info.size, base.info.direction, request.seed, tokenizer.fingerprint()
         ),
@@ -82,6 +84,7 @@ def resolve(
         "training": training,
         "budget": old["budget"] if old else None,
         "transfer": transfer,
+        **({} if pooling is None else {"pooling": pooling}),
         "task": task,
     }
     sections["model"].check()
@@ -103,16 +106,21 @@ def set_length(sections: dict[str, Any], size: Size, order: Order) -> None:
 
 def _settings(
     request: FinetuneRequest, family: Family, size: Size, old: dict[str, Any] | None
-) -> tuple[TrainingConfig, TransferPlan, int]:
-    """How to train, how to transfer, and the epochs asked for (0: not said). A resumed run keeps what is not given."""
+) -> tuple[TrainingConfig, TransferPlan, ConcatPoolingConfig | None, int]:
+    """How to train, how to transfer, the settings of concatenated pooling where that is the way, and the epochs asked
+    for (0: not said). A resumed run keeps what is not given."""
     check_seed(request.seed)
     given = {"lm_weight": request.lm_weight, "layers": request.layers}
     said = {
         f"transfer.{name}": f"--{name.replace('_', '-')} says" for name, value in given.items() if value is not None
     }
     check_sets(request.sets, said)
-    start = {"training": size.finetuning, "transfer": size.transfer}
-    sections = apply_sets({name: old[name] for name in start} if old else start, request.sets)
+    start: dict[str, Any] = {"training": size.finetuning, "transfer": size.transfer, "pooling": size.pooling}
+    if old is not None:
+        start |= {name: old[name] for name in start if name in old}
+    if request.plan is not None:
+        start |= _planned(way_named(request.plan), start["training"])
+    sections = apply_sets(start, request.sets)
     check_training(sections["training"])
     transfer: TransferPlan = dataclasses.replace(
         sections["transfer"], **{name: value for name, value in given.items() if value is not None}
@@ -123,7 +131,30 @@ def _settings(
         raise UserError("--layers says what is transferred and --from-scratch that nothing is; leave one out")
     if request.epochs is not None and request.epochs < 1:
         raise UserError(f"epochs must be at least 1, not {request.epochs}")
-    return sections["training"], transfer, request.epochs or (old["task"].epochs if old else 0)
+    pooling = _pooling(sections["pooling"], transfer, request)
+    return sections["training"], transfer, pooling, request.epochs or (old["task"].epochs if old else 0)
+
+
+def _planned(way: Way, training: TrainingConfig) -> dict[str, Any]:
+    """What a named way of transfer says."""
+    changed = dataclasses.replace(training, schedule=way.schedule, warmup=way.warmup, final_rate=way.final_rate)
+    return {"training": dataclasses.replace(changed, warmup_steps=0), "transfer": way.transfer}
+
+
+def _pooling(
+    given: ConcatPoolingConfig, transfer: TransferPlan, request: FinetuneRequest
+) -> ConcatPoolingConfig | None:
+    """[pooling], checked; None where nothing is pooled so, and then nothing can be set there."""
+    if transfer.pooling == "concat":
+        given.check()
+        return given
+    for one in map(setting_of, request.sets):
+        if one.names[0] == "pooling" and len(one.names) > 1:
+            raise UserError(
+                f"{one.where}: [pooling] is for transfer.pooling=concat, on tasks with one label a row; this "
+                "fine-tuning has none; leave it out"
+            )
+    return None
 
 
 def _possible(transfer: TransferPlan, request: FinetuneRequest, family: Family) -> TransferPlan:
@@ -137,7 +168,11 @@ def _possible(transfer: TransferPlan, request: FinetuneRequest, family: Family) 
                 "language-model loss to add; leave it out, or give 0"
             )
         transfer = dataclasses.replace(transfer, lm_weight=0.0)
-    return transfer if family.fits_head else dataclasses.replace(transfer, head="random")
+    if family.fits_head:
+        return transfer
+    # What reads every token's state pools nothing.
+    pooling = "extract" if transfer.pooling == "concat" else transfer.pooling
+    return dataclasses.replace(transfer, head="random", pooling=pooling)
 
 
 def _setting(request: FinetuneRequest, key: str) -> Any:

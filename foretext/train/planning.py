@@ -15,6 +15,7 @@ import torch
 from foretext.errors import EXIT_MACHINE, UserError
 from foretext.nn.loss import CHUNK_ELEMENTS, LEAST_ROWS
 from foretext.nn.model_config import ModelConfig
+from foretext.objectives.base import Objective
 from foretext.tasks.family import Encoded
 from foretext.train.loop import Job, Loop, Stage
 from foretext.train.machine import available_memory, check_space, clock, size_text
@@ -198,12 +199,22 @@ def describe_finetuning(loop: Loop, sections: dict[str, Any], train: Encoded, va
         speed = probe_speed(loop)
         epoch = (tokens + FORWARD_SHARE * sum(example.tokens for example in valid.examples)) / speed
         lines.append(("time", f"about {clock(left / updates * task.epochs * epoch)} at {speed:,.0f} tokens/s"))
-    return lines + _machine_lines(loop, finetuning_memory(loop.job.stages[-1].micro_batch, model, train, valid))
+    memory = finetuning_memory(loop.job.stages[-1].micro_batch, model, loop.job.objective, train, valid)
+    return [*lines, *_normed(loop), *_machine_lines(loop, memory)]
 
 
-def finetuning_memory(micro: int, model: ModelConfig, train: Encoded, valid: Encoded) -> Memory:
+def finetuning_memory(micro: int, model: ModelConfig, task: Objective, train: Encoded, valid: Encoded) -> Memory:
     """Of rows that are encoded; the best epoch's weights are kept where there are rows to choose it by."""
-    return Memory(model, micro, max(example.tokens for example in train.examples), keeps_best=bool(valid.rows))
+    longest = max(task.learned_tokens(example) for example in train.examples)
+    return Memory(model, micro, longest, keeps_best=bool(valid.rows))
+
+
+def _normed(loop: Loop) -> list[tuple[str, str]]:
+    """A line where a step is split though its rows change each other's loss."""
+    micro, rows = loop.job.stages[-1].micro_batch, loop.job.config.batch_size
+    if not loop.job.objective.norms_rows or micro >= rows:
+        return []
+    return [("batch norm", f"over the {micro} rows that are read at a time, not the {rows} of an update")]
 
 
 def _machine_lines(loop: Loop, memory: Memory) -> list[tuple[str, str]]:

@@ -16,7 +16,8 @@ from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import Objective
 from foretext.plan import TransferPlan
 from foretext.systems import system_named
-from foretext.systems.base import ObjectiveParts, System, TokenizerConfig, TrainingConfig
+from foretext.systems.base import ObjectiveParts, StartConfig, System, TokenizerConfig, TrainingConfig
+from foretext.tasks.concat_pooling import ConcatPoolingConfig
 from foretext.tasks.families import family_of
 from foretext.tasks.task_config import TaskConfig
 from foretext.text.tokenizer import Tokenizer, tokenizer_from_json
@@ -65,6 +66,8 @@ SECTIONS: dict[str, type] = {
     "budget": Budget,
     "data": DataConfig,
     "transfer": TransferPlan,
+    "start": StartConfig,
+    "pooling": ConcatPoolingConfig,
     "task": TaskConfig,
 }
 BASE_SECTIONS = ("run", "model", "tokenizer", "objective", "training", "budget", "data")
@@ -92,12 +95,24 @@ def sections_of(text: str, where: str) -> dict[str, Any]:
     raw = from_toml(text, where)
     if raw.get("run", {}).get("format", FORMAT) != FORMAT:
         raise UserError(f"{where}: written by a newer Foretext (format {raw['run']['format']}); update foretext")
-    names = TASK_SECTIONS if raw.get("run", {}).get("kind") == "finetune" else BASE_SECTIONS
+    names = _section_names(raw)
     system = _system_of(raw, where)
     kinds = SECTIONS | {"model": system.config, "objective": system.objective_config}
     sections = build_sections({name: kinds[name] for name in names}, raw, where)
     check_saved(sections, where)
     return sections
+
+
+def _section_names(raw: dict[str, Any]) -> tuple[str, ...]:
+    """Those that a run of its kind has, and those that it has only because another says so."""
+    if raw.get("run", {}).get("kind") != "finetune":
+        return (*BASE_SECTIONS, "start") if _said(raw, "data", "starts_from") else BASE_SECTIONS
+    return (*TASK_SECTIONS, "pooling") if _said(raw, "transfer", "pooling") == "concat" else TASK_SECTIONS
+
+
+def _said(raw: dict[str, Any], section: str, key: str) -> Any:
+    found = raw.get(section)
+    return found.get(key) if isinstance(found, dict) else None
 
 
 def _system_of(raw: dict[str, Any], where: str) -> System:
@@ -158,8 +173,10 @@ def load_tokenizer(run: RunDirectory, info: RunConfig) -> Tokenizer:
     return tokenizer
 
 
-def build_task(task: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> TaskHead:
-    return family_of(task.kind).head(task, model, plan, dropout)
+def build_task(sections: dict[str, Any], dropout: float) -> TaskHead:
+    task: TaskConfig = sections["task"]
+    pooling = sections.get("pooling")
+    return family_of(task.kind).head(task, sections["model"], sections["transfer"], dropout, pooling)
 
 
 def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedModel:
@@ -218,7 +235,7 @@ def _modules(system: System, sections: dict[str, Any], tokenizer: Tokenizer) -> 
     """The two parts of a model, as the loop names them in its checkpoints."""
     info, model = sections["run"], sections["model"]
     if info.kind == "finetune":
-        task: nn.Module = build_task(sections["task"], model, sections["transfer"], 0.0)
+        task: nn.Module = build_task(sections, 0.0)
     else:
         task = system.build_objective(ObjectiveParts(model, sections["objective"], tokenizer, info.direction))
     return {"trunk": system.build_trunk(model), "task": task}
