@@ -436,13 +436,16 @@ def pretrain(
     sets: Sequence[str] = (),
     resume: bool = False,
     column: str | None = None,
+    start: str | Path | None = None,
+    new_vocabulary: bool = False,
     device: str = "auto",
     reporter: Reporter | None = None,
     stopping: StopRequest | None = None,
 ) -> LanguageModel:
     """Pre-trains on `texts` (files, folders, globs) or on `documents` (the texts themselves).
 
-    Without `out` the run lives in a temporary folder. One of `minutes`, `steps` and `tokens` says how long.
+    Without `out` the run lives in a temporary folder. One of `minutes`, `steps` and `tokens` says how long. `start`: a
+    run to go on from; `new_vocabulary`: with a vocabulary of the new text.
     """
     if documents is not None and texts:
         raise UserError("give either texts (files) or documents (strings), not both")
@@ -466,6 +469,8 @@ def pretrain(
             sets=tuple(sets),
             resume=resume,
             column=column,
+            start=None if start is None else Path(start),
+            new_vocabulary=new_vocabulary,
             device=device,
         )
         path = run_pretraining(request, reporter, stopping)

@@ -74,6 +74,9 @@ def pretrain(
     direction: Annotated[Direction | None, typer.Option(help="forward, or backward: right to left.")] = None,
     seed: Annotated[int | None, typer.Option(help="0 unless given.")] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Go on from this run, with new text.")] = None,
+    new_vocabulary: Annotated[
+        bool, typer.Option("--new-vocabulary", help="With --from: a vocabulary of the new text; known pieces are kept.")
+    ] = False,
     vocabulary: Annotated[Path | None, typer.Option(help="A published vocabulary: its folder, or its file.")] = None,
     text_column: TextColumn = None,
     documents: Annotated[
@@ -106,6 +109,7 @@ def pretrain(
         sets=tuple(given_settings(config, sets)),
         resume=resume,
         start=start,
+        new_vocabulary=new_vocabulary,
         vocabulary=vocabulary,
         column=text_column,
         documents=documents,
@@ -139,11 +143,11 @@ def finetune(
     part: Annotated[
         float | None, typer.Option("--hold-out", help="Another part than .15; 0: none, the last epoch is kept.")
     ] = None,
+    plan: Annotated[str | None, typer.Option(help="A way of transfer: gpt, ulmfit; without it the size's own.")] = None,
     lm_weight: Annotated[float | None, typer.Option(help="λ in L3 = L2 + λ·L1.")] = None,
     layers: Annotated[int | None, typer.Option(help="Transfer the embeddings and the first n blocks only.")] = None,
     from_scratch: Annotated[
         bool, typer.Option("--from-scratch", help="RUN's shape and tokenizer, new weights.")
-    plan: Annotated[str | None, typer.Option(help="A way of transfer: gpt, ulmfit; without it the size's own.")] = None,
     ] = False,
     system: Annotated[str | None, typer.Option(help="Instead of RUN: a new model and vocabulary.")] = None,
     size: Annotated[str | None, typer.Option(help="With --system: tiny (the default), small, paper.")] = None,
@@ -209,11 +213,11 @@ def finetune(
                 out=out,
                 seed=seed,
                 epochs=epochs,
+                plan=plan,
                 lm_weight=lm_weight,
                 layers=layers,
                 from_scratch=from_scratch,
                 columns=names,
-                plan=plan,
                 format=format,
                 metric=metric,
                 hold_out=part,
@@ -243,13 +247,13 @@ def predict(
     out: Annotated[
         Path | None, typer.Option(help="csv, tsv, jsonl, parquet; tags also txt, answers json; or standard output.")
     ] = None,
+    others: With = None,
     columns: Columns = "",
     format: Format = None,
     errors: Errors = "strict",
     as_json: Json = False,
 ) -> None:
     """Predict labels, choices, scores, tags or answers, with probabilities."""
-    others: With = None,
     from foretext.tasks.predictions import output_text, write_output
     from foretext.terminal import Terminal
 
@@ -275,13 +279,13 @@ def evaluate(
     run: RunArgument,
     files: Annotated[list[str], typer.Argument(help="Text for a pre-trained run, labelled rows for a fine-tuned one.")],
     stride: Annotated[int | None, typer.Option(help="Tokens scored a window; default half the context.")] = None,
+    others: With = None,
     columns: Columns = "",
     format: Format = None,
     metric: Metric = None,
     text_column: TextColumn = None,
     documents: Annotated[str | None, typer.Option(help="For text: auto (the default), line, blank, file.")] = None,
     errors: Errors = "strict",
-    others: With = None,
     confusion: Annotated[Path | None, typer.Option(help="Write the confusion matrix as a PNG.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -297,14 +301,14 @@ def evaluate(
                 raise UserError(f"--{option} is for labelled rows, and {run} reads text; leave it out")
         if confusion is not None:
             raise UserError(f"--confusion is for classes, and {run} is a language model without a task; leave it out")
+        if others:
+            raise UserError(f"--with is for a task, and {run} is a language model without one; leave it out")
         if metric is not None:
             raise UserError(f"--metric is for a task, and {run} is a language model without one; leave it out")
         show_perplexity(model, read_texts(files, text_column, documents or "auto", errors), stride, as_json)
         return
     from foretext.tasks.metrics import format_scores
     from foretext.tasks.pictures import confusion_matrix_png
-        if others:
-            raise UserError(f"--with is for a task, and {run} is a language model without one; leave it out")
     from foretext.terminal import Terminal
 
     for option, said in (("stride", stride), ("text-column", text_column), ("documents", documents)):
@@ -312,13 +316,13 @@ def evaluate(
             raise UserError(f"--{option} is for text, and {run} reads labelled rows; leave it out")
     if confusion is not None and not model.draws_confusion:
         raise UserError(f"--confusion is for classes, and {run} has none (its task is {model.task}); leave it out")
+    model = averaged_model(model, others)
     names = parse_columns(columns)
     rows = [row for file in files for row in rows_for(model, Path(file), names, format, errors, need_labels=True).rows]
     scores = model.evaluate(rows, progress("predicting"), metric=metric, reporter=Terminal())
     typer.echo(json.dumps(scores.to_dict(), ensure_ascii=False) if as_json else format_scores(scores))
     if confusion is not None:
         confusion_matrix_png(scores, confusion)
-    model = averaged_model(model, others)
 
 
 app.command()(generate)

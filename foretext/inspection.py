@@ -77,7 +77,7 @@ def summary_of(run: RunDirectory) -> str:
 def _origin(data: DataConfig) -> tuple[str, str]:
     if data.imported_from is not None:
         return "imported", f"from {data.imported_from}"
-    return "text", ", ".join(data.inputs)
+    return "text", ", ".join(data.inputs) + (f", going on from {data.starts_from}" if data.starts_from else "")
 
 
 _DIRECTIONS = {"forward": "left to right", "backward": "right to left"}
@@ -116,11 +116,14 @@ def _progress_of(run: RunDirectory, sections: dict[str, Any]) -> str:
 
 
 def _own_settings(sections: dict[str, Any]) -> str:
-    """Settings of model, tokenizer, objective and training that are not the size's defaults."""
+    """Settings of model, tokenizer, objective, training, start and pooling that are not the size's defaults."""
     info = sections["run"]
     size = size_named(system_named(info.system), info.size)
     training = size.pretraining if info.kind == "pretrain" else size.finetuning
+    if "start" in sections:
+        training = size.onward or size.pretraining
     usual = {"model": size.model, "tokenizer": size.tokenizer, "objective": size.objective, "training": training}
+    usual |= {"start": size.start, "pooling": size.pooling}
     kept = {name: sections[name] for name in usual if name in sections}
     changes = difference({name: usual[name] for name in kept}, kept)
     derived = ("model.vocabulary", "model.dropout")

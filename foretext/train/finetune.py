@@ -42,10 +42,11 @@ from foretext.train.rundir import RunWriter
 from foretext.train.saved import SavedModel, build_task, config_text, load_model, open_run, read_config
 from foretext.train.scoring import example_scores
 from foretext.train.signals import NeverStop, StopRequest
+from foretext.train.start import layered_names
 from foretext.train.undo import starts_over, writing
 
-
 NORMED_TOKENS = 8 * MICRO_TOKENS  # statistics of two long documents are worth less than what the cache gives
+
 
 def finetune(
     request: FinetuneRequest, reporter: Reporter | None = None, stopping: StopRequest | None = None
@@ -145,13 +146,13 @@ def _train(
     return model
 
 
-def _open_run(writer: RunWriter, sections: dict[str, Any], model: SavedModel, loop: Loop) -> None:
 def rows_at_a_time(task: Objective, examples: Sequence[Any]) -> int:
     """As many examples as hold about `MICRO_TOKENS` that are learned from; more where batch norm compares them."""
     most = NORMED_TOKENS if task.norms_rows else MICRO_TOKENS
     return max(1, most // max(task.learned_tokens(example) for example in examples))
 
 
+def _open_run(writer: RunWriter, sections: dict[str, Any], model: SavedModel, loop: Loop) -> None:
     loop.restore()
     files = {"config.toml": config_text(sections).encode()}
     if not writer.run.has("tokenizer.json"):
@@ -209,8 +210,7 @@ def _transfer(source: nn.Module, target: nn.Module, layers: int) -> None:
 
 def _optimizer(config: TrainingConfig, plan: TransferPlan, model: SavedModel) -> Optimizer:
     assert model.task is not None
-    groups = [[f"trunk.{name}" for name in group] for group in model.trunk.layer_groups()]  # type: ignore[operator]
-    groups.append([f"task.{name}" for name, _ in model.task.named_parameters()])
+    groups = layered_names(model.trunk, model.task)
     parameters = {f"trunk.{name}": p for name, p in model.trunk.named_parameters()}
     parameters |= {f"task.{name}": p for name, p in model.task.named_parameters()}
     count = len(groups)

@@ -25,7 +25,6 @@ from foretext.text.token_shards import DamagedShards, TokenShards, read_manifest
 from foretext.text.tokenizer import Tokenizer
 from foretext.train.loop import POSITION, Job, Loop, Stage, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
-from foretext.train.optim import Group, Optimizer
 from foretext.train.planning import Memory, check_disk, check_memory, describe_plan, probe_speed
 from foretext.train.pretrain_request import PretrainRequest, micro_batch_of, published_tokenizer, resolved_sections
 from foretext.train.report import Reporter, Silent
@@ -38,11 +37,11 @@ from foretext.train.saved import (
     load_model,
     load_tokenizer,
     open_run,
-    put_weights,
     read_config,
 )
 from foretext.train.scoring import mean_losses
 from foretext.train.signals import NeverStop, StopRequest
+from foretext.train.start import make_optimizer, take_for_vocabulary, take_weights
 from foretext.train.undo import TOKENS, starts_over, writing
 from foretext.train.vocabulary import new_tokenizer, with_end
 
@@ -210,7 +209,8 @@ def _make_tokenizer(work: _Work) -> Tokenizer:
     request, data = work.request, work.sections["data"]
     if request.start is not None:
         work.started_model = load_model(request.start)
-        return with_end(work.started_model.tokenizer)
+        if work.sections["start"].vocabulary == "kept":
+            return with_end(work.started_model.tokenizer)
     if request.vocabulary is not None:
         return published_tokenizer(request.vocabulary, work.sections["run"].system)
     config: TokenizerConfig = work.sections["tokenizer"]
@@ -269,11 +269,10 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
     source = sections["data"].starts_from
     if source and not run.has(POSITION):
         started = work.started_model or load_model(source)
-        if started.model_config.vocabulary < model.vocabulary:
-            started.trunk.grow_vocabulary(model.vocabulary)  # type: ignore[operator]
-        put_weights(trunk, started.trunk.state_dict(), source)
-        if started.objective is not None:
-            put_weights(objective, started.objective.state_dict(), source)
+        if sections["start"].vocabulary == "kept":
+            take_weights(started, trunk, objective, model.vocabulary, source)
+        else:
+            take_for_vocabulary(started, trunk, objective, work.tokenizer, source, work.reporter.note)
     stages = []
     for until, context in objective.lengths(model.context):
         examples = objective.examples(shards, context, info.seed)
@@ -286,7 +285,7 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
         trunk=trunk,
         objective=objective,
         stages=tuple(stages),
-        optimizer=make_optimizer(training, trunk, objective),
+        optimizer=make_optimizer(training, trunk, objective, sections["start"].rate_decay if source else 1.0),
         config=training,
         budget=sections["budget"],
         seed=info.seed,
@@ -303,13 +302,6 @@ def _make_loop(work: _Work, run: RunDirectory, writer: RunWriter, stopping: Stop
         describe_plan(loop, speeds, len(shards), model),
     )
     return loop
-
-
-def make_optimizer(config: TrainingConfig, trunk: nn.Module, objective: nn.Module) -> Optimizer:
-    """One group: every parameter learns at the same rate from the start."""
-    parameters = {f"trunk.{name}": p for name, p in trunk.named_parameters()}
-    parameters |= {f"task.{name}": p for name, p in objective.named_parameters()}
-    return Optimizer(config, parameters, [Group(list(parameters))])
 
 
 def validator(
