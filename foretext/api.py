@@ -43,7 +43,7 @@ from foretext.train.fresh import fresh_model
 from foretext.train.pretrain import pretrain as run_pretraining
 from foretext.train.pretrain_request import PretrainRequest
 from foretext.train.report import Reporter
-from foretext.train.saved import SavedModel, load_model
+from foretext.train.saved import SavedModel, load_model, reach_of
 from foretext.train.scoring import example_scores
 from foretext.train.signals import StopRequest
 
@@ -60,13 +60,14 @@ class LanguageModel:
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """For each position the scores of the next token, or (masked systems) of the token that stands there: float32
         [len(ids), vocabulary]."""
-        context = self.model.model_config.context
+        context = reach_of(self.model)
         try:
             numbers = [operator.index(number) for number in ids]
         except TypeError:
             raise UserError("logits takes token ids, whole numbers as lm.model.tokenizer.encode(text) gives") from None
-        if not 0 < len(numbers) <= context:
-            raise UserError(f"logits takes between 1 and {context} ids (the context), not {len(numbers)}")
+        if not numbers or (context is not None and len(numbers) > context):
+            most = "at least 1 id" if context is None else f"between 1 and {context} ids (the context)"
+            raise UserError(f"logits takes {most}, not {len(numbers)}")
         if min(numbers) < 0 or max(numbers) >= self.model.model_config.vocabulary:
             raise UserError(f"ids must be from 0 to {self.model.model_config.vocabulary - 1}, the vocabulary")
         trunk = self.model.trunk
@@ -195,8 +196,8 @@ class LanguageModel:
         out: str | Path | None = None,
         seed: int = 0,
         epochs: int | None = None,
-        lm_weight: float | None = None,
         plan: str | None = None,
+        lm_weight: float | None = None,
         layers: int | None = None,
         from_scratch: bool = False,
         columns: dict[str, str] | None = None,
@@ -222,8 +223,8 @@ class LanguageModel:
             valid=None if valid is None else as_rows(valid, task, columns, format),
             seed=seed,
             epochs=epochs,
-            lm_weight=lm_weight,
             plan=plan,
+            lm_weight=lm_weight,
             layers=layers,
             from_scratch=from_scratch,
             columns=columns,
@@ -281,13 +282,10 @@ class TaskModel:
         """`others`: what they predict is averaged with this one's."""
         self.model = model
         self.path = path
+        self.others = tuple(others)
         self.task = model.task_config.kind
         self.family = family_of(self.task)
 
-        self.others = tuple(others)
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple(self.model.task_config.labels)
     def averaged_with(self, *others: TaskModel) -> TaskModel:
         """A model that predicts the mean of what this one and these predict: ULMFiT's forward and backward model."""
         for other in others:
@@ -298,6 +296,9 @@ class TaskModel:
                 )
         return TaskModel(self.model, self.path, (*self.others, *others))
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(self.model.task_config.labels)
 
     @property
     def draws_confusion(self) -> bool:
@@ -390,14 +391,14 @@ class TaskModel:
         return encoded, example_scores(self.model.trunk, self.model.task, encoded.examples, device, progress)
 
 
-def as_rows(
-    data: Any,
-    kind: str,
 def _taught(model: TaskModel) -> str:
     labels = ", ".join(model.labels[:4]) + (", …" if len(model.labels) > 4 else "")
     return f"{model.task} of {labels}" if labels else model.task
 
 
+def as_rows(
+    data: Any,
+    kind: str,
     columns: dict[str, str] | None = None,
     format: str | None = None,
     need_labels: bool = True,
@@ -435,9 +436,9 @@ def pretrain(
     seed: int | None = None,
     sets: Sequence[str] = (),
     resume: bool = False,
-    column: str | None = None,
     start: str | Path | None = None,
     new_vocabulary: bool = False,
+    column: str | None = None,
     device: str = "auto",
     reporter: Reporter | None = None,
     stopping: StopRequest | None = None,
@@ -468,9 +469,9 @@ def pretrain(
             seed=seed,
             sets=tuple(sets),
             resume=resume,
-            column=column,
             start=None if start is None else Path(start),
             new_vocabulary=new_vocabulary,
+            column=column,
             device=device,
         )
         path = run_pretraining(request, reporter, stopping)

@@ -43,7 +43,10 @@ def show_perplexity(model: LanguageModel, texts: list[str], stride: int | None, 
     typer.echo(f"{name} per token  {_figure(measured.per_token)}  ({measured.tokens:,} tokens)")
     typer.echo(f"{name} per word   {_figure(measured.per_word)}  ({measured.words:,} words between white space)")
     typer.echo(f"{'bits per byte':{wide}}  {_figure(measured.bits_per_byte, 4)}  ({measured.bytes:,} bytes of UTF-8)")
-    typer.echo(f"context {measured.context} tokens, stride {measured.stride}, {measured.documents:,} documents")
+    seen = f"context {measured.context} tokens, stride {measured.stride}"
+    if measured.context is None:
+        seen = "each token after all that stands before it in its document"
+    typer.echo(f"{seen}, {measured.documents:,} documents")
     for note in notes:
         typer.echo(note)
     if measured.pseudo:

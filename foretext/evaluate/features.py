@@ -49,6 +49,9 @@ class LayerMix:
         if not self.layers:
             return model.trunk(batch).top
         found = model.trunk(batch, keep_layers=True).layers
+        widths = {found[layer].shape[-1] for layer in self.layers}
+        if len(widths) > 1:
+            raise UserError(f"layers {', '.join(map(str, self.layers))} differ in width and cannot be added; give one")
         weights = self.weights or (1.0 / len(self.layers),) * len(self.layers)
         return torch.stack([weight * found[layer] for weight, layer in zip(weights, self.layers)]).sum(0)
 
@@ -72,7 +75,7 @@ def text_vectors(
     reporter: Reporter | None = None,
     mix: LayerMix = TOP,
 ) -> np.ndarray:
-    """One float32 vector of the model's width for each text; texts beyond the context count with their beginning.
+    """One float32 vector of the layer's width for each text; texts beyond the context count with their beginning.
     `progress` hears of the vectors, `reporter` of the encoding before them and of texts that were cut (without one,
     Python's warnings say that)."""
     reporter = reporter or Warns()
@@ -83,6 +86,8 @@ def text_vectors(
     for number, states in _states(model, readings, mix, progress):
         reading = readings[number]
         own = states if model.system.causal else states[reading.first : reading.first + reading.count]
+        if vectors.shape[1] != states.shape[1]:  # an LSTM's layers are not all of one width; known with the first text
+            vectors = np.zeros((len(texts), states.shape[1]), dtype=np.float32)
         if len(own):
             vectors[number] = own.mean(0)
     return vectors
@@ -137,8 +142,7 @@ def _by_word(
             words.append(word.strip())
             places.append((start, start + len(word.strip())))
             vectors.append(states[first:last].mean(0))
-    width = model.model_config.width
-    return WordVectors(words, places, np.array(vectors, dtype=np.float32).reshape(len(words), width))
+    return WordVectors(words, places, np.array(vectors, dtype=np.float32).reshape(len(words), states.shape[1]))
 
 
 @torch.no_grad()

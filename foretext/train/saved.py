@@ -13,7 +13,7 @@ import foretext
 from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
-from foretext.objectives.base import Objective
+from foretext.objectives.base import Objective, reads_on
 from foretext.plan import TransferPlan
 from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, StartConfig, System, TokenizerConfig, TrainingConfig
@@ -159,6 +159,11 @@ def need_causal(model: SavedModel, what: str) -> None:
             f"{what} needs a model that predicts each token from those before it, and {model.system.name} sees both "
             "sides; foretext fill asks it about blanks"
         )
+
+
+def reach_of(model: SavedModel) -> int | None:
+    """Tokens that the model reads at a time; None: any number, as an LSTM does, whose state goes on."""
+    return None if reads_on(model.trunk) else model.model_config.context
 
 
 def open_run(path: str | Path) -> RunDirectory:
