@@ -7,7 +7,7 @@ import contextlib
 import os
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +16,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from foretext.nn.awd_lstm import AwdLstmConfig
 from foretext.nn.encoder import EncoderConfig
 from foretext.nn.transformer import TransformerConfig
-from foretext.objectives.base import Objective
+from foretext.objectives.base import Objective, reads_on
+from foretext.objectives.causal import CausalConfig
 from foretext.objectives.masked import MaskedObjective
 from foretext.objectives.spans import Span
 from foretext.systems import SYSTEMS
@@ -41,12 +43,18 @@ TINY: dict[str, Any] = {
     "bert": MASKED,
     "roberta": replace(MASKED, segments=1, first_position=2, pooler=False, epsilon=1e-5),
     "albert": replace(MASKED, embedding=16, shared=True, gelu="tanh"),
+    "ulmfit": AwdLstmConfig(vocabulary=61, layers=2, width=32, hidden=32, context=24, dropout=0.0),
 }
 assert TINY.keys() == SYSTEMS.keys(), "every system is under test"
 CAUSAL = [name for name in TINY if SYSTEMS[name].causal]
+ATTENTIVE = [name for name in TINY if hasattr(SYSTEMS[name].build_trunk(TINY[name]), "attention_weights")]
+EVEN = [name for name in TINY if SYSTEMS[name].objective_config is CausalConfig]  # all steps have as many tokens
+BOUNDED = [name for name in TINY if not reads_on(SYSTEMS[name].build_trunk(TINY[name]))]  # by a context
 LM_WEIGHT = {name: 0.5 if name in CAUSAL else 0.0 for name in TINY}  # only those have that loss beside a task's
 LM_WEIGHTS = [*LM_WEIGHT.items(), *((name, 0.0) for name in CAUSAL)]
 PLAIN = TrainingConfig(optimizer="adamw", rate=1e-2, warmup=0.1, batch_size=4, dropout=0.0, save_seconds=1e9)
+
+AT_ONCE = ("transfer.thaw=all", "transfer.rate_decay=1.0")  # everything learns from the start, at one rate
 
 KINDS = ("classification", "entailment", "similarity", "choice", "regression")
 
@@ -117,15 +125,14 @@ def assert_same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], toleranc
 
 # -- whole runs ------------------------------------------------------------------------------------------------------
 
-SMALL = (
-    "model.layers=2",
-    "model.width=32",
-    "model.heads=2",
-    "model.context=16",
-    "tokenizer.size=300",
-    "training.batch_size=4",
-    "training.rate=0.003",
-)
+SMALL = ("tokenizer.size=300", "training.batch_size=4", "training.rate=0.003")
+SMALL_SHAPE = {"layers": 2, "width": 32, "heads": 2, "hidden": 24, "context": 16}  # of which a system has what it has
+
+
+def small(system: str) -> tuple[str, ...]:
+    """Settings of a minute run."""
+    own = {field.name for field in fields(SYSTEMS[system].config)}
+    return (*(f"model.{name}={value}" for name, value in SMALL_SHAPE.items() if name in own), *SMALL)
 
 
 def write_text(folder: Path, documents: int = 60, seed: int = 1) -> Path:
@@ -144,7 +151,7 @@ def write_text(folder: Path, documents: int = 60, seed: int = 1) -> Path:
 def pretrain_request(
     system: str, text: Path, out: Path, steps: int = 12, *sets: str, **changes: object
 ) -> PretrainRequest:
-    request = PretrainRequest((str(text),), out, system, "tiny", Budget(steps=steps), sets=SMALL + sets)
+    request = PretrainRequest((str(text),), out, system, "tiny", Budget(steps=steps), sets=small(system) + sets)
     return replace(request, **changes)
 
 

@@ -11,6 +11,7 @@ from foretext.systems.bert import BERT
 from foretext.systems.gpt import GPT
 from foretext.systems.gpt2 import GPT2
 from foretext.systems.roberta import ROBERTA
+from foretext.systems.ulmfit import ULMFIT
 
 SYSTEMS: dict[str, System] = {
     "gpt": GPT,
@@ -18,6 +19,7 @@ SYSTEMS: dict[str, System] = {
     "bert": BERT,
     "roberta": ROBERTA,
     "albert": ALBERT,
+    "ulmfit": ULMFIT,
 }
 
 

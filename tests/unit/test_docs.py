@@ -18,7 +18,10 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 VERBS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 README, README_ZH = ROOT / "README.md", ROOT / "README.zh-CN.md"
-WALKS = [(ROOT / "docs" / f"{name}.md", ROOT / "docs" / f"{name}.zh-CN.md") for name in ("gpt-walk", "masked-walk")]
+WALKS = [
+    (ROOT / "docs" / f"{name}.md", ROOT / "docs" / f"{name}.zh-CN.md")
+    for name in ("gpt-walk", "masked-walk", "ulmfit-walk")
+]
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _MEASURED = re.compile(r"<!--.*?-->", re.DOTALL)
@@ -150,7 +153,9 @@ def test_make_targets_exist() -> None:
 # ── two languages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("english", "chinese"), [(README, README_ZH), *WALKS], ids=["README", "gpt", "masked"])
+@pytest.mark.parametrize(
+    ("english", "chinese"), [(README, README_ZH), *WALKS], ids=["README", "gpt", "masked", "ulmfit"]
+)
 def test_both_languages_say_the_same(english: Path, chinese: Path) -> None:
     levels = [[len(heading.split()[0]) for heading in headings(page)] for page in (english, chinese)]
     assert levels[0] == levels[1]
@@ -197,9 +202,10 @@ def configured() -> dict[str, type[Any]]:
     from foretext.systems import SYSTEMS
     from foretext.train.saved import SECTIONS
 
-    gpt, bert = SYSTEMS["gpt"], SYSTEMS["bert"]
+    gpt, bert, ulmfit = SYSTEMS["gpt"], SYSTEMS["bert"], SYSTEMS["ulmfit"]
     found: dict[str, type[Any]] = {f"[{name}]": cls for name, cls in SECTIONS.items()}
     found |= {"[model]": gpt.config, "[model] of masked systems": bert.config, "[objective]": bert.objective_config}
+    found |= {"[model] of ulmfit": ulmfit.config, "[objective] of ulmfit": ulmfit.objective_config}
     for system in SYSTEMS.values():
         assert system.config in found.values(), f"[model] of {system.name} is in no table"
         empty = not dataclasses.fields(system.objective_config)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 import torch
-from systems_under_test import CAUSAL, SHAPE, TINY, assert_same, gradients, trunk_of, windows
+from systems_under_test import ATTENTIVE, CAUSAL, SHAPE, TINY, assert_same, gradients, trunk_of, windows
 from torch import Tensor
 
 from foretext.batch import Batch
@@ -88,7 +88,8 @@ def test_states_that_are_read_are_the_same_whatever_else_is(trunk, side: str, pa
     trunk.zero_grad()
     top = trunk(batch.reading(read)).top
     torch.testing.assert_close(top[read], trunk(batch).top[read], atol=1e-5, rtol=1e-4)
-    assert bool(top[mask & ~read].any()) == (part > 0.5), "left out where they are many"
+    if hasattr(trunk, "attention_weights"):  # a recurrent trunk computes them all, one from the other
+        assert bool(top[mask & ~read].any()) == (part > 0.5), "left out where they are many"
     weighted(top[read]).backward()
     assert_same(gradients(trunk), expected)
     assert len(trunk(batch.reading(read), keep_layers=True).layers) == SHAPE.layers + 1
@@ -211,8 +212,8 @@ def test_reading_in_pieces_is_reading_at_once(causal, pieces: list[int]) -> None
             hidden = causal(Batch(ids[:, start : start + length]), state)
             torch.testing.assert_close(hidden.top, whole[:, start : start + length], atol=1e-5, rtol=1e-4)
             state, start = hidden.state, start + length
-        assert state.length == 20
-        assert causal.room(state) == TINY["gpt"].context - 20
+        left = causal.room(causal.new_state(3))
+        assert causal.room(state) == (None if left is None else left - 20)
 
 
 def test_a_state_takes_positions_and_gives_layers_as_without_one(causal) -> None:
@@ -232,7 +233,8 @@ def test_a_state_takes_positions_and_gives_layers_as_without_one(causal) -> None
 @pytest.mark.parametrize("system", TINY)
 @pytest.mark.parametrize("changes", [{}, {"layers": 3, "width": 20, "heads": 2, "vocabulary": 7}], ids=str)
 def test_the_configuration_knows_how_many_parameters(system: str, changes: dict[str, int]) -> None:
-    config = replace(TINY[system], **changes)
+    own = {field.name for field in fields(TINY[system])}
+    config = replace(TINY[system], **{name: value for name, value in changes.items() if name in own})
     assert config.parameters() == sum(p.numel() for p in SYSTEMS[system].build_trunk(config).parameters())
 
 
@@ -241,7 +243,7 @@ def test_layer_groups_name_every_parameter_once(system: str) -> None:
     trunk = trunk_of(system)
     names = [name for group in trunk.layer_groups() for name in group]
     assert sorted(names) == sorted(name for name, _ in trunk.named_parameters())
-    assert len(trunk.layer_groups()) == len(trunk.blocks) + 1
+    assert len(trunk.layer_groups()) == len(trunk.blocks if hasattr(trunk, "blocks") else trunk.layers) + 1
 
 
 def test_layer_groups_with_a_final_norm() -> None:
@@ -268,7 +270,7 @@ TRUNCATED = 0.8796  # deviation of a normal distribution that is cut at two devi
 RESIDUAL = ("attention.out.weight", "down.weight")  # what GPT-2 draws smaller
 
 
-@pytest.mark.parametrize("system", TINY)
+@pytest.mark.parametrize("system", ATTENTIVE)
 def test_initial_weights(system: str) -> None:
     trunk = SYSTEMS[system].build_trunk(replace(TINY[system], width=128))
     for name, parameter in trunk.named_parameters():
