@@ -25,10 +25,10 @@ from foretext.text.wordpiece import SPECIALS, WordPiece, wordpiece_from_pieces
 from foretext.train.budget import Budget
 from foretext.train.loop import Job, Loop, Stage
 from foretext.train.machine import tune_allocator
-from foretext.train.pretrain import make_optimizer
 from foretext.train.pretrain_request import MICRO_TOKENS
 from foretext.train.report import Silent
 from foretext.train.signals import NeverStop
+from foretext.train.start import make_optimizer
 
 BATCHES = 16  # different ones, seen again and again
 RATE = 3e-4

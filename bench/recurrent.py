@@ -30,12 +30,13 @@ from foretext.nn.loss import tied_softmax_loss
 from foretext.objectives.base import Draw, Objective
 from foretext.systems.base import TrainingConfig
 from foretext.train.budget import Budget
+from foretext.train.examples import ListedExamples
 from foretext.train.loop import Job, Loop, Stage
 from foretext.train.machine import tune_allocator
-from foretext.train.pretrain import make_optimizer
 from foretext.train.pretrain_request import MICRO_TOKENS
 from foretext.train.report import Silent
 from foretext.train.signals import NeverStop
+from foretext.train.start import make_optimizer
 
 TARGET = 1.0
 
@@ -105,14 +106,14 @@ class Stream(Objective):
 def build_ours(spec: Specification) -> Loop:
     """The product's loop over random windows; nothing is written."""
     training = TrainingConfig(optimizer="adamw", rate=RATE, batch_size=spec.batch, dropout=spec.dropout)
-    examples = windows_of(spec)
+    stock = ListedExamples(windows_of(spec))
     torch.manual_seed(0)
     trunk, objective = AwdLstm(spec.shape.config(spec.dropout)), Stream()
     micro = max(1, min(spec.batch, MICRO_TOKENS // spec.shape.context))
     job = Job(
         trunk=trunk,
         objective=objective,
-        stages=(Stage(lambda _, index: examples[index], objective.order(len(examples), spec.batch, 0), micro),),
+        stages=(Stage(stock.example, objective.order(stock, spec.batch, 0), micro),),
         optimizer=make_optimizer(training, trunk, objective),
         config=training,
         budget=Budget(steps=1_000_000),

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +24,7 @@ from experiments.results import TITLES, Cell, Results, first_words, own_options,
 from foretext.api import load_language_model
 from foretext.errors import Interrupted, UserError
 from foretext.interop.exchange import import_model
+from foretext.systems import system_named
 from foretext.tasks.rows import Row, read_rows
 from foretext.tasks.splits import draw
 from foretext.train.loop import read_position
@@ -34,7 +35,8 @@ from foretext.train.signals import Stopper
 DRAW_SEED = 1000  # seed of a draw's rows is this and its number: others than those that training uses
 TEST_SEED = 1
 LOG_SECONDS = 60.0
-QUICK_PRETRAINING = ("model.layers=1", "model.width=32", "model.heads=2", "model.context=32", "tokenizer.size=400")
+QUICK_SHAPE = {"layers": 1, "width": 32, "heads": 2, "hidden": 32, "context": 32}  # of which a system has what it has
+QUICK_PRETRAINING = ("tokenizer.size=400",)
 QUICK_FINETUNING = ("task.epochs=1",)
 SETTINGS = ("system", "minutes", "size", "base", "pretrain_set", "finetune_set", "quick", "starts_from")
 PRETRAINED = "pretrained"  # the method of an experiment with one start
@@ -61,6 +63,11 @@ class Start:
     pretrain_sets: tuple[str, ...] = ()  # those of the experiment and of the command line come after them
     finetune_sets: tuple[str, ...] = ()  # likewise
     source: Callable[[], Path] | None = None  # folder of others' weights, imported instead of pre-training
+
+    def quick(self) -> tuple[str, ...]:
+        """Settings of a model that is made in seconds."""
+        own = {field.name for field in fields(system_named(self.system).config)}
+        return tuple(f"model.{name}={value}" for name, value in QUICK_SHAPE.items() if name in own)
 
     def said(self) -> list[str]:
         """What makes it another start, for settings.json."""
@@ -285,7 +292,7 @@ def begun(
                 size=given.size,
                 minutes=given.minutes,
                 out=out,
-                sets=[*start.pretrain_sets, *given.pretrain_set],
+                sets=[*start.pretrain_sets, *(start.quick() if given.quick else ()), *given.pretrain_set],
                 resume=True,
                 reporter=log,
                 stopping=stopping,

@@ -49,7 +49,7 @@ from foretext.train.fresh import fresh_model
 from foretext.train.pretrain import pretrain as run_pretraining
 from foretext.train.pretrain_request import PretrainRequest
 from foretext.train.report import Reporter
-from foretext.train.saved import SavedModel, load_model
+from foretext.train.saved import SavedModel, load_model, reach_of
 from foretext.train.scoring import example_scores
 from foretext.train.signals import StopRequest
 
@@ -66,13 +66,14 @@ class LanguageModel:
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """For each position the scores of the next token, or (masked systems) of the token that stands there: float32
         [len(ids), vocabulary]."""
-        context = self.model.model_config.context
+        context = reach_of(self.model)
         try:
             numbers = [operator.index(number) for number in ids]
         except TypeError:
             raise UserError("logits takes token ids, whole numbers as lm.model.tokenizer.encode(text) gives") from None
-        if not 0 < len(numbers) <= context:
-            raise UserError(f"logits takes between 1 and {context} ids (the context), not {len(numbers)}")
+        if not numbers or (context is not None and len(numbers) > context):
+            most = "at least 1 id" if context is None else f"between 1 and {context} ids (the context)"
+            raise UserError(f"logits takes {most}, not {len(numbers)}")
         if min(numbers) < 0 or max(numbers) >= self.model.model_config.vocabulary:
             raise UserError(f"ids must be from 0 to {self.model.model_config.vocabulary - 1}, the vocabulary")
         trunk = self.model.trunk
@@ -232,6 +233,7 @@ class LanguageModel:
         out: str | Path | None = None,
         seed: int = 0,
         epochs: int | None = None,
+        plan: str | None = None,
         lm_weight: float | None = None,
         layers: int | None = None,
         from_scratch: bool = False,
@@ -248,10 +250,10 @@ class LanguageModel:
         stopping: StopRequest | None = None,
     ) -> TaskModel:
         """Teaches the model a task. `rows`: a file, or rows as `rows_from` (tagging: `sentences_from`, span:
-        `questions_from`) takes them. `metric`: what the best epoch is
-        chosen by, if not the layout's or the task's own. `hold_out`: the part of the rows to validate on where `valid`
-        is None, if not .15; 0 trains on all and keeps the last epoch. `unlabelled` (sentences) and `also` (other tasks)
-        are for a system that learns from them at once (cvt)."""
+        `questions_from`) takes them. `plan`: a way of transfer by its name (gpt, ulmfit). `metric`: what the best epoch
+        is chosen by, if not the layout's or the task's own. `hold_out`: the part of the rows to validate on where
+        `valid` is None, if not .15; 0 trains on all and keeps the last epoch. `unlabelled` (sentences) and `also`
+        (other tasks) are for a system that learns from them at once (cvt)."""
         format = layout_name(format)
         request = FinetuneRequest(
             base=self.model,
@@ -261,6 +263,7 @@ class LanguageModel:
             valid=None if valid is None else as_rows(valid, task, columns, format),
             seed=seed,
             epochs=epochs,
+            plan=plan,
             lm_weight=lm_weight,
             layers=layers,
             from_scratch=from_scratch,
@@ -319,11 +322,23 @@ def new_model(
 class TaskModel:
     """A fine-tuned run."""
 
-    def __init__(self, model: SavedModel, path: Path | None) -> None:
+    def __init__(self, model: SavedModel, path: Path | None, others: Sequence[TaskModel] = ()) -> None:
+        """`others`: what they predict is averaged with this one's."""
         self.model = model
         self.path = path
+        self.others = tuple(others)
         self.task = model.task_config.kind
         self.family = family_of(self.task)
+
+    def averaged_with(self, *others: TaskModel) -> TaskModel:
+        """A model that predicts the mean of what this one and these predict: ULMFiT's forward and backward model."""
+        for other in others:
+            if other.task != self.task or other.labels != self.labels:
+                raise UserError(
+                    f"{other.path} and {self.path} cannot be averaged: {_taught(other)} and {_taught(self)}; fine-tune "
+                    "both on the same rows"
+                )
+        return TaskModel(self.model, self.path, (*self.others, *others))
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -361,11 +376,18 @@ class TaskModel:
     def predictions(self, data: Any, progress: Progress | None = None, reporter: Reporter | None = None) -> Predictions:
         """Values and probabilities of a file's rows or of Python data, as `predict` takes them; labels that they may
         have play no part. `reporter` hears of the encoding, and of rows that had to be cut."""
-        return self._predictions(*self._scores(self.rows(data), False, progress, reporter))
+        return self._predictions(self.rows(data), False, progress, reporter)
 
-    def _predictions(self, encoded: Encoded, scores: Sequence[np.ndarray]) -> Predictions:
+    def _predictions(
+        self, rows: Sequence[Any], labelled: bool, progress: Progress | None, reporter: Reporter | None
+    ) -> Predictions:
         assert self.model.task is not None
-        return self.family.predictions(encoded, scores, self.model.task_config, self.model.task)
+        encoded, scores = self._scores(rows, labelled, progress, reporter)
+        own = self.family.predictions(encoded, scores, self.model.task_config, self.model.task)
+        if not self.others:
+            return own
+        others = [other._predictions(rows, False, progress, reporter) for other in self.others]
+        return self.family.averaged([own, *others])
 
     def predict(self, data: Any, columns: dict[str, str] | None = None, format: str | None = None) -> list[Any]:
         """Class names, numbers of choices (from 1), scores, lists of tags, or texts of answers. `columns`, `format`: as
@@ -374,8 +396,10 @@ class TaskModel:
 
     def predict_proba(self, data: Any, columns: dict[str, str] | None = None, format: str | None = None) -> np.ndarray:
         """Probabilities [rows, classes], in the order of `labels`; choices in their own order."""
-        _, scores = self._scores(self.rows(data, False, columns, format), False)
-        return self.family.probabilities(scores, self.model.task_config)
+        rows = self.rows(data, False, columns, format)
+        _, scores = self._scores(rows, False)
+        own = self.family.probabilities(scores, self.model.task_config)
+        return np.mean([own, *(other.predict_proba(rows) for other in self.others)], axis=0) if self.others else own
 
     def evaluate(
         self,
@@ -391,7 +415,7 @@ class TaskModel:
         rows = self.rows(data, True, columns, format)
         if metric is not None:
             check_metric(metric, self.family.metrics(self.model.task_config))
-        predictions = self._predictions(*self._scores(rows, True, progress, reporter))
+        predictions = self._predictions(rows, True, progress, reporter)
         scores = self.family.score(rows, predictions, self.model.task_config)
         return scores if metric is None else with_main(scores, metric)
 
@@ -408,6 +432,11 @@ class TaskModel:
         device = next(self.model.trunk.parameters()).device
         encoded = encode(rows, self.model, reporter, labelled=labelled)
         return encoded, example_scores(self.model.trunk, self.model.task, encoded.examples, device, progress)
+
+
+def _taught(model: TaskModel) -> str:
+    labels = ", ".join(model.labels[:4]) + (", …" if len(model.labels) > 4 else "")
+    return f"{model.task} of {labels}" if labels else model.task
 
 
 def as_rows(
@@ -450,6 +479,8 @@ def pretrain(
     seed: int | None = None,
     sets: Sequence[str] = (),
     resume: bool = False,
+    start: str | Path | None = None,
+    new_vocabulary: bool = False,
     column: str | None = None,
     source: str | Path | None = None,
     target: str | Path | None = None,
@@ -461,7 +492,8 @@ def pretrain(
     """Pre-trains on `texts` (files, folders, globs) or on `documents` (the texts themselves); a system that translates
     (cove) on the lines of `source` and `target`, with the word vectors in `vectors`.
 
-    Without `out` the run lives in a temporary folder. One of `minutes`, `steps` and `tokens` says how long.
+    Without `out` the run lives in a temporary folder. One of `minutes`, `steps` and `tokens` says how long. `start`: a
+    run to go on from; `new_vocabulary`: with a vocabulary of the new text.
     """
     if documents is not None and texts:
         raise UserError("give either texts (files) or documents (strings), not both")
@@ -484,6 +516,8 @@ def pretrain(
             seed=seed,
             sets=tuple(sets),
             resume=resume,
+            start=None if start is None else Path(start),
+            new_vocabulary=new_vocabulary,
             column=column,
             source=None if source is None else Path(source),
             target=None if target is None else Path(target),

@@ -13,6 +13,7 @@ import typer
 from foretext import __version__
 from foretext.cli_generate import generate
 from foretext.cli_input import (
+    averaged_model,
     check_output,
     given_settings,
     labelled_rows,
@@ -45,6 +46,9 @@ Config = Annotated[Path | None, typer.Option(help="A TOML file of settings; --se
 Columns = Annotated[str, typer.Option(help="Other column names: text=review,label=stars; tagging: tag=4.")]
 Format = Annotated[str | None, typer.Option(help="A published layout: sst2, trec, conll2000, …; none: by the header.")]
 Metric = Annotated[str | None, typer.Option(help="The main metric: accuracy, f1, f1_macro, matthews, exact_match, …")]
+With = Annotated[
+    list[Path] | None, typer.Option("--with", help="Another run of the task (the backward one): both are averaged.")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")]
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
@@ -72,6 +76,9 @@ def pretrain(
     direction: Annotated[Direction | None, typer.Option(help="forward, or backward: right to left.")] = None,
     seed: Annotated[int | None, typer.Option(help="0 unless given.")] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Go on from this run, with new text.")] = None,
+    new_vocabulary: Annotated[
+        bool, typer.Option("--new-vocabulary", help="With --from: a vocabulary of the new text; known pieces are kept.")
+    ] = False,
     vocabulary: Annotated[Path | None, typer.Option(help="A published vocabulary: its folder, or its file.")] = None,
     source: Annotated[Path | None, typer.Option(help="For cove: sentences, one a line.")] = None,
     target: Annotated[Path | None, typer.Option(help="For cove: their translations, line by line.")] = None,
@@ -107,6 +114,7 @@ def pretrain(
         sets=tuple(given_settings(config, sets)),
         resume=resume,
         start=start,
+        new_vocabulary=new_vocabulary,
         vocabulary=vocabulary,
         source=source,
         target=target,
@@ -143,6 +151,7 @@ def finetune(
     part: Annotated[
         float | None, typer.Option("--hold-out", help="Another part than .15; 0: none, the last epoch is kept.")
     ] = None,
+    plan: Annotated[str | None, typer.Option(help="A way of transfer: gpt, ulmfit; without it the size's own.")] = None,
     lm_weight: Annotated[float | None, typer.Option(help="λ in L3 = L2 + λ·L1.")] = None,
     layers: Annotated[int | None, typer.Option(help="Transfer the embeddings and the first n blocks only.")] = None,
     from_scratch: Annotated[
@@ -220,6 +229,7 @@ def finetune(
                 out=out,
                 seed=seed,
                 epochs=epochs,
+                plan=plan,
                 lm_weight=lm_weight,
                 layers=layers,
                 from_scratch=from_scratch,
@@ -255,6 +265,7 @@ def predict(
     out: Annotated[
         Path | None, typer.Option(help="csv, tsv, jsonl, parquet; tags also txt, answers json; or standard output.")
     ] = None,
+    others: With = None,
     columns: Columns = "",
     format: Format = None,
     errors: Errors = "strict",
@@ -266,7 +277,7 @@ def predict(
 
     if out is not None:
         check_output(out)
-    model = task_model(run)
+    model = averaged_model(task_model(run), others)
     form = model.family.form(out, as_json)
     read = rows_to_predict(model, file, text, parse_columns(columns), format, errors)
     predictions = model.predictions(read.rows, progress("predicting"), Terminal())
@@ -292,6 +303,7 @@ def evaluate(
     beams: Annotated[int, typer.Option(help="For --source: hypotheses that are kept; 1: greedy.")] = 5,
     language: Annotated[str, typer.Option(help="For --target: zh, ja or ko, whose words BLEU splits.")] = "",
     stride: Annotated[int | None, typer.Option(help="Tokens scored a window; default half the context.")] = None,
+    others: With = None,
     columns: Columns = "",
     format: Format = None,
     metric: Metric = None,
@@ -322,6 +334,8 @@ def evaluate(
                 raise UserError(f"--{option} is for labelled rows, and {run} reads text; leave it out")
         if confusion is not None:
             raise UserError(f"--confusion is for classes, and {run} is a language model without a task; leave it out")
+        if others:
+            raise UserError(f"--with is for a task, and {run} is a language model without one; leave it out")
         if metric is not None:
             raise UserError(f"--metric is for a task, and {run} is a language model without one; leave it out")
         show_perplexity(model, read_texts(files, text_column, documents or "auto", errors), stride, as_json)
@@ -335,6 +349,7 @@ def evaluate(
             raise UserError(f"--{option} is for text, and {run} reads labelled rows; leave it out")
     if confusion is not None and not model.draws_confusion:
         raise UserError(f"--confusion is for classes, and {run} has none (its task is {model.task}); leave it out")
+    model = averaged_model(model, others)
     names = parse_columns(columns)
     rows = [row for file in files for row in rows_for(model, Path(file), names, format, errors, need_labels=True).rows]
     scores = model.evaluate(rows, progress("predicting"), metric=metric, reporter=Terminal())

@@ -104,6 +104,11 @@ def task_model(run: Path) -> TaskModel:
     return model
 
 
+def averaged_model(model: TaskModel, others: list[Path] | None) -> TaskModel:
+    """The model, or its mean with those of other runs."""
+    return model.averaged_with(*(task_model(run) for run in others)) if others else model
+
+
 # -- rows and texts --------------------------------------------------------------------------------------------------
 
 

@@ -43,10 +43,12 @@ def show_perplexity(model: LanguageModel, texts: list[str], stride: int | None, 
     typer.echo(f"{name} per token  {_figure(measured.per_token)}  ({measured.tokens:,} tokens)")
     typer.echo(f"{name} per word   {_figure(measured.per_word)}  ({measured.words:,} words between white space)")
     typer.echo(f"{'bits per byte':{wide}}  {_figure(measured.bits_per_byte, 4)}  ({measured.bytes:,} bytes of UTF-8)")
+    seen = f"context {measured.context} tokens, stride {measured.stride}, {measured.documents:,} documents"
     if measured.directions == 2:
-        typer.echo(f"{measured.documents:,} documents, each read whole from either end: the mean of both directions")
-    else:
-        typer.echo(f"context {measured.context} tokens, stride {measured.stride}, {measured.documents:,} documents")
+        seen = f"{measured.documents:,} documents, each read whole from either end: the mean of both directions"
+    elif measured.context is None:
+        seen = f"each token after all that stands before it in its document, {measured.documents:,} documents"
+    typer.echo(seen)
     for note in notes:
         typer.echo(note)
     if measured.pseudo:

@@ -81,7 +81,7 @@ def _origin(data: DataConfig) -> tuple[str, str]:
         return "imported", f"from {data.imported_from}"
     if data.source is not None:
         return "text", f"{data.source} and its translation {data.target}"
-    return "text", ", ".join(data.inputs)
+    return "text", ", ".join(data.inputs) + (f", going on from {data.starts_from}" if data.starts_from else "")
 
 
 _DIRECTIONS = {"forward": "left to right", "backward": "right to left"}
@@ -120,11 +120,14 @@ def _progress_of(run: RunDirectory, sections: dict[str, Any]) -> str:
 
 
 def _own_settings(sections: dict[str, Any]) -> str:
-    """Settings of model, tokenizer, objective and training that are not the size's defaults."""
+    """Settings of model, tokenizer, objective, training, start and pooling that are not the size's defaults."""
     info = sections["run"]
     size = size_named(system_named(info.system), info.size)
     training = size.pretraining if info.kind == "pretrain" else size.finetuning
+    if "start" in sections:
+        training = size.onward or size.pretraining
     usual = {"model": size.model, "tokenizer": size.tokenizer, "objective": size.objective, "training": training}
+    usual |= {"start": size.start, "pooling": size.pooling}
     kept = {name: sections[name] for name in usual if name in sections}
     changes = difference({name: usual[name] for name in kept}, kept)
     derived = ("model.vocabulary", "model.dropout")

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from foretext.errors import UserError
+
 NEVER = 1 << 62  # an epoch that does not come
 
 
@@ -43,8 +45,9 @@ class TransferPlan:
     rate_decay: float = 1.0  # each group learns at 1/rate_decay of the rate of the group above (ULMFiT: 2.6)
     thaw: Literal["all", "gradual", "never"] = "all"  # gradual: the head, then a group more each epoch; never: the head
     lm_weight: float = 0.5  # λ in L3 = L2 + λ·L1
-    # What W_y reads: the state that speaks; that and the mean of all; that through the trunk's own layer for it (BERT).
-    pooling: Literal["extract", "mean", "pooler"] = "extract"
+    # What W_y reads: the state that speaks; that and the mean of all; that through the trunk's own layer for it (BERT);
+    # the last, the largest and the mean one through a head of two blocks (ULMFiT), whose settings are in [pooling].
+    pooling: Literal["extract", "mean", "pooler", "concat"] = "extract"
     # W_y at the start: random; fitted to the states before anything learns; random behind a tanh layer (RoBERTa).
     head: Literal["random", "probe", "hidden"] = "random"
     # What is put on the trunk: one new layer; or a recurrent model of the task's own (`reader`), a biLSTM with a CRF
@@ -61,3 +64,30 @@ class TransferPlan:
         if self.thaw == "never" and group < groups - 1:
             return NEVER
         return groups - 1 - group if self.thaw == "gradual" else 0
+
+
+@dataclass(frozen=True)
+class Way:
+    """A published way of transfer, by its name: `finetune --plan`. How large the rate is stays the size's own."""
+
+    transfer: TransferPlan
+    schedule: Literal["cosine", "linear", "constant"]
+    warmup: float
+    final_rate: float
+
+
+WAYS = {
+    "gpt": Way(TransferPlan(lm_weight=0.5), "linear", warmup=0.002, final_rate=0.0),
+    "ulmfit": Way(
+        TransferPlan(rate_decay=2.6, thaw="gradual", lm_weight=0.0, pooling="concat"),
+        "linear",  # the slanted triangle: up for a tenth of the updates, down to 1/32
+        warmup=0.1,
+        final_rate=1 / 32,
+    ),
+}
+
+
+def way_named(name: str) -> Way:
+    if name not in WAYS:
+        raise UserError(f"--plan {name}: there is no such plan; choose one of {', '.join(WAYS)}")
+    return WAYS[name]

@@ -16,14 +16,16 @@ import numpy as np
 import torch
 from torch import nn
 
+from foretext.nn.awd_lstm import AwdLstmConfig
 from foretext.nn.bilm_trunk import BilmTrunkConfig
 from foretext.nn.char_cnn import CharEncoderConfig
 from foretext.nn.cove import CoveConfig
 from foretext.nn.cvt import CvtConfig
 from foretext.nn.encoder import EncoderConfig
 from foretext.nn.transformer import TransformerConfig
-from foretext.objectives.base import Objective
+from foretext.objectives.base import Objective, reads_on
 from foretext.objectives.bilm import BilmObjective
+from foretext.objectives.causal import CausalConfig
 from foretext.objectives.masked import MaskedObjective
 from foretext.objectives.masking import MaskingConfig
 from foretext.objectives.spans import Span
@@ -51,6 +53,7 @@ TINY: dict[str, Any] = {
     "bert": MASKED,
     "roberta": replace(MASKED, segments=1, first_position=2, pooler=False, epsilon=1e-5),
     "albert": replace(MASKED, embedding=16, shared=True, gelu="tanh"),
+    "ulmfit": AwdLstmConfig(vocabulary=61, layers=2, width=32, hidden=32, context=24, dropout=0.0),
     "elmo": BilmTrunkConfig(262, cells=24, context=24, reads=48, dropout=0.0, words=CHARACTERS),
     "cove": CoveConfig(vocabulary=262, vectors=32, width=32, layers=2, context=24, dropout=0.0),
     "cvt": CvtConfig(
@@ -66,10 +69,18 @@ PRETRAINED = [name for name in TINY if SYSTEMS[name].reads != "rows"]  # the oth
 MASKING = [name for name in TINY if SYSTEMS[name].objective_config is MaskingConfig]
 TRANSFORMERS = [name for name in TINY if hasattr(TINY[name], "heads")]
 OWN_MODEL = [name for name in TINY if SYSTEMS[name].sizes["tiny"].transfer.model == "recurrent"]
+EVEN = [name for name in TINY if SYSTEMS[name].objective_config is CausalConfig]  # all steps have as many tokens
+BOUNDED = [name for name in TINY if not reads_on(SYSTEMS[name].build_trunk(TrunkParts(TINY[name])))]  # by a context
+AT_ONCE = ("transfer.thaw=all", "transfer.rate_decay=1.0")  # everything learns from the start, at one rate
+NORMED = [name for name in TINY if SYSTEMS[name].sizes["tiny"].transfer.pooling == "concat"]
 # Epochs, and settings, in which sixteen rows are learned: a model that is new has more to learn than a layer.
 LEARNS: dict[str, tuple[int, tuple[str, ...]]] = dict.fromkeys(TINY, (6, ()))
 LEARNS |= dict.fromkeys(OWN_MODEL, (30, ("training.rate=0.004", "transfer.reader.cells=48")))
 LEARNS |= {name: (12, ("training.rate=0.004",)) for name in TINY if SYSTEMS[name].build_head is not None}
+# Batch norm predicts by a mean over its last ten steps and more, and has to have seen so many.
+LEARNS |= dict.fromkeys(NORMED, (24, AT_ONCE))
+# How many times as many steps, and what may be left of the loss on the text itself, which an LSTM learns more slowly.
+LOWERS = {name: (1, 0.8) if name in BOUNDED else (2, 0.95) for name in TINY}
 LM_WEIGHT = {name: 0.5 if name in CAUSAL else 0.0 for name in TINY}  # only those have that loss beside a task's
 LM_WEIGHTS = [*LM_WEIGHT.items(), *((name, 0.0) for name in CAUSAL)]
 PLAIN = TrainingConfig(optimizer="adamw", rate=1e-2, warmup=0.1, batch_size=4, dropout=0.0, save_seconds=1e9)
@@ -179,21 +190,20 @@ SMALL = (
     "training.batch_size=4",
     "training.rate=0.003",
 )
-_OWN = {  # what else makes a system minute
+_OWN: dict[str, tuple[str, ...]] = {  # what else makes a system minute
     "elmo": (
         *("model.cells=16", "model.words.width=8", "model.words.filter_widths=1,2", "model.words.filter_counts=8,8"),
         *("model.words.length=8", "model.reads=48", "training.micro_batch=0"),
     ),
+    "ulmfit": ("model.hidden=24",),
 }
 
 
 def small_of(system: str) -> tuple[str, ...]:
     """The settings of a minute run, as far as the system has them."""
-    own = (
-        {field.name for field in fields(SYSTEMS[system].config)}
-        if system in SYSTEMS
-        else {"layers", "width", "context"}
-    )
+    if system not in SYSTEMS:
+        return SMALL
+    own = {field.name for field in fields(SYSTEMS[system].config)}
     had = [one for one in SMALL if not one.startswith("model.") or one[len("model.") : one.index("=")] in own]
     return (*had, *_OWN.get(system, ()))
 

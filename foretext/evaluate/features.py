@@ -19,7 +19,7 @@ from torch import Tensor
 from foretext.batch import Batch, padded
 from foretext.errors import UserError
 from foretext.evaluate.reading import Reading, read_as
-from foretext.nn.model_config import lowest, reads
+from foretext.nn.model_config import layer_widths, reads
 from foretext.text.encoding import encode_texts
 from foretext.train.report import Reporter, Warns
 from foretext.train.saved import SavedModel
@@ -44,7 +44,7 @@ class LayerMix:
         """Numbers of a vector."""
         config = model.model_config
         layers = self.chosen(config.layers)
-        widths = [lowest(config) if layer == 0 else config.width for layer in layers] or [config.width]
+        widths = [layer_widths(config)[layer] for layer in layers] or [config.width]
         if len(set(widths)) > 1:
             said = ", ".join(f"layer {layer} has {width}" for layer, width in zip(layers, widths))
             raise UserError(f"layers of different widths cannot be taken together ({said} numbers); take one at a time")

@@ -5,23 +5,27 @@ are read first, and their keys and values kept. A query's own context is read af
 beside each other after that: each sees the context and itself, none sees another (`Batch.attend_BTT`). So five examples
 and four choices cost a query its own few tokens, not four times everything.
 
+A trunk that reads on for ever (an LSTM) reads one token after the other: completions are then rows of their own, each
+from the state that the context ended with, and nothing is cut.
+
 A query that does not fit the model's context is cut on the left, never in a completion, and counted; each of its
 completions is then read by itself, behind as much of the context as fits.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from foretext.batch import Batch
+from foretext.batch import Batch, padded
 from foretext.errors import UserError
 from foretext.nn.loss import tied_token_losses
 from foretext.text.tokenizer import END, Tokenizer
-from foretext.train.saved import SavedModel, need_causal
+from foretext.train.saved import SavedModel, need_causal, reach_of
 
 BATCH_TOKENS = 4096  # read at a time
 BATCH_KEYS = 1 << 16  # places that these see, what is shared counted for each row: it is copied for each
@@ -100,7 +104,8 @@ def score_queries(
     trunk = model.trunk.eval()
     device = next(trunk.parameters()).device
     queries = [_with_start(query, model.tokenizer) for query in queries]
-    room = model.model_config.context
+    reach = reach_of(model)
+    room = sys.maxsize if reach is None else reach
     results: list[list[Likelihood | None]] = [[None] * len(query.completions) for query in queries]
     whole = [number for number, query in enumerate(queries) if _needed(query) <= room]
     shared = _common([queries[number].context for number in whole])
@@ -117,7 +122,11 @@ def score_queries(
     for branches, start, known in ((fitting, len(shared), state), (cut, 0, None)):
         for group in _groups(branches, start):
             empty = trunk.new_state(1)  # type: ignore[operator]
-            found = _read(model, group, start, empty if known is None else known, device)
+            before = empty if known is None else known
+            if reach is None:
+                found = _read_on(model, group, before, device)
+            else:
+                found = _read(model, group, start, before, device)
             for branch, likelihoods in zip(group, found):
                 for offset, likelihood in enumerate(likelihoods):
                     results[branch.query][branch.first + offset] = likelihood
@@ -230,6 +239,25 @@ def _read(
     batch = Batch(ids, positions_BT=positions, attend_BTT=attend).to(device)
     top = trunk(batch, state).top[torch.tensor(rows), torch.tensor(columns)]
     return _sums(group, top, trunk.output_table(), torch.tensor(targets, device=device))  # type: ignore[operator]
+
+
+def _read_on(
+    model: SavedModel, group: Sequence[_Branch], state: object, device: torch.device
+) -> list[list[Likelihood]]:
+    """The same for a trunk that sees what it has read only by its state: contexts first, then each completion as a row
+    that goes on from its context's."""
+    trunk, zero = model.trunk, torch.zeros(len(group), dtype=torch.long, device=device)
+    contexts = Batch(*padded([branch.context for branch in group])).to(device)
+    read = trunk(contexts, trunk.pick(state, zero))  # type: ignore[operator]
+    lasts_BD = read.top[torch.arange(len(group)), torch.tensor([len(branch.context) - 1 for branch in group])]
+    owners = torch.tensor([number for number, branch in enumerate(group) for _ in branch.completions], device=device)
+    completions = [tokens for branch in group for tokens in branch.completions]
+    ids, real = padded([tokens[:-1] for tokens in completions])
+    after = trunk(Batch(ids.to(device), real.to(device)), trunk.pick(read.state, owners)).top  # type: ignore[operator]
+    top_BTD = torch.cat([lasts_BD[owners][:, None], after], dim=1)
+    asked_BT = torch.nn.functional.pad(real, (1, 0), value=True).to(device)
+    targets = torch.tensor([token for tokens in completions for token in tokens], device=device)
+    return _sums(group, top_BTD[asked_BT], trunk.output_table(), targets)  # type: ignore[operator]
 
 
 def _sums(group: Sequence[_Branch], top_ND: Tensor, table_VD: Tensor, targets_N: Tensor) -> list[list[Likelihood]]:

@@ -6,6 +6,9 @@ least context − stride tokens before it (from the second window on). Per token
 and per byte of the original text are different numbers; only bits per byte compares tokenizers, and only if the
 tokenizer keeps the text whole.
 
+A model that reads on for ever (an LSTM) has no windows: each token is scored after all that stands before it in its
+document, which is read in pieces, each from the state that the one before it ended with.
+
 A vocabulary without end-of-text (GPT's, as it was published) has nothing to stand before the first token of a document:
 that token is not predicted, and counts as much as the others do on the average.
 """
@@ -25,8 +28,10 @@ from foretext.errors import UserError
 from foretext.nn.loss import tied_token_losses
 from foretext.text.encoding import encode_texts
 from foretext.train.report import Reporter, Silent
-from foretext.train.saved import SavedModel
+from foretext.train.saved import SavedModel, reach_of
 from foretext.train.scoring import length_batches
+
+ROWS, PIECE = 16, 512  # documents, and tokens of each, that are read at a time where there is no context
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,8 @@ class Perplexity:
     words: int
     bytes: int
     documents: int
-    context: int
-    stride: int
+    context: int | None  # None: each token was scored after all that stands before it in its document
+    stride: int | None
     comparable: bool
     pseudo: bool = False  # each token seen by a masked model from both sides: no perplexity of a text
     directions: int = 1  # 2: each token told from those before it and from those after it, the mean surprise of the two
@@ -68,29 +73,43 @@ def perplexity(
 ) -> Perplexity:
     """Perplexity of `texts`, each a document. `stride` None is half the context. `progress` hears of the measuring,
     `reporter` of the encoding before it."""
-    context = model.model_config.context
-    stride = max(1, context // 2) if stride is None else stride
-    if not 1 <= stride <= context:
-        raise UserError(f"stride must be between 1 and the context of {context} tokens, not {stride}")
+    context = reach_of(model)
+    stride = _checked_stride(model, context, stride)
     heard = functools.partial((reporter or Silent()).work, "encoding")
     encoded = [ids.tolist() for ids in encode_texts(texts, model.tokenizer, heard)]
     tokens = sum(len(ids) for ids in encoded)
     if not tokens:
         raise UserError("there is no text to measure: every document is empty")
-    windows = [window for ids in encoded for window in _windows(model, ids, context, stride)]
+    whole = max(len(ids) for ids in encoded) + 1
+    windows = [window for ids in encoded for window in _windows(model, ids, context or whole, stride or whole)]
     predicted = sum(window.scored for window in windows)
     if not predicted:
         raise UserError("there is nothing to predict: every document is one token, and nothing stands before it")
-    nats = _score(model, windows, progress) * tokens / predicted
+    score = _score if context is not None else _score_in_pieces
+    nats = score(model, windows, progress) * tokens / predicted
     return figures(nats, tokens, texts, context, stride, comparable=model.tokenizer.lossless)
+
+
+def _checked_stride(model: SavedModel, context: int | None, stride: int | None) -> int | None:
+    if context is None:
+        if stride is not None:
+            raise UserError(
+                f"stride is for models with a context; {model.system.name} reads a document from its beginning to its "
+                "end; leave it out"
+            )
+        return None
+    stride = max(1, context // 2) if stride is None else stride
+    if not 1 <= stride <= context:
+        raise UserError(f"stride must be between 1 and the context of {context} tokens, not {stride}")
+    return stride
 
 
 def figures(
     nats: float,
     tokens: int,
     texts: Sequence[str],
-    context: int,
-    stride: int,
+    context: int | None,
+    stride: int | None,
     *,
     comparable: bool,
     pseudo: bool = False,
@@ -160,4 +179,29 @@ def _score(model: SavedModel, windows: list[_Window], progress: Callable[[int, i
         done += len(group)
         if progress is not None:
             progress(done, len(windows))
+    return total
+
+
+@torch.no_grad()
+def _score_in_pieces(model: SavedModel, windows: list[_Window], progress: Callable[[int, int], None] | None) -> float:
+    """The same of whole documents: as many side by side as fit `ROWS`, a piece of each at a time."""
+    trunk = model.trunk.eval()
+    device = next(trunk.parameters()).device
+    table = trunk.output_table()  # type: ignore[operator]
+    longest_first = sorted(windows, key=lambda window: -len(window.ids))
+    total = 0.0
+    for start in range(0, len(windows), ROWS):
+        group = longest_first[start : start + ROWS]
+        ids, real = padded([window.ids[:-1] for window in group])
+        targets, _ = padded([window.ids[1:] for window in group])
+        state = trunk.new_state(len(group))  # type: ignore[operator]
+        for first in range(0, ids.shape[1], PIECE):
+            mask = real[:, first : first + PIECE]
+            hidden = trunk(Batch(ids[:, first : first + PIECE].to(device), mask.to(device)), state)
+            state = hidden.state
+            wanted = targets[:, first : first + PIECE][mask].to(device)
+            losses, _ = tied_token_losses(hidden.top[mask.to(device)], table, wanted)
+            total += float(losses.double().sum())
+        if progress is not None:
+            progress(start + len(group), len(windows))
     return total

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from foretext.nn.model_config import reads
-from foretext.train.saved import SavedModel
+from foretext.train.saved import SavedModel, reach_of
 
 
 @dataclass(frozen=True)
@@ -19,13 +18,13 @@ class Reading:
 
 
 def read_as(model: SavedModel, ids: Sequence[int]) -> Reading:
-    """What does not fit the context is left out, from the end."""
+    """What does not fit the context, if there is one, is left out, from the end."""
+    context = reach_of(model)
     if model.system.causal:
-        context = model.model_config.context
         start = [] if model.tokenizer.end is None else [model.tokenizer.end]
-        kept = list(ids[: context - len(start)])
+        kept = list(ids if context is None else ids[: context - len(start)])
         return Reading(start + (kept[::-1] if model.info.direction == "backward" else kept), len(start), len(kept))
-    specials = dict(model.tokenizer.specials)
-    layout = model.system.build_layout(specials, reads(model.model_config), model.info.direction)
+    assert context is not None, "what sees both sides reads a text at once"
+    layout = model.system.build_layout(dict(model.tokenizer.specials), context, model.info.direction)
     frame = layout.frame(list(ids[: layout.context - layout.overhead(1)]))
     return Reading(list(frame.ids), *frame.parts[0])

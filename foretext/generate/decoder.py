@@ -3,6 +3,7 @@ beams.
 
 When a row no longer fits the context, the newest half of a context's length is read again and the row goes on from
 there; rows that are shorter stay whole. A step then costs a little more, and the text before that half is forgotten.
+A model that reads on for ever (an LSTM) forgets nothing so.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from foretext.batch import Batch
 from foretext.errors import UserError
-from foretext.train.saved import SavedModel, need_causal
+from foretext.train.saved import SavedModel, need_causal, reach_of
 
 
 class Decoder:
@@ -27,7 +28,7 @@ class Decoder:
             raise UserError("there is no prompt to go on from")
         need_causal(model, "writing text")
         self.trunk = model.trunk.eval()
-        self.context = model.model_config.context
+        self.context = reach_of(model)
         self.end = model.tokenizer.end
         self.forbidden = [number for number in model.tokenizer.specials.values() if number != self.end]
         if model.tokenizer.unknown is not None:
@@ -36,7 +37,8 @@ class Decoder:
         self._top: Tensor
         self._state: Any
         self._device = next(self.trunk.parameters()).device
-        self._starts = [max(0, len(row) - self.context) for row in self.rows]  # what stands before is forgotten
+        # What stands before these is forgotten.
+        self._starts = [0 if self.context is None else max(0, len(row) - self.context) for row in self.rows]
         self._read_all()
 
     def _start(self) -> list[int]:
@@ -61,6 +63,7 @@ class Decoder:
             row.append(token)
         room = self.trunk.room(self._state)  # type: ignore[operator]
         if room is not None and room < 1:
+            assert self.context is not None
             half = max(1, self.context // 2)
             for number, row in enumerate(self.rows):
                 if len(row) - self._starts[number] > self.context:

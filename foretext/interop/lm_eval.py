@@ -15,7 +15,7 @@ from foretext.generate.decode import Sampling
 from foretext.generate.many import write_many
 from foretext.text.tokenizer import END
 from foretext.train.pretrain import choose_device
-from foretext.train.saved import SavedModel, load_model
+from foretext.train.saved import SavedModel, load_model, reach_of
 
 NAME = "foretext"
 _SAID_ELSEWHERE = {"--config", "-C", "--help", "-h"}
@@ -127,8 +127,9 @@ class Scorer:
 
     def rolling(self, texts: Sequence[str]) -> list[float]:
         """The log-likelihood of whole texts, in windows as the harness cuts them: each token is predicted once, after
-        one token at least; the last window is as long as the others, and only what is new in it counts."""
-        context = self.model.model_config.context
+        one token at least; the last window is as long as the others, and only what is new in it counts. A model that
+        reads on for ever has one window."""
+        context = reach_of(self.model)
         end = self.model.tokenizer.end
         if end is None:
             raise UserError(f"the likelihood of a whole text begins after {END}, which this vocabulary does not have")
@@ -137,8 +138,8 @@ class Scorer:
             stream = [end, *self.model.tokenizer.encode(text)]
             done = 1
             while done < len(stream):
-                upto = min(done + context, len(stream))
-                first = max(0, upto - 1 - context) if done > 1 else 0
+                upto = len(stream) if context is None else min(done + context, len(stream))
+                first = max(0, upto - 1 - context) if context is not None and done > 1 else 0
                 queries.append(Query(tuple(stream[first:done]), (tuple(stream[done:upto]),)))
                 owners.append(number)
                 done = upto

@@ -80,6 +80,15 @@ class AwdLstmConfig:
             if not 0.0 < getattr(self, name) <= 10:
                 raise UserError(f"model.{name} must be above 0 and at most 10, not {getattr(self, name)}")
 
+    @property
+    def head_dropout(self) -> float:
+        return self.dropout * self.output_dropout
+
+    @property
+    def layer_widths(self) -> tuple[int, ...]:
+        """Of the embeddings and each layer above."""
+        return (self.width, *(cells for _, cells in self.widths()))
+
     def widths(self) -> list[tuple[int, int]]:
         """What each layer reads, and how many cells it has."""
         cells = [self.hidden] * (self.layers - 1) + [self.width]

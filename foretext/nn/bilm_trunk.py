@@ -69,6 +69,10 @@ class BilmTrunkConfig:
             raise UserError(f"model.init_std must be above 0 and at most 10, not {self.init_std}")
         self.bilm().check()
 
+    @property
+    def head_dropout(self) -> float:
+        return self.dropout
+
     def bilm(self) -> BilmConfig:
         return BilmConfig(
             self.layers, self.cells, self.cell_clip, self.state_clip, self.residual, self.dropout, self.words

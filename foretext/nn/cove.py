@@ -47,6 +47,10 @@ class CoveConfig:
             if not 0.0 < getattr(self, name) <= 10:
                 raise UserError(f"model.{name} must be above 0 and at most 10, not {getattr(self, name)}")
 
+    @property
+    def head_dropout(self) -> float:
+        return self.dropout
+
     def translation(self, words: int, embedding: int) -> TranslationConfig:
         """The shape of the whole translation model, with so many target words."""
         return TranslationConfig(words, self.vectors, embedding, self.width, self.layers, self.dropout, self.init_range)

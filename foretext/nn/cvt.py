@@ -87,6 +87,10 @@ class CvtConfig:
         if not 0.0 < self.init_std <= 10:
             raise UserError(f"model.init_std must be above 0 and at most 10, not {self.init_std}")
 
+    @property
+    def head_dropout(self) -> float:
+        return self.dropout
+
     def characters(self) -> CharEncoderConfig:
         counts = (self.char_filters,) * len(self.char_widths)
         return CharEncoderConfig(

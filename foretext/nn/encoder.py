@@ -46,6 +46,10 @@ class EncoderConfig:
             if getattr(self, name) < least:
                 raise UserError(f"model.{name} must be at least {least}, not {getattr(self, name)}")
 
+    @property
+    def head_dropout(self) -> float:
+        return self.dropout
+
     def block(self) -> BlockShape:
         inner = self.inner or 4 * self.width
         return BlockShape(self.width, self.heads, inner, self.dropout, "post", self.epsilon, False, self.gelu)

@@ -26,7 +26,12 @@ class ModelConfig(Protocol):
         """Tokens that are read at a time."""
 
     @property
-    def dropout(self) -> float: ...
+    def dropout(self) -> float:
+        """What `training.dropout` says: a probability, or what several are multiplied by; `check` knows which."""
+
+    @property
+    def head_dropout(self) -> float:
+        """What a task's head drops of the states that it reads, while it learns."""
 
     @property
     def init_std(self) -> float: ...
@@ -49,6 +54,13 @@ def lowest(config: ModelConfig) -> int:
     of its own for that."""
     own: int = getattr(config, "lowest", config.width)
     return own
+
+
+def layer_widths(config: ModelConfig) -> tuple[int, ...]:
+    """Numbers in a state of each layer, the lowest first; those between are as wide as the top, unless the
+    configuration says otherwise."""
+    own: tuple[int, ...] | None = getattr(config, "layer_widths", None)
+    return own or (lowest(config), *(config.width for _ in range(config.layers)))
 
 
 def reads(config: ModelConfig) -> int:

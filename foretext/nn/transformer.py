@@ -36,6 +36,10 @@ class TransformerConfig:
     def check(self) -> None:
         check_shape(self)
 
+    @property
+    def head_dropout(self) -> float:
+        return self.dropout
+
     def block(self) -> BlockShape:
         return BlockShape(self.width, self.heads, 4 * self.width, self.dropout, self.norm, self.epsilon)
 

@@ -51,6 +51,12 @@ class CausalTrunk(Trunk, Protocol):
         """The state of these rows, in this order; a row may be taken several times."""
 
 
+def reads_on(trunk: Any) -> bool:
+    """Whether any number of tokens can be read, piece after piece, with a state between: a causal trunk with room for
+    ever, such as an LSTM. Others read what fits their context, at once."""
+    return hasattr(trunk, "room") and trunk.room(trunk.new_state(1)) is None
+
+
 class ObjectiveConfig(Protocol):
     """[objective] of a run: a frozen dataclass beside the objective that it is of."""
 
@@ -92,6 +98,7 @@ class Objective(nn.Module):
     weights: dict[str, float]
     carries_state: bool = False
     direction: Direction = "forward"
+    norms_rows: bool = False  # whether rows that are read together change each other's loss: batch norm
     perplexity: str | None = None  # the loss, in nats a token, whose exponential is a perplexity
     average: float = 0.0  # decay of the averaged weights that are evaluated and kept; 0: the last ones are
 
@@ -116,6 +123,10 @@ class Objective(nn.Module):
     def counts(self, batch: Batch) -> dict[str, float]:
         """What each loss of this batch will be divided by, known before the forward pass."""
         raise NotImplementedError
+
+    def learned_tokens(self, example: Any) -> int:
+        """Tasks: how many of an example's tokens the backward pass goes through, all of which need memory."""
+        return int(example.tokens)
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         raise NotImplementedError

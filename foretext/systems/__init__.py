@@ -14,6 +14,7 @@ from foretext.systems.elmo import ELMO
 from foretext.systems.gpt import GPT
 from foretext.systems.gpt2 import GPT2
 from foretext.systems.roberta import ROBERTA
+from foretext.systems.ulmfit import ULMFIT
 
 SYSTEMS: dict[str, System] = {
     "gpt": GPT,
@@ -21,6 +22,7 @@ SYSTEMS: dict[str, System] = {
     "bert": BERT,
     "roberta": ROBERTA,
     "albert": ALBERT,
+    "ulmfit": ULMFIT,
     "elmo": ELMO,
     "cove": COVE,
     "cvt": CVT,

@@ -146,5 +146,6 @@ ALBERT = System(
     causal=False,
     objective_config=MaskingConfig,
     vocabulary=(FIRST, SEPARATOR, MASK),
+    piece_rows=("trunk.tokens.weight", "task.head.bias"),
     hub=HUB,
 )

@@ -14,6 +14,7 @@ from foretext.objectives.base import Direction, Objective, ObjectiveConfig
 from foretext.objectives.causal import CausalConfig
 from foretext.plan import TransferPlan
 from foretext.systems.hub import HubNames
+from foretext.tasks.concat_pooling import ConcatPoolingConfig
 from foretext.tasks.layout import Layout
 from foretext.tasks.task_config import TaskConfig
 from foretext.text.tokenizer import Tokenizer
@@ -56,6 +57,14 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True)
+class StartConfig:
+    """How pre-training goes on from another run, with new text (`--from`)."""
+
+    rate_decay: float = 1.0  # each group of layers learns at 1/this of the rate of the group above (ULMFiT: 2.6)
+    vocabulary: Literal["kept", "new"] = "kept"  # new: learned from the new text; known pieces keep their rows
+
+
+@dataclass(frozen=True)
 class Size:
     """A named size: the model's shape and the defaults that go with it. `vocabulary` is filled in from the
     tokenizer."""
@@ -68,6 +77,10 @@ class Size:
     least_updates: int = 0  # fine-tuning goes on for more epochs (at most 20) where the rows are too few for so many
     transfer: TransferPlan = field(default_factory=TransferPlan)
     objective: ObjectiveConfig = field(default_factory=CausalConfig)
+    onward: TrainingConfig | None = None  # pre-training that starts from another run; None: as `pretraining`
+    start: StartConfig = field(default_factory=StartConfig)
+    # Where the plan says transfer.pooling=concat. The penalties are an LSTM's; others have none unless told.
+    pooling: ConcatPoolingConfig = field(default_factory=lambda: ConcatPoolingConfig(activation=0.0, temporal=0.0))
 
 
 @dataclass(frozen=True)
@@ -123,3 +136,4 @@ class System:
     tasks: tuple[str, ...] = ()  # kinds of task that it can be taught; none named: all
     build_head: Callable[[HeadParts], Any] | None = None  # of a task; None: the task's own
     vocabulary: tuple[str, ...] = ()  # specials that its vocabulary has, of whatever kind that is
+    piece_rows: tuple[str, ...] = ()  # weights with a row for each piece; none: it cannot take another vocabulary

@@ -129,5 +129,6 @@ BERT = System(
     causal=False,
     objective_config=MaskingConfig,
     vocabulary=(FIRST, SEPARATOR, MASK),
+    piece_rows=("trunk.tokens.weight", "task.head.bias"),
     hub=HUB,
 )

@@ -107,5 +107,6 @@ GPT2 = System(
     build_trunk=lambda parts: Transformer(parts.model),
     build_objective=lambda parts: CausalObjective(parts.direction),
     build_layout=DelimitedLayout,
+    piece_rows=("trunk.tokens.weight",),
     hub=HUB,
 )

@@ -151,5 +151,6 @@ ROBERTA = System(
     causal=False,
     objective_config=MaskingConfig,
     vocabulary=ROBERTA_SPECIALS,
+    piece_rows=("trunk.tokens.weight", "task.head.bias"),
     hub=HUB,
 )

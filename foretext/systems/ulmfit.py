@@ -1,23 +1,22 @@
 """ULMFiT: "Universal Language Model Fine-tuning for Text Classification" (Howard, Ruder, 2018), on the AWD-LSTM of
 "Regularizing and Optimizing LSTM Language Models" (Merity, Keskar, Socher, 2017).
 
-Not in `SYSTEMS` yet: no command reaches its pooling, its second stage's rates or a new vocabulary.
-
 Followed
     Trunk: embeddings of 400, three LSTM layers of 1150, 1150 and 400 cells, softmax tied to the embeddings; dropout of
     .05 on embedding rows, .4 on the input, .5 on the hidden-to-hidden weights, .3 between layers, .4 on the output, all
     multiplied by `training.dropout`. BPTT of 70 over contiguous streams with carried state, of varying length: N(70, 5)
     and, one time in twenty, N(35, 5). Adam with β₁ .7 and β₂ .99, batch 64. Slanted triangular rates: up for a tenth of
-    the updates, then down to 1/32. The classifier learns at .01, each layer group below at 1/2.6 of the rate of the one
-    above (embeddings, each LSTM layer, the head: five groups), one group more thawed each epoch from the top; it reads
-    [h_T; maxpool(H); meanpool(H)] of whole documents in pieces of 70 through two blocks with batch norm, dropout and 50
-    hidden units (`tasks/concat_pooling.py`). A new vocabulary keeps the rows of known pieces, and new ones get the mean
-    (`text/vocabulary_transfer.py`). Either direction.
+    the updates, then down to 1/32. The second stage (`pretrain --from`) learns at .004, the classifier at .01, each
+    layer group below at 1/2.6 of the rate of the one above (embeddings, each LSTM layer, the head: five groups); the
+    classifier thaws one group more each epoch from the top, and reads [h_T; maxpool(H); meanpool(H)] of whole documents
+    in pieces of 70 through two blocks with batch norm, dropout and 50 hidden units (`tasks/concat_pooling.py`). A new
+    vocabulary (`--new-vocabulary`) keeps the rows of known pieces, and new ones get the mean
+    (`text/vocabulary_transfer.py`). Either direction, and both averaged (`predict --with`).
 
 From the released code, where the paper is silent or differs
     AR with α 2 and TAR with β 1, as means of squares, in pre-training and in the classifier. Gradients are clipped at
     norm .3 (language model, in the second stage; here in the first too) and 25 (classifier); decay 1e-7. Pre-training
-    at 3e-4, the script's default; the paper has a rate for its second stage only, .004. No bias in the softmax. In the
+    at 3e-4, the script's default, as the paper has a rate for its second stage only. No bias in the softmax. In the
     classifier the state is detached between pieces. The released code has β₁ .8, and about half of the paper's dropouts
     in the second stage, a quarter in the first: `--set training.dropout=0.5`. The rate does not follow the length of a
     piece, as it does in AWD-LSTM's paper.
@@ -37,17 +36,13 @@ from __future__ import annotations
 
 from foretext.nn.awd_lstm import AwdLstm, AwdLstmConfig
 from foretext.objectives.stream import StreamConfig, StreamObjective
-from foretext.plan import TransferPlan
-from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
+from foretext.plan import WAYS
+from foretext.systems.base import ObjectiveParts, Size, StartConfig, System, TokenizerConfig, TrainingConfig
 from foretext.tasks.concat_pooling import ConcatPoolingConfig
 from foretext.tasks.running_text import RunningTextLayout
 
-DEPTH = 2.6  # the rate of a layer group over that of the one below
-RATIO = 1 / 32  # of the peak rate, at the end of the slanted triangle
-CUT = 0.1  # part of the updates until the peak
-
-# One way of transfer for all sizes. `pooling="mean"` stands for concatenated pooling until the plan has a word for it.
-TRANSFER = TransferPlan(rate_decay=DEPTH, thaw="gradual", lm_weight=0.0, pooling="mean", head="random")
+WAY = WAYS["ulmfit"]  # rates by depth, one layer more an epoch, concatenated pooling, the slanted triangle
+START = StartConfig(rate_decay=WAY.transfer.rate_decay)  # of the second stage
 POOLING = ConcatPoolingConfig()
 
 
@@ -55,9 +50,9 @@ def _training(rate: float, clip: float, batch_size: int, dropout: float) -> Trai
     """Adam and the slanted triangle."""
     return TrainingConfig(
         rate=rate,
-        schedule="linear",
-        warmup=CUT,
-        final_rate=RATIO,
+        schedule=WAY.schedule,
+        warmup=WAY.warmup,
+        final_rate=WAY.final_rate,
         weight_decay=1e-7,
         beta1=0.7,
         beta2=0.99,
@@ -76,8 +71,10 @@ def _short(model: AwdLstmConfig, pieces: int) -> Size:
         _training(rate=1e-2, clip=25.0, batch_size=16, dropout=0.5),
         epochs=8,
         least_updates=100,
-        transfer=TRANSFER,
+        transfer=WAY.transfer,
         objective=StreamConfig(activation=0.0, temporal=0.0),
+        start=START,
+        pooling=POOLING,
     )
 
 
@@ -90,8 +87,11 @@ SIZES = {
         _training(rate=3e-4, clip=0.3, batch_size=64, dropout=1.0),
         _training(rate=1e-2, clip=25.0, batch_size=64, dropout=1.0),
         epochs=14,
-        transfer=TRANSFER,
+        transfer=WAY.transfer,
         objective=StreamConfig(),
+        onward=_training(rate=4e-3, clip=0.3, batch_size=64, dropout=1.0),
+        start=START,
+        pooling=POOLING,
     ),
 }
 
@@ -115,4 +115,5 @@ ULMFIT = System(
     build_objective=build_objective,
     build_layout=lambda ids, context, direction: RunningTextLayout(ids, direction),
     objective_config=StreamConfig,
+    piece_rows=("trunk.tokens.weight",),
 )

@@ -9,8 +9,13 @@ Pieces are counted from the end of each document, so that the first is the short
 together, the pieces that learn are the same columns for all, and neither padding nor the other documents of a batch
 move a border.
 
+On a trunk with a bounded context (GPT's, BERT's), which a layout has cut the document to, that is read at once, and the
+state that speaks for it (GPT: at the extract token, BERT: at `[CLS]`) stands for h_T.
+
 Above stand two blocks of batch norm, dropout and a linear layer, with a ReLU between. Batch norm looks at the other
 rows of a micro-batch: this is the one task whose gradient depends on how a step is split.
+
+With λ > 0 the language-model loss of GPT's L3 is added, over the tokens that learn.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -29,9 +34,9 @@ from foretext.batch import Batch, LossSum, Outcome
 from foretext.errors import UserError
 from foretext.nn.dropout import dropout
 from foretext.nn.recurrent_dropout import activation_penalty, penalty_counts, temporal_penalty
-from foretext.objectives.base import CausalTrunk, Trunk
-from foretext.tasks.sequences import real_places
-from foretext.tasks.supervised import SupervisedTask
+from foretext.objectives.base import CausalTrunk, Trunk, reads_on
+from foretext.tasks.sequences import next_tokens, real_places, sequence_lm_loss
+from foretext.tasks.supervised import Example, SupervisedTask
 
 
 @dataclass(frozen=True)
@@ -62,13 +67,14 @@ class ConcatPoolingConfig:
 
 
 def right_aligned(batch: Batch) -> Batch:
-    """The real tokens alone, ending together: as long as the longest row, and filled up at the left."""
+    """The real tokens alone and what follows each, ending together: as long as the longest row, and filled up at the
+    left."""
     real_BT = real_places(batch)
     lengths_B = real_BT.sum(1)
     longest = max(1, int(lengths_B.max()))
     mask_BT = torch.arange(longest, device=real_BT.device) >= longest - lengths_B[:, None]
     ids_BT = batch.ids_BT.new_zeros(mask_BT.shape).masked_scatter(mask_BT, batch.ids_BT[real_BT])
-    return Batch(ids_BT, mask_BT)
+    return Batch(ids_BT, mask_BT, targets_BT=next_tokens(ids_BT, mask_BT))
 
 
 def learned_from(length: int, piece: int, learned: int) -> int:
@@ -159,29 +165,60 @@ class PoolingHead(nn.Module):
 
 
 class ConcatPoolingTask(SupervisedTask):
-    """Any of the kinds in `rows.KINDS`, on a trunk that carries a state, over sequences of any length."""
+    """Any of the kinds in `rows.KINDS`, on any trunk; on one that carries a state, over sequences of any length."""
 
-    def __init__(self, kind: str, classes: int, width: int, config: ConcatPoolingConfig) -> None:
-        super().__init__(kind, classes, width, lm_weight=0.0, p=0.0)
+    norms_rows = True
+
+    def __init__(
+        self, kind: str, classes: int, width: int, config: ConcatPoolingConfig, lm_weight: float = 0.0
+    ) -> None:
+        super().__init__(kind, classes, width, lm_weight, p=0.0)
         self.config, self.width = config, width
         outputs = self.head.out_features
         self.head = cast(nn.Linear, PoolingHead(3 * width, outputs, config))
         penalties = {"activation": config.activation, "temporal": config.temporal}
         self.weights |= {name: weight for name, weight in penalties.items() if weight}
 
+    def learned_tokens(self, example: Example) -> int:
+        most = self.config.piece * max(1, self.config.learned // self.config.piece)
+        return sum(min(len(sequence.ids), most) for sequence in example.sequences)
+
     def counts(self, batch: Batch) -> dict[str, float]:
-        assert batch.labels is not None
         activation, temporal = penalty_counts(self._learned(right_aligned(batch)), self.width)
-        found = {"label": float(len(batch.labels)), "activation": activation, "temporal": temporal}
+        found = super().counts(batch) | {"activation": activation, "temporal": temporal}
         return {name: found[name] for name in self.weights}
 
     def _learned(self, document: Batch) -> Batch:
-        assert document.mask_BT is not None
+        """The columns that learn."""
+        assert document.mask_BT is not None and document.targets_BT is not None
         first = learned_from(document.ids_BT.shape[1], self.config.piece, self.config.learned)
-        return Batch(document.ids_BT[:, first:], document.mask_BT[:, first:])
+        parts = (document.ids_BT, document.mask_BT, document.targets_BT)
+        ids_BT, mask_BT, targets_BT = (part[:, first:] for part in parts)
+        return Batch(ids_BT, mask_BT, targets_BT=targets_BT)
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         document = right_aligned(batch)
+        pool, top_BTD = self._in_pieces(trunk, document) if reads_on(trunk) else self._at_once(trunk, batch, document)
+        scores = self.arrange(self.head(self._of_examples(pool.pooled(), batch)), batch)
+        losses: dict[str, LossSum] = {}
+        if batch.labels is not None:
+            losses["label"] = LossSum(self.label_loss(scores, batch.labels), float(len(batch.labels)))
+            if self.training and top_BTD is not None:
+                losses |= self._of_states(trunk, top_BTD, self._learned(document))
+        return Outcome(losses, None, scores)
+
+    def _of_states(self, trunk: Trunk, top_BTD: Tensor, learned: Batch) -> dict[str, LossSum]:
+        """The losses beside the label's, of the states that learn."""
+        penalties = {"activation": activation_penalty, "temporal": temporal_penalty}
+        losses = {name: of(top_BTD, learned.mask_BT) for name, of in penalties.items() if name in self.weights}
+        if "lm" in self.weights:
+            assert learned.targets_BT is not None
+            lm_loss = sequence_lm_loss(trunk, top_BTD, learned.targets_BT)
+            losses["lm"] = LossSum(lm_loss, float(len(top_BTD)))
+        return losses
+
+    def _in_pieces(self, trunk: Trunk, document: Batch) -> tuple[RunningPool, Tensor | None]:
+        """What is pooled, and the states that learn, if any do."""
         pool: RunningPool | None = None
         learned: list[Tensor] = []
         reader = cast(CausalTrunk, trunk)
@@ -190,15 +227,19 @@ class ConcatPoolingTask(SupervisedTask):
             pool = found if pool is None else pool.then(found)
             learned += [top_BTD] if learns else []
         assert pool is not None
-        scores = self.arrange(self.head(self._of_examples(pool.pooled(), batch)), batch)
-        losses: dict[str, LossSum] = {}
-        if batch.labels is not None:
-            losses["label"] = LossSum(self.label_loss(scores, batch.labels), float(len(batch.labels)))
-            if self.training and learned:
-                top_BTD, mask = torch.cat(learned, dim=1), self._learned(document).mask_BT
-                penalties = {"activation": activation_penalty, "temporal": temporal_penalty}
-                losses |= {name: of(top_BTD, mask) for name, of in penalties.items() if name in self.weights}
-        return Outcome(losses, None, scores)
+        return pool, torch.cat(learned, dim=1) if learned else None
+
+    def _at_once(self, trunk: Trunk, batch: Batch, document: Batch) -> tuple[RunningPool, Tensor | None]:
+        """The same of a trunk that reads whole sequences; the state that speaks for one is in the place of its last."""
+        assert batch.extract_B is not None and document.mask_BT is not None
+        top_BTD = trunk(batch).top
+        places = document.mask_BT.nonzero(as_tuple=True)
+        shape = (*document.mask_BT.shape, top_BTD.shape[-1])
+        aligned_BTD = top_BTD.new_zeros(shape).index_put(places, top_BTD[real_places(batch)])
+        speaking_BD = top_BTD[torch.arange(len(top_BTD), device=top_BTD.device), batch.extract_B]
+        pool = replace(RunningPool.of(aligned_BTD, document.mask_BT), last_BD=speaking_BD)
+        first = learned_from(shape[1], self.config.piece, self.config.learned)
+        return pool, aligned_BTD[:, first:] if torch.is_grad_enabled() else None
 
     def _of_examples(self, pooled_BE: Tensor, batch: Batch) -> Tensor:
         """One for each example, or for each alternative of a choice; both orders of a pair are added."""

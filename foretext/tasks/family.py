@@ -36,6 +36,7 @@ from foretext.tasks.task_config import TaskConfig
 from foretext.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from foretext.tasks.concat_pooling import ConcatPoolingConfig
     from foretext.tasks.recurrent_models import RecurrentRows, RecurrentTagging
     from foretext.tasks.span import SpanTask
     from foretext.tasks.supervised import SupervisedTask
@@ -158,7 +159,15 @@ class Family(Protocol):
 
     # -- the model
 
-    def head(self, config: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> TaskHead: ...
+    def head(
+        self,
+        config: TaskConfig,
+        model: ModelConfig,
+        plan: TransferPlan,
+        dropout: float,
+        pooling: ConcatPoolingConfig | None = None,
+    ) -> TaskHead:
+        """`pooling`: its settings, if that is what the plan says and the family does."""
 
     def encode(
         self, rows: Sequence[Any], encoding: Encoding, labelled: bool, note: Note, progress: Progress
@@ -176,6 +185,9 @@ class Family(Protocol):
     def predictions(
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
     ) -> Predictions: ...
+
+    def averaged(self, several: Sequence[Predictions]) -> Predictions:
+        """What several models of one task say of the same rows, as one; UserError where that has no mean."""
 
     def score(self, rows: Sequence[Any], predictions: Predictions, config: TaskConfig) -> Scores: ...
 

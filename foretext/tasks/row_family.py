@@ -30,6 +30,7 @@ from foretext.tasks.task_config import TaskConfig
 from foretext.text.encoding import encode_texts
 
 if TYPE_CHECKING:
+    from foretext.tasks.concat_pooling import ConcatPoolingConfig
     from foretext.tasks.family import TaskHead
 
 _FIELDS = {
@@ -134,13 +135,24 @@ class RowFamily:
 
     # -- the model ---------------------------------------------------------------------------------------------------
 
-    def head(self, config: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> TaskHead:
+    def head(
+        self,
+        config: TaskConfig,
+        model: ModelConfig,
+        plan: TransferPlan,
+        dropout: float,
+        pooling: ConcatPoolingConfig | None = None,
+    ) -> TaskHead:
+        from foretext.tasks.concat_pooling import ConcatPoolingTask
         from foretext.tasks.recurrent_models import RecurrentRows
         from foretext.tasks.supervised import SupervisedTask
 
         if plan.model == "recurrent":
             pairs = config.texts == 2 if config.kind == "regression" else config.kind != "classification"
             return RecurrentRows(config.kind, len(config.labels), pairs, model, plan.reader, dropout)
+        if plan.pooling == "concat":
+            assert pooling is not None
+            return ConcatPoolingTask(config.kind, len(config.labels), model.width, pooling, plan.lm_weight)
         return SupervisedTask(
             config.kind,
             len(config.labels),
@@ -205,6 +217,19 @@ class RowFamily:
             return Predictions(config.kind, best, lists, None)
         labels = tuple(config.labels)
         return Predictions(config.kind, [labels[index] for index in best], probabilities.tolist(), labels)
+
+    def averaged(self, several: Sequence[Predictions]) -> Predictions:
+        """The mean of the probabilities and the class that has the highest, or the mean of the scores."""
+        first = several[0]
+        if first.probabilities is None:
+            return dataclasses.replace(
+                first, values=[statistics.fmean(own) for own in zip(*(p.values for p in several))]
+            )
+        tables = [one.probabilities for one in several if one.probabilities is not None]
+        means = [np.mean([table[row] for table in tables], axis=0) for row in range(len(first.values))]
+        best = [int(mean.argmax()) for mean in means]
+        values = best if first.labels is None else [first.labels[index] for index in best]
+        return dataclasses.replace(first, values=values, probabilities=[mean.tolist() for mean in means])
 
     def score(self, rows: Sequence[Row], predictions: Predictions, config: TaskConfig) -> Scores:
         labels = LabelSet(tuple(config.labels)) if config.labels else None

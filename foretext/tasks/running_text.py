@@ -4,11 +4,15 @@ ULMFiT adds no token for its tasks. The state after the end of a document is the
 with all through pre-training; and what speaks for a document is the state after its last token, not after another end
 of text, behind which an LSTM forgets. Two texts are two documents in a row. Nothing is cut to the context, which an
 LSTM is not bound by: it only says through how many tokens gradients flow.
+
+Where every token counts, one more end follows: the only token that has read all and is none of the text's, where "no
+answer" is pointed at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from foretext.errors import UserError
@@ -33,7 +37,11 @@ class RunningTextLayout(CausalLayout):
         super().__init__(longest, direction)
 
     def overhead(self, texts: int) -> int:
-        return texts
+        return texts + 1
+
+    def frame(self, first: Sequence[int], second: Sequence[int] | None = None) -> Frame:
+        open_end = super().frame(first, second)
+        return replace(open_end, ids=(*open_end.ids, self.end), extract=len(open_end.ids))
 
     def _frame(self, texts: Sequence[Sequence[int]]) -> Frame:
         ids: list[int] = []

@@ -45,6 +45,7 @@ from foretext.text.encoding import encode_texts
 from foretext.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from foretext.tasks.concat_pooling import ConcatPoolingConfig
     from foretext.tasks.family import TaskHead
     from foretext.tasks.span import SpanExample
 
@@ -123,7 +124,14 @@ class SpanFamily:
 
     # -- the model ---------------------------------------------------------------------------------------------------
 
-    def head(self, config: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> TaskHead:
+    def head(
+        self,
+        config: TaskConfig,
+        model: ModelConfig,
+        plan: TransferPlan,
+        dropout: float,
+        pooling: ConcatPoolingConfig | None = None,
+    ) -> TaskHead:
         from foretext.tasks.recurrent_models import RecurrentSpan
         from foretext.tasks.span import SpanTask
 
@@ -203,6 +211,9 @@ class SpanFamily:
         assert isinstance(head, SpanTask)
         threshold = float(head.threshold) if config.unanswerable else None
         return Predictions(config.kind, _answers(encoded, scores, threshold))
+
+    def averaged(self, several: Sequence[Predictions]) -> Predictions:
+        raise UserError("answers of several runs have no mean: --with is for tasks with one label a row; leave it out")
 
     def score(self, rows: Sequence[Question], predictions: Predictions, config: TaskConfig) -> Scores:
         return score_answers(rows, [answered.text for answered in predictions.values], main=config.metric)

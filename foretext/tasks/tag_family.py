@@ -42,6 +42,7 @@ from foretext.tasks.windows import OUTSIDE, TagWindow, fallback_tag, gather_tags
 from foretext.text.encoding import encode_texts
 
 if TYPE_CHECKING:
+    from foretext.tasks.concat_pooling import ConcatPoolingConfig
     from foretext.tasks.family import TaskHead
 
 _NO_COLUMNS = (".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".pq")  # endings of files that are no such columns
@@ -141,7 +142,14 @@ class TagFamily:
 
     # -- the model ---------------------------------------------------------------------------------------------------
 
-    def head(self, config: TaskConfig, model: ModelConfig, plan: TransferPlan, dropout: float) -> TaskHead:
+    def head(
+        self,
+        config: TaskConfig,
+        model: ModelConfig,
+        plan: TransferPlan,
+        dropout: float,
+        pooling: ConcatPoolingConfig | None = None,
+    ) -> TaskHead:
         from foretext.tasks.recurrent_models import RecurrentTagging
         from foretext.tasks.tagging import TaggingTask
 
@@ -213,6 +221,9 @@ class TagFamily:
                 probabilities[window.sentence][word] = probability
         tags = [_written(own, config) for own in tags]
         return Predictions(config.kind, tags, probabilities, tuple(config.labels))
+
+    def averaged(self, several: Sequence[Predictions]) -> Predictions:
+        raise UserError("tags of several runs have no mean: --with is for tasks with one label a row; leave it out")
 
     def score(self, rows: Sequence[TaggedSentence], predictions: Predictions, config: TaskConfig) -> Scores:
         chunks = are_chunk_tags(config.labels)

@@ -9,7 +9,7 @@ from typing import Any
 from foretext.config import Setting, setting_of
 from foretext.errors import UserError
 from foretext.plan import TransferPlan
-from foretext.systems.base import TokenizerConfig, TrainingConfig
+from foretext.systems.base import StartConfig, TokenizerConfig, TrainingConfig
 from foretext.tasks.families import KINDS
 
 LEAST = {"batch_size": 1, "micro_batch": 0, "warmup_steps": 0, "evaluations": 0, "bad_steps": 0}
@@ -48,13 +48,14 @@ def check_tokenizer(tokenizer: TokenizerConfig) -> None:
 
 
 def check_training(training: TrainingConfig) -> None:
+    """All but `dropout`, which the model it is of checks: `ModelConfig.check`."""
     for name, least in LEAST.items():
         if getattr(training, name) < least:
             raise UserError(f"training.{name} must be at least {least}, not {getattr(training, name)}")
     for name in ("weight_decay", "clip", "save_seconds"):
         if not 0.0 <= getattr(training, name) < math.inf:
             raise UserError(f"training.{name} must be 0 or more, not {getattr(training, name)}")
-    for name in ("beta1", "beta2", "warmup", "dropout"):
+    for name in ("beta1", "beta2", "warmup"):
         if not 0.0 <= getattr(training, name) < 1.0:
             raise UserError(f"training.{name} must be at least 0 and below 1, not {getattr(training, name)}")
     for name in ("rate", "epsilon"):
@@ -62,6 +63,11 @@ def check_training(training: TrainingConfig) -> None:
             raise UserError(f"training.{name} must be above 0, not {getattr(training, name)}")
     if not 0.0 <= training.final_rate <= 1.0:
         raise UserError(f"training.final_rate must be between 0 and 1, not {training.final_rate}")
+
+
+def check_start(start: StartConfig) -> None:
+    if not 0.0 < start.rate_decay < math.inf:
+        raise UserError(f"start.rate_decay must be above 0, not {start.rate_decay}")
 
 
 def check_valid_fraction(fraction: float) -> None:
@@ -87,6 +93,11 @@ def check_transfer(transfer: TransferPlan) -> None:
         )
     if reader.twice and not reader.mix:
         raise UserError("transfer.reader.twice: another mixture needs a first one; take mix=true, or twice=false")
+    if transfer.pooling == "concat" and transfer.head != "random":
+        raise UserError(
+            f"transfer.pooling=concat has a head of two blocks, which starts at random: transfer.head={transfer.head} "
+            "cannot be; give transfer.head=random"
+        )
 
 
 def check_task(kind: str) -> None:
@@ -104,5 +115,9 @@ def check_saved(sections: Mapping[str, Any], where: str) -> None:
         if "task" in sections:
             check_transfer(sections["transfer"])
             check_task(sections["task"].kind)
+        if "start" in sections:
+            check_start(sections["start"])
+        if "pooling" in sections:
+            sections["pooling"].check()
     except UserError as error:
         raise UserError(f"{where}: {error}; restore it from a copy") from None

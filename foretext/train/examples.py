@@ -93,8 +93,3 @@ def _unlabelled(
             "sentence a line"
         )
     return [UnlabelledExample(layout.frame(part).ids) for part in parts]
-
-
-def longest(stock: ListedExamples | ManySources) -> int:
-    """Tokens of the longest example."""
-    return max(int(one.tokens) for one in stock.rows)

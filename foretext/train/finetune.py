@@ -11,15 +11,17 @@ from torch import nn
 
 from foretext.config import Change
 from foretext.errors import Interrupted, UserError
+from foretext.objectives.base import Objective
 from foretext.plan import TransferPlan
 from foretext.systems import size_named
 from foretext.systems.base import TrainingConfig, TrunkParts
+from foretext.tasks.cross_view_head import ManySources
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Family
 from foretext.tasks.splits import DEFAULT_FRACTION
 from foretext.tasks.supervised import SupervisedTask
 from foretext.tasks.trunk_words import check_reader
-from foretext.train.examples import all_examples, encode, longest
+from foretext.train.examples import ListedExamples, all_examples, encode
 from foretext.train.finetune_request import FinetuneRequest, resolve, set_length, unused_head
 from foretext.train.loop import Job, Loop, Stage, has_begun, is_finished, step_seed
 from foretext.train.machine import out_of_memory_as_user_error, tune_allocator
@@ -31,7 +33,6 @@ from foretext.train.planning import (
     check_memory,
     describe_finetuning,
     finetuning_memory,
-    head_size,
 )
 from foretext.train.pretrain import choose_device, draw_missing_curve, write_curve
 from foretext.train.pretrain_request import MICRO_TOKENS
@@ -42,7 +43,10 @@ from foretext.train.rundir import RunWriter
 from foretext.train.saved import SavedModel, build_task, config_text, load_model, open_run, read_config
 from foretext.train.scoring import example_scores
 from foretext.train.signals import NeverStop, StopRequest
+from foretext.train.start import layered_names
 from foretext.train.undo import starts_over, writing
+
+NORMED_TOKENS = 8 * MICRO_TOKENS  # statistics of two long documents are worth less than what the cache gives
 
 
 def finetune(
@@ -106,10 +110,10 @@ def _train(
     stock = all_examples(request, model, examples, about_rows, work)
     order = model.task.order(stock, training.batch_size, request.seed)
     set_length(sections, size_named(request.base.system, request.base.info.size), len(examples), order)
-    micro = training.micro_batch or max(1, MICRO_TOKENS // longest(stock))
+    micro = training.micro_batch or rows_at_a_time(model.task, stock)
     micro = min(micro, training.batch_size)
     if device.type == "cpu":
-        memory = finetuning_memory(micro, sections["model"], learned, held_out, head_size(model.task))
+        memory = finetuning_memory(micro, sections["model"], model.task, learned, held_out)
         check_memory(memory, SMALLER_RUN, built=True)
     model.trunk.to(device)
     model.task.to(device)
@@ -142,6 +146,12 @@ def _train(
     model.trunk.eval()
     model.task.eval()
     return model
+
+
+def rows_at_a_time(task: Objective, stock: ListedExamples | ManySources) -> int:
+    """As many examples as hold about `MICRO_TOKENS` that are learned from; more where batch norm compares them."""
+    most = NORMED_TOKENS if task.norms_rows else MICRO_TOKENS
+    return max(1, most // max(task.learned_tokens(example) for example in stock.rows))
 
 
 def _open_run(writer: RunWriter, sections: dict[str, Any], model: SavedModel, loop: Loop) -> None:
@@ -185,7 +195,7 @@ def _build(request: FinetuneRequest, sections: dict[str, Any]) -> SavedModel:
     check_reader(transfer, trunk)
     if not task.from_scratch:
         _transfer(base.trunk, trunk, transfer.layers)
-    head = build_task(system, sections, tokenizer, sections["training"].dropout)
+    head = build_task(system, sections, tokenizer, model.head_dropout)
     return SavedModel(None, sections, system, tokenizer, trunk, head)
 
 
@@ -206,8 +216,7 @@ def _transfer(source: nn.Module, target: nn.Module, layers: int) -> None:
 
 def _optimizer(config: TrainingConfig, plan: TransferPlan, model: SavedModel) -> Optimizer:
     assert model.task is not None
-    groups = [[f"trunk.{name}" for name in group] for group in model.trunk.layer_groups()]  # type: ignore[operator]
-    groups.append([f"task.{name}" for name, _ in model.task.named_parameters()])
+    groups = layered_names(model.trunk, model.task)
     parameters = {f"trunk.{name}": p for name, p in model.trunk.named_parameters()}
     parameters |= {f"task.{name}": p for name, p in model.task.named_parameters()}
     count = len(groups)

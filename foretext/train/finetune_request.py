@@ -13,9 +13,10 @@ from typing import Any
 
 from foretext.config import Change, Setting, apply_sets, setting_of
 from foretext.errors import UserError
-from foretext.plan import TransferPlan
+from foretext.plan import TransferPlan, Way, way_named
 from foretext.systems import size_named
 from foretext.systems.base import Size, TrainingConfig
+from foretext.tasks.concat_pooling import ConcatPoolingConfig
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Family
 from foretext.tasks.metrics import check_metric
@@ -51,6 +52,7 @@ class FinetuneRequest:
     valid: Sequence[Any] | None = None
     seed: int = 0
     epochs: int | None = None
+    plan: str | None = None  # a way of transfer by its name; None: the size's own
     lm_weight: float | None = None
     layers: int | None = None
     from_scratch: bool = False
@@ -79,7 +81,7 @@ def resolve(
     check_asked(request)
     size = size_named(base.system, base.info.size)
     old = read_config(run) if run is not None and run.has("config.toml") else None
-    training, transfer, objective, epochs = _settings(request, family, size, old)
+    training, transfer, pooling, objective, epochs = _settings(request, family, size, old)
     task = dataclasses.replace(
         _task_config(request, family, train, old),
         epochs=epochs,
@@ -89,7 +91,7 @@ def resolve(
         unlabelled=_more_fingerprint(request),
     )
     tokenizer = base.tokenizer.with_specials(base.system.specials)
-    sections = {
+    sections: dict[str, Any] = {
         "run": RunConfig(
             "finetune", base.info.system, base.info.size, base.info.direction, request.seed, tokenizer.fingerprint()
         ),
@@ -97,10 +99,12 @@ def resolve(
         "training": training,
         "budget": old["budget"] if old else None,
         "transfer": transfer,
+        **({} if pooling is None else {"pooling": pooling}),
         "task": task,
     }
     if base.system.build_head is not None:
         sections["objective"] = objective
+    sections["model"].check()
     if old is None:
         return sections
     assert run is not None
@@ -161,19 +165,23 @@ def set_length(sections: dict[str, Any], size: Size, examples: int, order: Sampl
 
 def _settings(
     request: FinetuneRequest, family: Family, size: Size, old: dict[str, Any] | None
-) -> tuple[TrainingConfig, TransferPlan, Any, int]:
-    """How to train, how to transfer, what [objective] says (of a system whose tasks have one), and the epochs asked for
-    (0: not said). A resumed run keeps what is not given."""
+) -> tuple[TrainingConfig, TransferPlan, ConcatPoolingConfig | None, Any, int]:
+    """How to train, how to transfer, the settings of concatenated pooling where that is the way, what [objective] says
+    (of a system whose tasks have one), and the epochs asked for (0: not said). A resumed run keeps the rest."""
     check_seed(request.seed)
     given = {"lm_weight": request.lm_weight, "layers": request.layers}
     said = {
         f"transfer.{name}": f"--{name.replace('_', '-')} says" for name, value in given.items() if value is not None
     }
     check_sets(request.sets, said)
-    start: dict[str, Any] = {"training": size.finetuning, "transfer": size.transfer}
+    start: dict[str, Any] = {"training": size.finetuning, "transfer": size.transfer, "pooling": size.pooling}
     if request.base.system.build_head is not None:
         start["objective"] = size.objective
-    sections = apply_sets({name: old[name] for name in start} if old else start, request.sets)
+    if old is not None:
+        start |= {name: old[name] for name in start if name in old}
+    if request.plan is not None:
+        start |= _planned(way_named(request.plan), start["training"])
+    sections = apply_sets(start, request.sets)
     check_training(sections["training"])
     transfer: TransferPlan = dataclasses.replace(
         sections["transfer"], **{name: value for name, value in given.items() if value is not None}
@@ -187,7 +195,30 @@ def _settings(
     objective = sections.get("objective")
     if objective is not None:
         objective.check()
-    return sections["training"], transfer, objective, request.epochs or (old["task"].epochs if old else 0)
+    pooling = _pooling(sections["pooling"], transfer, request)
+    return sections["training"], transfer, pooling, objective, request.epochs or (old["task"].epochs if old else 0)
+
+
+def _planned(way: Way, training: TrainingConfig) -> dict[str, Any]:
+    """What a named way of transfer says."""
+    changed = dataclasses.replace(training, schedule=way.schedule, warmup=way.warmup, final_rate=way.final_rate)
+    return {"training": dataclasses.replace(changed, warmup_steps=0), "transfer": way.transfer}
+
+
+def _pooling(
+    given: ConcatPoolingConfig, transfer: TransferPlan, request: FinetuneRequest
+) -> ConcatPoolingConfig | None:
+    """[pooling], checked; None where nothing is pooled so, and then nothing can be set there."""
+    if transfer.pooling == "concat":
+        given.check()
+        return given
+    for one in map(setting_of, request.sets):
+        if one.names[0] == "pooling" and len(one.names) > 1:
+            raise UserError(
+                f"{one.where}: [pooling] is for transfer.pooling=concat, on tasks with one label a row; this "
+                "fine-tuning has none; leave it out"
+            )
+    return None
 
 
 def _possible(transfer: TransferPlan, request: FinetuneRequest, family: Family) -> TransferPlan:
@@ -201,14 +232,16 @@ def _possible(transfer: TransferPlan, request: FinetuneRequest, family: Family) 
                 "language-model loss to add; leave it out, or give 0"
             )
         transfer = dataclasses.replace(transfer, lm_weight=0.0)
+    # What reads every token's state pools nothing, nor does a model that has pools of its own.
+    pooling = "extract" if transfer.pooling == "concat" else transfer.pooling
     if transfer.model == "recurrent":
         if transfer.lm_weight and (request.lm_weight or _setting(request, "transfer.lm_weight")):
             raise UserError(
                 f"lm_weight {transfer.lm_weight:g}: the task's own model (transfer.model=recurrent) has no "
                 "language-model loss beside it; leave it out, or give 0"
             )
-        return dataclasses.replace(transfer, lm_weight=0.0, head="random")
-    return transfer if family.fits_head else dataclasses.replace(transfer, head="random")
+        return dataclasses.replace(transfer, lm_weight=0.0, head="random", pooling=pooling)
+    return transfer if family.fits_head else dataclasses.replace(transfer, head="random", pooling=pooling)
 
 
 def _setting(request: FinetuneRequest, key: str) -> Any:

@@ -16,6 +16,7 @@ from torch import nn
 from foretext.errors import EXIT_MACHINE, UserError
 from foretext.nn.loss import CHUNK_ELEMENTS, LEAST_ROWS
 from foretext.nn.model_config import ModelConfig
+from foretext.objectives.base import Objective
 from foretext.plan import TransferPlan
 from foretext.tasks.family import Encoded
 from foretext.train.loop import Job, Loop, Stage
@@ -110,10 +111,11 @@ def check_disk(run: RunDirectory, job: Job) -> None:
 
 def probe_speed(loop: Loop, stage: Stage | None = None) -> float:
     """Tokens a second in a stage (the one of now if none is said), from two gradient computations that are thrown away:
-    weights, optimiser and what is carried are as they were, and each step seeds its random numbers anew."""
+    weights, buffers, optimiser and what is carried are as they were, and each step seeds its random numbers anew."""
     best = float("inf")
     tokens = 0
     carried = loop.carried
+    buffers = {name: buffer.clone() for name, buffer in loop.model.named_buffers()}  # batch norm's statistics
     for _ in range(2):
         loop.carried = {}
         begun = time.perf_counter()
@@ -125,6 +127,8 @@ def probe_speed(loop: Loop, stage: Stage | None = None) -> float:
         tokens = parts[0].real_tokens
         loop.job.optimizer.zero_grad()
     loop.carried = carried
+    for name, buffer in loop.model.named_buffers():
+        buffer.copy_(buffers[name])
     return tokens / best
 
 
@@ -206,8 +210,8 @@ def describe_finetuning(loop: Loop, sections: dict[str, Any], train: Encoded, va
         speed = probe_speed(loop)
         epoch = (tokens + FORWARD_SHARE * sum(example.tokens for example in valid.examples)) / speed
         lines.append(("time", f"about {clock(left / updates * task.epochs * epoch)} at {speed:,.0f} tokens/s"))
-    head = head_size(loop.job.objective)
-    return lines + _machine_lines(loop, finetuning_memory(loop.job.stages[-1].micro_batch, model, train, valid, head))
+    memory = finetuning_memory(loop.job.stages[-1].micro_batch, model, loop.job.objective, train, valid)
+    return [*lines, *_normed(loop), *_machine_lines(loop, memory)]
 
 
 def _task_model(task: nn.Module, transfer: TransferPlan) -> list[tuple[str, str]]:
@@ -226,15 +230,23 @@ def _task_model(task: nn.Module, transfer: TransferPlan) -> list[tuple[str, str]
     return [("task model", f"{head_size(task):,} parameters: {shape} over {', '.join(read)}")]
 
 
-def finetuning_memory(micro: int, model: ModelConfig, train: Encoded, valid: Encoded, head: int = 0) -> Memory:
+def finetuning_memory(micro: int, model: ModelConfig, task: Objective, train: Encoded, valid: Encoded) -> Memory:
     """Of rows that are encoded; the best epoch's weights are kept where there are rows to choose it by."""
-    longest = max(example.tokens for example in train.examples)
-    return Memory(model, micro, longest, keeps_best=bool(valid.rows), head=head)
+    longest = max(task.learned_tokens(example) for example in train.examples)
+    return Memory(model, micro, longest, keeps_best=bool(valid.rows), head=head_size(task))
 
 
 def head_size(objective: nn.Module) -> int:
     """How many numbers an objective or a task learns beside the trunk's."""
     return sum(parameter.numel() for parameter in objective.parameters())
+
+
+def _normed(loop: Loop) -> list[tuple[str, str]]:
+    """A line where a step is split though its rows change each other's loss."""
+    micro, rows = loop.job.stages[-1].micro_batch, loop.job.config.batch_size
+    if not loop.job.objective.norms_rows or micro >= rows:
+        return []
+    return [("batch norm", f"over the {micro} rows that are read at a time, not the {rows} of an update")]
 
 
 def _machine_lines(loop: Loop, memory: Memory) -> list[tuple[str, str]]:

@@ -23,7 +23,6 @@ from foretext.text.token_shards import DamagedShards, TokenShards
 from foretext.text.tokenizer import Tokenizer
 from foretext.train.loop import POSITION, Job, Loop, Stage, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
-from foretext.train.optim import Group, Optimizer
 from foretext.train.pair_text import prepare_pairs
 from foretext.train.planning import Memory, check_disk, check_memory, describe_plan, head_size, probe_speed
 from foretext.train.preparing import Preparing
@@ -36,10 +35,10 @@ from foretext.train.saved import (
     RunConfig,
     load_model,
     open_run,
-    put_weights,
 )
 from foretext.train.scoring import mean_losses
 from foretext.train.signals import NeverStop, StopRequest
+from foretext.train.start import make_optimizer, take_for_vocabulary, take_weights
 from foretext.train.undo import TOKENS, starts_over, writing
 from foretext.train.vocabulary import new_tokenizer, with_end
 
@@ -176,7 +175,8 @@ def _make_tokenizer(work: Preparing) -> Tokenizer:
     request, data = work.request, work.sections["data"]
     if request.start is not None:
         work.started_model = load_model(request.start)
-        return with_end(work.started_model.tokenizer)
+        if work.sections["start"].vocabulary == "kept":
+            return with_end(work.started_model.tokenizer)
     if request.vocabulary is not None:
         return published_tokenizer(request.vocabulary, work.sections["run"].system)
     config: TokenizerConfig = work.sections["tokenizer"]
@@ -237,11 +237,10 @@ def _make_loop(work: Preparing, run: RunDirectory, writer: RunWriter, stopping: 
     source = sections["data"].starts_from
     if source and not run.has(POSITION):
         started = work.started_model or load_model(source)
-        if started.model_config.vocabulary < model.vocabulary:
-            started.trunk.grow_vocabulary(model.vocabulary)  # type: ignore[operator]
-        put_weights(trunk, started.trunk.state_dict(), source)
-        if started.objective is not None:
-            put_weights(objective, started.objective.state_dict(), source)
+        if sections["start"].vocabulary == "kept":
+            take_weights(started, trunk, objective, model.vocabulary, source)
+        else:
+            take_for_vocabulary(started, trunk, objective, work.tokenizer, source, work.reporter.note)
     stages = []
     for until, context in objective.lengths(model.context):
         examples = objective.examples(shards, context, info.seed)
@@ -254,7 +253,7 @@ def _make_loop(work: Preparing, run: RunDirectory, writer: RunWriter, stopping: 
         trunk=trunk,
         objective=objective,
         stages=tuple(stages),
-        optimizer=make_optimizer(training, trunk, objective),
+        optimizer=make_optimizer(training, trunk, objective, sections["start"].rate_decay if source else 1.0),
         config=training,
         budget=sections["budget"],
         seed=info.seed,
@@ -271,13 +270,6 @@ def _make_loop(work: Preparing, run: RunDirectory, writer: RunWriter, stopping: 
         describe_plan(loop, speeds, len(shards), model),
     )
     return loop
-
-
-def make_optimizer(config: TrainingConfig, trunk: nn.Module, objective: nn.Module) -> Optimizer:
-    """One group: every parameter learns at the same rate from the start."""
-    parameters = {f"trunk.{name}": p for name, p in trunk.named_parameters()}
-    parameters |= {f"task.{name}": p for name, p in objective.named_parameters()}
-    return Optimizer(config, parameters, [Group(list(parameters))])
 
 
 def validator(

@@ -15,10 +15,18 @@ from foretext.systems import size_named, system_named
 from foretext.systems.base import System, TrainingConfig
 from foretext.text.tokenizer import Tokenizer, tokenizer_from_published
 from foretext.train.budget import Budget
-from foretext.train.checks import check_seed, check_sets, check_tokenizer, check_training, check_valid_fraction
+from foretext.train.checks import (
+    check_seed,
+    check_sets,
+    check_start,
+    check_tokenizer,
+    check_training,
+    check_valid_fraction,
+)
 from foretext.train.resume import agreed_sections
 from foretext.train.rundir import RunDirectory
 from foretext.train.saved import DataConfig, RunConfig, open_run, read_config
+from foretext.train.start import check_new_vocabulary
 from foretext.train.vocabulary import completed
 
 MICRO_TOKENS = 4096
@@ -38,6 +46,7 @@ class PretrainRequest:
     sets: tuple[str | Setting, ...] = ()  # section.key=value, or what a file says; the last counts
     resume: bool = False
     start: Path | None = None  # run to go on from, with new text
+    new_vocabulary: bool = False  # with `start`: learned from the new text, or the published one, not the run's
     vocabulary: Path | None = None  # folder with a published vocabulary
     source: Path | None = None  # parallel text, for a system that reads it: line n of one file and of the other
     target: Path | None = None
@@ -60,6 +69,8 @@ def resolved_sections(request: PretrainRequest, run: RunDirectory, note: Callabl
         _check_named(request, system_named(request.system or RunConfig.system))
     if request.budget is None:
         raise UserError("say how long: --minutes, --steps or --tokens")
+    if request.new_vocabulary and request.start is None:
+        raise UserError("--new-vocabulary is for going on from a run, --from RUN; without one every vocabulary is new")
     started = None if request.start is None else _started(request, open_run(request.start))
     kept: RunConfig = started["run"] if started else RunConfig()
     info = RunConfig(
@@ -81,13 +92,20 @@ def resolved_sections(request: PretrainRequest, run: RunDirectory, note: Callabl
         "model": started["model"] if started else size.model,
         "tokenizer": started["tokenizer"] if started else size.tokenizer,
         "objective": started["objective"] if started else size.objective,
-        "training": size.pretraining,
+        "training": (started and size.onward) or size.pretraining,
         "budget": request.budget,
         "data": _replaced(DataConfig(), _given_data(request)),
     }
+    if started is None:
+        return _with_sets(sections, request.sets)
+    sections["start"] = _replaced(size.start, _given_start(request))
     resolved = _with_sets(sections, request.sets)
-    if started is not None:
-        _check_kept(sections, resolved, request.start)
+    if resolved["start"].vocabulary == "new":
+        check_new_vocabulary(system)
+    elif request.vocabulary is not None:
+        assert request.start is not None
+        _check_vocabulary(request.vocabulary, kept, request.start)
+    _check_kept(sections, resolved, request.start)
     return resolved
 
 
@@ -141,6 +159,10 @@ def _resumed_sections(
         "data": _replaced(old["data"], _given_data(request)),
         "budget": request.budget or old["budget"],
     }
+    if request.new_vocabulary and "start" not in old:
+        raise UserError(f"{where} was begun with a vocabulary of its own; leave --new-vocabulary out")
+    if "start" in old:
+        new["start"] = _replaced(old["start"], _given_start(request))
     if request.vocabulary is not None:
         _check_vocabulary(request.vocabulary, old["run"], where)
     return agreed_sections(old, _with_sets(new, request.sets), where, note)
@@ -153,6 +175,7 @@ def _said_by_options(request: PretrainRequest) -> dict[str, str]:
         "data.documents": ("--documents says", request.documents),
         "data.errors": ("--errors says", request.errors),
     }
+    given["start.vocabulary"] = ("--new-vocabulary says", request.new_vocabulary or None)
     for name in ("minutes", "steps", "tokens"):
         given[f"budget.{name}"] = ("--minutes, --steps and --tokens say", request.budget)
     return {key: words for key, (words, value) in given.items() if value is not None}
@@ -169,6 +192,10 @@ def _given_data(request: PretrainRequest) -> dict[str, Any]:
         "errors": request.errors,
         "starts_from": str(request.start) if request.start else None,
     }
+
+
+def _given_start(request: PretrainRequest) -> dict[str, Any]:
+    return {"vocabulary": "new" if request.new_vocabulary else None}
 
 
 def _replaced(section: Any, given: dict[str, Any]) -> Any:
@@ -198,6 +225,8 @@ def _with_sets(sections: dict[str, Any], sets: Sequence[str | Setting]) -> dict[
     changed["model"].check()
     check_tokenizer(changed["tokenizer"])
     check_valid_fraction(changed["data"].valid_fraction)
+    if "start" in changed:
+        check_start(changed["start"])
     return {"run": sections["run"]} | changed
 
 
@@ -208,8 +237,8 @@ def micro_batch_of(sections: dict[str, Any]) -> int:
 
 
 def _started(request: PretrainRequest, start: RunDirectory) -> dict[str, Any]:
-    """The configuration of the run to go on from. Its system, size, direction and vocabulary are kept, so that options
-    which say something else are refused."""
+    """The configuration of the run to go on from. Its system, size and direction are kept, so that options which say
+    something else are refused."""
     old = read_config(start)
     kept: RunConfig = old["run"]
     if kept.kind != "pretrain":
@@ -223,14 +252,13 @@ def _started(request: PretrainRequest, start: RunDirectory) -> dict[str, Any]:
                 f"--from {start.path} keeps that run's {name}, {getattr(kept, name)}: --{name} {given} cannot be; "
                 f"leave it out, or leave --from out"
             )
-    if request.vocabulary is not None:
-        _check_vocabulary(request.vocabulary, kept, start.path)
     return old
 
 
 def _check_kept(before: dict[str, Any], after: dict[str, Any], start: Path | None) -> None:
-    """Weights that are carried over fit one shape and one vocabulary: --set may not change them."""
-    names = ("model", "tokenizer")
+    """Weights that are carried over fit one shape and, unless a new one is asked for, one vocabulary: --set may not
+    change them."""
+    names = ("model", "tokenizer") if after["start"].vocabulary == "kept" else ("model",)
     for change in difference({name: before[name] for name in names}, {name: after[name] for name in names}):
         if change.key != "model.dropout":  # which follows training.dropout and has no weights
             raise UserError(

@@ -12,12 +12,21 @@ from torch import Tensor, nn
 import foretext
 from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
-from foretext.objectives.base import Objective
+from foretext.nn.model_config import ModelConfig, reads
+from foretext.objectives.base import Objective, reads_on
 from foretext.objectives.masked import MaskedObjective
 from foretext.plan import TransferPlan
 from foretext.systems import system_named
-from foretext.systems.base import HeadParts, ObjectiveParts, System, TokenizerConfig, TrainingConfig, TrunkParts
+from foretext.systems.base import (
+    HeadParts,
+    ObjectiveParts,
+    StartConfig,
+    System,
+    TokenizerConfig,
+    TrainingConfig,
+    TrunkParts,
+)
+from foretext.tasks.concat_pooling import ConcatPoolingConfig
 from foretext.tasks.families import family_of
 from foretext.tasks.task_config import TaskConfig
 from foretext.text.tokenizer import Tokenizer, tokenizer_from_json
@@ -69,6 +78,8 @@ SECTIONS: dict[str, type] = {
     "budget": Budget,
     "data": DataConfig,
     "transfer": TransferPlan,
+    "start": StartConfig,
+    "pooling": ConcatPoolingConfig,
     "task": TaskConfig,
 }
 BASE_SECTIONS = ("run", "model", "tokenizer", "objective", "training", "budget", "data")
@@ -96,14 +107,26 @@ def sections_of(text: str, where: str) -> dict[str, Any]:
     raw = from_toml(text, where)
     if raw.get("run", {}).get("format", FORMAT) != FORMAT:
         raise UserError(f"{where}: written by a newer Foretext (format {raw['run']['format']}); update foretext")
-    names = TASK_SECTIONS if raw.get("run", {}).get("kind") == "finetune" else BASE_SECTIONS
+    names = _section_names(raw)
     system = _system_of(raw, where)
-    if names is TASK_SECTIONS and system.build_head is not None:
+    if "task" in names and system.build_head is not None:
         names = (*names, "objective")
     kinds = SECTIONS | {"model": system.config, "objective": system.objective_config}
     sections = build_sections({name: kinds[name] for name in names}, raw, where)
     check_saved(sections, where)
     return sections
+
+
+def _section_names(raw: dict[str, Any]) -> tuple[str, ...]:
+    """Those that a run of its kind has, and those that it has only because another says so."""
+    if raw.get("run", {}).get("kind") != "finetune":
+        return (*BASE_SECTIONS, "start") if _said(raw, "data", "starts_from") else BASE_SECTIONS
+    return (*TASK_SECTIONS, "pooling") if _said(raw, "transfer", "pooling") == "concat" else TASK_SECTIONS
+
+
+def _said(raw: dict[str, Any], section: str, key: str) -> Any:
+    found = raw.get(section)
+    return found.get(key) if isinstance(found, dict) else None
 
 
 def _system_of(raw: dict[str, Any], where: str) -> System:
@@ -153,6 +176,11 @@ def need_causal(model: SavedModel, what: str) -> None:
         )
 
 
+def reach_of(model: SavedModel) -> int | None:
+    """Tokens that the model reads at a time; None: any number, as an LSTM does, whose state goes on."""
+    return None if reads_on(model.trunk) else reads(model.model_config)
+
+
 def open_run(path: str | Path) -> RunDirectory:
     return RunDirectory(Path(path))
 
@@ -169,7 +197,7 @@ def build_task(system: System, sections: dict[str, Any], tokenizer: Tokenizer, d
     task, model = sections["task"], sections["model"]
     if system.build_head is not None:
         return cast("TaskHead", system.build_head(HeadParts(task, model, sections["objective"], tokenizer)))
-    return family_of(task.kind).head(task, model, sections["transfer"], dropout)
+    return family_of(task.kind).head(task, model, sections["transfer"], dropout, sections.get("pooling"))
 
 
 def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedModel:

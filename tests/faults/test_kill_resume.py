@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import torch
-from systems_under_test import CAUSAL, PRETRAINED, TINY, base_model, pretrain_request, stopping_after, write_text
+from systems_under_test import EVEN, PRETRAINED, TINY, base_model, pretrain_request, stopping_after, write_text
 
 from foretext.errors import EXIT_MACHINE, Interrupted, UserError
 from foretext.tasks.rows import Row
@@ -99,7 +99,7 @@ def killed_until_finished(work: Callable[[], Any], run: RunDirectory, steps: int
 
 
 SPLIT = ("training.optimizer=adamw", "training.dropout=0.1", "training.micro_batch=3")
-STEP_TOKENS = 4 * 16  # rows of a batch, and their context: `SMALL`
+STEP_TOKENS = 4 * 16  # rows of a batch, and their context: `small_of`
 
 
 @pytest.mark.parametrize("system", PRETRAINED)
@@ -123,7 +123,7 @@ def test_pretraining_killed_ten_times(system: str, budget: Budget, sets: tuple[s
     whole, killed = RunDirectory(request.out), RunDirectory(again.out)
     assert killed.read("model.safetensors") == whole.read("model.safetensors")
     log = sample_log(request.out)
-    steps = 120 if budget.tokens is None or system in CAUSAL else len(log)  # the others' rows are of unequal lengths
+    steps = 120 if budget.tokens is None or system in EVEN else len(log)
     assert sample_log(again.out) == log and [step for step, *_ in log] == list(range(steps)) and steps >= 120
     assert log[-1][1] >= 2, "epochs ended on the way"
     assert killed.names() == whole.names()

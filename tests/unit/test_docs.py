@@ -20,7 +20,7 @@ VERBS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[att
 README, README_ZH = ROOT / "README.md", ROOT / "README.zh-CN.md"
 WALKS = [
     (ROOT / "docs" / f"{name}.md", ROOT / "docs" / f"{name}.zh-CN.md")
-    for name in ("gpt-walk", "masked-walk", "elmo-walk")
+    for name in ("gpt-walk", "masked-walk", "elmo-walk", "ulmfit-walk")
 ]
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
@@ -157,7 +157,9 @@ SYSTEM_PAGES = [(ROOT / "docs" / f"{name}.md", ROOT / "docs" / f"{name}.zh-CN.md
 PAIRS = [(README, README_ZH), *WALKS, *SYSTEM_PAGES]
 
 
-@pytest.mark.parametrize(("english", "chinese"), PAIRS, ids=["README", "gpt", "masked", "elmo", "cove", "cvt"])
+@pytest.mark.parametrize(
+    ("english", "chinese"), PAIRS, ids=["README", "gpt", "masked", "elmo", "ulmfit", "cove", "cvt"]
+)
 def test_both_languages_say_the_same(english: Path, chinese: Path) -> None:
     levels = [[len(heading.split()[0]) for heading in headings(page)] for page in (english, chinese)]
     assert levels[0] == levels[1]
@@ -206,9 +208,10 @@ def configured() -> dict[str, type[Any]]:
     from foretext.systems import SYSTEMS
     from foretext.train.saved import SECTIONS
 
-    gpt, bert, elmo = SYSTEMS["gpt"], SYSTEMS["bert"], SYSTEMS["elmo"]
+    gpt, bert, elmo, ulmfit = SYSTEMS["gpt"], SYSTEMS["bert"], SYSTEMS["elmo"], SYSTEMS["ulmfit"]
     found: dict[str, type[Any]] = {f"[{name}]": cls for name, cls in SECTIONS.items()}
     found |= {"[model]": gpt.config, "[model] of masked systems": bert.config, "[objective]": bert.objective_config}
+    found |= {"[model] of ulmfit": ulmfit.config, "[objective] of ulmfit": ulmfit.objective_config}
     found |= {"[model] of ELMo": elmo.config, "[objective] of ELMo": elmo.objective_config}
     found |= {"[model] of ELMo: words": CharEncoderConfig, "[transfer]: reader": ReaderPlan}
     for name in ("cove", "cvt"):

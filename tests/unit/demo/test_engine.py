@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from systems_under_test import SMALL, stopping_after
+from systems_under_test import small_of, stopping_after
 
 from foretext.demo.engine import ForetextEngine
 from foretext.demo.runner import Demo, DemoSettings
@@ -41,7 +41,7 @@ class Notes(Silent):
 def demo(folder: Path, site: Path, stopping: StopRequest | None = None) -> tuple[Demo, Notes]:
     notes = Notes()
     settings = DemoSettings(folder, minutes=5.0, pretrain_share=0.002, seeds=(0,), epochs=1, limits=LIMITS)
-    engine = ForetextEngine(sets=SMALL, reporter=notes)
+    engine = ForetextEngine(sets=small_of("gpt"), reporter=notes)
     return Demo(settings, engine, Console(file=io.StringIO()), roots=[site], stopping=stopping), notes
 
 

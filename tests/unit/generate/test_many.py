@@ -20,7 +20,7 @@ from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
 from foretext.text.tokenizer import END
 from foretext.text.train_vocab import train_tokenizer
-from foretext.train.saved import RunConfig, SavedModel
+from foretext.train.saved import RunConfig, SavedModel, reach_of
 
 PROMPTS = ["Once upon a time", "a", "", "The cat sat on the mat, and", "xyz"]
 
@@ -59,6 +59,9 @@ def test_the_same_prompt_gives_other_texts_in_other_places(model: SavedModel) ->
 def test_room_for_what_is_written(model: SavedModel) -> None:
     long = "a long prompt, longer than the context of this model, which is short"
     written = write_many(model, [long, "short"], Sampling(20, 0.0), reserve=True)
+    if reach_of(model) is None:
+        assert [one.cut for one in written] == [0, 0]
+        return
     kept = long.encode()[-(48 - 20) :].decode()
     assert [one.cut for one in written] == [len(long) - 28, 0]
     assert written[0].ids == write_many(model, [kept], Sampling(20, 0.0))[0].ids
@@ -97,7 +100,7 @@ def test_rows_of_unequal_length_read_as_alone(model: SavedModel) -> None:
     for step in range(60):
         together = decoder.logits()
         for number, row in enumerate(decoder.rows):
-            if len(row) <= decoder.context:
+            if decoder.context is None or len(row) <= decoder.context:
                 with torch.no_grad():
                     top = model.trunk(Batch(torch.tensor([row]))).top[0, -1]
                 torch.testing.assert_close(together[number], top @ model.trunk.output_table().t(), atol=1e-3, rtol=1e-3)

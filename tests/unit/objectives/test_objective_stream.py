@@ -23,11 +23,11 @@ from foretext.text.stream_pieces import PieceOrder, StreamPieces
 from foretext.text.token_shards import TokenShards
 from foretext.train.budget import Budget
 from foretext.train.loop import CARRIED, Job, Loop, Stage
-from foretext.train.pretrain import make_optimizer
 from foretext.train.report import Silent
 from foretext.train.rundir import RunDirectory
 from foretext.train.scoring import mean_losses
 from foretext.train.signals import NeverStop
+from foretext.train.start import make_optimizer
 
 SHAPE = AwdLstmConfig(vocabulary=23, layers=2, width=6, hidden=9, context=8, dropout=0.0)
 VARIED = StreamConfig(length_spread=2.0, length_half=0.2)

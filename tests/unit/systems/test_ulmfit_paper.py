@@ -13,7 +13,7 @@ import foretext as ft
 from foretext.errors import Interrupted
 from foretext.nn.awd_lstm import AwdLstm
 from foretext.systems import SYSTEMS
-from foretext.systems.ulmfit import POOLING, SIZES, TRANSFER, ULMFIT
+from foretext.systems.ulmfit import POOLING, SIZES, ULMFIT, WAY
 from foretext.tasks.concat_pooling import ConcatPoolingTask
 from foretext.train.optim import Group, Optimizer
 from foretext.train.pretrain import pretrain
@@ -60,10 +60,10 @@ def test_rates_by_depth_and_thawing_are_the_released_codes() -> None:
     """lr/2.6⁴ … lr over embeddings, three layers and head; each epoch exactly one group more learns."""
     trunk = AwdLstm(replace(PAPER.model, vocabulary=4, width=2, hidden=3))
     groups = [*trunk.layer_groups(), ["head"]]
-    factors = [TRANSFER.rate_factor(number, 5) for number in range(5)]
+    factors = [WAY.transfer.rate_factor(number, 5) for number in range(5)]
     assert factors == pytest.approx([2.6**-4, 2.6**-3, 2.6**-2, 1 / 2.6, 1.0])
     parameters = dict(trunk.named_parameters()) | {"head": torch.nn.Parameter(torch.zeros(1))}
-    made = [Group(names, factors[i], TRANSFER.thaws_at(i, 5)) for i, names in enumerate(groups)]
+    made = [Group(names, factors[i], WAY.transfer.thaws_at(i, 5)) for i, names in enumerate(groups)]
     optimizer = Optimizer(PAPER.finetuning, parameters, made)
     for epoch in range(6):
         optimizer.thaw(epoch)

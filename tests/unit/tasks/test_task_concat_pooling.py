@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from systems_under_test import KINDS, PLAIN, assert_same, examples, gradients
+from systems_under_test import KINDS, PLAIN, TINY, assert_same, examples, gradients
+from systems_under_test import trunk_of as any_trunk
 from torch import Tensor
 
 from foretext.batch import Batch
 from foretext.errors import Interrupted, UserError
 from foretext.nn.awd_lstm import AwdLstm, AwdLstmConfig
+from foretext.objectives.base import reads_on
 from foretext.tasks.concat_pooling import (
     ConcatPoolingConfig,
     ConcatPoolingTask,
@@ -23,13 +25,17 @@ from foretext.tasks.concat_pooling import (
     read_pieces,
     right_aligned,
 )
+from foretext.tasks.layout import TokenSequence
+from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.text.order import Order
 from foretext.train.budget import Budget
+from foretext.train.finetune import NORMED_TOKENS, rows_at_a_time
 from foretext.train.loop import Job, Loop, Stage
-from foretext.train.pretrain import make_optimizer
+from foretext.train.planning import probe_speed
 from foretext.train.report import Silent
 from foretext.train.rundir import RunDirectory
 from foretext.train.signals import NeverStop
+from foretext.train.start import make_optimizer
 
 SHAPE = AwdLstmConfig(vocabulary=61, layers=2, width=5, hidden=7, dropout=0.0)
 PLAIN_HEAD = ConcatPoolingConfig(piece=4, learned=8, hidden=6, dropout=0.0, hidden_dropout=0.0)
@@ -217,6 +223,54 @@ def test_losses_are_the_label_and_both_penalties_over_what_learns() -> None:
     assert task_of(config=replace(PLAIN_HEAD, activation=0.0, temporal=0.0)).weights == {"label": 1.0}
 
 
+@pytest.mark.parametrize("system", [name for name in TINY if not reads_on(any_trunk(name))])
+def test_on_a_trunk_with_a_context_it_is_read_at_once_and_the_speaking_state_is_the_last(system: str) -> None:
+    """As if each row were alone, whatever the pieces; gradients flow through all of it."""
+    trunk, rows = any_trunk(system).eval(), examples("classification", 5)
+    speaking = [
+        replace(row, sequences=(replace(row.sequences[0], extract=number % 3),)) for number, row in enumerate(rows)
+    ]
+    task = ConcatPoolingTask("classification", 3, TINY[system].width, PLAIN_HEAD).eval()
+    scores = task(trunk, task.make(speaking)).scores
+    for number, row in enumerate(speaking):
+        top = trunk(Batch(torch.tensor([row.sequences[0].ids]))).top[0]
+        pooled = torch.cat([top[number % 3], top.amax(0), top.mean(0)])
+        torch.testing.assert_close(scores[number], task.head(pooled[None])[0], atol=1e-5, rtol=1e-4)
+    task.train()
+    batch = task.make(speaking)
+    losses, counts = task(trunk, batch).losses, task.counts(batch)
+    assert {name: loss.count for name, loss in losses.items()} == counts
+    lasts = [trunk(Batch(torch.tensor([row.sequences[0].ids]))).top[0, -8:] for row in speaking]
+    wanted = sum(float((top**2).sum().detach()) for top in lasts)
+    assert float(losses["activation"].total.detach()) == pytest.approx(wanted, rel=1e-4)
+    losses["label"].total.backward()
+    read = {number for row in speaking for number in row.sequences[0].ids}
+    learned = (trunk.tokens.weight.grad.abs().sum(1) > 0).nonzero().flatten().tolist()
+    assert set(learned) >= read
+
+
+@pytest.mark.parametrize("system", ["ulmfit", "gpt"])
+def test_the_language_model_beside_it_is_gpts_l3(system: str) -> None:
+    """The mean over each sequence's targets, of the tokens that learn: all of them where so many may."""
+    trunk = any_trunk(system).train()
+    rows = examples("classification", 5)
+    plain = SupervisedTask("classification", 3, TINY[system].width, 0.5, 0.0)
+    task = ConcatPoolingTask("classification", 3, TINY[system].width, replace(PLAIN_HEAD, piece=20, learned=20), 0.5)
+    assert task.weights["lm"] == 0.5 and task.counts(task.make(rows))["lm"] == 5
+    ours, theirs = (one(trunk, one.make(rows)).losses["lm"] for one in (task, plain))
+    torch.testing.assert_close(ours.total, theirs.total)
+    assert "lm" not in task.eval()(trunk, task.make(rows)).losses
+
+
+def test_memory_and_rows_at_a_time_follow_from_what_learns() -> None:
+    long = Example((TokenSequence(tuple(range(60)) * 100, 5999),), 0)
+    task = task_of(config=ConcatPoolingConfig(piece=70, learned=1400))
+    assert task.learned_tokens(long) == 1400 and task.norms_rows
+    assert rows_at_a_time(task, [long]) == NORMED_TOKENS // 1400
+    plain = SupervisedTask("classification", 3, 5, 0.0, 0.0)
+    assert plain.learned_tokens(long) == 6000 and rows_at_a_time(plain, [long]) == 1
+
+
 class StopAfterOne:
     requested = 130
 
@@ -255,6 +309,15 @@ def test_stopping_after_every_step_changes_nothing(tmp_path: Path) -> None:
     assert whole.keys() == resumed.keys() and "task.head.norms.0.running_var" in whole
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     assert not torch.equal(whole["task.head.norms.0.running_mean"], torch.zeros(15))
+
+
+def test_measuring_the_speed_leaves_what_batch_norm_has_seen() -> None:
+    loop = loop_of()
+    loop.model.train()
+    loop._step()
+    before = {name: tensor.clone() for name, tensor in loop.model.state_dict().items()}
+    assert probe_speed(loop) > 0
+    assert all(torch.equal(tensor, before[name]) for name, tensor in loop.model.state_dict().items())
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ def test_documents_stand_after_an_end() -> None:
         (99, 2, 3, 99, 1),
     ]
     assert [made.ids for made in layout.sequences("choice", [[1], [2], [3]])] == [(99, 1, 99, 2), (99, 1, 99, 3)]
-    assert len(one.ids) - 3 == layout.overhead(1) and len(pair.ids) - 3 == layout.overhead(2)
+    assert len(layout.frame([1, 2]).ids) - 2 == layout.overhead(1)
+    assert len(layout.frame([1, 2], [3]).ids) - 3 == layout.overhead(2)
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
@@ -33,13 +34,14 @@ def test_a_frame_knows_where_its_tokens_stand(direction: str) -> None:
     assert [
         [frame.ids[frame.place(part, token)] for token in range(len(text))] for part, text in enumerate(texts)
     ] == texts
-    assert frame.ids == ((99, 12, 11, 10, 99, 21, 20) if direction == "backward" else (99, 10, 11, 12, 99, 20, 21))
-    assert frame.extract == 6
+    inside = (12, 11, 10, 99, 21, 20) if direction == "backward" else (10, 11, 12, 99, 20, 21)
+    assert frame.ids == (99, *inside, 99)
+    assert frame.extract == 7, "which no token of the texts stands at"
 
 
 def test_only_what_no_document_has_is_cut() -> None:
     assert RunningTextLayout(IDS, "forward").sequences("classification", [range(9_000)])[0].cut == 0
-    (short,) = RunningTextLayout(IDS, "forward", longest=5).sequences("classification", [range(9)])
+    (short,) = RunningTextLayout(IDS, "forward", longest=6).sequences("classification", [range(9)])
     assert short.ids == (99, 0, 1, 2, 3) and short.cut == 5
 
 

@@ -17,8 +17,10 @@ from systems_under_test import KINDS, LEARNS, TINY, base_model, stopping_after, 
 from foretext.api import TaskModel
 from foretext.config import build_sections
 from foretext.errors import Interrupted, UserError
+from foretext.plan import TransferPlan
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
+from foretext.tasks.concat_pooling import ConcatPoolingTask
 from foretext.tasks.rows import Row
 from foretext.train import finetune as module
 from foretext.train import planning
@@ -30,7 +32,7 @@ from foretext.train.planning import probe_speed
 from foretext.train.report import Silent
 from foretext.train.resume import agreed_sections
 from foretext.train.rundir import RunDirectory
-from foretext.train.saved import RunConfig, SavedModel, TaskConfig, load_model
+from foretext.train.saved import RunConfig, SavedModel, TaskConfig, load_model, read_config
 from foretext.train.scoring import task_scores
 
 NO_DROPOUT = ("training.dropout=0.0", "training.batch_size=4")
@@ -190,6 +192,86 @@ def test_a_trunk_that_never_thaws_stays_as_it_was() -> None:
     old, new = base.trunk.state_dict(), model.trunk.state_dict()
     assert all(torch.equal(old[name], new[name][: len(old[name])]) for name in old)
     assert not torch.equal(before.task.head.weight, model.task.head.weight)
+
+
+@pytest.mark.parametrize("system", ["gpt", "bert", "ulmfit"])
+def test_a_plan_by_its_name_is_a_whole_way_of_transfer(system: str, tmp_path: Path, untrained: None) -> None:
+    base = base_model(system)
+    changes = {"base": base, "sets": ("training.rate=0.002", "pooling.hidden=7"), "out": tmp_path / "run"}
+    model = finetune(request_of("classification", plan="ulmfit", **changes))
+    assert model.sections["transfer"] == TransferPlan(rate_decay=2.6, thaw="gradual", lm_weight=0.0, pooling="concat")
+    training = model.sections["training"]
+    assert (training.schedule, training.warmup, training.final_rate) == ("linear", 0.1, 1 / 32)
+    assert training.rate == 0.002 and training.batch_size == base.system.sizes["tiny"].finetuning.batch_size
+    assert isinstance(model.task, ConcatPoolingTask) and model.sections["pooling"].hidden == 7
+    assert read_config(RunDirectory(tmp_path / "run"))["pooling"] == model.sections["pooling"]
+    assert model.task.weights.keys() == ({"label", "activation", "temporal"} if system == "ulmfit" else {"label"})
+    gpts = finetune(request_of("classification", plan="gpt", base=base, sets=(), lm_weight=0.0))
+    assert gpts.sections["transfer"] == TransferPlan(lm_weight=0.0) and "pooling" not in gpts.sections
+    assert not isinstance(gpts.task, ConcatPoolingTask)
+
+
+def test_gpts_loss_on_the_lstm_and_ulmfits_plan_on_gpt_learn(tmp_path: Path) -> None:
+    """L3 with the LSTM, with either head, and the two blocks over GPT's states."""
+    rows = rows_of("classification", 16)
+    for number, (system, changes, losses) in enumerate(
+        (
+            ("ulmfit", {"plan": "gpt"}, {"label", "lm"}),
+            ("ulmfit", {"lm_weight": 0.5}, {"label", "lm", "activation", "temporal"}),
+            ("gpt", {"plan": "ulmfit"}, {"label"}),
+        )
+    ):
+        sets = ("training.batch_size=4", "training.rate=0.01", "training.dropout=0.0")
+        out = tmp_path / str(number)
+        request = request_of("classification", rows, base=base_model(system), valid=rows, epochs=5, sets=sets, out=out)
+        model = finetune(replace(request, **changes))
+        assert set(model.task.weights) == losses
+        figures = [row["validation"]["loss"] for row in RunDirectory(out).metrics() if "validation" in row]
+        assert min(figures[1:]) < figures[0], system
+        again, cpu = load_model(out), torch.device("cpu")
+        theirs = task_scores(again.trunk, again.task, encode_rows(rows, again), cpu)
+        assert theirs.tolist() == task_scores(model.trunk, model.task, encode_rows(rows, model), cpu).tolist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"plan": "elmo"}, "--plan elmo: there is no such plan; choose one of gpt, ulmfit"),
+        ({"sets": ("transfer.pooling=concat", "transfer.head=probe")}, "concat has a head of two blocks.*head=random$"),
+        ({"sets": ("pooling.hidden=9",)}, "pooling.hidden=9: .pooling. is for transfer.pooling=concat"),
+        ({"plan": "ulmfit", "sets": ("pooling.hidden=0",)}, "pooling.hidden must be at least 1, not 0"),
+    ],
+    ids=str,
+)
+def test_a_plan_that_cannot_be_is_refused_in_one_line(changes: dict[str, Any], words: str, untrained: None) -> None:
+    with pytest.raises(UserError, match=words):
+        finetune(request_of("classification", **changes))
+
+
+def test_exactly_the_named_groups_move_in_each_epoch() -> None:
+    """ULMFiT thaws from the head down, a group an epoch."""
+    base = base_model("ulmfit")
+    groups = [[f"trunk.{name}" for name in names] for names in base.trunk.layer_groups()]
+    seen: list[dict[str, torch.Tensor]] = []
+    real = Loop._step
+
+    def watched(loop: Loop) -> dict[str, float]:
+        seen.append({name: p.detach().clone() for name, p in loop.model.named_parameters()})
+        return real(loop)
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(Loop, "_step", watched)
+    request = request_of("classification", base=base, epochs=5, valid=[], sets=("training.batch_size=4",))
+    model = finetune(request)
+    patch.undo()
+    seen.append({f"trunk.{n}": p for n, p in model.trunk.named_parameters()})
+    seen[-1] |= {f"task.{n}": p for n, p in model.task.named_parameters()}
+    assert len(seen) == 5 * 4 + 1
+    for epoch in range(5):
+        before, after = seen[4 * epoch], seen[4 * epoch + 4]
+        moved = {name for name in before if not torch.equal(before[name], after[name])}
+        named = {name for group in groups[max(0, len(groups) - epoch) :] for name in group}
+        assert moved == named | {name for name in before if name.startswith("task.")}, epoch
 
 
 def test_lm_weight_is_a_loss_or_none() -> None:

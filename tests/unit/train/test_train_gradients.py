@@ -13,6 +13,7 @@ from systems_under_test import (
     KINDS,
     LM_WEIGHT,
     LM_WEIGHTS,
+    LOWERS,
     PLAIN,
     PRETRAINED,
     TINY,
@@ -186,8 +187,9 @@ def test_similarity_does_not_depend_on_the_order_of_the_pair() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_learning_lowers_every_loss(system: str, kind: str) -> None:
     trunk, task = trunk_of(system), task_of(kind, LM_WEIGHT[system])
-    loop = loop_over(trunk, task, examples(kind, 8), 8, 3, steps=30)
+    times, lm = LOWERS[system]
+    loop = loop_over(trunk, task, examples(kind, 8), 8, 3, steps=30 * times)
     _, before = step_gradients(loop)
     loop.run()
     _, after = step_gradients(loop)
-    assert all(after[name] < 0.8 * before[name] for name in before), (before, after)
+    assert all(after[name] < (lm if name == "lm" else 0.8) * before[name] for name in before), (before, after)

@@ -44,6 +44,10 @@ class RecurrentConfig:
         if self.width < 1:
             raise UserError(f"model.width must be at least 1, not {self.width}")
 
+    @property
+    def head_dropout(self) -> float:
+        return self.dropout
+
     def describe(self) -> str:
         return f"a recurrent layer of {self.width}"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from systems_under_test import CAUSAL, MASKING, PRETRAINED, SMALL, pretrain_request, stopping_after, write_text
+from systems_under_test import CAUSAL, MASKING, PRETRAINED, pretrain_request, small_of, stopping_after, write_text
 
 from foretext.batch import Batch
 from foretext.errors import Interrupted, UserError
@@ -277,8 +277,8 @@ def test_going_on_with_new_text_starts_from_the_runs_weights(text: Path, tmp_pat
 def test_going_on_with_new_text_trains_by_the_runs_own_size(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = tuple(setting for setting in SMALL if not setting.startswith("training"))
-    pretrain(pretrain_request("gpt", text, tmp_path / "first", 1, size="paper", sets=(*small, *BRIEF)))
+    shape = tuple(setting for setting in small_of("gpt") if not setting.startswith("training"))
+    pretrain(pretrain_request("gpt", text, tmp_path / "first", 1, size="paper", sets=(*shape, *BRIEF)))
     request = pretrain_request("gpt", text, tmp_path / "second", 1, size=None, start=tmp_path / "first", sets=BRIEF)
     pretrain(replace(request, sets=(*BRIEF, "training.rate=0.01")))
     training = read_config(RunDirectory(tmp_path / "second"))["training"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from systems_under_test import base_model, stopping_after, taught
+from systems_under_test import AT_ONCE, BOUNDED, TINY, base_model, stopping_after, taught
 
 import foretext as ft
 from foretext.api import TaskModel
@@ -91,7 +91,7 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_plain_rule_is_learned_and_comes_back_from_disk(system: str, kind: str, tmp_path: Path) -> None:
     rows = ROWS[kind](16)
     request = request_of(kind, rows, base=base_model(system), out=tmp_path / "run", valid=rows, epochs=16)
-    model = TaskModel(finetune(request), tmp_path / "run")
+    model = TaskModel(finetune(replace(request, sets=(*SETS, *AT_ONCE))), tmp_path / "run")
     logged = [row["validation"] for row in RunDirectory(tmp_path / "run").metrics() if "validation" in row]
     losses = [figures["loss"] for figures in logged]
     assert len(losses) == 16 and min(losses) < 0.5 * losses[0], losses
@@ -120,7 +120,17 @@ def test_the_loss_of_scores_is_that_of_the_head(system: str, kind: str, untraine
 # -- windows ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("system", "kind"), taught(KINDS))
+@pytest.mark.parametrize("system", [name for name in TINY if name not in BOUNDED])
+@pytest.mark.parametrize("kind", KINDS)
+def test_long_rows_are_read_whole_where_no_context_bounds_them(system: str, kind: str, untrained: None) -> None:
+    rows, heard = ROWS[kind](5, LONG), Notes()
+    model = finetune(request_of(kind, rows, base=base_model(system), valid=[]), heard)
+    examples = encode(rows, model, Silent()).examples
+    assert len(examples) == 5 and all(example.tokens > 2 * CONTEXT for example in examples)
+    assert not any("longer" in line for line in heard.said)
+
+
+@pytest.mark.parametrize(("system", "kind"), [one for one in taught(KINDS) if one[0] in BOUNDED])
 def test_long_rows_are_read_in_windows(system: str, kind: str) -> None:
     rows, heard = ROWS[kind](5, LONG), Notes()
     model = finetune(request_of(kind, rows, base=base_model(system), valid=[]), heard)
@@ -163,8 +173,8 @@ def test_few_windows_are_read_more_often(kind: str, untrained: None) -> None:
 def test_going_on_equals_never_stopping(system: str, kind: str, tmp_path: Path) -> None:
     rows = ROWS[kind](6, LONG) if kind == "tagging" else questions(6, LONG, impossible=True)
     sets = ("training.batch_size=8", "training.dropout=0.2")
-    request = request_of(kind, rows, base=base_model(system), out=tmp_path / "a", epochs=2, hold_out=0.3, sets=sets)
-    with stopping_after(5, 143) as stop, pytest.raises(Interrupted):
+    request = request_of(kind, rows, base=base_model(system), out=tmp_path / "a", epochs=3, hold_out=0.3, sets=sets)
+    with stopping_after(2, 143) as stop, pytest.raises(Interrupted):
         finetune(request, Silent(), stop)
     with pytest.raises(UserError, match="the rows are not those it was begun with"):
         finetune(replace(request, rows=ROWS[kind](6, LONG, seed=9), resume=True), Silent())

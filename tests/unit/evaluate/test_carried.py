@@ -1,0 +1,143 @@
+"""A model whose state goes on reads documents of any length: scored in pieces as at once, written on without
+forgetting, and two directions of it averaged."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from systems_under_test import base_model, shaken_model
+
+from foretext.api import LanguageModel, TaskModel
+from foretext.batch import Batch
+from foretext.errors import UserError
+from foretext.evaluate import perplexity as module
+from foretext.evaluate.features import LayerMix, text_vectors
+from foretext.evaluate.perplexity import perplexity
+from foretext.generate.decoder import Decoder
+from foretext.interop.lm_eval import Scorer
+from foretext.systems.base import TrunkParts
+from foretext.train.saved import SavedModel, reach_of
+
+TEXTS = ["a long text, much longer than a piece of it: 中文也有 " * 5, "x", "", "the film was good"]
+
+
+@pytest.fixture(params=["forward", "backward"])
+def model(request: pytest.FixtureRequest) -> SavedModel:
+    torch.manual_seed(1)
+    made = shaken_model("ulmfit", 0.3)
+    return replace(made, sections=made.sections | {"run": replace(made.info, direction=request.param)})
+
+
+def nats_at_once(model: SavedModel, text: str) -> float:
+    """One reading of the whole document after end-of-text."""
+    ids = model.tokenizer.encode(text)
+    stream = torch.tensor([[model.tokenizer.end, *(ids if model.info.direction == "forward" else ids[::-1])]])
+    with torch.no_grad():
+        top = model.trunk.eval()(Batch(stream[:, :-1])).top[0]
+        logs = torch.log_softmax((top @ model.trunk.output_table().t()).double(), -1)  # type: ignore[operator]
+    return -float(logs.gather(1, stream[0, 1:, None]).sum())
+
+
+@pytest.mark.parametrize(("rows", "piece"), [(16, 512), (16, 7), (1, 1), (2, 64)])
+def test_a_long_document_scored_in_pieces_is_scored_at_once(
+    model: SavedModel, rows: int, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ROWS", rows)
+    monkeypatch.setattr(module, "PIECE", piece)
+    measured = perplexity(model, TEXTS)
+    nats = sum(nats_at_once(model, text) for text in TEXTS if text)
+    assert math.log(measured.per_token) * measured.tokens == pytest.approx(nats, rel=1e-5)
+    assert (measured.context, measured.stride) == (None, None) and measured.documents == 4
+    assert measured.to_dict()["context"] is None
+    with pytest.raises(UserError, match="stride is for models with a context; ulmfit reads a document from its begin"):
+        perplexity(model, TEXTS, stride=4)
+
+
+def test_all_of_a_document_counts_in_logits_vectors_and_what_is_written() -> None:
+    model = shaken_model("ulmfit", 0.3)
+    assert reach_of(model) is None and reach_of(base_model("gpt")) == 48 == model.model_config.context
+    ids = model.tokenizer.encode(TEXTS[0])
+    assert len(ids) > 3 * model.model_config.context
+    found = LanguageModel(model, Path()).logits(ids)
+    with torch.no_grad():
+        whole = model.trunk.eval()(Batch(torch.tensor([ids]))).top[0]
+    np.testing.assert_allclose(found, whole @ model.trunk.output_table().detach().t(), atol=1e-4)  # type: ignore[operator]
+    other = [(ids[0] + 1) % 256, *ids[1:]]
+    assert not torch.equal(Decoder(model, [ids]).logits(), Decoder(model, [other]).logits()), "the first token too"
+    with torch.no_grad():
+        states = model.trunk(Batch(torch.tensor([[model.tokenizer.end, *ids]]))).top[0]
+    np.testing.assert_allclose(text_vectors(model, TEXTS[:1])[0], states.mean(0), atol=1e-5)
+    assert -Scorer(model).rolling([TEXTS[0]])[0] == pytest.approx(nats_at_once(model, TEXTS[0]), rel=1e-5)
+    with pytest.raises(UserError, match="logits takes at least 1 id, not 0"):
+        LanguageModel(model, Path()).logits([])
+
+
+def test_layers_of_unequal_width_are_given_but_not_added() -> None:
+    base = base_model("ulmfit")
+    shape = replace(base.model_config, hidden=20)
+    model = replace(
+        base,
+        sections=base.sections | {"model": shape},
+        trunk=base.system.build_trunk(TrunkParts(shape, base.tokenizer)),
+    )
+    assert text_vectors(model, TEXTS[-1:], mix=LayerMix((1,))).shape == (1, 20)
+    assert text_vectors(model, TEXTS[-1:], mix=LayerMix((0, 2))).shape == (1, 32)
+    with pytest.raises(UserError, match="layers 1, 2 differ in width and cannot be added; give one"):
+        text_vectors(model, TEXTS[-1:], mix=LayerMix((1, 2)))
+
+
+# -- two models ------------------------------------------------------------------------------------------------------
+
+ROWS = {
+    "classification": [("it is good", "yes"), ("it is bad", "no")] * 3,
+    "choice": [("what", ["this one", "that"], 1), ("who", ["he", "she", "it"], 2)] * 3,
+    "regression": [("it is good", 3.0), ("it is bad", 1.0)] * 3,
+    "tagging": [(["he", "sees"], ["A", "B"])] * 6,
+}
+
+
+def taught(task: str, seed: int, rows: object = None) -> TaskModel:
+    base = LanguageModel(base_model("ulmfit", seed), Path())
+    return base.finetune(
+        rows or ROWS[task], task=task, hold_out=0.0, epochs=1, seed=seed, sets=["training.batch_size=3"]
+    )
+
+
+@pytest.mark.parametrize("task", ["classification", "choice", "regression"])
+def test_two_models_predict_the_mean_of_both(task: str) -> None:
+    first, second = taught(task, 0), taught(task, 1)
+    both = first.averaged_with(second)
+    data = [row[:-1] if task == "choice" else row[0] for row in ROWS[task][:2]]
+    rows = both.rows(data)
+    found, one, two = (model.predictions(rows) for model in (both, first, second))
+    if task == "regression":
+        assert found.values == pytest.approx([(a + b) / 2 for a, b in zip(one.values, two.values)])
+        assert both.predict(data) == pytest.approx(found.values)
+        return
+    for mine, a, b, value in zip(found.probabilities, one.probabilities, two.probabilities, found.values):
+        assert mine == pytest.approx([(p + q) / 2 for p, q in zip(a, b)]) and sum(mine) == pytest.approx(1)
+        best = int(np.argmax(mine))
+        assert value == (best if task == "choice" else both.labels[best])
+    if task == "classification":
+        tables = [model.predict_proba(data) for model in (both, first, second)]
+        np.testing.assert_allclose(tables[0], (tables[1] + tables[2]) / 2)
+        assert both.evaluate(ROWS[task]).rows == 6
+
+
+def test_models_that_have_no_mean_are_refused() -> None:
+    first = taught("classification", 0)
+    other = taught("classification", 0, [("it is good", "maybe"), ("it is bad", "no")] * 3)
+    with pytest.raises(
+        UserError, match="cannot be averaged: classification of maybe, no and classification of no, yes"
+    ):
+        first.averaged_with(other)
+    with pytest.raises(UserError, match="cannot be averaged: regression and classification of no, yes; fine-tune both"):
+        first.averaged_with(taught("regression", 0))
+    tagger = taught("tagging", 0)
+    with pytest.raises(UserError, match="tags of several runs have no mean: --with is for tasks with one label a row"):
+        tagger.averaged_with(tagger).predict([["he", "sees"]])

@@ -1,0 +1,39 @@
+"""The experiment on ULMFiT asks for what its way of transfer needs, on the spine's cells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiments import imdb_transfer
+from experiments.common import PRETRAINED, Start, parse
+from experiments.results import TITLES, sets_for
+from experiments.ulmfit_transfer import EXPERIMENT
+from foretext.config import apply_sets
+from foretext.systems import SYSTEMS
+
+
+def test_every_group_thaws_in_every_cell(tmp_path: Path) -> None:
+    given = parse(EXPERIMENT, ["--data", str(tmp_path)])
+    start: Start = given.starts[PRETRAINED]
+    size = SYSTEMS[start.system].sizes[given.size]
+    groups = size.model.layers + 2
+    for name, task in given.tasks.items():
+        assert (task.labels, task.test_rows) == (
+            imdb_transfer.TASKS[name].labels,
+            imdb_transfer.TASKS[name].test_rows,
+        )
+        for labels in task.labels:
+            sets = sets_for(start.finetune_sets, name, labels)
+            epochs = [int(one.partition("=")[2]) for one in sets if one.startswith("task.epochs")]
+            assert (epochs or [size.epochs])[-1] >= groups, (name, labels)
+    assert given.methods == {PRETRAINED: "ULMFiT", "tfidf": TITLES["tfidf"]}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_quick_model_can_be_made_of_every_system(system: str) -> None:
+    sets = Start("a title", system).quick()
+    model = apply_sets({"model": SYSTEMS[system].sizes["tiny"].model}, sets)["model"]
+    model.check()
+    assert (model.layers, model.width) == (1, 32) and ("model.heads=2" in sets) == hasattr(model, "heads")

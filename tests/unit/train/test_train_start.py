@@ -1,0 +1,146 @@
+"""Pre-training that starts from another run: rates by depth, and a vocabulary of the new text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from systems_under_test import TINY, objective_of, pretrain_request, stopping_after, trunk_of, write_text
+
+from foretext.errors import Interrupted, UserError
+from foretext.systems import SYSTEMS
+from foretext.systems.base import StartConfig
+from foretext.text.vocabulary_transfer import NEW, old_ids
+from foretext.train.budget import Budget
+from foretext.train.loop import Loop
+from foretext.train.pretrain import pretrain
+from foretext.train.pretrain_request import PretrainRequest
+from foretext.train.rundir import RunDirectory
+from foretext.train.saved import load_model, read_config
+from foretext.train.start import make_optimizer
+
+PIECES = ("tokenizer.size=280",)
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run of a general text, for each of three systems."""
+    folder = tmp_path_factory.mktemp("bases")
+    text = write_text(folder)
+    found = {}
+    for system in ("gpt", "bert", "ulmfit"):
+        pretrain(pretrain_request(system, text, folder / system, 2))
+        found[system] = folder / system
+    return found
+
+
+def onward(base: Path, tmp_path: Path, steps: int = 3, sets: tuple[str, ...] = (), **changes: Any) -> PretrainRequest:
+    """Of another text, with words of its own."""
+    text = tmp_path / "target.txt"
+    text.write_text("\n".join(f"The zebra and the quokka likes film number {n} very much." for n in range(80)))
+    request = PretrainRequest((str(text),), tmp_path / "second", budget=Budget(steps=steps), sets=sets, start=base)
+    return replace(request, **changes)
+
+
+def first_weights(request: PretrainRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Loop, dict[str, torch.Tensor]]:
+    """The loop, and what it begins with."""
+    found: list[Any] = []
+    real = Loop.run
+
+    def watched(loop: Loop) -> Any:
+        found[:] = loop, {name: tensor.clone() for name, tensor in loop.model.state_dict().items()}
+        return real(loop)
+
+    monkeypatch.setattr(Loop, "run", watched)
+    pretrain(request)
+    monkeypatch.setattr(Loop, "run", real)
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("system", ["gpt", "bert", "ulmfit"])
+def test_a_new_vocabulary_keeps_what_is_known_of_pieces(
+    system: str, bases: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = onward(bases[system], tmp_path, sets=PIECES, new_vocabulary=True)
+    _, weights = first_weights(request, monkeypatch)
+    before, after = load_model(bases[system]), load_model(request.out)
+    assert after.tokenizer.size != before.tokenizer.size and after.model_config.vocabulary == after.tokenizer.size
+    assert read_config(RunDirectory(request.out))["start"].vocabulary == "new"
+    ids = old_ids(after.tokenizer, before.tokenizer)
+    assert (ids == NEW).any() and (ids != NEW).sum() > 20
+    old = RunDirectory(bases[system]).load_tensors("model.safetensors")
+    assert weights.keys() == old.keys()
+    by_piece = {name for name in old if len(old[name]) == before.tokenizer.size != before.model_config.width}
+    assert by_piece == set(SYSTEMS[system].piece_rows)
+    for name, tensor in weights.items():
+        if name not in by_piece:
+            assert torch.equal(tensor, old[name]), name
+            continue
+        for row, id in zip(tensor, ids):
+            torch.testing.assert_close(row, old[name].mean(0) if id == NEW else old[name][id])
+
+
+def test_killed_with_a_new_vocabulary_it_goes_on_as_if_never_stopped(bases: dict[str, Path], tmp_path: Path) -> None:
+    request = onward(bases["ulmfit"], tmp_path, sets=PIECES, new_vocabulary=True)
+    pretrain(request)
+    stopped = replace(request, out=tmp_path / "stopped")
+    with stopping_after(2) as stop, pytest.raises(Interrupted):
+        pretrain(stopped, stopping=stop)
+    pretrain(replace(stopped, inputs=(), resume=True, start=None, new_vocabulary=False, sets=(), budget=None))
+    straight, again = (RunDirectory(run.out).read("model.safetensors") for run in (request, stopped))
+    assert straight == again
+
+
+def test_the_second_stage_has_rates_by_depth_where_its_size_says_so(
+    bases: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for system, sets, factors in (
+        ("ulmfit", (), [2.6**-2, 1 / 2.6, 1.0]),
+        ("ulmfit", ("start.rate_decay=1.0",), [1.0]),
+        ("gpt", (), [1.0]),
+        ("gpt", ("start.rate_decay=2.0",), [0.25, 0.5, 1.0]),
+    ):
+        out = tmp_path / f"{system}{len(factors)}"
+        loop, weights = first_weights(onward(bases[system], tmp_path, 1, sets, out=out), monkeypatch)
+        assert [group.factor for group in loop.job.optimizer.groups] == pytest.approx(factors)
+        assert not any(group.thaws_at for group in loop.job.optimizer.groups)
+        decay = read_config(RunDirectory(out))["start"].rate_decay
+        assert decay == pytest.approx(factors[-1] / factors[-2] if factors[1:] else 1)
+        old = RunDirectory(bases[system]).load_tensors("model.safetensors")
+        assert all(torch.equal(weights[name], old[name]) for name in old), "the vocabulary is kept"
+
+
+def test_the_papers_second_stage() -> None:
+    size = SYSTEMS["ulmfit"].sizes["paper"]
+    assert size.onward is not None and size.onward.rate == 4e-3 and size.pretraining.rate == 3e-4
+    assert size.start == StartConfig(2.6)
+    assert all(SYSTEMS[name].sizes["paper"].start == StartConfig() for name in TINY if name != "ulmfit")
+
+
+@pytest.mark.parametrize("system", TINY)
+def test_groups_by_depth_hold_every_parameter_once(system: str) -> None:
+    trunk, objective = trunk_of(system), objective_of(system)
+    optimizer = make_optimizer(SYSTEMS[system].sizes["tiny"].pretraining, trunk, objective, 2.0)
+    names = [name for group in optimizer.groups for name in group.names]
+    assert sorted(names) == sorted(optimizer.parameters) and optimizer.groups[-1].factor == 1.0
+    assert len(optimizer.groups) == len(trunk.layer_groups()) + bool(list(objective.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"start": None, "system": "gpt"}, "--new-vocabulary is for going on from a run, --from RUN"),
+        ({"sets": ("model.layers=3",)}, "keeps that run's model.layers, 2: it cannot become 3"),
+        ({"sets": ("start.vocabulary=kept",)}, "--new-vocabulary says the same"),
+        ({"sets": ("start.rate_decay=0",)}, "start.rate_decay must be above 0, not 0.0"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be(changes: dict[str, Any], words: str, bases: dict[str, Path], tmp_path: Path) -> None:
+    request = replace(onward(bases["gpt"], tmp_path, new_vocabulary=True), **changes)
+    with pytest.raises(UserError, match=words):
+        pretrain(request)
+    assert not request.out.exists()
