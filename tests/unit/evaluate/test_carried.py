@@ -87,7 +87,7 @@ def test_layers_of_unequal_width_are_given_but_not_added() -> None:
     )
     assert text_vectors(model, TEXTS[-1:], mix=LayerMix((1,))).shape == (1, 20)
     assert text_vectors(model, TEXTS[-1:], mix=LayerMix((0, 2))).shape == (1, 32)
-    with pytest.raises(UserError, match="layers 1, 2 differ in width and cannot be added; give one"):
+    with pytest.raises(UserError, match="layer 1 has 20, layer 2 has 32 numbers"):
         text_vectors(model, TEXTS[-1:], mix=LayerMix((1, 2)))
 
 
