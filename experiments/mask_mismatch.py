@@ -8,20 +8,20 @@ with 80/10/10 and with 100/0/0, and a causal model does too; each is then fine-t
 TREC-6. The validation loss of the masked ones is given under both ways to mask, on the same reviews with the same
 tokens chosen: losses under two ways to mask are of two questions, and do not compare.
 
-What is asked is all that should differ, so the encoder is RoBERTa's (no next sentence, stretches of text across
-documents as GPT reads them) and the causal model GPT's, both `tiny`: 4 × 192, 3 heads, context 256, post-norm, tanh
-GELU, byte-level BPE of 8,000 ids learned from the same text, the same optimiser, rate, batch and schedule, no dropout
-in pre-training and .1 in fine-tuning, λ = 0, the same epochs. The head of all three reads the state that speaks (the
-first token's, of a causal model the last one's) added to the mean of all states, and is fitted to them first: a causal
-model's mean has states that have read little, but its last one has read all.
+What is asked is all that should differ, so the encoder is RoBERTa's (no next sentence, text across documents as GPT
+reads it) and the causal model GPT's, both `tiny`: 4 × 192, 3 heads, context 256, post-norm, tanh GELU, byte-level BPE
+of 8,000 ids learned from the same text, the same optimiser, rate, batch and schedule, no dropout in pre-training and .1
+in fine-tuning, λ = 0, the same epochs. The head of all three reads the state that speaks (the first token's, of a
+causal model the last one's) added to the mean of all states, and is fitted to them first: a causal model's mean has
+states that have read little, but its last one has read all.
 
 What still differs: five of the encoder's ids are specials, so that it has five merges fewer. It has a norm after its
-embeddings and a dense layer before its softmax, and draws its first weights from a truncated normal. Its loss is of
-40 % of the tokens, so that a step costs less (the table has the updates), and it begins with short sequences, which a
-masked model of minutes needs and a causal one does not; both are `tiny`'s defaults. Two of its 256 places are the
-frame. GPT meets its start and extract tokens in fine-tuning for the first time, the encoder has seen its own. The rates
-were chosen for GPT. One pre-training each: the deviations are over draws of labels, and a difference within them says
-nothing.
+embeddings and a dense layer before its softmax, and draws its first weights from a truncated normal. Its loss is of 40
+% of the tokens, so that a step costs less (the table has the updates), and it begins with short sequences, which a
+masked model of minutes needs and a causal one does not; both are `tiny`'s defaults. It reads whole sentences, GPT
+windows of 256 cut anywhere. Two of its 256 places are the frame. GPT meets its start and extract tokens in fine-tuning
+for the first time, the encoder has seen its own. The rates were chosen for GPT. One pre-training each: the deviations
+are over draws of labels, and a difference within them says nothing.
 """
 
 from __future__ import annotations
