@@ -14,24 +14,19 @@ The floor that is asked for: BLEU of at least 15; CoVe above GloVe alone with a 
 from __future__ import annotations
 
 import argparse
-import statistics
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import foretext as ft
-from bench.common import arguments_for, commit, head_lines, need_data, table
-from experiments.common import Log, accuracy, check_settings, drawn_rows, texts_of, tfidf
-from experiments.results import Results, own_options, sets_for
-from foretext.errors import Interrupted, UserError
+from bench.common import arguments_for, commit, need_data, table
+from experiments.common import accuracy, drawn_rows, pretraining_lines, texts_of, tfidf
+from experiments.course import Course, conduct
+from experiments.results import own_options, sets_for, spread
 from foretext.tasks.rows import Row, read_rows
-from foretext.train.loop import read_position
-from foretext.train.signals import Stopper, StopRequest
 
 SETTINGS = ("minutes", "size", "pretrain_set", "set", "quick")
-AGAIN = "give the same command again"
 TENTH, ALL = 545, 5452
 DRAWS = {TENTH: 3, ALL: 1}
 METHODS = {"cove": "GloVe and CoVe", "glove": "GloVe", "tfidf": "TF-IDF"}
@@ -40,15 +35,20 @@ READ = {"cove": ("transfer.reader.beside=ends",), "glove": ("transfer.reader.bes
 BEAMS = {"greedy": 1, "5 beams": 5}
 QUICK_PRETRAINING = ("model.width=32", "objective.embedding=16", "tokenizer.size=2000")
 
-Cell = tuple[str, int, int]  # method, labels, draw
+
+class Cell(NamedTuple):
+    method: str
+    labels: int
+    draw: int
 
 
-def pretrained(given: argparse.Namespace, results: Results, log: Log, stopping: StopRequest) -> ft.LanguageModel:
+def pretrained(course: Course) -> ft.LanguageModel:
     """Stopped, it goes on."""
-    begun = time.perf_counter()
+    given = course.given
     folder = given.data / "multi30k"
-    try:
-        return ft.pretrain(
+    return course.part(
+        "pre-training",
+        lambda: ft.pretrain(
             system="cove",
             size=given.size,
             source=folder / "train.en",
@@ -58,11 +58,10 @@ def pretrained(given: argparse.Namespace, results: Results, log: Log, stopping: 
             out=given.out / "base",
             sets=given.pretrain_set,
             resume=True,
-            reporter=log,
-            stopping=stopping,
-        )
-    finally:
-        results.add_part("pre-training", time.perf_counter() - begun, commit())
+            reporter=course.log,
+            stopping=course.stopping,
+        ),
+    )
 
 
 def translation_record(name: str, base: ft.LanguageModel, given: argparse.Namespace) -> dict[str, Any]:
@@ -81,7 +80,9 @@ def translation_record(name: str, base: ft.LanguageModel, given: argparse.Namesp
 def plan(given: argparse.Namespace) -> list[Cell]:
     """What is asked for first."""
     numbers = [40] if given.quick else [TENTH, ALL]
-    return [(method, labels, draw) for labels in numbers for draw in range(DRAWS.get(labels, 1)) for method in METHODS]
+    return [
+        Cell(method, labels, draw) for labels in numbers for draw in range(DRAWS.get(labels, 1)) for method in METHODS
+    ]
 
 
 def measure(
@@ -104,67 +105,55 @@ def measure(
     return accuracy(model.predict(texts_of(test)), test)
 
 
-def run(given: argparse.Namespace, results: Results, log: Log, stopping: StopRequest) -> list[Cell]:
-    """Measures what is not measured yet; returns the cells that the time limit left over."""
-    base = pretrained(given, results, log, stopping)
-    position = read_position(base.model.run) if base.model.run is not None else None
-    given.trained = f"pre-training: {position.step:,} updates, {position.tokens:,} tokens" if position else ""
+def translated(base: ft.LanguageModel, course: Course) -> list[dict[str, Any]]:
+    """The scores of both searches; what is there is not done again."""
+    known = {record["search"]: record for record in course.results.records if "search" in record}
     for name in BEAMS:
-        if not any(record.get("search") == name for record in results.records):
-            record = translation_record(name, base, given)
-            results.append(record)
-            log.note(f"{name}: BLEU {record['scores']['bleu']:.2f} in {record['seconds']:.0f} s")
+        if name not in known:
+            course.go_on()
+            known[name] = translation_record(name, base, course.given)
+            course.results.append(known[name])
+            course.log.note(f"{name}: BLEU {known[name]['scores']['bleu']:.2f} in {known[name]['seconds']:.0f} s")
+    return list(known.values())
+
+
+def run(course: Course) -> str:
+    given = course.given
+    base = pretrained(course)
+    searched = translated(base, course)
     train = read_rows(given.data / "trec" / "train_5500.label", "classification", format="trec")
-    test = read_rows(given.data / "trec" / "TREC_10.label", "classification", format="trec")
-    done = {tuple(record["cell"]) for record in results.records if "cell" in record}
-    left: list[Cell] = []
-    for cell in [cell for cell in plan(given) if cell not in done]:
-        same = [record["seconds"] for record in results.records if record.get("cell", [None])[:2] == list(cell[:2])]
-        if results.seconds() + max(same, default=0.0) > 60 * given.limit:
-            left.append(cell)
-            continue
-        if stopping.requested is not None:
-            raise Interrupted(stopping.requested, str(given.out), AGAIN)
-        begun = time.perf_counter()
-        found = measure(cell, train, test[: 40 if given.quick else None], base, given)
-        took = round(time.perf_counter() - begun, 2)
-        results.append({"cell": list(cell), "accuracy": found, "seconds": took, "commit": commit()})
-        log.note(f"{cell[0]}, {cell[1]} labels, draw {cell[2]}: {100 * found:.1f} % in {took:.1f} s")
-    return left
+    test = read_rows(given.data / "trec" / "TREC_10.label", "classification", format="trec")[
+        : 40 if given.quick else None
+    ]
+    left = course.measure(
+        plan(given),
+        ("method", "labels"),
+        lambda cell: {"scores": {"accuracy": measure(cell, train, test, base, given)}},
+        "accuracy",
+    )
+    facts = pretraining_lines({"cove": base}, {"cove": "CoVe"})
+    facts += [f"BLEU: {searched[0]['signature']}"]
+    return course.page([search_table(searched), task_table(course.measured(Cell))], facts, left)
 
 
-def tables(results: Results) -> list[str]:
-    searched = [record for record in results.records if "search" in record]
+def search_table(searched: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for record in searched:
         scores = record["scores"]
-        rows.append(
-            [record["search"], f"{scores['bleu']:.2f}", f"{scores['perplexity']:.2f}", f"{record['seconds']:.0f}"]
-        )
-    text = ["", table(["Multi30k, en → de", "BLEU", "perplexity", "seconds"], rows)]
-    text += [f"\nBLEU: {searched[0]['signature']}"] if searched else []
-    cells = [record for record in results.records if "cell" in record]
-    lines = []
-    for labels in dict.fromkeys(record["cell"][1] for record in cells):
-        line = [f"{labels:,} labels"]
+        figures = [f"{scores['bleu']:.2f}", f"{scores['perplexity']:.2f}", f"{record['seconds']:.0f}"]
+        rows.append([record["search"], *figures])
+    return table(["Multi30k, en → de", "BLEU", "perplexity", "seconds"], rows)
+
+
+def task_table(found: Mapping[Cell, Mapping[str, Any]]) -> str:
+    rows = []
+    for labels in dict.fromkeys(cell.labels for cell in found):
+        row = [f"{labels:,} labels"]
         for method in METHODS:
-            found = [100 * one["accuracy"] for one in cells if one["cell"][:2] == [method, labels]]
-            spread = f" ± {statistics.stdev(found):.1f}" if len(found) > 1 else ""
-            line.append(f"{statistics.fmean(found):.1f}{spread}" if found else "–")
-        lines.append(line)
-    return [*text, "", table(["TREC-6, accuracy %", *METHODS.values()], lines)]
-
-
-def report(given: argparse.Namespace, results: Results, left: Sequence[Cell], head: Sequence[str]) -> str:
-    lines = [f"- {line}" for line in [*head, given.trained] if line and not line.startswith("commit")]
-    lines += [f"- measured at commit: {version}" for version in results.commits()]
-    lines.append(f"- minutes: {results.seconds() / 60:.1f}")
-    if left:
-        names = ", ".join(f"{method} {labels} {draw}" for method, labels, draw in left)
-        lines.append(f"- **not measured**, for the limit of {given.limit:g} minutes: {names}")
-    if given.quick:
-        lines.append("- **--quick: too short to mean anything**")
-    return "\n".join([*lines, *tables(results)]) + "\n"
+            own = [record["scores"]["accuracy"] for cell, record in found.items() if cell[:2] == (method, labels)]
+            row.append(spread(own))
+        rows.append(row)
+    return table(["TREC-6, accuracy %", *METHODS.values()], rows)
 
 
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
@@ -185,27 +174,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    given = parse(words)
-    try:
-        given.out.mkdir(parents=True, exist_ok=True)
-        check_settings(given, given.out, SETTINGS)
-        log = Log(given.out / "log.txt")
-        head = head_lines(["torch", "scikit-learn", "sacrebleu"], "python -m experiments.cove_transfer")
-        for line in head:
-            log.note(line)
-        results = Results(given.out / "results.jsonl")
-        with Stopper(log.note) as stopping:
-            left = run(given, results, log, stopping)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return error.code
-    except Interrupted as error:
-        print(Interrupted(error.code, str(given.out), AGAIN), file=sys.stderr)
-        return error.code
-    text = report(given, results, left, head)
-    (given.out / "table.md").write_text(text, encoding="utf-8")
-    print(text)
-    return 0
+    return conduct(parse(words), "cove_transfer", SETTINGS, run, ("torch", "scikit-learn", "sacrebleu"))
 
 
 if __name__ == "__main__":

@@ -17,24 +17,19 @@ import argparse
 import gzip
 import random
 import re
-import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from bench.common import arguments_for, commit, head_lines, need_data, table
-from experiments.common import Log, check_settings
-from experiments.results import Results, own_options, sets_for
+from bench.common import arguments_for, need_data, table
+from experiments.course import Course, conduct
+from experiments.results import own_options, sets_for
 from experiments.token_baselines import tag_table
 from foretext.api import new_model
-from foretext.errors import Interrupted, UserError
 from foretext.tasks.conll import TaggedSentence, read_conll
 from foretext.tasks.tag_metrics import score_tags
-from foretext.train.signals import Stopper, StopRequest
 
 SETTINGS = ("size", "lines", "set", "quick")
-AGAIN = "give the same command again"
 TENTH, ALL = "a tenth", "all"
 METHODS = {"cvt": "with unlabelled text", "alone": "without", "word": "tag of the word"}
 EPOCHS = {TENTH: 30, ALL: 6}  # with text there are as many unlabelled updates again
@@ -42,7 +37,10 @@ LINES = 40_000  # of reviews
 HELD_OUT = 0.1
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
-Cell = tuple[str, str]  # labels, method
+
+class Cell(NamedTuple):
+    labels: str
+    method: str
 
 
 def parted(rows: Sequence[TaggedSentence]) -> tuple[list[TaggedSentence], list[TaggedSentence]]:
@@ -67,9 +65,9 @@ def scored(test: Sequence[TaggedSentence], tags: Sequence[Sequence[str]]) -> dic
 
 
 def measure(
-    cell: Cell, train: Sequence[TaggedSentence], test: Sequence[TaggedSentence], given: Any, log: Log, stop: StopRequest
+    cell: Cell, train: Sequence[TaggedSentence], test: Sequence[TaggedSentence], course: Course
 ) -> dict[str, float]:
-    labels, method = cell
+    (labels, method), given, log = cell, course.given, course.log
     few, rest = parted(train)
     rows = few if labels == TENTH else list(train)
     if method == "word":
@@ -90,54 +88,28 @@ def measure(
         unlabelled=text,
         sets=sets,
         reporter=log,
-        stopping=stop,
+        stopping=course.stopping,
     )
     return dict(model.evaluate(test, reporter=log).values)
 
 
-def run(given: argparse.Namespace, results: Results, log: Log, stopping: StopRequest) -> list[Cell]:
-    """Measures what is not measured yet; returns the cells that the time limit left over."""
+def run(course: Course) -> str:
+    given = course.given
     folder = given.data / "conll2000"
     train, test = (read_conll(folder / name, format="conll2000") for name in ("train.txt", "test.txt"))
     if given.quick:
         train, test = train[:100], test[:20]
-    done = {tuple(record["cell"]) for record in results.records if "cell" in record}
-    left: list[Cell] = []
-    for cell in [(labels, method) for labels in EPOCHS for method in METHODS]:
-        if cell in done:
-            continue
-        same = [one["seconds"] for one in results.records if one.get("cell", [None])[0] == cell[0]]
-        if results.seconds() + max(same, default=0.0) * (cell[1] == "alone") / 2 > 60 * given.limit:
-            left.append(cell)
-            continue
-        if stopping.requested is not None:
-            raise Interrupted(stopping.requested, str(given.out), AGAIN)
-        begun = time.perf_counter()
-        scores = measure(cell, train, test, given, log, stopping)
-        took = round(time.perf_counter() - begun, 2)
-        results.append({"cell": list(cell), "scores": scores, "seconds": took, "commit": commit()})
-        log.note(f"{cell[0]}, {METHODS[cell[1]]}: F1 {100 * scores['f1']:.2f} in {took:.1f} s")
-    return left
+    cells = [Cell(labels, method) for labels in EPOCHS for method in METHODS]
+    left = course.measure(cells, ("labels",), lambda cell: {"scores": measure(cell, train, test, course)}, "f1")
+    return course.page([result_table(course.measured(Cell))], left=left)
 
 
-def report(given: argparse.Namespace, results: Results, left: Sequence[Cell], head: Sequence[str]) -> str:
-    lines = [f"- {line}" for line in head if not line.startswith("commit")]
-    lines += [f"- measured at commit: {version}" for version in results.commits()]
-    lines.append(f"- minutes: {results.seconds() / 60:.1f}")
-    if left:
-        names = ", ".join(f"{labels} {METHODS[method]}" for labels, method in left)
-        lines.append(f"- **not measured**, for the limit of {given.limit:g} minutes: {names}")
-    if given.quick:
-        lines.append("- **--quick: too short to mean anything**")
+def result_table(found: Mapping[Cell, Mapping[str, Any]]) -> str:
     rows = []
-    for record in results.records:
-        if "cell" not in record:
-            continue
-        labels, method = record["cell"]
+    for (labels, method), record in found.items():
         scores = [f"{100 * record['scores'][name]:.2f}" for name in ("f1", "precision", "recall", "accuracy")]
         rows.append([f"{labels} of the labels, {METHODS[method]}", *scores, f"{record['seconds']:.0f}"])
-    shown = table(["CoNLL-2000 chunks, %", "F1", "precision", "recall", "accuracy of words", "seconds"], rows)
-    return "\n".join([*lines, "", shown]) + "\n"
+    return table(["CoNLL-2000 chunks, %", "F1", "precision", "recall", "accuracy of words", "seconds"], rows)
 
 
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
@@ -156,27 +128,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    given = parse(words)
-    try:
-        given.out.mkdir(parents=True, exist_ok=True)
-        check_settings(given, given.out, SETTINGS)
-        log = Log(given.out / "log.txt")
-        head = head_lines(["torch"], "python -m experiments.cvt_chunking")
-        for line in head:
-            log.note(line)
-        results = Results(given.out / "results.jsonl")
-        with Stopper(log.note) as stopping:
-            left = run(given, results, log, stopping)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return error.code
-    except Interrupted as error:
-        print(Interrupted(error.code, str(given.out), AGAIN), file=sys.stderr)
-        return error.code
-    text = report(given, results, left, head)
-    (given.out / "table.md").write_text(text, encoding="utf-8")
-    print(text)
-    return 0
+    return conduct(parse(words), "cvt_chunking", SETTINGS, run)
 
 
 if __name__ == "__main__":

@@ -16,28 +16,25 @@ of the test, to choose settings by. Under the table stands how much of the mixtu
 from __future__ import annotations
 
 import argparse
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import foretext as ft
-from bench.common import arguments_for, commit, head_lines, need_data, table
-from experiments.common import Log, check_settings, pretraining_lines
-from experiments.results import Results, own_options, sets_for
+from bench.common import arguments_for, need_data, table
+from experiments.common import pretraining_lines
+from experiments.course import Course, conduct
+from experiments.results import own_options, sets_for
 from experiments.token_tasks import QUICK, VALID_PART, chosen, parted
-from foretext.errors import Interrupted, UserError
+from foretext.api import load_language_model
 from foretext.tasks.conll import TaggedSentence, read_conll
 from foretext.tasks.recurrent_models import RecurrentTagging
-from foretext.train.signals import Stopper, StopRequest
 
 NAME = "conll2000"
 METHODS = {"elmo": "ELMo", "without": "without"}
 PART = 0.1  # of the training sentences, the fewer labels
 SETTINGS = ("minutes", "size", "base", "pretrain_set", "set", "validate", "quick")
-AGAIN = "give the same command again"
 # What both taggers have; `without` takes the mixture away and nothing else.
 TAGGER = (
     *("transfer.reader.vectors=50", "transfer.reader.characters=30", "transfer.reader.cells=128"),
@@ -52,8 +49,7 @@ QUICK_PRETRAINING = (
 QUICK_TAGGER = ("task.epochs=1", "transfer.reader.cells=8")
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     labels: str  # "few" or "all"
     method: str
 
@@ -93,20 +89,20 @@ def settings_of(cell: Cell, given: argparse.Namespace) -> tuple[int, list[str]]:
     return int(options.get("task.epochs", EPOCHS[cell.labels])), rest
 
 
-def measure(
-    cell: Cell, rows: Rows, base: ft.LanguageModel, given: argparse.Namespace, log: Log, stopping: StopRequest
-) -> dict[str, Any]:
-    epochs, sets = settings_of(cell, given)
+def measure(cell: Cell, rows: Rows, base: ft.LanguageModel, course: Course) -> dict[str, Any]:
+    epochs, sets = settings_of(cell, course.given)
+    train = rows.train[cell.labels]
     model = base.finetune(
-        rows.train[cell.labels],
+        train,
         task="tagging",
         epochs=epochs,
         hold_out=0.0,
         sets=sets,
-        reporter=log,
-        stopping=stopping,
+        reporter=course.log,
+        stopping=course.stopping,
     )
-    return {"scores": model.evaluate(rows.test, reporter=log).values, "mixture": mixture(model)}
+    scores = model.evaluate(rows.test, reporter=course.log).values
+    return {"sentences": len(train), "scores": scores, "mixture": mixture(model)}
 
 
 def mixture(model: ft.TaskModel) -> list[float]:
@@ -120,15 +116,14 @@ def mixture(model: ft.TaskModel) -> list[float]:
 # -- the run ---------------------------------------------------------------------------------------------------------
 
 
-def pretrained(given: argparse.Namespace, results: Results, log: Log, stopping: StopRequest) -> ft.LanguageModel:
+def pretrained(course: Course) -> ft.LanguageModel:
     """The biLM; one that was stopped goes on."""
+    given = course.given
     if given.base is not None:
-        model = ft.load(given.base)
-        assert isinstance(model, ft.LanguageModel)
-        return model
-    begun = time.perf_counter()
-    try:
-        return ft.pretrain(
+        return load_language_model(given.base)
+    return course.part(
+        "pre-training",
+        lambda: ft.pretrain(
             given.data / "imdb" / "unsup.txt.gz",
             system="elmo",
             size=given.size,
@@ -136,41 +131,10 @@ def pretrained(given: argparse.Namespace, results: Results, log: Log, stopping: 
             out=given.out / "base",
             sets=given.pretrain_set,
             resume=True,
-            reporter=log,
-            stopping=stopping,
-        )
-    finally:
-        results.add_part("pre-training", time.perf_counter() - begun, commit())
-
-
-def measured(results: Results) -> dict[Cell, dict[str, Any]]:
-    return {Cell(record["labels"], record["method"]): record for record in results.records if "scores" in record}
-
-
-def expected_seconds(cell: Cell, results: Results) -> float:
-    """What the other method took with as many labels."""
-    like = [record["seconds"] for known, record in measured(results).items() if known.labels == cell.labels]
-    return max(like, default=0.0)
-
-
-def run_cells(given: argparse.Namespace, rows: Rows, results: Results, log: Log, stopping: StopRequest) -> list[Cell]:
-    """Measures what is not measured yet; returns the cells that the time limit left over."""
-    left: list[Cell] = []
-    base = pretrained(given, results, log, stopping)
-    given.base_lines = pretraining_lines({"elmo": base}, METHODS) if base.model.run is not None else []
-    for cell in [cell for cell in plan() if cell not in measured(results)]:
-        if results.seconds() + expected_seconds(cell, results) > 60 * given.limit:
-            left.append(cell)
-            continue
-        if stopping.requested is not None:
-            raise Interrupted(stopping.requested, str(given.out), AGAIN)
-        begun = time.perf_counter()
-        found = measure(cell, rows, base, given, log, stopping)
-        took = time.perf_counter() - begun
-        head = {"labels": cell.labels, "sentences": len(rows.train[cell.labels]), "method": cell.method}
-        results.append(head | found | {"seconds": round(took, 2), "commit": commit()})
-        log.note(f"{cell.labels} labels, {METHODS[cell.method]}: F1 {100 * found['scores']['f1']:.2f} in {took:.1f} s")
-    return left
+            reporter=course.log,
+            stopping=course.stopping,
+        ),
+    )
 
 
 def result_table(found: Mapping[Cell, Mapping[str, Any]]) -> str:
@@ -184,18 +148,11 @@ def result_table(found: Mapping[Cell, Mapping[str, Any]]) -> str:
     return table(columns, rows)
 
 
-def report(given: argparse.Namespace, results: Results, left: Sequence[Cell], head: Sequence[str]) -> str:
-    lines = [f"- {line}" for line in [*head, *given.base_lines] if not line.startswith("commit")]
-    lines += [f"- measured at commit: {version}" for version in results.commits()]
-    lines.append(f"- minutes: {results.seconds() / 60:.1f}")
-    if left:
-        names = ", ".join(f"{cell.labels} {METHODS[cell.method]}" for cell in left)
-        lines.append(f"- **not measured**, for the limit of {given.limit:g} minutes: {names}")
-    if given.validate:
-        lines.append("- **--validate: scored on training sentences that were held out, not on the test**")
-    if given.quick:
-        lines.append("- **--quick: too short to mean anything**")
-    return "\n".join([*lines, "", result_table(measured(results))]) + "\n"
+def run(course: Course) -> str:
+    rows, base = sentences(course.given), pretrained(course)
+    left = course.measure(plan(), ("labels",), lambda cell: measure(cell, rows, base, course), "f1")
+    facts = pretraining_lines({"elmo": base}, METHODS) if base.model.run is not None else []
+    return course.page([result_table(course.measured(Cell))], facts, left)
 
 
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
@@ -218,27 +175,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    given = parse(words)
-    try:
-        given.out.mkdir(parents=True, exist_ok=True)
-        check_settings(given, given.out, SETTINGS)
-        log = Log(given.out / "log.txt")
-        head = head_lines(["torch"], "python -m experiments.elmo_chunking")
-        for line in head:
-            log.note(line)
-        results = Results(given.out / "results.jsonl")
-        with Stopper(log.note) as stopping:
-            left = run_cells(given, sentences(given), results, log, stopping)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return error.code
-    except Interrupted as error:
-        print(Interrupted(error.code, str(given.out), AGAIN), file=sys.stderr)
-        return error.code
-    text = report(given, results, left, head)
-    (given.out / "table.md").write_text(text, encoding="utf-8")
-    print(text)
-    return 0
+    return conduct(parse(words), "elmo_chunking", SETTINGS, run)
 
 
 if __name__ == "__main__":

@@ -17,33 +17,29 @@ or with its thing. F1 is also given by where in the passage the answer stands: a
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import math
 import random
 import re
 import statistics
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.common import arguments_for, commit, head_lines, ratio_cell, table
-from experiments.common import Log, check_settings
-from experiments.minilm import load_minilm, minilm_line, need_minilm
-from experiments.results import Results
+from bench.common import arguments_for, commit, ratio_cell, table
+from experiments.course import Course, conduct
+from experiments.minilm import load_minilm, minilm_line
 from foretext.api import LanguageModel, TaskModel
-from foretext.errors import Interrupted, UserError
+from foretext.errors import UserError
 from foretext.systems.base import TrunkParts
 from foretext.tasks.span_metrics import answer_score, score_answers
 from foretext.tasks.squad import Answer, Question
 from foretext.train.examples import encode
 from foretext.train.report import Silent
 from foretext.train.saved import SavedModel
-from foretext.train.signals import Stopper, StopRequest
 
 SHORT, LONG = 80, 160  # words of the passages to train on, half of each
 TEST = {100: 50, 300: 50, 600: 25}  # words of a passage to ask about → passages, each with four questions
@@ -225,11 +221,12 @@ def half_read(questions: Sequence[Question]) -> list[float]:
     return [score_answers(questions, answers).values["f1"] for answers in found]
 
 
-def fine_tuned(given: argparse.Namespace, results: Results, log: Log, stopping: StopRequest) -> TaskModel:
+def fine_tuned(course: Course) -> TaskModel:
     """The model that answers; fine-tuning that was stopped goes on from its last checkpoint."""
-    begun = time.perf_counter()
-    try:
-        return shortened(load_minilm(given.out, log.note), given.context).finetune(
+    given = course.given
+    return course.part(
+        "fine-tuning",
+        lambda: shortened(load_minilm(given.out, course.log.note), given.context).finetune(
             training_questions(given.passages),
             task="span",
             out=given.out / "run",
@@ -237,31 +234,30 @@ def fine_tuned(given: argparse.Namespace, results: Results, log: Log, stopping: 
             hold_out=0.0,
             sets=given.set,
             resume=True,
-            reporter=log,
-            stopping=stopping,
-        )
-    finally:
-        results.add_part("fine-tuning", time.perf_counter() - begun, commit())
+            reporter=course.log,
+            stopping=course.stopping,
+        ),
+    )
 
 
-def measure(given: argparse.Namespace, results: Results, log: Log, stopping: StopRequest) -> None:
+def measure(course: Course) -> None:
     """Fine-tunes, and asks about passages of each length; what is there is not done again."""
-    done = {record["words"] for record in results.records if "words" in record}
+    given = course.given
+    done = {record["words"] for record in course.results.records if "words" in record}
     missing = [words for words in given.test if words not in done]
     if not missing:
         return
-    model = fine_tuned(given, results, log, stopping)
+    model = fine_tuned(course)
     trained = {one.passage for one in training_questions(given.passages)}
     for words in missing:
-        if stopping.requested is not None:
-            raise Interrupted(stopping.requested, str(given.out))
+        course.go_on()
         begun = time.perf_counter()
         questions = unseen_questions(words, given.test[words])
         assert not trained & {one.passage for one in questions}, "a test passage was trained on"
         windows = windows_of(model, questions)
         if words >= GOAL_WORDS and windows <= 1:
             raise UserError(f"--context {given.context} holds a passage of {words} words in one window; give less")
-        answers = [one.text for one in model.predictions(questions, reporter=log).values]
+        answers = [one.text for one in model.predictions(questions, reporter=course.log).values]
         record = {
             "words": words,
             "questions": len(questions),
@@ -272,8 +268,8 @@ def measure(given: argparse.Namespace, results: Results, log: Log, stopping: Sto
             "seconds": round(time.perf_counter() - begun, 2),
             "commit": commit(),
         }
-        results.append(record)
-        log.note(f"{words} words, {windows:.1f} windows: F1 {100 * record['scores']['f1']:.2f}")
+        course.results.append(record)
+        course.log.note(f"{words} words, {windows:.1f} windows: F1 {100 * record['scores']['f1']:.2f}")
 
 
 def table_row(record: Mapping[str, Any]) -> list[str]:
@@ -285,17 +281,15 @@ def table_row(record: Mapping[str, Any]) -> list[str]:
     return [*cells, f"{exact:.2f}", " / ".join(thirds), *half, goal]
 
 
-def report(given: argparse.Namespace, results: Results, head: Sequence[str]) -> str:
-    lines = [f"- {line}" for line in head if not line.startswith("commit")]
-    lines += [f"- measured at commit: {version}" for version in results.commits()]
-    lines.append(f"- trained on {given.passages:,} passages with four questions each, once; context {given.context}")
-    lines.append(f"- minutes: {results.seconds() / 60:.1f}")
-    if given.quick:
-        lines.append("- **--quick: too short to mean anything**")
-    records = sorted((record for record in results.records if "words" in record), key=lambda one: one["words"])
+def run(course: Course) -> str:
+    measure(course)
+    given = course.given
+    facts = [f"trained on {given.passages:,} passages with four questions each, once; context {given.context}"]
+    records = [record for record in course.results.records if "words" in record]
+    rows = [table_row(record) for record in sorted(records, key=lambda one: one["words"])]
     columns = ["passages of", "questions", "windows a question", "F1", "exact match", "F1 by third of the passage"]
     columns += ["F1 by the person alone", "by the thing alone"]
-    return "\n".join([*lines, "", table([*columns, "goal"], [table_row(record) for record in records])]) + "\n"
+    return course.page([table([*columns, "goal"], rows)], facts)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -307,27 +301,7 @@ def main(words: Sequence[str] | None = None) -> int:
     given = parser.parse_args(words)
     given.set, given.test = [*SETS, *given.set], QUICK_TEST if given.quick else TEST
     given.passages = 8 if given.quick else given.passages
-    try:
-        need_minilm()
-        given.out.mkdir(parents=True, exist_ok=True)
-        check_settings(given, given.out, ("passages", "context", "set", "quick"))
-        log = Log(given.out / "log.txt")
-        head = [*head_lines(["torch"], "python -m experiments.generated_spans"), minilm_line()]
-        for line in head:
-            log.note(line)
-        results = Results(given.out / "results.jsonl")
-        with Stopper(log.note) as stopping:
-            measure(given, results, log, stopping)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return error.code
-    except Interrupted as error:
-        print(Interrupted(error.code, str(given.out), "give the same command again"), file=sys.stderr)
-        return error.code
-    text = report(given, results, head)
-    (given.out / "table.md").write_text(text, encoding="utf-8")
-    print(text)
-    return 0
+    return conduct(given, "generated_spans", ("passages", "context", "set", "quick"), run, head=lambda: [minilm_line()])
 
 
 if __name__ == "__main__":

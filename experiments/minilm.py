@@ -37,7 +37,8 @@ def need_minilm() -> Path:
 
 
 def minilm_line() -> str:
-    """For the head of a table: which encoder it was."""
+    """For the head of a table: which encoder it is; UserError where it is not installed."""
+    need_minilm()
     return f"encoder: {PACKAGE} {importlib.metadata.version(PACKAGE)}"
 
 

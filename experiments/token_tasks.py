@@ -21,26 +21,22 @@ import argparse
 import json
 import random
 import statistics
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import foretext as ft
-from bench.common import arguments_for, commit, head_lines, need_data, table
-from experiments.common import Log, check_settings
-from experiments.minilm import load_minilm, minilm_line, need_minilm
-from experiments.results import Results, own_options, sets_for
+from bench.common import arguments_for, need_data, table
+from experiments.course import Course, conduct
+from experiments.minilm import load_minilm, minilm_line
+from experiments.results import own_options, sets_for
 from experiments.token_baselines import best_length, overlap_answers, rarity, tag_table
-from foretext.errors import Interrupted, UserError
 from foretext.tasks.conll import TaggedSentence, read_conll
 from foretext.tasks.rows import read_rows
 from foretext.tasks.span_metrics import answer_score
 from foretext.tasks.squad import Question, read_squad
 from foretext.tasks.tag_metrics import score_tags
-from foretext.train.signals import Stopper, StopRequest
 
 T = TypeVar("T")
 
@@ -48,7 +44,6 @@ TEST_PART, VALID_PART = 0.25, 0.15
 PACKED = 480  # characters of reviews that are read as one document, so that late positions are trained too
 PRETRAINED, SCRATCH = "pre-trained", "from scratch"
 SETTINGS = ("sentences", "minutes", "set", "validate", "quick")
-AGAIN = "give the same command again"
 CHINESE = ("model.context=512",)  # one window for nearly every passage; 256 would double the cost
 QUICK = {"sentences": 48, "test": 24, "questions": 16}
 QUICK_CHINESE = ("model.layers=1", "model.width=32", "model.heads=2", "model.context=128", "tokenizer.size=2000")
@@ -77,7 +72,10 @@ SETS = (
     *(f"xquad-zh-minilm:{text}" for text in ("task.epochs=4", "training.rate=1e-4", "training.batch_size=8")),
 )
 
-Cell = tuple[str, str]  # task, method
+
+class Cell(NamedTuple):
+    task: str
+    method: str
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------
@@ -169,11 +167,12 @@ def chinese_text(given: argparse.Namespace) -> Path:
     return file
 
 
-def chinese_base(given: argparse.Namespace, results: Results, log: Log, stopping: StopRequest) -> ft.LanguageModel:
+def chinese_base(course: Course) -> ft.LanguageModel:
     """A BERT that has read Chinese; pre-training that was stopped goes on."""
-    begun = time.perf_counter()
-    try:
-        return ft.pretrain(
+    given = course.given
+    return course.part(
+        "pre-training in Chinese",
+        lambda: ft.pretrain(
             chinese_text(given),
             system="bert",
             size="tiny",
@@ -181,11 +180,10 @@ def chinese_base(given: argparse.Namespace, results: Results, log: Log, stopping
             out=given.out / "chinese",
             sets=QUICK_CHINESE if given.quick else CHINESE,
             resume=True,
-            reporter=log,
-            stopping=stopping,
-        )
-    finally:
-        results.add_part("pre-training in Chinese", time.perf_counter() - begun, commit())
+            reporter=course.log,
+            stopping=course.stopping,
+        ),
+    )
 
 
 def unknown_part(base: ft.LanguageModel, rows: Sequence[Question]) -> float:
@@ -222,11 +220,9 @@ def baseline_scores(method: str, rows: Rows, given: argparse.Namespace) -> dict[
     return score_tags(tags_of(rows.test), tag_table(train, tags_of(rows.train)).tag(test)).values
 
 
-def model_scores(
-    cell: Cell, rows: Rows, base: ft.LanguageModel, given: argparse.Namespace, log: Log, stopping: StopRequest
-) -> dict[str, float]:
+def model_scores(cell: Cell, rows: Rows, base: ft.LanguageModel, course: Course) -> dict[str, float]:
     name, method = cell
-    options, sets = own_options(sets_for(given.set, name, len(rows.train)))
+    options, sets = own_options(sets_for(course.given.set, name, len(rows.train)))
     epochs = options.get("task.epochs")
     kind = TASKS[name].kind
     model = base.finetune(
@@ -236,12 +232,12 @@ def model_scores(
         hold_out=0.0,
         from_scratch=method == SCRATCH,
         sets=sets,
-        reporter=log,
-        stopping=stopping,
+        reporter=course.log,
+        stopping=course.stopping,
     )
     if kind == "tagging":
-        return model.evaluate(rows.test, reporter=log).values
-    found = answer_scores(rows.test, [one.text for one in model.predictions(rows.test, reporter=log).values])
+        return model.evaluate(rows.test, reporter=course.log).values
+    found = answer_scores(rows.test, [one.text for one in model.predictions(rows.test, reporter=course.log).values])
     return found | {"unknown": unknown_part(base, rows.test)}
 
 
@@ -250,55 +246,46 @@ def model_scores(
 
 def plan(names: Sequence[str]) -> list[Cell]:
     """What a cut-off must not take first: what counting gives, then pre-trained, then from scratch."""
-    counted = [(name, method) for name in names for method in TASKS[name].baselines]
-    return [*counted, *((name, method) for method in (PRETRAINED, SCRATCH) for name in names)]
+    counted = [Cell(name, method) for name in names for method in TASKS[name].baselines]
+    return [*counted, *(Cell(name, method) for method in (PRETRAINED, SCRATCH) for name in names)]
 
 
-def expected_seconds(cell: Cell, results: Results) -> float:
-    """From scratch takes as long as pre-trained does; of the others nothing is known."""
-    same = [record for record in results.records if record.get("task") == cell[0] and cell[1] == SCRATCH]
-    return max((record["seconds"] for record in same), default=0.0)
+def bases_of(cells: Sequence[Cell], course: Course) -> dict[str, ft.LanguageModel]:
+    """What these cells begin with; what they do not need is not made."""
+    made: dict[str, ft.LanguageModel] = {}
+    for name in dict.fromkeys(TASKS[cell.task].base for cell in cells):
+        made[name] = load_minilm(course.given.out, course.log.note) if name == "minilm" else chinese_base(course)
+    return made
 
 
-def measured(results: Results) -> dict[Cell, dict[str, Any]]:
-    return {(record["task"], record["method"]): record for record in results.records if "scores" in record}
-
-
-def run_cells(given: argparse.Namespace, results: Results, log: Log, stopping: StopRequest) -> list[Cell]:
-    """Measures what is not measured yet; returns the cells that the time limit left over."""
+def run(course: Course) -> str:
+    given = course.given
+    given.rows = {name: rows_of(name, given) for name in given.tasks}
     cells = plan(given.tasks)
-    left: list[Cell] = []
-    bases: dict[str, ft.LanguageModel] = {}
-    for cell in [cell for cell in cells if cell not in measured(results)]:
-        name, method = cell
-        if results.seconds() + expected_seconds(cell, results) > 60 * given.limit:
-            left.append(cell)
-            continue
-        if method in (PRETRAINED, SCRATCH) and TASKS[name].base not in bases:
-            if TASKS[name].base == "minilm":
-                bases["minilm"] = load_minilm(given.out, log.note)
-            else:
-                bases["chinese"] = chinese_base(given, results, log, stopping)
-        if stopping.requested is not None:
-            raise Interrupted(stopping.requested, str(given.out), AGAIN)
-        begun = time.perf_counter()
-        if method in TASKS[name].baselines:
-            scores = baseline_scores(method, given.rows[name], given)
-        else:
-            scores = model_scores(cell, given.rows[name], bases[TASKS[name].base], given, log, stopping)
-        took = time.perf_counter() - begun
-        results.append(
-            {"task": name, "method": method, "scores": scores, "seconds": round(took, 2), "commit": commit()}
-        )
-        log.note(f"{name}, {method}: F1 {100 * scores['f1']:.2f} in {took:.1f} s")
-    return left
+    counted = [cell for cell in cells if cell.method in TASKS[cell.task].baselines]
+    course.measure(
+        counted,
+        ("task", "method"),
+        lambda cell: {"scores": baseline_scores(cell.method, given.rows[cell.task], given)},
+        "f1",
+    )
+    taught = [cell for cell in cells if cell not in course.measured(Cell)]
+    bases = bases_of(taught, course)
+    left = course.measure(
+        taught,
+        ("task",),  # from scratch takes as long as pre-trained does
+        lambda cell: {"scores": model_scores(cell, given.rows[cell.task], bases[TASKS[cell.task].base], course)},
+        "f1",
+    )
+    facts = [described(name, rows) for name, rows in given.rows.items()]
+    return course.page(tables(course.measured(Cell), given.tasks), facts, left)
 
 
 def tables(found: Mapping[Cell, Mapping[str, Any]], names: Sequence[str]) -> list[str]:
     """Chunks and answers have columns of their own."""
     chunks, answers = [], []
     for name, method in [cell for task in names for cell in plan([task]) if cell in found]:
-        record = found[name, method]
+        record = found[Cell(name, method)]
         scores, seconds = record["scores"], f"{record['seconds']:.0f}"
         start = [f"{TASKS[name].title}, {method}", f"{100 * scores['f1']:.2f}"]
         if TASKS[name].kind == "tagging":
@@ -310,30 +297,10 @@ def tables(found: Mapping[Cell, Mapping[str, Any]], names: Sequence[str]) -> lis
             answers.append([*start, f"{100 * scores['exact_match']:.1f}", unknown, seconds])
     text = []
     if chunks:
-        text += ["", table(["chunks, %", "F1", "precision", "recall", "accuracy of words", "seconds"], chunks)]
+        text.append(table(["chunks, %", "F1", "precision", "recall", "accuracy of words", "seconds"], chunks))
     if answers:
-        text += ["", table(["answers, %", "F1", "exact match", "unknown pieces", "seconds"], answers)]
+        text.append(table(["answers, %", "F1", "exact match", "unknown pieces", "seconds"], answers))
     return text
-
-
-def report(given: argparse.Namespace, results: Results, left: Sequence[Cell], head: Sequence[str]) -> str:
-    lines = [f"- {line}" for line in head if not line.startswith("commit")]
-    lines += [f"- measured at commit: {version}" for version in results.commits()]
-    lines += [f"- {described(name, rows)}" for name, rows in given.rows.items()]
-    parts: dict[str, float] = {}
-    for record in results.records:
-        if "part" in record:
-            parts[record["part"]] = parts.get(record["part"], 0.0) + record["seconds"]
-    listed = ", ".join(f"{name} {seconds / 60:.1f}" for name, seconds in parts.items())
-    lines.append(f"- minutes: {results.seconds() / 60:.1f}" + (f" ({listed})" if listed else ""))
-    if left:
-        names = ", ".join(f"{name} {method}" for name, method in left)
-        lines.append(f"- **not measured**, for the limit of {given.limit:g} minutes: {names}")
-    if given.validate:
-        lines.append("- **--validate: scored on training rows that were held out, not on the test**")
-    if given.quick:
-        lines.append("- **--quick: too short to mean anything**")
-    return "\n".join([*lines, *tables(measured(results), given.tasks)]) + "\n"
 
 
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
@@ -358,32 +325,14 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     return given
 
 
+def said_of(given: argparse.Namespace) -> list[str]:
+    """Which MiniLM it is, if a task begins with it."""
+    return [minilm_line()] if any(TASKS[name].base == "minilm" for name in given.tasks) else []
+
+
 def main(words: Sequence[str] | None = None) -> int:
     given = parse(words)
-    try:
-        given.out.mkdir(parents=True, exist_ok=True)
-        check_settings(given, given.out, SETTINGS)
-        log = Log(given.out / "log.txt")
-        head = head_lines(["torch"], "python -m experiments.token_tasks")
-        if any(TASKS[name].base == "minilm" for name in given.tasks):
-            need_minilm()
-            head.append(minilm_line())
-        for line in head:
-            log.note(line)
-        given.rows = {name: rows_of(name, given) for name in given.tasks}
-        results = Results(given.out / "results.jsonl")
-        with Stopper(log.note) as stopping:
-            left = run_cells(given, results, log, stopping)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return error.code
-    except Interrupted as error:
-        print(Interrupted(error.code, str(given.out), AGAIN), file=sys.stderr)
-        return error.code
-    text = report(given, results, left, head)
-    (given.out / "table.md").write_text(text, encoding="utf-8")
-    print(text)
-    return 0
+    return conduct(given, "token_tasks", SETTINGS, run, head=lambda: said_of(given))
 
 
 if __name__ == "__main__":

@@ -14,9 +14,7 @@ differ most; it knows nothing of the senses but the colours.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -25,13 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from bench.common import arguments_for, commit, head_lines, table
-from experiments.common import Log, check_settings
-from experiments.minilm import load_minilm, minilm_line, need_minilm
-from experiments.results import Results
+from bench.common import arguments_for, commit, table
+from experiments.course import Course, conduct
+from experiments.minilm import load_minilm, minilm_line
 from experiments.two_senses_sentences import SENTENCES, Senses
 from foretext.api import LanguageModel
-from foretext.errors import UserError
 
 MIX = "mean of 3–6"
 LAYERS: dict[str, tuple[int, ...]] = {**{str(layer): (layer,) for layer in range(7)}, MIX: (3, 4, 5, 6)}
@@ -170,59 +166,40 @@ def word_rows(words: Mapping[str, Senses], found: Mapping[str, Mapping[str, floa
     ]
 
 
-def report(given: argparse.Namespace, results: Results, words: Mapping[str, Senses], head: Sequence[str]) -> str:
-    lines = [f"- {line}" for line in head if not line.startswith("commit")]
-    lines += [f"- measured at commit: {version}" for version in results.commits()]
-    if given.quick:
-        lines.append("- **--quick: four words only**")
+def tables(course: Course, words: Mapping[str, Senses]) -> list[str]:
     columns = ["cosine, same sense", "two senses", "nearest has the sense, %"]
-    mix = next(record for record in results.records if record["layers"] == MIX)
+    mix = next(record for record in course.results.records if record["layers"] == MIX)
     order = list(LAYERS)
-    records = sorted(results.records, key=lambda record: order.index(record["layers"]))
-    return "\n".join(
-        [
-            *lines,
-            "",
-            table([f"layer ({len(words)} words)", *columns], layer_rows(records)),
-            "",
-            table([f"word, {MIX}", *columns], word_rows(words, mix["words"])),
-            "",
-        ]
-    )
+    records = sorted(course.results.records, key=lambda record: order.index(record["layers"]))
+    return [
+        table([f"layer ({len(words)} words)", *columns], layer_rows(records)),
+        table([f"word, {MIX}", *columns], word_rows(words, mix["words"])),
+    ]
+
+
+def run(course: Course) -> str:
+    given = course.given
+    words = dict(list(SENTENCES.items())[:COLUMNS]) if given.quick else SENTENCES
+    lm = load_minilm(given.out, course.log.note)
+    done = {record["layers"] for record in course.results.records}
+    for name, layers in LAYERS.items():
+        if name in done:
+            continue
+        course.go_on()
+        begun = time.perf_counter()
+        found = {word: asdict(one) for word, one in measured(lm, words, layers).items()}
+        seconds = round(time.perf_counter() - begun, 2)
+        course.results.append({"layers": name, "words": found, "seconds": seconds, "commit": commit()})
+        course.log.note(f"layers {name}: " + ", ".join(f"{word} {one['accuracy']:.2f}" for word, one in found.items()))
+    plot(lm, words, given.out / "two_senses.png")
+    return course.page(tables(course, words))
 
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = arguments_for(__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/two_senses"), help="goes on if it is there")
     given = parser.parse_args(words)
-    chosen = dict(list(SENTENCES.items())[:COLUMNS]) if given.quick else SENTENCES
-    try:
-        need_minilm()
-        given.out.mkdir(parents=True, exist_ok=True)
-        check_settings(given, given.out, ("quick",))
-        log = Log(given.out / "log.txt")
-        head = [*head_lines(["torch"], "python -m experiments.two_senses"), minilm_line()]
-        for line in head:
-            log.note(line)
-        lm = load_minilm(given.out, log.note)
-        results = Results(given.out / "results.jsonl")
-        done = {record["layers"] for record in results.records}
-        for name, layers in LAYERS.items():
-            if name in done:
-                continue
-            begun = time.perf_counter()
-            found = {word: asdict(one) for word, one in measured(lm, chosen, layers).items()}
-            seconds = round(time.perf_counter() - begun, 2)
-            results.append({"layers": name, "words": found, "seconds": seconds, "commit": commit()})
-            log.note(f"layers {name}: " + ", ".join(f"{word} {one['accuracy']:.2f}" for word, one in found.items()))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return error.code
-    plot(lm, chosen, given.out / "two_senses.png")
-    text = report(given, results, chosen, head)
-    (given.out / "table.md").write_text(text, encoding="utf-8")
-    print(text)
-    return 0
+    return conduct(given, "two_senses", ("quick",), run, head=lambda: [minilm_line()])
 
 
 if __name__ == "__main__":

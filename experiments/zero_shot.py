@@ -21,16 +21,15 @@ import argparse
 import json
 import math
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import foretext as ft
-from bench.common import arguments_for, commit, head_lines, need_data, table
-from experiments.common import Log, check_settings
-from experiments.results import Results
+from bench.common import arguments_for, commit, need_data, table
+from experiments.common import Log
+from experiments.course import Course, conduct
 from foretext.errors import Interrupted, UserError
 from foretext.evaluate.heuristics import VERY, acceptability, sentence_scores
 from foretext.evaluate.in_context import Round, answer_rows
@@ -41,7 +40,7 @@ from foretext.train.loop import POSITION
 from foretext.train.report import StepReport
 from foretext.train.rundir import RunDirectory
 from foretext.train.saved import SavedModel
-from foretext.train.signals import Stopper, StopRequest
+from foretext.train.signals import StopRequest
 
 ROWS = {"cola": 527, "cola_train": 500, "sst2": 872, "sst2_train": 500, "copa": 500, "copa_test": 500, "lambada": 5153}
 FIRST = 50  # the loop reports at least at every fiftieth update
@@ -219,19 +218,20 @@ def plot(records: Sequence[dict[str, Any]], path: Path) -> None:
     figure.savefig(path)
 
 
-def measure(given: argparse.Namespace, results: Results, signals: StopRequest, log: Log) -> None:
+def measure(course: Course) -> None:
     """Trains and asks, point by point; what is there is not done again."""
+    given = course.given
     rows = rows_of(given.data, given.quick)
-    done = {record["updates"] for record in results.records}
+    done = {record["updates"] for record in course.results.records}
     for updates in points(given.steps):
         if updates in done:
             continue
         begun = time.perf_counter()
-        model = train_to(given, updates, signals)
+        model = train_to(given, updates, course.stopping)
         trained = time.perf_counter()
         scores = ask(model.model, rows)
         now = time.perf_counter()
-        results.append(
+        course.results.append(
             {
                 "updates": updates,
                 "scores": scores,
@@ -240,7 +240,16 @@ def measure(given: argparse.Namespace, results: Results, signals: StopRequest, l
                 "commit": commit(),
             }
         )
-        log.note(f"{updates} updates: " + ", ".join(f"{name} {value:.3f}" for name, value in scores.items()))
+        course.log.note(f"{updates} updates: " + ", ".join(f"{name} {value:.3f}" for name, value in scores.items()))
+
+
+def run(course: Course) -> str:
+    measure(course)
+    records = course.results.records
+    plot(records, course.given.out / "zero_shot.png")
+    names = list(records[0]["scores"])
+    lines = [[str(record["updates"]), *(f"{record['scores'][name]:.3f}" for name in names)] for record in records]
+    return course.page([table(["updates", *names], lines)])
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -255,30 +264,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if given.quick:
         given.steps = 60
         given.set = ["model.layers=1", "model.width=32", "model.heads=2", "model.context=64", "tokenizer.size=400"]
-    given.out.mkdir(parents=True, exist_ok=True)
-    log = Log(given.out / "log.txt")
-    head = head_lines(["torch"], "python -m experiments.zero_shot")
-    for line in head:
-        log.note(line)
-    results = Results(given.out / "results.jsonl")
-    try:
-        check_settings(given, given.out, ("system", "size", "steps", "set", "quick"))
-        with Stopper() as stopper:
-            measure(given, results, stopper, log)
-    except (UserError, Interrupted) as error:
-        print(error, file=sys.stderr)
-        return error.code
-    records = results.records
-    plot(records, given.out / "zero_shot.png")
-    names = list(records[0]["scores"])
-    lines = [[str(record["updates"]), *(f"{record['scores'][name]:.3f}" for name in names)] for record in records]
-    minutes = sum(record["seconds"] for record in records) / 60
-    text = "\n".join(
-        [*(f"- {line}" for line in head), f"- minutes: {minutes:.1f}", "", table(["updates", *names], lines)]
-    )
-    (given.out / "table.md").write_text(text + "\n", encoding="utf-8")
-    print(text)
-    return 0
+    return conduct(given, "zero_shot", ("system", "size", "steps", "set", "quick"), run)
 
 
 if __name__ == "__main__":
