@@ -204,7 +204,7 @@ class LanguageModel:
         width]; without `layers` all of them."""
         mix = _mix(layers, weights, each)
         found = text_vectors(self.model, _texts(texts, "texts"), progress, reporter, mix)
-        return found.reshape(len(found), -1, self.model.model_config.width) if each else found
+        return found.reshape(len(found), *mix.shape(self.model))
 
     def word_features(
         self,
@@ -219,9 +219,7 @@ class LanguageModel:
         `each` [words, layers, width]."""
         mix = _mix(layers, weights, each)
         found = word_vectors(self.model, _texts(texts, "texts"), progress, reporter, mix)
-        if not each:
-            return found
-        shape = (len(mix.chosen(self.model.model_config.layers)), self.model.model_config.width)
+        shape = mix.shape(self.model)
         return [replace(one, vectors=one.vectors.reshape(len(one.words), *shape)) for one in found]
 
     def finetune(

@@ -94,3 +94,13 @@ class Outcome:
     losses: dict[str, LossSum]
     state: Any = None
     scores: Tensor | None = None  # tasks: [examples, C] logits, or [examples] predicted scores
+
+
+def detached(state: Any) -> Any:
+    """The same state without the graph that made it: gradients do not flow into the step before."""
+    if isinstance(state, Tensor):
+        return state.detach()
+    if isinstance(state, tuple):
+        return tuple(detached(part) for part in state)
+    assert isinstance(state, dict), f"a carried state is made of tensors, tuples and dictionaries, not {type(state)}"
+    return {name: detached(part) for name, part in state.items()}

@@ -67,7 +67,7 @@ def features(
     data = io.BytesIO()
     table.write_parquet(data)
     write_whole(out, data.getvalue())
-    typer.echo(f"{len(table):,} vectors of {model.model.model_config.width} numbers in {out}", err=True)
+    typer.echo(f"{len(table):,} vectors of {mix.shape(model.model)[-1]} numbers in {out}", err=True)
 
 
 def _numbers(written: str, option: str, kind: Callable[[str], Number]) -> list[Number]:

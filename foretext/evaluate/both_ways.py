@@ -26,7 +26,6 @@ from foretext.train.saved import SavedModel
 from foretext.train.scoring import length_batches
 
 PIECE = 256  # tokens of a document that are read at a time
-ROWS_TOKENS = 1 << 18  # tokens of documents that are read side by side
 
 
 @torch.no_grad()
@@ -47,7 +46,7 @@ def perplexity_of_both(
     if not tokens:
         raise UserError("there is no text to measure: every document is empty")
     nats, done = 0.0, 0
-    for group in length_batches([len(ids) for ids in encoded], ROWS_TOKENS):
+    for group in length_batches([len(ids) for ids in encoded]):
         rows = [encoded[number] for number in group]
         nats += _surprise(model, objective, rows, piece)
         done += sum(map(len, rows))

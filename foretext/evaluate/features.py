@@ -50,6 +50,11 @@ class LayerMix:
             raise UserError(f"layers of different widths cannot be taken together ({said} numbers); take one at a time")
         return sum(widths) if self.each else widths[0]
 
+    def shape(self, model: SavedModel) -> tuple[int, ...]:
+        """Of what is given for a text or a word: (layers, width) if each is by itself, else (width,)."""
+        count = len(self.chosen(model.model_config.layers))
+        return (count, self.width(model) // count) if self.each else (self.width(model),)
+
     def check(self, count: int) -> None:
         if self.each and self.weights:
             raise UserError("weights are for layers that are added up, not for each by itself; leave them out")

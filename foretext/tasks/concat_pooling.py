@@ -30,13 +30,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foretext.batch import Batch, LossSum, Outcome
+from foretext.batch import Batch, LossSum, Outcome, detached
 from foretext.errors import UserError
 from foretext.nn.dropout import dropout
 from foretext.nn.recurrent_dropout import activation_penalty, penalty_counts, temporal_penalty
-from foretext.objectives.base import CausalTrunk, Trunk, reads_on
+from foretext.objectives.base import CausalTrunk, Examples, Trunk, reads_on
 from foretext.tasks.sequences import next_tokens, real_places, sequence_lm_loss
 from foretext.tasks.supervised import Example, SupervisedTask
+from foretext.text.buckets import LengthOrder
+from foretext.text.order import SampleOrder
+
+SORTED_TOGETHER = 8  # batches
 
 
 @dataclass(frozen=True)
@@ -121,19 +125,9 @@ def read_pieces(trunk: CausalTrunk, document: Batch, piece: int, learned: int) -
         mask_BT = document.mask_BT[:, start:end]
         with torch.set_grad_enabled(learns):
             hidden = trunk(Batch(document.ids_BT[:, start:end], mask_BT), state)
-        state = _detached(hidden.state)
+        state = detached(hidden.state)
         yield hidden.top, mask_BT, learns
         start, end = end, end + piece
-
-
-def _detached(state: Any) -> Any:
-    """The same state without the graph that made it."""
-    if isinstance(state, Tensor):
-        return state.detach()
-    if isinstance(state, dict):
-        return {name: _detached(part) for name, part in state.items()}
-    assert isinstance(state, tuple), f"a state is made of tensors, tuples and dictionaries, not {type(state)}"
-    return tuple(_detached(part) for part in state)
 
 
 # -- the head --------------------------------------------------------------------------------------------------------
@@ -178,6 +172,12 @@ class ConcatPoolingTask(SupervisedTask):
         self.head = cast(nn.Linear, PoolingHead(3 * width, outputs, config))
         penalties = {"activation": config.activation, "temporal": config.temporal}
         self.weights |= {name: weight for name, weight in penalties.items() if weight}
+
+    def order(self, examples: Examples, batch_size: int, seed: int) -> SampleOrder:
+        """Documents of like length together, as in the released code: a batch has as many steps as its longest has
+        tokens. A few batches are sorted at a time, so that documents meet others in each epoch."""
+        lengths = [examples.example(0, index).tokens for index in range(len(examples))]
+        return LengthOrder(lengths, batch_size, seed, SORTED_TOGETHER)
 
     def learned_tokens(self, example: Example) -> int:
         most = self.config.piece * max(1, self.config.learned // self.config.piece)

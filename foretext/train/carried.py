@@ -14,16 +14,6 @@ import torch
 from torch import Tensor
 
 
-def detached(state: Any) -> Any:
-    """The same state without the graph that made it: gradients do not flow into the step before."""
-    if isinstance(state, Tensor):
-        return state.detach()
-    if isinstance(state, tuple):
-        return tuple(detached(part) for part in state)
-    assert isinstance(state, dict), f"a carried state is made of tensors, tuples and dictionaries, not {type(state)}"
-    return {name: detached(part) for name, part in state.items()}
-
-
 def to_tensors(states: Mapping[int, Any]) -> dict[str, Tensor]:
     """The states of all micro-batches under names like `0/2/hidden`."""
     tensors: dict[str, Tensor] = {}

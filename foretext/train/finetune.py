@@ -216,7 +216,7 @@ def _transfer(source: nn.Module, target: nn.Module, layers: int) -> None:
 
 def _optimizer(config: TrainingConfig, plan: TransferPlan, model: SavedModel) -> Optimizer:
     assert model.task is not None
-    groups = layered_names(model.trunk, model.task)
+    groups = [*layered_names(model.trunk), [f"task.{name}" for name, _ in model.task.named_parameters()]]
     parameters = {f"trunk.{name}": p for name, p in model.trunk.named_parameters()}
     parameters |= {f"task.{name}": p for name, p in model.task.named_parameters()}
     count = len(groups)

@@ -22,14 +22,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from foretext.batch import Batch
+from foretext.batch import Batch, detached
 from foretext.errors import EXIT_NOT_FINITE, Interrupted, UserError
 from foretext.nn.averaging import AveragedWeights
 from foretext.objectives.base import Draw, Objective
 from foretext.systems.base import TrainingConfig
 from foretext.text.order import SampleOrder
 from foretext.train.budget import MOST, Budget, Position
-from foretext.train.carried import detached, from_tensors, to_tensors
+from foretext.train.carried import from_tensors, to_tensors
 from foretext.train.optim import Optimizer, clip_gradients
 from foretext.train.report import Reporter, StepReport
 from foretext.train.rundir import RunDirectory, RunWriter

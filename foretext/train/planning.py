@@ -109,9 +109,10 @@ def check_disk(run: RunDirectory, job: Job) -> None:
     check_space(run.path, max(0, disk_needed(job) - stored))
 
 
-def probe_speed(loop: Loop, stage: Stage | None = None) -> float:
-    """Tokens a second in a stage (the one of now if none is said), from two gradient computations that are thrown away:
-    weights, buffers, optimiser and what is carried are as they were, and each step seeds its random numbers anew."""
+def probe_speed(loop: Loop, stage: Stage | None = None, thawed: int = 0) -> float:
+    """Tokens a second in a stage (the one of now if none is said) with what learns in epoch `thawed`, from two gradient
+    computations that are thrown away: weights, buffers, optimiser and what is carried are as they were, and each step
+    seeds its random numbers anew."""
     best = float("inf")
     tokens = 0
     carried = loop.carried
@@ -119,8 +120,8 @@ def probe_speed(loop: Loop, stage: Stage | None = None) -> float:
     for _ in range(2):
         loop.carried = {}
         begun = time.perf_counter()
-        epoch, parts, _ = loop.batches(0, stage)
-        loop.job.optimizer.thaw(epoch)  # what is frozen costs nothing
+        _, parts, _ = loop.batches(0, stage)
+        loop.job.optimizer.thaw(thawed)  # what is frozen costs nothing
         loop.model.train()
         loop.gradients(0, parts[:1])
         best = min(best, time.perf_counter() - begun)
@@ -207,11 +208,22 @@ def describe_finetuning(loop: Loop, sections: dict[str, Any], train: Encoded, va
     ]
     left = updates - loop.position.step
     if left >= LEAST_TO_PROBE:
-        speed = probe_speed(loop)
+        speed = _finetuning_speed(loop, transfer.thaw, task.epochs)
         epoch = (tokens + FORWARD_SHARE * sum(example.tokens for example in valid.examples)) / speed
         lines.append(("time", f"about {clock(left / updates * task.epochs * epoch)} at {speed:,.0f} tokens/s"))
     memory = finetuning_memory(loop.job.stages[-1].micro_batch, model, loop.job.objective, train, valid)
     return [*lines, *_normed(loop), *_machine_lines(loop, memory)]
+
+
+def _finetuning_speed(loop: Loop, thaw: str, epochs: int) -> float:
+    """Tokens a second over all epochs. Where one group more learns in each, the epochs until all do take the mean of
+    the first and the last of them."""
+    first = probe_speed(loop)
+    if thaw != "gradual" or epochs < 2:
+        return first
+    last = probe_speed(loop, thawed=epochs - 1)
+    thawing = min(epochs, len(loop.job.optimizer.groups))
+    return epochs / (thawing * (1 / first + 1 / last) / 2 + (epochs - thawing) / last)
 
 
 def _task_model(task: nn.Module, transfer: TransferPlan) -> list[tuple[str, str]]:

@@ -253,7 +253,9 @@ def _make_loop(work: Preparing, run: RunDirectory, writer: RunWriter, stopping: 
         trunk=trunk,
         objective=objective,
         stages=tuple(stages),
-        optimizer=make_optimizer(training, trunk, objective, sections["start"].rate_decay if source else 1.0),
+        optimizer=make_optimizer(
+            training, trunk, objective, sections["start"].rate_decay if source else 1.0, system.piece_rows
+        ),
         config=training,
         budget=sections["budget"],
         seed=info.seed,

@@ -65,21 +65,28 @@ def _renumbered(state: dict[str, Tensor], part: str, rows: tuple[str, ...], ids:
 # -- how much moves --------------------------------------------------------------------------------------------------
 
 
-def layered_names(trunk: nn.Module, head: nn.Module) -> list[list[str]]:
-    """The names of all parameters, group by group from the embeddings up; the head, if it has any, last."""
-    groups = [[f"trunk.{name}" for name in group] for group in trunk.layer_groups()]  # type: ignore[operator]
-    top = [f"task.{name}" for name, _ in head.named_parameters()]
-    return [*groups, top] if top else groups
+def layered_names(trunk: nn.Module) -> list[list[str]]:
+    """The names of a trunk's parameters, group by group from the embeddings up."""
+    return [[f"trunk.{name}" for name in group] for group in trunk.layer_groups()]  # type: ignore[operator]
 
 
 def make_optimizer(
-    config: TrainingConfig, trunk: nn.Module, objective: nn.Module, rate_decay: float = 1.0
+    config: TrainingConfig,
+    trunk: nn.Module,
+    objective: nn.Module,
+    rate_decay: float = 1.0,
+    predicting: tuple[str, ...] = (),
 ) -> Optimizer:
-    """Every parameter learns from the start: all at one rate, or each group at 1/`rate_decay` of the one above."""
+    """Every parameter learns from the start: all at one rate, or each group at 1/`rate_decay` of the one above.
+
+    `predicting`: the embeddings of a system whose output layer they are too. They belong to the top, as in ULMFiT's
+    released code; only a classifier has them at the bottom."""
     parameters = {f"trunk.{name}": p for name, p in trunk.named_parameters()}
     parameters |= {f"task.{name}": p for name, p in objective.named_parameters()}
     if rate_decay == 1.0:
         return Optimizer(config, parameters, [Group(list(parameters))])
-    names = layered_names(trunk, objective)
+    names = [[name for name in group if name not in predicting] for group in layered_names(trunk)]
+    names.append([name for name in parameters if name in predicting or name.startswith("task.")])
+    names = [group for group in names if group]
     plan = TransferPlan(rate_decay=rate_decay)
     return Optimizer(config, parameters, [Group(own, plan.rate_factor(i, len(names))) for i, own in enumerate(names)])

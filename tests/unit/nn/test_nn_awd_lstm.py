@@ -8,14 +8,15 @@ from dataclasses import replace
 import pytest
 import torch
 from systems_under_test import assert_same, gradients
-from torch import Tensor
+from torch import Tensor, nn
 
-from foretext.batch import Batch
+from foretext.batch import Batch, detached
 from foretext.errors import UserError
-from foretext.nn.awd_lstm import DROPOUTS, AwdLstm, AwdLstmConfig
+from foretext.nn.awd_lstm import DROPOUTS, AwdLstm, AwdLstmConfig, LstmLayer
 from foretext.nn.loss import tied_softmax_loss
+from foretext.nn.reading_order import reading_order
 from foretext.nn.recurrent_dropout import activation_penalty, penalty_counts, temporal_penalty
-from foretext.train.carried import detached, from_tensors, to_tensors
+from foretext.train.carried import from_tensors, to_tensors
 
 TINY = AwdLstmConfig(vocabulary=23, layers=3, width=6, hidden=9, context=8, dropout=0.0)
 LENGTHS = (5, 12, 1, 0, 7, 7)
@@ -431,3 +432,32 @@ def test_it_learns_over_carried_states() -> None:
         losses.append(float(loss.detach()))
     chance = math.log(4)  # which nothing can beat that does not know the piece before
     assert sum(losses[-10:]) / 10 < 0.75 * chance
+
+
+def test_rows_of_unequal_length_learn_as_by_torchs_kernel() -> None:
+    torch.manual_seed(0)
+    layer = LstmLayer(5, 7, weight_dropout=0.0).double()
+    peer = nn.LSTM(5, 7).double()
+    peer.load_state_dict({f"{name}_l0": tensor for name, tensor in layer.state_dict().items()})
+    lengths, state = [4, 1, 6, 0], tuple(torch.randn(4, 7, dtype=torch.double, requires_grad=True) for _ in range(2))
+    x_BTD = torch.randn(4, 6, 5, dtype=torch.double, requires_grad=True)
+    real_BT = torch.arange(6) < torch.tensor(lengths)[:, None]
+    order = reading_order(real_BT)
+    assert not order.even
+    y, (h, c) = layer(order.gather(x_BTD), order, state)
+    packed = nn.utils.rnn.pack_padded_sequence(x_BTD[:3], torch.tensor(lengths[:3]), True, enforce_sorted=False)
+    read, last = peer(packed, tuple(part[None, :3] for part in state))
+    theirs, _ = nn.utils.rnn.pad_packed_sequence(read, batch_first=True)
+    torch.testing.assert_close(order.scatter(y)[:3], theirs)
+    for own, other, before in zip((h, c), last, state):
+        torch.testing.assert_close(own, torch.cat([other[0], before[3:]]))
+    weights_BTD = torch.randn(4, 6, 7, dtype=torch.double)
+    ours = (order.scatter(y) * weights_BTD).sum() + h.sum() - c[:2].sum()
+    other = (theirs * weights_BTD[:3]).sum() + last[0].sum() + state[0][3:].sum() - last[1][0, :2].sum()
+    found = torch.autograd.grad(ours, [x_BTD, *state, *layer.parameters()])
+    wanted = torch.autograd.grad(other, [x_BTD, *state, *peer.parameters()])
+    for own, other in zip(found, wanted):
+        torch.testing.assert_close(own, other)
+    with torch.no_grad():
+        again, _ = layer(order.gather(x_BTD), order, state)
+    torch.testing.assert_close(again, y)

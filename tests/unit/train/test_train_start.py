@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from systems_under_test import TINY, objective_of, pretrain_request, stopping_after, trunk_of, write_text
+from systems_under_test import PRETRAINED, TINY, objective_of, pretrain_request, stopping_after, trunk_of, write_text
 
 from foretext.errors import Interrupted, UserError
 from foretext.systems import SYSTEMS
@@ -101,12 +101,13 @@ def test_the_second_stage_has_rates_by_depth_where_its_size_says_so(
         ("ulmfit", (), [2.6**-2, 1 / 2.6, 1.0]),
         ("ulmfit", ("start.rate_decay=1.0",), [1.0]),
         ("gpt", (), [1.0]),
-        ("gpt", ("start.rate_decay=2.0",), [0.25, 0.5, 1.0]),
+        ("gpt", ("start.rate_decay=2.0",), [0.125, 0.25, 0.5, 1.0]),
     ):
         out = tmp_path / f"{system}{len(factors)}"
         loop, weights = first_weights(onward(bases[system], tmp_path, 1, sets, out=out), monkeypatch)
         assert [group.factor for group in loop.job.optimizer.groups] == pytest.approx(factors)
         assert not any(group.thaws_at for group in loop.job.optimizer.groups)
+        assert "trunk.tokens.weight" in loop.job.optimizer.groups[-1].names, "the output layer"
         decay = read_config(RunDirectory(out))["start"].rate_decay
         assert decay == pytest.approx(factors[-1] / factors[-2] if factors[1:] else 1)
         old = RunDirectory(bases[system]).load_tensors("model.safetensors")
@@ -120,13 +121,17 @@ def test_the_papers_second_stage() -> None:
     assert all(SYSTEMS[name].sizes["paper"].start == StartConfig() for name in TINY if name != "ulmfit")
 
 
-@pytest.mark.parametrize("system", TINY)
+@pytest.mark.parametrize("system", PRETRAINED)
 def test_groups_by_depth_hold_every_parameter_once(system: str) -> None:
     trunk, objective = trunk_of(system), objective_of(system)
-    optimizer = make_optimizer(SYSTEMS[system].sizes["tiny"].pretraining, trunk, objective, 2.0)
+    rows = SYSTEMS[system].piece_rows
+    optimizer = make_optimizer(SYSTEMS[system].sizes["tiny"].pretraining, trunk, objective, 2.0, rows)
     names = [name for group in optimizer.groups for name in group.names]
     assert sorted(names) == sorted(optimizer.parameters) and optimizer.groups[-1].factor == 1.0
-    assert len(optimizer.groups) == len(trunk.layer_groups()) + bool(list(objective.parameters()))
+    assert {*rows, *(f"task.{name}" for name, _ in objective.named_parameters())} in (
+        set(optimizer.groups[-1].names),
+        set(),  # a system that predicts nothing has its top layer there
+    )
 
 
 @pytest.mark.parametrize(
