@@ -13,6 +13,7 @@ from foretext.tasks.rows import rows_from
 from foretext.train import planning
 from foretext.train.finetune import FinetuneRequest, finetune
 from foretext.train.loop import Loop
+from foretext.train.optim import Optimizer
 from foretext.train.planning import Memory, check_memory, head_size
 from foretext.train.report import Silent
 
@@ -37,12 +38,42 @@ class Plans(Silent):
         self.lines = dict(lines)
 
 
-def planned(monkeypatch: pytest.MonkeyPatch, *sets: str) -> dict[str, str]:
+def planned(monkeypatch: pytest.MonkeyPatch, *sets: str, system: str = "gpt", epochs: int = 1) -> dict[str, str]:
     monkeypatch.setattr(Loop, "run", lambda self: self.position)
     heard = Plans()
     rows: list[Any] = rows_from(ROWS, "classification")
-    finetune(FinetuneRequest(base_model(), rows, "classification", epochs=1, sets=sets), heard)
+    finetune(FinetuneRequest(base_model(system), rows, "classification", valid=[], epochs=epochs, sets=sets), heard)
     return heard.lines
+
+
+@pytest.mark.parametrize(("epochs", "thaw"), [(6, "gradual"), (3, "gradual"), (1, "gradual"), (6, "all")])
+def test_the_time_is_that_of_layers_that_thaw_one_by_one(
+    epochs: int, thaw: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two layers, embeddings and head: each that learns makes a token half a millisecond dearer."""
+
+    def milliseconds(epoch: int) -> float:
+        return 1.0 + 0.5 * min(epoch, 3)
+
+    monkeypatch.setattr(planning, "LEAST_TO_PROBE", 1)
+    monkeypatch.setattr(planning, "probe_speed", lambda loop, stage=None, thawed=0: 1000 / milliseconds(thawed))
+    said = planned(monkeypatch, f"transfer.thaw={thaw}", system="ulmfit", epochs=epochs)["time"]
+    spent = [milliseconds(epoch if thaw == "gradual" else 0) for epoch in range(epochs)]
+    assert said.endswith(f" at {1000 * epochs / sum(spent):,.0f} tokens/s")
+
+
+def test_what_learns_in_an_epoch_is_what_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[int] = []
+    real = Optimizer.thaw
+
+    def thaw(self: Optimizer, epoch: int) -> None:
+        heard.append(epoch)
+        real(self, epoch)
+
+    monkeypatch.setattr(planning, "LEAST_TO_PROBE", 1)
+    monkeypatch.setattr(Optimizer, "thaw", thaw)
+    planned(monkeypatch, system="ulmfit", epochs=4)
+    assert {0, 3} == set(heard)
 
 
 def test_the_plan_names_a_task_model(monkeypatch: pytest.MonkeyPatch) -> None:
