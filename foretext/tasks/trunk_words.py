@@ -1,6 +1,8 @@
-"""What a task's own model reads of a trunk: for each token γ Σ s_l h_l of all layers, a learned vector, its characters.
+"""What a task's own model reads of a trunk: for each token γ Σ s_l h_l of the layers, a learned vector, its characters.
 
-Layers may also be read as they are, beside the vector: the lowest, or that and the top (CoVe's [GloVe; CoVe]).
+Only layers of one width can be added up: those that are as wide as the top are mixed (of an AWD-LSTM the embeddings and
+the top, of most trunks all). Layers may also be read as they are, beside the vector: the lowest, or that and the top
+(CoVe's [GloVe; CoVe]).
 
 The mixture's weights belong to the task model (`nn/word_inputs.py`). A trunk of which nothing learns (`transfer.thaw`
 "never": ELMo, CoVe) gives features: it is read without gradients and, also in training, without its own dropout. One
@@ -18,7 +20,7 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig, lowest
+from foretext.nn.model_config import ModelConfig, layer_widths, lowest
 from foretext.nn.word_inputs import WordInput, WordInputConfig
 from foretext.objectives.base import Trunk
 from foretext.plan import ReaderPlan, TransferPlan
@@ -47,9 +49,10 @@ class TrunkWords(nn.Module):
         super().__init__()
         self.beside = plan.beside
         fixed = {"none": 0, "lowest": lowest(model), "ends": lowest(model) + model.width}[plan.beside]
+        self.mixed = [layer for layer, width in enumerate(layer_widths(model)) if plan.mix and width == model.width]
         self.inputs = WordInputConfig(
             vectors=plan.vectors + fixed,
-            layers=model.layers + 1 if plan.mix else 0,
+            layers=len(self.mixed),
             layer_width=model.width if plan.mix else 0,
             at_output=plan.twice,
             mix_norm=plan.norm,
@@ -70,7 +73,7 @@ class TrunkWords(nn.Module):
             vectors.append(self.vectors(batch.ids_BT.clamp(max=self.vectors.num_embeddings - 1)))
         vectors_BTD = torch.cat(vectors, dim=-1) if vectors else None
         characters_UC, places_BT = self._characters(trunk, batch)
-        mixed = layers if self.inputs.layers else ()
+        mixed = tuple(layers[layer] for layer in self.mixed)
         return WordInput(real_places(batch), vectors_BTD, mixed, characters_UC, places_BT)
 
     def _layers(self, trunk: Trunk, batch: Batch) -> tuple[Tensor, ...]:
@@ -81,14 +84,7 @@ class TrunkWords(nn.Module):
         if not learns:
             module.eval()
         with torch.set_grad_enabled(learns and torch.is_grad_enabled()):
-            layers = trunk(batch, keep_layers=True).layers
-        widths = {layer.shape[-1] for layer in layers}
-        if self.inputs.layers and widths != {self.inputs.layer_width}:
-            raise UserError(
-                f"transfer.model=recurrent: the trunk's layers are of {len(widths)} widths, and only layers of one can "
-                "be mixed; take transfer.model=linear"
-            )
-        return layers
+            return trunk(batch, keep_layers=True).layers
 
     def _characters(self, trunk: Trunk, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
         if not self.inputs.characters:

@@ -232,7 +232,7 @@ def _task_model(task: nn.Module, transfer: TransferPlan) -> list[tuple[str, str]
         return []
     reader = transfer.reader
     read = [
-        *(["a mixture of all layers"] if reader.mix else []),
+        *(["a mixture of the layers"] if reader.mix else []),
         *(["the lowest layer"] if reader.beside == "lowest" else []),
         *(["the lowest layer and the top"] if reader.beside == "ends" else []),
         *([f"vectors of {reader.vectors}"] if reader.vectors else []),

@@ -20,6 +20,7 @@ from foretext.batch import IGNORE, Batch
 from foretext.errors import UserError
 from foretext.objectives.base import Objective
 from foretext.plan import ReaderPlan, TransferPlan
+from foretext.systems import SYSTEMS
 from foretext.tasks.layout import TokenSequence
 from foretext.tasks.recurrent_models import RecurrentRows, RecurrentSpan, RecurrentTagging, TextsBatch
 from foretext.tasks.span import SpanExample
@@ -32,14 +33,14 @@ PLAN = ReaderPlan(twice=True, norm=True, penalty=0.1, vectors=3, cells=5)
 KINDS = ("tagging", "classification", "entailment", "similarity", "choice", "regression", "span")
 
 
-def task_of(kind: str, plan: ReaderPlan = PLAN, p: float = 0.0) -> Any:
+def task_of(kind: str, plan: ReaderPlan = PLAN, p: float = 0.0, model: Any = SHAPE) -> Any:
     torch.manual_seed(1)
     if kind == "tagging":
-        task: Any = RecurrentTagging(LABELS, True, SHAPE, plan, p)
+        task: Any = RecurrentTagging(LABELS, True, model, plan, p)
     elif kind == "span":
-        task = RecurrentSpan(SHAPE, plan, p)
+        task = RecurrentSpan(model, plan, p)
     else:
-        task = RecurrentRows(kind, 3, kind != "classification", SHAPE, plan, p)
+        task = RecurrentRows(kind, 3, kind != "classification", model, plan, p)
     with torch.no_grad():
         for parameter in task.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -106,7 +107,7 @@ def wider(batch: Batch, left: int, right: int) -> Batch:
 @pytest.mark.parametrize("system", TINY)
 @pytest.mark.parametrize("kind", KINDS)
 def test_neither_splitting_nor_padding_changes_a_step(system: str, kind: str) -> None:
-    trunk, task, data = trunk_of(system), task_of(kind), examples(kind, 6)
+    trunk, task, data = trunk_of(system), task_of(kind, model=TINY[system]), examples(kind, 6)
     whole = task.make(data)
     expected, loss = step(trunk, task, [whole])
     assert any(name.startswith("0.") for name in expected), "a trunk that learns has gradients"
@@ -118,17 +119,30 @@ def test_neither_splitting_nor_padding_changes_a_step(system: str, kind: str) ->
 
 @pytest.mark.parametrize("system", TINY)
 def test_a_trunk_that_does_not_learn_gives_features(system: str) -> None:
-    trunk, words = trunk_of(system, dropout=0.5).train(), TrunkWords(ReaderPlan(), SHAPE, 0.0)
+    trunk, words = trunk_of(system, dropout=0.5).train(), TrunkWords(ReaderPlan(), TINY[system], 0.0)
     batch = Batch(torch.tensor([[4, 5, 6]]))
-    assert words(trunk, batch).layers[2].requires_grad
+    assert words(trunk, batch).layers[-1].requires_grad
     for parameter in trunk.parameters():
         parameter.requires_grad_(False)
     trunk.train()
     layers = words(trunk, batch).layers
-    expected = trunk.eval()(batch, keep_layers=True).layers
-    assert len(layers) == 3 and not any(layer.requires_grad for layer in layers)
-    for one, other in zip(layers, expected):
+    hidden = trunk.eval()(batch, keep_layers=True)
+    expected = [layer for layer in hidden.layers if layer.shape[-1] == TINY[system].width]
+    assert len(layers) >= 2 and not any(layer.requires_grad for layer in layers)
+    for one, other in zip(layers, expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)  # without dropout
+
+
+@pytest.mark.parametrize(("system", "mixed"), [("ulmfit", [0, 2]), ("gpt", [0, 1, 2]), ("elmo", [0, 1, 2])])
+def test_layers_as_wide_as_the_top_are_mixed(system: str, mixed: list[int]) -> None:
+    trunk, words = trunk_of(system), TrunkWords(ReaderPlan(), TINY[system], 0.0)
+    batch = Batch(torch.tensor([[4, 5, 6]]))
+    assert words.mixed == mixed and words.inputs.layers == len(mixed)
+    layers = trunk.eval()(batch, keep_layers=True).layers
+    for own, number in zip(words.eval()(trunk, batch).layers, mixed, strict=True):
+        torch.testing.assert_close(own, layers[number])
+    for size in SYSTEMS[system].sizes.values():
+        assert {0, size.model.layers} <= set(TrunkWords(ReaderPlan(), size.model, 0.0).mixed)
 
 
 def test_characters_are_read_where_the_trunk_has_them() -> None:
