@@ -124,6 +124,10 @@ class Objective(nn.Module):
         """What each loss of this batch will be divided by, known before the forward pass."""
         raise NotImplementedError
 
+    def meet(self, examples: Sequence[Any]) -> None:
+        """Tasks: what will be learned from, once before training, for a task that counts something in it. What it
+        counts is a buffer, which is saved with the weights: a run that goes on has it already."""
+
     def learned_tokens(self, example: Any) -> int:
         """Tasks: how many of an example's tokens the backward pass goes through, all of which need memory."""
         return int(example.tokens)

@@ -109,6 +109,8 @@ def _train(
         raise UserError("no word of the rows has a piece in the vocabulary of this run; use another run, or --system")
     stock = all_examples(request, model, examples, about_rows, work)
     order = model.task.order(stock, training.batch_size, request.seed)
+    if not goes_on:
+        model.task.meet(examples)
     set_length(sections, size_named(request.base.system, request.base.info.size), len(examples), order)
     micro = training.micro_batch or rows_at_a_time(model.task, stock)
     micro = min(micro, training.batch_size)

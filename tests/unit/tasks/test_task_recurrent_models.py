@@ -155,10 +155,45 @@ def unread(batch: Batch, keep_layers: bool = False) -> None:
     raise AssertionError("read")
 
 
-def test_words_that_are_not_in_the_vocabulary_have_one_vector() -> None:
-    words = TrunkWords(ReaderPlan(mix=False, vectors=3), SHAPE, 0.0)
-    found = words(unread, Batch(torch.tensor([[60, 61, 5000]]))).vectors_BTD  # type: ignore[arg-type]
-    assert found is not None and torch.equal(found[0, 1], found[0, 2]) and not torch.equal(found[0, 0], found[0, 1])
+def vectors(words: TrunkWords, *ids: int) -> Tensor:
+    """Of a batch of one sequence."""
+    found = words(unread, Batch(torch.tensor([ids]))).vectors_BTD  # type: ignore[arg-type]
+    assert found is not None
+    return found[0]
+
+
+def met_words(p: float) -> TrunkWords:
+    """4 comes once, 5 nine times."""
+    words = TrunkWords(ReaderPlan(mix=False, vectors=3), SHAPE, p)
+    words.meet([(5, 4, 5), (5,) * 7, (5000,)])
+    return words
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_words_that_the_rows_do_not_have_share_one_vector(training: bool) -> None:
+    words = met_words(0.0).train(training)
+    seen, rare, unseen, other, past = vectors(words, 5, 4, 6, 7, 5000)
+    assert torch.equal(unseen, other) and torch.equal(unseen, past) and not unseen.any()
+    assert not torch.equal(seen, rare) and seen.any() and rare.any()
+    assert torch.equal(seen, words.vectors.weight[5]), "as it was drawn"
+
+
+def test_rare_words_are_read_as_unknown_in_training_where_there_is_dropout() -> None:
+    torch.manual_seed(0)
+    words = met_words(0.5).train()
+    for id, count in ((4, 1), (5, 9), (6, 0)):
+        unknown = (vectors(words, *(id,) * 20_000) == 0).all(1).double().mean()
+        assert float(unknown) == pytest.approx(0.25 / (0.25 + count), abs=0.01)
+    assert vectors(words.eval(), *(4,) * 200).any(1).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_task_meets_its_rows(kind: str) -> None:
+    task, data = task_of(kind), examples(kind, 5)
+    task.meet(data)
+    batch = task.make(data)
+    expected = torch.bincount(batch.ids_BT[batch.mask_BT], minlength=SHAPE.vocabulary + 1)
+    assert torch.equal(task.words.counts_V, expected.float()) and "words.counts_V" in task.state_dict()
 
 
 def test_without_the_mixture_the_trunk_is_not_read() -> None:
