@@ -4,10 +4,10 @@ Only layers of one width can be added up: those that are as wide as the top are 
 the top, of most trunks all). Layers may also be read as they are, beside the vector: the lowest, or that and the top
 (CoVe's [GloVe; CoVe]).
 
-A vector of a word's own is learned from the training rows alone. A word that none of them has would bring what was drawn
-for it, so all such words read one vector, the last row (`meet` counts the rows' tokens). It is learned by reading words
-as unknown in training, rare ones more often, with probability α / (α + count) (Kiperwasser and Goldberg 2016); without
-dropout it is 0 and none are.
+A vector of a word's own is learned from the training rows alone. A word that none of them has would bring what was
+drawn for it, so all such words read one vector, the last row (`meet` counts the rows' tokens). It is learned by reading
+words as unknown in training, rare ones more often, with probability α / (α + count) (Kiperwasser and Goldberg 2016);
+without dropout none are, and it stays 0.
 
 The mixture's weights belong to the task model (`nn/word_inputs.py`). A trunk of which nothing learns (`transfer.thaw`
 "never": ELMo, CoVe) gives features: it is read without gradients and, also in training, without its own dropout. One
