@@ -68,7 +68,7 @@ class TransferPlan:
 
 @dataclass(frozen=True)
 class Way:
-    """A published way of transfer, by its name: `finetune --plan`. How large the rate is stays the size's own."""
+    """A published way of transfer, by its name: `finetune --plan`. How large the rate is, a size says."""
 
     transfer: TransferPlan
     schedule: Literal["cosine", "linear", "constant"]

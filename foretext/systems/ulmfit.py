@@ -30,7 +30,8 @@ Deviations
     The triangle rises from nothing, not from 1/32, and there is one over all of a fine-tuning, where the released code
     has one for each of the first thaws. Pairs of texts, which the paper has none of, are read one after the other.
     `tiny` and `small` are not the paper's, and not tuned yet: byte-level BPE, narrow layers, no dropout and no
-    penalties while pre-training (a short run sees no text twice), higher rates.
+    penalties while pre-training (a short run sees no text twice), higher rates. GPT's way on the LSTM (`--plan gpt`)
+    learns at .001, not tuned either: the classifier's .01 is for one layer at a time.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from foretext.tasks.running_text import RunningTextLayout
 WAY = WAYS["ulmfit"]  # rates by depth, one layer more an epoch, concatenated pooling, the slanted triangle
 START = StartConfig(rate_decay=WAY.transfer.rate_decay)  # of the second stage
 POOLING = ConcatPoolingConfig()
+RATES = {"gpt": 1e-3}  # everything at once; not tuned
 
 
 def _training(rate: float, clip: float, batch_size: int, dropout: float) -> TrainingConfig:
@@ -76,6 +78,7 @@ def _short(model: AwdLstmConfig, pieces: int) -> Size:
         objective=StreamConfig(activation=0.0, temporal=0.0),
         start=START,
         pooling=POOLING,
+        rates=RATES,
     )
 
 
@@ -93,6 +96,7 @@ SIZES = {
         onward=_training(rate=4e-3, clip=0.3, batch_size=64, dropout=1.0),
         start=START,
         pooling=POOLING,
+        rates=RATES,
     ),
 }
 

@@ -180,7 +180,8 @@ def _settings(
     if old is not None:
         start |= {name: old[name] for name in start if name in old}
     if request.plan is not None:
-        start |= _planned(way_named(request.plan), start["training"])
+        rate = size.rates.get(request.plan) if old is None else None  # a run that goes on has its own
+        start |= _planned(way_named(request.plan), start["training"], rate)
     sections = apply_sets(start, request.sets)
     check_training(sections["training"])
     transfer: TransferPlan = dataclasses.replace(
@@ -199,10 +200,11 @@ def _settings(
     return sections["training"], transfer, pooling, objective, request.epochs or (old["task"].epochs if old else 0)
 
 
-def _planned(way: Way, training: TrainingConfig) -> dict[str, Any]:
-    """What a named way of transfer says."""
+def _planned(way: Way, training: TrainingConfig, rate: float | None) -> dict[str, Any]:
+    """What a named way of transfer says; `rate`: what the size learns at by it, where that is not its own."""
     changed = dataclasses.replace(training, schedule=way.schedule, warmup=way.warmup, final_rate=way.final_rate)
-    return {"training": dataclasses.replace(changed, warmup_steps=0), "transfer": way.transfer}
+    changed = dataclasses.replace(changed, warmup_steps=0, rate=training.rate if rate is None else rate)
+    return {"training": changed, "transfer": way.transfer}
 
 
 def _pooling(

@@ -211,6 +211,23 @@ def test_a_plan_by_its_name_is_a_whole_way_of_transfer(system: str, tmp_path: Pa
     assert not isinstance(gpts.task, ConcatPoolingTask)
 
 
+@pytest.mark.parametrize("name", ["tiny", "small", "paper"])
+def test_the_rate_of_another_way_is_the_sizes(name: str, tmp_path: Path, untrained: None) -> None:
+    for system, plan, rate in (
+        *(("ulmfit", "gpt", 1e-3), ("ulmfit", "ulmfit", 1e-2), ("ulmfit", None, 1e-2)),
+        *((("gpt", "ulmfit", 2e-3), ("gpt2", "ulmfit", 2e-3), ("gpt", "gpt", 5e-4)) if name != "paper" else ()),
+    ):
+        base = base_model(system)
+        sized = replace(base, sections=base.sections | {"run": replace(base.info, size=name)})
+        out = tmp_path / f"{system}-{plan}"
+        request = request_of("classification", base=sized, plan=plan, sets=(), out=out)
+        assert finetune(request).sections["training"].rate == rate, (system, plan)
+        own = replace(request, sets=("training.rate=0.02",), out=tmp_path / f"{out.name}-own")
+        assert finetune(own).sections["training"].rate == 0.02
+        again = finetune(replace(own, sets=(), resume=True))
+        assert again.sections["training"].rate == 0.02, "a run that goes on keeps its rate"
+
+
 def test_gpts_loss_on_the_lstm_and_ulmfits_plan_on_gpt_learn(tmp_path: Path) -> None:
     """L3 with the LSTM, with either head, and the two blocks over GPT's states."""
     rows = rows_of("classification", 16)
