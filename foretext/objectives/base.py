@@ -66,6 +66,12 @@ class ObjectiveConfig(Protocol):
         """UserError if nothing can be learned so."""
 
 
+def shaping(config: ObjectiveConfig) -> tuple[str, ...]:
+    """The keys that the weights of an objective's head follow from: none, unless its configuration names some."""
+    own: tuple[str, ...] = getattr(config, "shapes", ())
+    return own
+
+
 @dataclass(frozen=True)
 class Draw:
     """Where the random numbers of a batch come from: one generator for each example, whatever batch it is in."""
