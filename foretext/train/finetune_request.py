@@ -189,6 +189,8 @@ def _settings(
     )
     check_transfer(transfer)
     transfer = _possible(transfer, request, family)
+    if transfer.thaw == "never" and (request.from_scratch or (old is not None and old["task"].from_scratch)):
+        transfer = dataclasses.replace(transfer, thaw="all")  # weights as drawn are no features
     if request.from_scratch and request.layers is not None:
         raise UserError("--layers says what is transferred and --from-scratch that nothing is; leave one out")
     if request.epochs is not None and request.epochs < 1:
@@ -257,6 +259,16 @@ def unused_head(request: FinetuneRequest, family: Family) -> str:
     if family.fits_head or asked in (None, "random"):
         return ""
     return f"transfer.head={asked} is for tasks with one label a row: the head for {request.kind} starts at random"
+
+
+def thawed(request: FinetuneRequest, sections: dict[str, Any]) -> str:
+    """What to say where a plan that keeps the pre-trained weights as they are meets new ones."""
+    system, transfer = request.base.system, sections["transfer"]
+    plan = way_named(request.plan).transfer if request.plan else size_named(system, request.base.info.size).transfer
+    asked = _setting(request, "transfer.thaw") or plan.thaw
+    if asked != "never" or transfer.thaw == "never":
+        return ""
+    return f"the weights of {system.name} are new, and learn with the task: transfer.thaw=never is for pre-trained ones"
 
 
 def _task_config(
