@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
-from systems_under_test import SHAPE, base_model
+from systems_under_test import SHAPE, base_model, pretrain_request, write_text
 from torch import nn
 
 from foretext.errors import UserError
@@ -15,6 +17,7 @@ from foretext.train.finetune import FinetuneRequest, finetune
 from foretext.train.loop import Loop
 from foretext.train.optim import Optimizer
 from foretext.train.planning import Memory, check_memory, head_size
+from foretext.train.pretrain import pretrain
 from foretext.train.report import Silent
 
 ROWS = [("good one", "a"), ("bad one", "b")] * 6
@@ -74,6 +77,15 @@ def test_what_learns_in_an_epoch_is_what_is_timed(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Optimizer, "thaw", thaw)
     planned(monkeypatch, system="ulmfit", epochs=4)
     assert {0, 3} == set(heard)
+
+
+def test_the_plan_says_where_the_text_is_too_short_for_the_streams(tmp_path: Path) -> None:
+    text, heard = write_text(tmp_path, 20), Plans()
+    pretrain(pretrain_request("ulmfit", text, tmp_path / "long", 1), heard)
+    assert "streams" not in heard.lines
+    request = pretrain_request("ulmfit", text, tmp_path / "short", 1, "training.batch_size=400")
+    pretrain(request, heard)
+    assert re.fullmatch(r"\d\d side by side, not 400: the text is too short for more", heard.lines["streams"])
 
 
 def test_the_plan_names_a_task_model(monkeypatch: pytest.MonkeyPatch) -> None:
