@@ -57,7 +57,7 @@ class StreamPieces:
 
 
 class PieceOrder:
-    """`batch_size` equal stretches of the text side by side, or fewer where these would be shorter than a piece; each is
+    """`batch_size` equal stretches of the text side by side, fewer where these would be shorter than a piece; each is
     read from its beginning (right to left: from its end), a piece a step. An epoch has as many steps as pieces of the
     mean length fit, and reads a little less than the text, as pieces are a little shorter on the average; what is left
     over is drawn anew each epoch."""
