@@ -26,7 +26,7 @@ from foretext.train import finetune as module
 from foretext.train import planning
 from foretext.train.examples import encode_rows
 from foretext.train.finetune import FinetuneRequest, finetune
-from foretext.train.loop import Loop
+from foretext.train.loop import Loop, Stage
 from foretext.train.machine import clock
 from foretext.train.planning import probe_speed
 from foretext.train.report import Silent
@@ -543,21 +543,21 @@ def test_few_updates_are_not_measured_and_measuring_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sets = ("training.batch_size=4", "training.dropout=0.1", "transfer.thaw=gradual")
-    probed: list[int] = []
+    probed: list[tuple[int, int]] = []
 
-    def counted(loop: Loop) -> float:
-        probed.append(loop.job.budget.steps or 0)
-        return probe_speed(loop)
+    def counted(loop: Loop, stage: Stage | None = None, thawed: int = 0) -> float:
+        probed.append((loop.job.budget.steps or 0, thawed))
+        return probe_speed(loop, stage, thawed)
 
     monkeypatch.setattr(planning, "probe_speed", counted)
     for count in (36, 40):
         finetune(request_of("classification", rows_of("classification", count), valid=[], sets=sets))
-    assert probed == [20]
+    assert probed == [(20, 0), (20, 1)], "as the first epoch learns, and as the last"
     rows = rows_of("classification", 40)
     for name, least in (("measured", 20), ("not", 21)):
         monkeypatch.setattr(planning, "LEAST_TO_PROBE", least)
         finetune(request_of("classification", rows, valid=[], sets=sets, out=tmp_path / name))
-    assert probed == [20, 20]
+    assert probed == 2 * [(20, 0), (20, 1)]
     a, b = (RunDirectory(tmp_path / name).read("model.safetensors") for name in ("measured", "not"))
     assert a == b
 
