@@ -1,13 +1,15 @@
-"""LSTM pre-training tokens/s: our AWD-LSTM against a plain `torch.nn.LSTM` loop of the same shape.
+"""LSTM training tokens/s: our AWD-LSTM and ELMo's biLM against a plain `torch.nn.LSTM` loop of the same shape.
 
     python -m bench.recurrent [--layers 3 --width 256 --hidden 640 --context 70 --vocabulary 8000 --batch 32]
 
-Ours is a step of the product's loop: contiguous streams with the state carried over, the tied softmax that never holds
-all logits, clipping, AdamW. The plain loop is what a tutorial shows: one `nn.LSTM` a layer (the last is narrower),
-logits by the tied table, `F.cross_entropy`, `clip_grad_norm_`, `torch.optim.AdamW`; it carries its state too. Both see
-the same random ids (no data is needed). Two lines: without dropout, and with AWD-LSTM's five, which the plain loop has
-as the released code does (Bernoulli masks, the whole table masked, the hidden matrix replaced before each call). The
-penalties AR and TAR are in neither. Target: at least as fast, 1.0.
+Ours is a step of the product's loop with ULMFiT's objective: contiguous streams with the state carried over, the tied
+softmax that never holds all logits, clipping, AdamW. The plain loop is what a tutorial shows: one `nn.LSTM` a layer
+(the last is narrower), logits by the tied table, `F.cross_entropy`, `clip_grad_norm_`, `torch.optim.AdamW`; it carries
+its state too. Both see the same random ids (no data is needed). Three lines: without dropout; with AWD-LSTM's five,
+which the plain loop has as the released code does (Bernoulli masks, the whole table masked, the hidden matrix replaced
+before each call); and rows of unequal length, as a classifier reads, which the plain loop packs. Pieces have one length
+and the penalties AR and TAR are in neither. A table of its own: ELMo's biLM (`bench/bilm.py`). Target: at least as
+fast, 1.0.
 """
 
 from __future__ import annotations
@@ -21,13 +23,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_sequence
 
+from bench import bilm
 from bench.common import Turns, arguments_for, print_head, repeat
 from bench.models import BATCHES, RATE, Asked, Line, compare
-from foretext.batch import Batch, LossSum, Outcome
 from foretext.nn.awd_lstm import AwdLstm, AwdLstmConfig
-from foretext.nn.loss import tied_softmax_loss
-from foretext.objectives.base import Draw, Objective
+from foretext.objectives.stream import StreamConfig, StreamObjective
 from foretext.systems.base import TrainingConfig
 from foretext.train.budget import Budget
 from foretext.train.examples import ListedExamples
@@ -39,6 +41,7 @@ from foretext.train.signals import NeverStop
 from foretext.train.start import make_optimizer
 
 TARGET = 1.0
+UNEQUAL = 0.25
 
 
 @dataclass(frozen=True)
@@ -59,48 +62,29 @@ class Shape:
 
 @dataclass(frozen=True)
 class Specification:
-    """What both sides train; `dropout` multiplies the paper's five."""
+    """What both sides train; `dropout` multiplies the paper's five. `shortest`: tokens of the shortest rows, as a part
+    of the longest; others have lengths between."""
 
     shape: Shape
     batch: int
     dropout: float = 0.0
+    shortest: float = 1.0
 
     @property
-    def tokens(self) -> int:
-        """Of a step."""
-        return self.batch * self.shape.context
+    def tokens(self) -> float:
+        """Of a step, on the average."""
+        return sum(len(window) - 1 for window in windows_of(self)) / BATCHES
 
 
-def windows_of(spec: Specification) -> np.ndarray:
-    size = (BATCHES * spec.batch, spec.shape.context + 1)
-    return np.random.default_rng(0).integers(0, spec.shape.vocabulary, size)
+def windows_of(spec: Specification) -> list[np.ndarray]:
+    """Row i of a step goes on in the next: the first `BATCHES` are row 0."""
+    draw = np.random.default_rng(0)
+    least = max(1, round(spec.shortest * spec.shape.context))
+    lengths = draw.integers(least, spec.shape.context, BATCHES * spec.batch, endpoint=True)
+    return [draw.integers(0, spec.shape.vocabulary, length + 1) for length in lengths]
 
 
 # -- ours ------------------------------------------------------------------------------------------------------------
-
-
-class Stream(Objective):
-    """The next token, the state carried on and the output dropped out; nothing else."""
-
-    carries_state = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weights = {"lm": 1.0}
-
-    def make(self, examples: Sequence[np.ndarray], draw: Draw | None = None) -> Batch:
-        ids = torch.from_numpy(np.stack(examples))
-        return Batch(ids[:, :-1], targets_BT=ids[:, 1:])
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        return {"lm": float(batch.ids_BT.numel())}
-
-    def forward(self, trunk: Any, batch: Batch, state: Any = None) -> Outcome:
-        assert batch.targets_BT is not None
-        hidden = trunk(batch, trunk.new_state(len(batch.ids_BT)) if state is None else state)
-        top = trunk.output_dropout(hidden.top).flatten(0, 1)
-        total = tied_softmax_loss(top, trunk.output_table(), batch.targets_BT.flatten())
-        return Outcome({"lm": LossSum(total, float(len(top)))}, hidden.state)
 
 
 def build_ours(spec: Specification) -> Loop:
@@ -108,7 +92,9 @@ def build_ours(spec: Specification) -> Loop:
     training = TrainingConfig(optimizer="adamw", rate=RATE, batch_size=spec.batch, dropout=spec.dropout)
     stock = ListedExamples(windows_of(spec))
     torch.manual_seed(0)
-    trunk, objective = AwdLstm(spec.shape.config(spec.dropout)), Stream()
+    model = spec.shape.config(spec.dropout)
+    trunk = AwdLstm(model)
+    objective = StreamObjective(model, StreamConfig(activation=0.0, temporal=0.0, length_spread=0.0, length_half=0.0))
     micro = max(1, min(spec.batch, MICRO_TOKENS // spec.shape.context))
     job = Job(
         trunk=trunk,
@@ -171,11 +157,22 @@ class Plain(nn.Module):
         logits = self._locked(x, config.output_dropout) @ self.tokens.weight.t()
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten()), after
 
+    def packed(self, windows: Sequence[Tensor], state: list[Any]) -> tuple[Tensor, list[Any]]:
+        """The same of rows of unequal length; without dropout."""
+        ids, targets = (
+            pack_sequence([window[part] for window in windows], False) for part in (slice(-1), slice(1, None))
+        )
+        x = ids._replace(data=self.tokens(ids.data))
+        after = []
+        for lstm, before in zip(self.lstms, state):
+            x, last = lstm(x, before)
+            after.append(tuple(part.detach() for part in last))
+        return F.cross_entropy(x.data @ self.tokens.weight.t(), targets.data), after
+
 
 def plain(spec: Specification, turns: Turns) -> None:
-    windows = torch.from_numpy(windows_of(spec))
-    streams = windows.view(spec.batch, BATCHES, -1)  # row i goes on where it ended
-    batches = cycle(range(BATCHES))
+    windows = [torch.from_numpy(window) for window in windows_of(spec)]
+    batches = cycle([windows[number::BATCHES] for number in range(BATCHES)])  # row i goes on where it ended
     torch.manual_seed(0)
     model = Plain(spec.shape.config(spec.dropout)).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
@@ -183,9 +180,13 @@ def plain(spec: Specification, turns: Turns) -> None:
 
     def step() -> None:
         nonlocal state
-        ids = streams[:, next(batches)]
+        rows = next(batches)
         optimizer.zero_grad()
-        loss, state = model(ids[:, :-1], ids[:, 1:], state)
+        if spec.shortest < 1:
+            loss, state = model.packed(rows, state)
+        else:
+            ids = torch.stack(rows)
+            loss, state = model(ids[:, :-1], ids[:, 1:], state)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -197,7 +198,11 @@ def plain(spec: Specification, turns: Turns) -> None:
 
 
 def lines_of(spec: Specification) -> list[Line]:
-    pairs = (("without dropout", spec), ("all five dropouts", replace(spec, dropout=1.0)))
+    pairs = (
+        ("without dropout", spec),
+        ("all five dropouts", replace(spec, dropout=1.0)),
+        ("rows of unequal length", replace(spec, shortest=UNEQUAL)),
+    )
     return [Line(name, one, TARGET) for name, one in pairs]  # type: ignore[arg-type]
 
 
@@ -211,11 +216,14 @@ def main() -> None:
     given = parser.parse_args()
     shape = Shape(given.layers, given.width, given.hidden, given.context, given.vocabulary)
     asked = Asked((), given.rounds, given.steps, given.quick)
-    spec = Specification(shape, given.batch)
+    spec, both = Specification(shape, given.batch), bilm.BilmSpecification(bilm.BilmShape(), given.batch)
     if given.quick:
         asked, spec = Asked((), 2, 2, True), Specification(Shape(2, 32, 48, 16, 500), 4)
-    print_head("Recurrent pre-training", ["torch"], asked.quick)
+        both = bilm.BilmSpecification(bilm.BilmShape(2, 24, 16, 16, 500), 4)
+    print_head("Recurrent training", ["torch"], asked.quick)
     compare(ours, plain, "LSTM", lines_of(spec), asked, "state carried over")
+    line = Line("ELMo's biLM", both, TARGET)  # type: ignore[arg-type]
+    compare(bilm.ours, bilm.plain, "LSTM", [line], asked, "state carried over, both directions")
 
 
 if __name__ == "__main__":

@@ -3,14 +3,17 @@
     python -m experiments.elmo_chunking --data DIR [--out runs/elmo_chunking]
 
 The biLM is pre-trained for 20 minutes on IMDb's unlabelled reviews, and learns no more. Chunk F1 on all 2,012 test
-sentences, learned from a random 10 % of the 8,936 training sentences (the same ones for both methods) and from all:
+sentences, learned from a random 10 % of the 8,936 training sentences (three draws, the same ones for both methods) and
+from all:
 
 - **ELMo**: a biLSTM with a CRF that reads [own vector; γ Σ s_l h_l; own characters] of each token;
 - **without**: the same biLSTM with a CRF, which reads [own vector; own characters].
 
-Vectors and characters are learned with the tags in both. The taggers read words, not parts of speech. Epochs are fixed
+Vectors and characters are learned with the tags in both; words that the training sentences do not have share a vector,
+which is learned too. The taggers read words, not parts of speech. Epochs are fixed
 and nothing is held out, so that the test chooses nothing; `--validate` scores a part of the training sentences in place
-of the test, to choose settings by. Under the table stands how much of the mixture each layer is.
+of the test, to choose settings by. The second table has each tagger, and how much of its
+mixture each layer is.
 """
 
 from __future__ import annotations
@@ -23,10 +26,11 @@ from typing import Any, NamedTuple
 
 import foretext as ft
 from bench.common import arguments_for, need_data, table
+from experiments.chunks import few_sentences
 from experiments.common import pretraining_lines
 from experiments.course import Course, conduct
-from experiments.results import own_options, sets_for
-from experiments.token_tasks import QUICK, VALID_PART, chosen, parted
+from experiments.results import own_options, paired, sets_for, spread
+from experiments.token_tasks import QUICK, VALID_PART, parted
 from foretext.api import load_language_model
 from foretext.tasks.conll import TaggedSentence, read_conll
 from foretext.tasks.recurrent_models import RecurrentTagging
@@ -42,6 +46,7 @@ TAGGER = (
 )
 WITHOUT = ("transfer.reader.mix=false",)
 EPOCHS = {"few": 20, "all": 6}
+DRAWS = {"few": 3, "all": 1}
 QUICK_PRETRAINING = (
     *("model.cells=16", "model.words.width=8", "model.words.filter_widths=1,2", "model.words.filter_counts=8,8"),
     *("model.context=16", "tokenizer.size=2000"),
@@ -51,12 +56,13 @@ QUICK_TAGGER = ("task.epochs=1", "transfer.reader.cells=8")
 
 class Cell(NamedTuple):
     labels: str  # "few" or "all"
+    draw: int  # of the few
     method: str
 
 
 def plan() -> list[Cell]:
-    """What a cut-off must not take first: few labels, where the floor is; then all."""
-    return [Cell(labels, method) for labels in EPOCHS for method in METHODS]
+    """What a cut-off must not take first: few labels, where the floor is, draw by draw; then all."""
+    return [Cell(labels, draw, method) for labels in EPOCHS for draw in range(DRAWS[labels]) for method in METHODS]
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------
@@ -64,8 +70,12 @@ def plan() -> list[Cell]:
 
 @dataclass(frozen=True)
 class Rows:
-    train: Mapping[str, list[TaggedSentence]]  # by `Cell.labels`
+    train: list[TaggedSentence]
     test: list[TaggedSentence]
+
+    def of(self, cell: Cell) -> list[TaggedSentence]:
+        """What the cell's tagger learns from."""
+        return few_sentences(self.train, PART, cell.draw)[0] if cell.labels == "few" else self.train
 
 
 def sentences(given: argparse.Namespace) -> Rows:
@@ -75,8 +85,7 @@ def sentences(given: argparse.Namespace) -> Rows:
         train, test = train[: QUICK["sentences"]], test[: QUICK["test"]]
     if given.validate:
         train, test = parted(train, [" ".join(row.words) for row in train], VALID_PART, f"{NAME} validation")
-    few = [train[number] for number in chosen(len(train), round(PART * len(train)), f"{NAME} few labels")]
-    return Rows({"few": few, "all": train}, test)
+    return Rows(train, test)
 
 
 # -- one number ------------------------------------------------------------------------------------------------------
@@ -91,10 +100,11 @@ def settings_of(cell: Cell, given: argparse.Namespace) -> tuple[int, list[str]]:
 
 def measure(cell: Cell, rows: Rows, base: ft.LanguageModel, course: Course) -> dict[str, Any]:
     epochs, sets = settings_of(cell, course.given)
-    train = rows.train[cell.labels]
+    train = rows.of(cell)
     model = base.finetune(
         train,
         task="tagging",
+        seed=cell.draw,
         epochs=epochs,
         hold_out=0.0,
         sets=sets,
@@ -138,12 +148,35 @@ def pretrained(course: Course) -> ft.LanguageModel:
 
 
 def result_table(found: Mapping[Cell, Mapping[str, Any]]) -> str:
+    """F1 over the draws, and what the features add to it, paired."""
+    rows = []
+    for labels in EPOCHS:
+        measured = {cell: record for cell, record in found.items() if cell.labels == labels}
+        if not measured:
+            continue
+        scores = {
+            method: {cell.draw: record["scores"]["f1"] for cell, record in measured.items() if cell.method == method}
+            for method in METHODS
+        }
+        count = max(record["sentences"] for record in measured.values())
+        rows.append(
+            [f"{count:,}", str(max(map(len, scores.values())))]
+            + [spread(list(scores[method].values())) for method in METHODS]
+            + [spread(paired(scores["elmo"], scores["without"]), sign=True)]
+        )
+    titles = list(METHODS.values())
+    return table(["chunk F1, %; sentences", "draws", *titles, " − ".join(titles)], rows)
+
+
+def tagger_table(found: Mapping[Cell, Mapping[str, Any]]) -> str:
     rows = []
     for cell in [cell for cell in plan() if cell in found]:
         record = found[cell]
         figures = [f"{100 * record['scores'][key]:.2f}" for key in ("f1", "precision", "recall", "accuracy")]
         shares = " ".join(f"{share:.2f}" for share in record["mixture"]) or "–"
-        rows.append([f"{record['sentences']:,}, {METHODS[cell.method]}", *figures, shares, f"{record['seconds']:.0f}"])
+        draw = f", draw {cell.draw}" if DRAWS[cell.labels] > 1 else ""
+        name = f"{record['sentences']:,}, {METHODS[cell.method]}{draw}"
+        rows.append([name, *figures, shares, f"{record['seconds']:.0f}"])
     columns = ["sentences, tagger; %", "F1", "precision", "recall", "accuracy of words", "s of layers 0 …", "seconds"]
     return table(columns, rows)
 
@@ -152,7 +185,8 @@ def run(course: Course) -> str:
     rows, base = sentences(course.given), pretrained(course)
     left = course.measure(plan(), ("labels",), lambda cell: measure(cell, rows, base, course), "f1")
     facts = pretraining_lines({"elmo": base}, METHODS) if base.model.run is not None else []
-    return course.page([result_table(course.measured(Cell))], facts, left)
+    found = course.measured(Cell)
+    return course.page([result_table(found), tagger_table(found)], facts, left)
 
 
 def parse(words: Sequence[str] | None) -> argparse.Namespace:

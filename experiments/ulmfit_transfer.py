@@ -5,8 +5,8 @@
 
 Pre-trained for 20 minutes at size `tiny` on IMDb's unlabelled reviews, which are the target's own text for IMDb and the
 general one for SST-2: the first two of ULMFiT's three stages are one here. Draws of labels and test rows (SST-2's 872
-dev rows, the same 2,000 of IMDb's test reviews) are those of `imdb_transfer`, whose first three draws these are; TF-IDF
-is beside them. Nothing is trained from scratch here.
+dev rows, the same 2,000 of IMDb's test reviews) are those of `imdb_transfer`, all of them; TF-IDF is beside them.
+Nothing is trained from scratch here.
 
 Fine-tuned as ULMFiT is: rates by depth, one layer more an epoch, the slanted triangle, concatenated pooling over whole
 reviews. All five groups have to thaw, so that no cell has fewer epochs than six; with 100 labels all are trained on and
@@ -15,12 +15,10 @@ the last epoch is kept, as in `imdb_transfer`. Forward model only.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from experiments import imdb_transfer
 from experiments.common import PRETRAINED, Experiment, Start, main
 
-TASKS = {name: replace(imdb_transfer.TASKS[name], draws=3) for name in ("sst2", "imdb")}
+TASKS = {name: imdb_transfer.TASKS[name] for name in ("sst2", "imdb")}
 
 FINETUNE_SETS = (
     *(f"{task}@100:task.hold_out=0" for task in TASKS),

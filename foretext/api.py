@@ -330,6 +330,11 @@ class TaskModel:
 
     def averaged_with(self, *others: TaskModel) -> TaskModel:
         """A model that predicts the mean of what this one and these predict: ULMFiT's forward and backward model."""
+        if not self.family.averages:
+            raise UserError(
+                f"what several runs say has no mean in {self.task}: --with is for tasks with one label a row; leave it "
+                "out"
+            )
         for other in others:
             if other.task != self.task or other.labels != self.labels:
                 raise UserError(

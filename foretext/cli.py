@@ -372,7 +372,7 @@ def tokens(
     text: Annotated[list[str], typer.Argument(help="The text; several for a pair, a choice, a question.")],
     as_json: Json = False,
 ) -> None:
-    """The pieces and ids of a text, and for a fine-tuned run the exact transformed sequences."""
+    """The pieces and ids of a text, and for a fine-tuned run the transformed sequences."""
     from foretext.inspection import aligned_pieces, pieces_of, sequences_of
     from foretext.train.rundir import RunDirectory
 

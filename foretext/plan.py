@@ -22,7 +22,7 @@ class ReaderPlan:
     """A recurrent model of the task's own, and what it reads of each token: x = [vector; γ Σ s_l h_l; characters].
     Layers that are read as they are count as parts of the vector."""
 
-    mix: bool = True  # γ Σ s_l h_l of all layers of the trunk, with s and γ learned; false: no mixture
+    mix: bool = True  # γ Σ s_l h_l of the trunk's layers (as wide as the top), s and γ learned; false: no mixture
     # Layers of the trunk that are read as they are: none; the lowest, which is the tokens' own vectors; both ends, that
     # and the top side by side (CoVe: [GloVe; CoVe]).
     beside: Literal["none", "lowest", "ends"] = "none"
@@ -68,7 +68,7 @@ class TransferPlan:
 
 @dataclass(frozen=True)
 class Way:
-    """A published way of transfer, by its name: `finetune --plan`. How large the rate is stays the size's own."""
+    """A published way of transfer, by its name: `finetune --plan`. How large the rate is, a size says."""
 
     transfer: TransferPlan
     schedule: Literal["cosine", "linear", "constant"]

@@ -53,7 +53,7 @@ TINY: dict[str, Any] = {
     "bert": MASKED,
     "roberta": replace(MASKED, segments=1, first_position=2, pooler=False, epsilon=1e-5),
     "albert": replace(MASKED, embedding=16, shared=True, gelu="tanh"),
-    "ulmfit": AwdLstmConfig(vocabulary=61, layers=2, width=32, hidden=32, context=24, dropout=0.0),
+    "ulmfit": AwdLstmConfig(vocabulary=61, layers=2, width=32, hidden=24, context=24, dropout=0.0),
     "elmo": BilmTrunkConfig(262, cells=24, context=24, reads=48, dropout=0.0, words=CHARACTERS),
     "cove": CoveConfig(vocabulary=262, vectors=32, width=32, layers=2, context=24, dropout=0.0),
     "cvt": CvtConfig(

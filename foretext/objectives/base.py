@@ -66,6 +66,12 @@ class ObjectiveConfig(Protocol):
         """UserError if nothing can be learned so."""
 
 
+def shaping(config: ObjectiveConfig) -> tuple[str, ...]:
+    """The keys that the weights of an objective's head follow from: none, unless its configuration names some."""
+    own: tuple[str, ...] = getattr(config, "shapes", ())
+    return own
+
+
 @dataclass(frozen=True)
 class Draw:
     """Where the random numbers of a batch come from: one generator for each example, whatever batch it is in."""
@@ -123,6 +129,10 @@ class Objective(nn.Module):
     def counts(self, batch: Batch) -> dict[str, float]:
         """What each loss of this batch will be divided by, known before the forward pass."""
         raise NotImplementedError
+
+    def meet(self, examples: Sequence[Any]) -> None:
+        """Tasks: what will be learned from, once before training, for a task that counts something in it. What it
+        counts is a buffer, which is saved with the weights: a run that goes on has it already."""
 
     def learned_tokens(self, example: Any) -> int:
         """Tasks: how many of an example's tokens the backward pass goes through, all of which need memory."""

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -63,6 +63,8 @@ FORWARD, BACKWARD = "forward", "backward"
 
 @dataclass(frozen=True)
 class BilmObjectiveConfig:
+    shapes: ClassVar[tuple[str, ...]] = ("targets",)
+
     samples: int = 8192  # that a word is told from in training, where the vocabulary has twice as many; 0: all words
     targets: int = 0  # words that can be predicted, from the first id on; 0: all
 

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -36,6 +36,8 @@ from foretext.text.word_tokenizer import SPECIALS, WordTokenizer, word_tokenizer
 @dataclass(frozen=True)
 class TranslationSettings:
     """[objective] of CoVe."""
+
+    shapes: ClassVar[tuple[str, ...]] = ("embedding",)
 
     most_words: int = 50_000  # that the target's vocabulary may have
     least_count: int = 1  # times that a target word must occur to have an id

@@ -3,7 +3,7 @@ of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -81,6 +81,7 @@ class Size:
     start: StartConfig = field(default_factory=StartConfig)
     # Where the plan says transfer.pooling=concat. The penalties are an LSTM's; others have none unless told.
     pooling: ConcatPoolingConfig = field(default_factory=lambda: ConcatPoolingConfig(activation=0.0, temporal=0.0))
+    rates: Mapping[str, float] = field(default_factory=dict)  # of fine-tuning another's way, by its name in `WAYS`
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,9 @@ Followed
     two highways, a projection; two layers of LSTM a direction with a residual between them. Language model: each word
     from those before it and from those after it, both at once, with one character encoder and one softmax for both;
     their losses count alike. Transfer: the language model learns no more, a task model reads γ Σ s_l h_l of all layers
-    (`nn/scalar_mix.py`, `nn/task_models.py`, `nn/biattention.py`). `paper`: 4,096 cells projected to 512, dropout .1.
+    (`nn/scalar_mix.py`, `nn/task_models.py`, `nn/biattention.py`). `paper`: 4,096 cells projected to 512, dropout .1;
+    the task model has the shape of the tagger of names: two biLSTM layers of 200 cells, over vectors, the mixture and
+    128 filters of three characters.
 
 From the released code, where the paper is silent
     Cells and states within ±3; dropout on each layer's input and before the softmax; gradients through 20 words, the
@@ -20,6 +22,9 @@ Deviations
     read between two of it. Imported weights have both borders.
     The backward direction reads the text from its end, as the forward one does from its beginning, so that the state
     that it carries is that of the text to the right (`objectives/bilm.py`).
+    The biLM reads the two texts of a pair as one sequence, a border between them, where the paper's tasks have it read
+    each by itself; the task model reads two texts. One shape of task model for all kinds of task, and its vectors are
+    learned with the task, where the paper begins with published ones.
     Adam where the released code has Adagrad (rate .2). `tiny` and `small` are not the paper's: fewer cells and filters
     and one highway for minutes on a CPU, more words for the gradients to flow through, no dropout (a short run sees no
     text twice), layers normalised before they are mixed (after minutes their sizes are far apart), and no vectors of
@@ -40,9 +45,8 @@ from foretext.text.characters import BEGIN
 from foretext.text.word_vocabulary import Words
 
 
-def _frozen(vectors: int, norm: bool) -> TransferPlan:
-    """The biLM as it is under a task model of its own, which has learned vectors of words too, if any are asked for."""
-    reader = ReaderPlan(norm=norm, penalty=1e-3, vectors=vectors)
+def _frozen(reader: ReaderPlan) -> TransferPlan:
+    """The biLM as it is under a task model of its own."""
     return TransferPlan(thaw="never", lm_weight=0.0, pooling="mean", model="recurrent", reader=reader)
 
 
@@ -61,7 +65,7 @@ def _short_size(cells: int, words: CharEncoderConfig, read: int, told: int) -> S
         _FEATURES,
         epochs=10,
         least_updates=200,
-        transfer=_frozen(vectors=0, norm=True),
+        transfer=_frozen(ReaderPlan(norm=True, penalty=1e-3)),
         objective=BilmObjectiveConfig(samples=2048, targets=told),
     )
 
@@ -81,7 +85,7 @@ SIZES = {
         ),
         TrainingConfig(rate=1e-3, schedule="constant", warmup=0.0, weight_decay=0.0, batch_size=32, dropout=0.5),
         epochs=20,
-        transfer=_frozen(vectors=100, norm=False),
+        transfer=_frozen(ReaderPlan(penalty=1e-3, vectors=100, characters=128, layers=2)),
         objective=BilmObjectiveConfig(),
     ),
 }

@@ -32,6 +32,7 @@ def short_size(model: TransformerConfig, pieces: int) -> Size:
         epochs=6,
         least_updates=_LEAST_UPDATES,
         transfer=_TRANSFER,
+        rates={"ulmfit": 2e-3},  # not tuned
     )
 
 

@@ -7,19 +7,20 @@ Followed
     multiplied by `training.dropout`. BPTT of 70 over contiguous streams with carried state, of varying length: N(70, 5)
     and, one time in twenty, N(35, 5). Adam with β₁ .7 and β₂ .99, batch 64. Slanted triangular rates: up for a tenth of
     the updates, then down to 1/32. The second stage (`pretrain --from`) learns at .004, the classifier at .01, each
-    layer group below at 1/2.6 of the rate of the one above (embeddings, each LSTM layer, the head: five groups); the
-    classifier thaws one group more each epoch from the top, and reads [h_T; maxpool(H); meanpool(H)] of whole documents
-    in pieces of 70 through two blocks with batch norm, dropout and 50 hidden units (`tasks/concat_pooling.py`). A new
-    vocabulary (`--new-vocabulary`) keeps the rows of known pieces, and new ones get the mean
-    (`text/vocabulary_transfer.py`). Either direction, and both averaged (`predict --with`).
+    layer group below at 1/2.6 of the rate of the one above (in the classifier five groups: embeddings, each LSTM layer,
+    the head); the classifier thaws one group more each epoch from the top, and reads [h_T; maxpool(H); meanpool(H)] of
+    whole documents in pieces of 70 through two blocks with batch norm, dropout and 50 hidden units
+    (`tasks/concat_pooling.py`). A new vocabulary (`--new-vocabulary`) keeps the rows of known pieces, and new ones get
+    the mean (`text/vocabulary_transfer.py`). Either direction, and both averaged (`predict --with`).
 
 From the released code, where the paper is silent or differs
     AR with α 2 and TAR with β 1, as means of squares, in pre-training and in the classifier. Gradients are clipped at
     norm .3 (language model, in the second stage; here in the first too) and 25 (classifier); decay 1e-7. Pre-training
-    at 3e-4, the script's default, as the paper has a rate for its second stage only. No bias in the softmax. In the
-    classifier the state is detached between pieces. The released code has β₁ .8, and about half of the paper's dropouts
-    in the second stage, a quarter in the first: `--set training.dropout=0.5`. The rate does not follow the length of a
-    piece, as it does in AWD-LSTM's paper.
+    at 3e-4, the script's default, as the paper has a rate for its second stage only. In the second stage the
+    embeddings, which are the output layer too, are the top group (`train/start.py`). No bias in the softmax. In the
+    classifier the state is detached between pieces, and a batch has documents of like length. The released code has
+    β₁ .8, and about half of the paper's dropouts in the second stage, a quarter in the first:
+    `--set training.dropout=0.5`. The rate does not follow the length of a piece, as it does in AWD-LSTM's paper.
 
 Deviations
     Words are pieces of a subword vocabulary (`paper`: 30,000 of lower-cased WordPiece), which has no unknown words to
@@ -29,7 +30,8 @@ Deviations
     The triangle rises from nothing, not from 1/32, and there is one over all of a fine-tuning, where the released code
     has one for each of the first thaws. Pairs of texts, which the paper has none of, are read one after the other.
     `tiny` and `small` are not the paper's, and not tuned yet: byte-level BPE, narrow layers, no dropout and no
-    penalties while pre-training (a short run sees no text twice), higher rates.
+    penalties while pre-training (a short run sees no text twice), higher rates. GPT's way on the LSTM (`--plan gpt`)
+    learns at .001, not tuned either: the classifier's .01 is for one layer at a time.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ from foretext.tasks.running_text import RunningTextLayout
 WAY = WAYS["ulmfit"]  # rates by depth, one layer more an epoch, concatenated pooling, the slanted triangle
 START = StartConfig(rate_decay=WAY.transfer.rate_decay)  # of the second stage
 POOLING = ConcatPoolingConfig()
+RATES = {"gpt": 1e-3}  # everything at once; not tuned
 
 
 def _training(rate: float, clip: float, batch_size: int, dropout: float) -> TrainingConfig:
@@ -75,6 +78,7 @@ def _short(model: AwdLstmConfig, pieces: int) -> Size:
         objective=StreamConfig(activation=0.0, temporal=0.0),
         start=START,
         pooling=POOLING,
+        rates=RATES,
     )
 
 
@@ -92,6 +96,7 @@ SIZES = {
         onward=_training(rate=4e-3, clip=0.3, batch_size=64, dropout=1.0),
         start=START,
         pooling=POOLING,
+        rates=RATES,
     ),
 }
 

@@ -118,6 +118,7 @@ class Family(Protocol):
 
     kinds: tuple[str, ...]
     fits_head: bool  # whether the head can be fitted to the states before anything learns (transfer.head=probe)
+    averages: bool  # whether what several models say of a row has a mean (--with)
     next_step: str  # the arguments of `foretext predict RUN`, as an example
 
     # -- rows
@@ -187,7 +188,7 @@ class Family(Protocol):
     ) -> Predictions: ...
 
     def averaged(self, several: Sequence[Predictions]) -> Predictions:
-        """What several models of one task say of the same rows, as one; UserError where that has no mean."""
+        """What several models of one task say of the same rows, as one; for families that have such a mean."""
 
     def score(self, rows: Sequence[Any], predictions: Predictions, config: TaskConfig) -> Scores: ...
 

@@ -6,8 +6,9 @@ them: the heads of `tagging.py`, `supervised.py` and `span.py` exchanged for net
     two texts     biattentive network (`nn/biattention.py`); each choice is such a pair with what it belongs to
     spans         biLSTM over question and passage → start and end scores of each token
 
-All read every token that stands between special ones, x of `trunk_words.py`; the tags of words are asked at their first
-pieces. A pair is read by the trunk as the system's layout joins it, and by the task model as two texts. A sentence that
+All read x of `trunk_words.py`: texts and pairs the tokens that stand between special ones, tags and spans the special
+ones too; the tags of words are asked at their first pieces. A pair is read by the trunk as the system's layout joins
+it, and by the task model as two texts. A sentence that
 is longer than the context is read in windows: tags are chosen together inside a window.
 """
 
@@ -32,7 +33,7 @@ from foretext.objectives.base import Draw, Objective, Trunk
 from foretext.plan import ReaderPlan
 from foretext.tasks.predictions import probabilities_of
 from foretext.tasks.sequences import NO_SCORE
-from foretext.tasks.span import SpanTask
+from foretext.tasks.span import SpanExample, SpanTask
 from foretext.tasks.supervised import Example, arranged, loss_of_labels, row_batch
 from foretext.tasks.tagging import TaggedExample, surprise_of_each, tag_batch
 from foretext.tasks.trunk_words import TrunkWords
@@ -55,6 +56,9 @@ class RecurrentTagging(Objective):
     @property
     def head(self) -> nn.Linear:
         return self.model.scores
+
+    def meet(self, examples: Sequence[TaggedExample]) -> None:
+        self.words.meet(example.ids for example in examples)
 
     def make(self, examples: Sequence[TaggedExample], draw: Draw | None = None) -> Batch:
         return tag_batch(examples)
@@ -133,6 +137,9 @@ class RecurrentRows(Objective):
     def head(self) -> nn.Linear:
         return self.model.scores
 
+    def meet(self, examples: Sequence[Example]) -> None:
+        self.words.meet(sequence.ids for example in examples for sequence in example.sequences)
+
     def make(self, examples: Sequence[Example], draw: Draw | None = None) -> Batch:
         batch = row_batch(examples, self.kind)
         parts = np.zeros(batch.ids_BT.shape, dtype=np.int64)
@@ -171,6 +178,9 @@ class RecurrentSpan(SpanTask):
         super().__init__(2 * plan.cells + words.inputs.output_width, 0.0, dropout, model.init_std)
         self.words, self.read = words, WordReader(words.inputs)
         self.recurrent = BiLstm(words.inputs.width, plan.cells, plan.layers, dropout)
+
+    def meet(self, examples: Sequence[SpanExample]) -> None:
+        self.words.meet(example.ids for example in examples)
 
     def states(self, trunk: Trunk, batch: Batch) -> Tensor:
         words = self.words(trunk, batch)

@@ -52,6 +52,7 @@ _CLASSLESS = ("regression", "choice")  # kinds whose labels are no class names
 class RowFamily:
     kinds: tuple[str, ...] = KINDS
     fits_head: bool = True
+    averages: bool = True
     next_step: str = "new.csv --out predictions.csv"
 
     # -- rows --------------------------------------------------------------------------------------------------------

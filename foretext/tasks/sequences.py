@@ -47,7 +47,10 @@ def next_tokens(ids_BT: Tensor, real_BT: Tensor) -> Tensor:
 
 
 def sequence_lm_loss(trunk: Trunk, top_BTD: Tensor, targets_BT: Tensor) -> Tensor:
-    """L1: the mean over each sequence's targets, summed over the sequences, as GPT's released code has it."""
+    """L1: the mean over each sequence's targets, summed over the sequences, as GPT's released code has it. A trunk that
+    drops out what tokens are predicted from in pre-training does so here too."""
+    if hasattr(trunk, "output_dropout"):
+        top_BTD = trunk.output_dropout(top_BTD)
     wanted_BT = targets_BT != IGNORE
     weights_BT = wanted_BT / wanted_BT.sum(1, keepdim=True).clamp(min=1)
     chosen = wanted_BT.reshape(-1).nonzero().squeeze(1)

@@ -56,6 +56,7 @@ _DIRECTION = "standard input: span has a question and a passage a row: write JSO
 class SpanFamily:
     kinds: tuple[str, ...] = ("span",)
     fits_head: bool = False
+    averages: bool = False
     next_step: str = "questions.json --out answers.json"
 
     # -- rows --------------------------------------------------------------------------------------------------------
@@ -213,7 +214,7 @@ class SpanFamily:
         return Predictions(config.kind, _answers(encoded, scores, threshold))
 
     def averaged(self, several: Sequence[Predictions]) -> Predictions:
-        raise UserError("answers of several runs have no mean: --with is for tasks with one label a row; leave it out")
+        raise AssertionError("answers have no mean")
 
     def score(self, rows: Sequence[Question], predictions: Predictions, config: TaskConfig) -> Scores:
         return score_answers(rows, [answered.text for answered in predictions.values], main=config.metric)

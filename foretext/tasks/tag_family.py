@@ -51,6 +51,7 @@ _NO_COLUMNS = (".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".pq")  # endin
 class TagFamily:
     kinds: tuple[str, ...] = ("tagging",)
     fits_head: bool = False
+    averages: bool = False
     next_step: str = "new.txt --out predicted.txt"
 
     # -- rows --------------------------------------------------------------------------------------------------------
@@ -223,7 +224,7 @@ class TagFamily:
         return Predictions(config.kind, tags, probabilities, tuple(config.labels))
 
     def averaged(self, several: Sequence[Predictions]) -> Predictions:
-        raise UserError("tags of several runs have no mean: --with is for tasks with one label a row; leave it out")
+        raise AssertionError("tags have no mean")
 
     def score(self, rows: Sequence[TaggedSentence], predictions: Predictions, config: TaskConfig) -> Scores:
         chunks = are_chunk_tags(config.labels)

@@ -57,14 +57,15 @@ class StreamPieces:
 
 
 class PieceOrder:
-    """`batch_size` equal stretches of the text side by side, each read from its beginning (right to left: from its
-    end), a piece a step. An epoch has as many steps as pieces of the mean length fit, and reads a little less than the
-    text, as pieces are a little shorter on the average; what is left over is drawn anew each epoch."""
+    """`batch_size` equal stretches of the text side by side, fewer where these would be shorter than a piece; each is
+    read from its beginning (right to left: from its end), a piece a step. An epoch has as many steps as pieces of the
+    mean length fit, and reads a little less than the text, as pieces are a little shorter on the average; what is left
+    over is drawn anew each epoch."""
 
     def __init__(self, size: int, batch_size: int, lengths: PieceLengths, seed: int, backward: bool = False) -> None:
         assert size > 0 and batch_size > 0 and lengths.mean > 0
         self.size, self.lengths, self.seed, self.backward = size, lengths, seed, backward
-        self.rows = min(size, batch_size)
+        self.rows = min(batch_size, max(1, size // lengths.mean))
         self.stretch = size // self.rows
         self.steps_per_epoch = max(1, self.stretch // lengths.mean)
         self._known: tuple[int, np.ndarray] | None = None  # the borders of the epoch asked for last

@@ -16,6 +16,7 @@ as `objective.targets`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
@@ -56,6 +57,7 @@ class Words:
         self._numbers = False
         self._met: dict[str, int] = {}  # words that are not among the pieces, and their numbers
         self._words: list[str] = []  # the same in the order of these
+        self._numbering = threading.Lock()
         # A special is no word to the engine, except the one that it gives by itself.
         ids = {piece: id for id, piece in enumerate(pieces) if id == self.unknown or id not in self._names}
         model = tokenizers.models.WordLevel(vocab=ids, unk_token=UNKNOWN)
@@ -104,10 +106,11 @@ class Words:
         if not word:
             assert self.unknown is not None
             return self.unknown
-        if word not in self._met:
-            self._met[word] = self.size + len(self._words)
-            self._words.append(word)
-        return self._met[word]
+        with self._numbering:  # two threads that meet a word give it one number
+            if word not in self._met:
+                self._words.append(word)
+                self._met[word] = self.size + len(self._words) - 1
+            return self._met[word]
 
     def word_starts(self, ids: np.ndarray) -> np.ndarray:
         return np.ones(np.shape(ids), dtype=bool)

@@ -22,7 +22,7 @@ from foretext.tasks.splits import DEFAULT_FRACTION
 from foretext.tasks.supervised import SupervisedTask
 from foretext.tasks.trunk_words import check_reader
 from foretext.train.examples import ListedExamples, all_examples, encode
-from foretext.train.finetune_request import FinetuneRequest, resolve, set_length, unused_head
+from foretext.train.finetune_request import FinetuneRequest, resolve, set_length, thawed, unused_head
 from foretext.train.loop import Job, Loop, Stage, has_begun, is_finished, step_seed
 from foretext.train.machine import out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer
@@ -86,8 +86,9 @@ def _train(
     train, valid = _split(request, family, reporter)
     run = writer.run if writer else None
     sections = resolve(request, family, train, valid, run, lambda change: reporter.note(going_on(change)))
-    if unused := unused_head(request, family):
-        reporter.note(unused)
+    for said in (unused_head(request, family), thawed(request, sections)):
+        if said:
+            reporter.note(said)
     device = choose_device(request.device)
     if device.type == "cpu":
         check_memory(Memory(sections["model"], 1, 1), SMALLER_RUN)  # the weights; once more when the rows are encoded
@@ -109,6 +110,8 @@ def _train(
         raise UserError("no word of the rows has a piece in the vocabulary of this run; use another run, or --system")
     stock = all_examples(request, model, examples, about_rows, work)
     order = model.task.order(stock, training.batch_size, request.seed)
+    if not goes_on:
+        model.task.meet(examples)
     set_length(sections, size_named(request.base.system, request.base.info.size), len(examples), order)
     micro = training.micro_batch or rows_at_a_time(model.task, stock)
     micro = min(micro, training.batch_size)
@@ -193,7 +196,9 @@ def _build(request: FinetuneRequest, sections: dict[str, Any]) -> SavedModel:
     tokenizer = base.tokenizer.with_specials(system.specials)
     trunk = system.build_trunk(TrunkParts(model, tokenizer))
     check_reader(transfer, trunk)
-    if not task.from_scratch:
+    if task.from_scratch:
+        _copy(base.trunk, trunk, _fixed(base.trunk))
+    else:
         _transfer(base.trunk, trunk, transfer.layers)
     head = build_task(system, sections, tokenizer, model.head_dropout)
     return SavedModel(None, sections, system, tokenizer, trunk, head)
@@ -207,7 +212,15 @@ def _transfer(source: nn.Module, target: nn.Module, layers: int) -> None:
     if layers > blocks or layers < -1:
         raise UserError(f"layers must be between 0 and {blocks}, the blocks of the pre-trained model, not {layers}")
     names = {name for group in groups[: (blocks if layers == -1 else layers) + 1] for name in group}
-    names |= {name for name, _ in source.named_buffers()} & source.state_dict().keys()  # fixed word vectors
+    _copy(source, target, names | _fixed(source))
+
+
+def _fixed(trunk: nn.Module) -> set[str]:
+    """What never learns and is kept with the weights: CoVe's word vectors."""
+    return {name for name, _ in trunk.named_buffers()} & trunk.state_dict().keys()
+
+
+def _copy(source: nn.Module, target: nn.Module, names: set[str]) -> None:
     old, new = source.state_dict(), target.state_dict()
     with torch.no_grad():
         for name in names:

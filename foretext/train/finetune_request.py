@@ -180,7 +180,8 @@ def _settings(
     if old is not None:
         start |= {name: old[name] for name in start if name in old}
     if request.plan is not None:
-        start |= _planned(way_named(request.plan), start["training"])
+        rate = size.rates.get(request.plan) if old is None else None  # a run that goes on has its own
+        start |= _planned(way_named(request.plan), start["training"], rate)
     sections = apply_sets(start, request.sets)
     check_training(sections["training"])
     transfer: TransferPlan = dataclasses.replace(
@@ -188,6 +189,8 @@ def _settings(
     )
     check_transfer(transfer)
     transfer = _possible(transfer, request, family)
+    if transfer.thaw == "never" and (request.from_scratch or (old is not None and old["task"].from_scratch)):
+        transfer = dataclasses.replace(transfer, thaw="all")  # weights as drawn are no features
     if request.from_scratch and request.layers is not None:
         raise UserError("--layers says what is transferred and --from-scratch that nothing is; leave one out")
     if request.epochs is not None and request.epochs < 1:
@@ -199,10 +202,11 @@ def _settings(
     return sections["training"], transfer, pooling, objective, request.epochs or (old["task"].epochs if old else 0)
 
 
-def _planned(way: Way, training: TrainingConfig) -> dict[str, Any]:
-    """What a named way of transfer says."""
+def _planned(way: Way, training: TrainingConfig, rate: float | None) -> dict[str, Any]:
+    """What a named way of transfer says; `rate`: what the size learns at by it, where that is not its own."""
     changed = dataclasses.replace(training, schedule=way.schedule, warmup=way.warmup, final_rate=way.final_rate)
-    return {"training": dataclasses.replace(changed, warmup_steps=0), "transfer": way.transfer}
+    changed = dataclasses.replace(changed, warmup_steps=0, rate=training.rate if rate is None else rate)
+    return {"training": changed, "transfer": way.transfer}
 
 
 def _pooling(
@@ -255,6 +259,16 @@ def unused_head(request: FinetuneRequest, family: Family) -> str:
     if family.fits_head or asked in (None, "random"):
         return ""
     return f"transfer.head={asked} is for tasks with one label a row: the head for {request.kind} starts at random"
+
+
+def thawed(request: FinetuneRequest, sections: dict[str, Any]) -> str:
+    """What to say where a plan that keeps the pre-trained weights as they are meets new ones."""
+    system, transfer = request.base.system, sections["transfer"]
+    plan = way_named(request.plan).transfer if request.plan else size_named(system, request.base.info.size).transfer
+    asked = _setting(request, "transfer.thaw") or plan.thaw
+    if asked != "never" or transfer.thaw == "never":
+        return ""
+    return f"the weights of {system.name} are new, and learn with the task: transfer.thaw=never is for pre-trained ones"
 
 
 def _task_config(

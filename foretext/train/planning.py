@@ -173,6 +173,7 @@ def describe_plan(loop: Loop, speeds: Sequence[float], corpus: int, model: Model
             f"{run.tokens / run.seconds:,.0f} tokens/s" + _warmup(job.config.warmup_steps, run.steps),
         ),
         *_sequences(job.objective.lengths(model.context)),
+        *_streams(loop),
         ("time", f"about {clock(run.seconds)}"),
         *_machine_lines(loop, Memory(model, last.micro_batch, model.context, head=head_size(job.objective))),
     ]
@@ -184,6 +185,14 @@ def _sequences(lengths: Sequence[tuple[float, int]]) -> list[tuple[str, str]]:
         return []
     later = [f"from {until:.0%} on {length}" for (until, _), (_, length) in itertools.pairwise(lengths)]
     return [("sequences", f"of {lengths[0][1]} tokens at first; of the budget, {', '.join(later)}")]
+
+
+def _streams(loop: Loop) -> list[tuple[str, str]]:
+    """A line where the text is too short for as many streams as a step has sequences."""
+    if not loop.job.objective.carries_state:
+        return []
+    rows, asked = sum(len(batch.ids_BT) for batch in loop.batches(0)[1]), loop.job.config.batch_size
+    return [("streams", f"{rows} side by side, not {asked}: the text is too short for more")] if rows < asked else []
 
 
 def describe_finetuning(loop: Loop, sections: dict[str, Any], train: Encoded, valid: Encoded) -> list[tuple[str, str]]:
@@ -232,7 +241,7 @@ def _task_model(task: nn.Module, transfer: TransferPlan) -> list[tuple[str, str]
         return []
     reader = transfer.reader
     read = [
-        *(["a mixture of all layers"] if reader.mix else []),
+        *(["a mixture of the layers"] if reader.mix else []),
         *(["the lowest layer"] if reader.beside == "lowest" else []),
         *(["the lowest layer and the top"] if reader.beside == "ends" else []),
         *([f"vectors of {reader.vectors}"] if reader.vectors else []),

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from foretext.config import Change, Setting, apply_sets, difference
 from foretext.errors import UserError
+from foretext.objectives.base import shaping
 from foretext.systems import size_named, system_named
 from foretext.systems.base import System, TrainingConfig
 from foretext.text.tokenizer import Tokenizer, tokenizer_from_published
@@ -256,11 +257,13 @@ def _started(request: PretrainRequest, start: RunDirectory) -> dict[str, Any]:
 
 
 def _check_kept(before: dict[str, Any], after: dict[str, Any], start: Path | None) -> None:
-    """Weights that are carried over fit one shape and, unless a new one is asked for, one vocabulary: --set may not
-    change them."""
-    names = ("model", "tokenizer") if after["start"].vocabulary == "kept" else ("model",)
+    """Weights that are carried over fit one shape, of trunk and head, and, unless a new one is asked for, one
+    vocabulary: --set may not change them."""
+    names = ["model", "objective", *(["tokenizer"] if after["start"].vocabulary == "kept" else [])]
+    heads = [f"objective.{key}" for key in shaping(after["objective"])]
     for change in difference({name: before[name] for name in names}, {name: after[name] for name in names}):
-        if change.key != "model.dropout":  # which follows training.dropout and has no weights
+        free = change.key.startswith("objective.") and change.key not in heads
+        if change.key != "model.dropout" and not free:  # the former follows training.dropout and has no weights
             raise UserError(
                 f"--from {start} keeps that run's {change.key}, {change.old}: it cannot become {change.new}; "
                 "leave that setting out"

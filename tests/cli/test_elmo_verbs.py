@@ -43,7 +43,7 @@ def test_a_tagger_on_frozen_layers(elmo: Path, here: Path) -> None:
     (here / "chunks.txt").write_text(columns(24), encoding="utf-8")
     given = ("finetune", elmo, "chunks.txt", "--task", "tagging", "--format", "conll2000", "--epochs", 2)
     said = works(*given, "--out", "tags", "--set", "transfer.reader.cells=8")
-    assert "1 recurrent layer of 8 cells a direction over a mixture of all layers" in said.err
+    assert "1 recurrent layer of 8 cells a direction over a mixture of the layers" in said.err
     before, after = (RunDirectory(run).load_tensors("model.safetensors") for run in (elmo, Path("tags")))
     assert all(bool((after[name] == tensor).all()) for name, tensor in before.items() if name.startswith("trunk."))
     assert bool(after["task.model.read.at_input.weights_L"].any()), "the mixture has learned"

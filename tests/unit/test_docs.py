@@ -250,6 +250,22 @@ def test_every_key_of_the_configuration_is_documented() -> None:
             assert shown == shown_default(field), f"{section} {field.name}: docs/formats.md has another default"
 
 
+def test_the_epochs_of_every_size_are_documented() -> None:
+    from foretext.systems import SYSTEMS
+
+    (row,) = re.findall(r"^\| `--epochs` .*$", (ROOT / "docs/cli.md").read_text(encoding="utf-8"), re.MULTILINE)
+    said = re.findall(r"((?:`\w+`(?:, )?)+): (\d+) \(([^)]*)\)", row)
+    found: dict[str, dict[str, int]] = {}
+    for names, usual, others in said:
+        exceptions = {name.lower(): int(count) for name, count in re.findall(r"([\w-]+): (\d+)", others)}
+        assert exceptions.keys() <= SYSTEMS.keys()
+        for size in re.findall(r"`(\w+)`", names):
+            found[size] = {name: exceptions.get(name, int(usual)) for name in SYSTEMS}
+    assert found.keys() == {"tiny", "small", "paper"}
+    for size, epochs in found.items():
+        assert epochs == {name: system.sizes[size].epochs for name, system in SYSTEMS.items()}, size
+
+
 def test_every_word_that_a_key_may_be_is_documented() -> None:
     documented = documented_keys()
     looked_at = 0

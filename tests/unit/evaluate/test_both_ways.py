@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from foretext.objectives.bilm import BilmObjective
 from foretext.text.word_vocabulary import Words
 from foretext.train.pretrain import pretrain
 from foretext.train.saved import DataConfig
+from foretext.train.scoring import BATCH_TOKENS
 
 TEXTS = ["The cat sees fish.", "x", "The old man likes the sun and a Zyzzyva. " * 6, ""]
 
@@ -65,6 +67,21 @@ def test_it_is_the_mean_of_both_directions(lm: LanguageModel) -> None:
 def test_in_pieces_as_at_once(lm: LanguageModel, piece: int) -> None:
     whole = lm.perplexity(TEXTS).per_token
     assert perplexity_of_both(lm.model, TEXTS, piece=piece).per_token == pytest.approx(whole, rel=1e-9)
+
+
+def test_batches_are_bounded(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[torch.Size] = []
+    real = BilmObjective.make
+
+    def seen(self: BilmObjective, examples: Any, draw: Any = None) -> Batch:
+        batch = real(self, examples, draw)
+        made.append(batch.ids_BT.shape)
+        return batch
+
+    monkeypatch.setattr(BilmObjective, "make", seen)
+    lm.perplexity(["The cat sees fish ."] * 2000)
+    assert sum(rows for rows, _ in made) == 2000
+    assert len(made) > 1 and max(rows * (tokens - 1) for rows, tokens in made) <= BATCH_TOKENS
 
 
 def test_unknown_words_are_read_by_their_characters(lm: LanguageModel) -> None:

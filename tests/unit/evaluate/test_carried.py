@@ -89,6 +89,16 @@ def test_layers_of_unequal_width_are_given_but_not_added() -> None:
     assert text_vectors(model, TEXTS[-1:], mix=LayerMix((0, 2))).shape == (1, 32)
     with pytest.raises(UserError, match="layer 1 has 20, layer 2 has 32 numbers"):
         text_vectors(model, TEXTS[-1:], mix=LayerMix((1, 2)))
+    lm = LanguageModel(model, Path())
+    assert lm.features(TEXTS[-2:], layers=[1]).shape == (2, 20)
+    np.testing.assert_array_equal(
+        lm.features(TEXTS[-2:], layers=[1], each=True)[:, 0], lm.features(TEXTS[-2:], layers=[1])
+    )
+    assert lm.features(TEXTS[-2:], layers=[0, 2], each=True).shape == (2, 2, 32)
+    (words,) = lm.word_features(TEXTS[-1:], layers=[1])
+    (each,) = lm.word_features(TEXTS[-1:], layers=[1], each=True)
+    assert words.vectors.shape == (len(words.words), 20)
+    np.testing.assert_array_equal(each.vectors[:, 0], words.vectors)
 
 
 # -- two models ------------------------------------------------------------------------------------------------------
@@ -139,5 +149,5 @@ def test_models_that_have_no_mean_are_refused() -> None:
     with pytest.raises(UserError, match="cannot be averaged: regression and classification of no, yes; fine-tune both"):
         first.averaged_with(taught("regression", 0))
     tagger = taught("tagging", 0)
-    with pytest.raises(UserError, match="tags of several runs have no mean: --with is for tasks with one label a row"):
-        tagger.averaged_with(tagger).predict([["he", "sees"]])
+    with pytest.raises(UserError, match="say has no mean in tagging: --with is for tasks with one label a row"):
+        tagger.averaged_with(tagger)

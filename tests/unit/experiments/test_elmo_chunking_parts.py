@@ -11,7 +11,19 @@ import pytest
 from systems_under_test import write_text
 
 from experiments import elmo_chunking
-from experiments.elmo_chunking import EPOCHS, TAGGER, Cell, main, parse, plan, result_table, sentences, settings_of
+from experiments.chunks import few_sentences
+from experiments.elmo_chunking import (
+    EPOCHS,
+    TAGGER,
+    Cell,
+    main,
+    parse,
+    plan,
+    result_table,
+    sentences,
+    settings_of,
+    tagger_table,
+)
 
 
 @pytest.fixture
@@ -30,32 +42,48 @@ def data(tmp_path: Path) -> Path:
 def test_both_taggers_have_the_same_sentences_and_settings(data: Path) -> None:
     given = parse(["--data", str(data), "--set", "few:task.epochs=3", "--set", "training.rate=1e-3"])
     rows = sentences(given)
-    assert (len(rows.train["few"]), len(rows.train["all"]), len(rows.test)) == (6, 60, 6)
-    assert rows.train["few"] == sentences(given).train["few"] and set(map(id, rows.train["few"])) <= set(
-        map(id, rows.train["all"])
-    )
-    with_, without = (settings_of(Cell("few", method), given) for method in ("elmo", "without"))
+    few = [[rows.of(Cell("few", draw, method)) for method in ("elmo", "without")] for draw in range(3)]
+    assert all(one == other for one, other in few) and few[0][0] != few[1][0] != few[2][0]
+    assert (len(few[0][0]), rows.of(Cell("all", 0, "elmo")), len(rows.test)) == (6, rows.train, 6)
+    assert few[1][0] == sentences(given).of(Cell("few", 1, "elmo"))
+    with_, without = (settings_of(Cell("few", 0, method), given) for method in ("elmo", "without"))
     assert with_ == (3, [*TAGGER, "training.rate=1e-3"])
     assert without == (3, [*TAGGER, "transfer.reader.mix=false", "training.rate=1e-3"])
-    assert settings_of(Cell("all", "elmo"), given)[0] == EPOCHS["all"]
+    assert settings_of(Cell("all", 0, "elmo"), given)[0] == EPOCHS["all"]
     held = sentences(parse(["--data", str(data), "--validate"]))
-    assert (len(held.train["all"]), len(held.test)) == (51, 9)
-    assert not {row.words for row in held.test} & {row.words for row in held.train["all"]}
+    assert (len(held.train), len(held.test)) == (51, 9)
+    assert not {row.words for row in held.test} & {row.words for row in held.train}
+
+
+def test_few_sentences_and_the_rest_are_all_in_their_order() -> None:
+    rows = [f"sentence {number}" for number in range(40)]
+    few, rest = few_sentences(rows, 0.1, 2)
+    assert len(few) == 4 and sorted(few + rest) == sorted(rows)
+    assert all(part == sorted(part, key=rows.index) for part in (few, rest))
+    assert few_sentences(rows, 0.1, 2) == (few, rest) != few_sentences(rows, 0.1, 1)
 
 
 def test_few_labels_come_first() -> None:
-    assert [(cell.labels, cell.method) for cell in plan()] == [
-        *(("few", "elmo"), ("few", "without")),
-        *(("all", "elmo"), ("all", "without")),
-    ]
+    draws = [(labels, draw) for labels, draw, method in plan() if method == "elmo"]
+    assert draws == [("few", 0), ("few", 1), ("few", 2), ("all", 0)]
+    assert [cell.method for cell in plan()] == ["elmo", "without"] * 4
 
 
 def test_the_table_says_what_each_layer_is() -> None:
     scores = {"f1": 0.9, "precision": 0.91, "recall": 0.89, "accuracy": 0.95}
     record = {"sentences": 893, "scores": scores, "mixture": [0.5, 0.3, 0.2], "seconds": 61.4}
-    text = result_table({Cell("few", "elmo"): record, Cell("few", "without"): record | {"mixture": []}})
-    assert "| 893, ELMo | 90.00 | 91.00 | 89.00 | 95.00 | 0.50 0.30 0.20 | 61 |" in text
+    text = tagger_table({Cell("few", 1, "elmo"): record, Cell("all", 0, "without"): record | {"mixture": []}})
+    assert "| 893, ELMo, draw 1 | 90.00 | 91.00 | 89.00 | 95.00 | 0.50 0.30 0.20 | 61 |" in text
     assert "| 893, without | 90.00 | 91.00 | 89.00 | 95.00 | – | 61 |" in text
+
+
+def test_draws_are_compared_in_pairs() -> None:
+    found = {
+        Cell("few", draw, method): {"sentences": 893, "scores": {"f1": f1}}
+        for method, f1s in (("elmo", (0.9, 0.88, 0.86)), ("without", (0.85, 0.83)))
+        for draw, f1 in enumerate(f1s)
+    }
+    assert "| 893 | 3 | 88.0 ± 2.0 | 84.0 ± 1.4 | +5.0 ± 0.0 |" in result_table(found)
 
 
 def test_a_minute_of_everything_runs_and_goes_on(
@@ -67,8 +95,8 @@ def test_a_minute_of_everything_runs_and_goes_on(
     monkeypatch.undo()
     assert main(given) == 0
     records = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
-    measured = [(record["labels"], record["method"]) for record in records if "scores" in record]
-    assert measured == [(cell.labels, cell.method) for cell in plan()], "each once"
+    measured = [(record["labels"], record["draw"], record["method"]) for record in records if "scores" in record]
+    assert measured == [tuple(cell) for cell in plan()], "each once"
     assert "too short to mean anything" in (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
     assert "pre-training, ELMo:" in capsys.readouterr().out
     assert main([*given, "--size", "small"]) == 2, "other settings want another folder"

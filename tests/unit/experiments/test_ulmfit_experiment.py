@@ -21,10 +21,7 @@ def test_every_group_thaws_in_every_cell(tmp_path: Path) -> None:
     size = SYSTEMS[start.system].sizes[given.size]
     groups = size.model.layers + 2
     for name, task in given.tasks.items():
-        assert (task.labels, task.test_rows) == (
-            imdb_transfer.TASKS[name].labels,
-            imdb_transfer.TASKS[name].test_rows,
-        )
+        assert task == imdb_transfer.TASKS[name], "rows, numbers of labels and draws are the spine's"
         for labels in task.labels:
             sets = sets_for(start.finetune_sets, name, labels)
             epochs = [int(one.partition("=")[2]) for one in sets if one.startswith("task.epochs")]

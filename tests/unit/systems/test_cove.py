@@ -133,6 +133,7 @@ def test_a_task_model_reads_glove_and_cove_side_by_side(beside: Any, width: int)
     trunk = CoveTrunk(CoveConfig(vocabulary=9, vectors=3, width=4, dropout=0.5)).train()
     plan = replace(COVE.sizes["tiny"].transfer.reader, beside=beside, vectors=2)
     words = TrunkWords(plan, trunk.config, 0.0)
+    words.meet([range(6)])
     assert words.inputs.vectors == width + 2 and words.inputs.layers == 0
     for parameter in trunk.parameters():
         parameter.requires_grad_(False)  # as where nothing of the trunk learns

@@ -12,14 +12,16 @@ from systems_under_test import TINY, pretrain_request, stopping_after, trunk_of,
 
 from foretext.batch import Batch
 from foretext.config import build_sections, from_toml, to_toml
-from foretext.errors import Interrupted
+from foretext.errors import Interrupted, UserError
 from foretext.nn.bilm_trunk import BilmTrunkConfig
+from foretext.nn.word_inputs import WordInputConfig
 from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig, word_batch
 from foretext.plan import ReaderPlan, TransferPlan
 from foretext.systems.elmo import ELMO
 from foretext.tasks.trunk_words import TrunkWords, check_reader
 from foretext.text.characters import word_table
 from foretext.text.tokenizer import END
+from foretext.train.budget import Budget
 from foretext.train.pretrain import pretrain
 from foretext.train.rundir import RunDirectory
 from foretext.train.saved import load_model
@@ -61,6 +63,16 @@ def test_stopped_and_resumed_it_is_the_same_bit_for_bit(tmp_path: Path) -> None:
     assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
+def test_a_run_that_starts_from_another_keeps_its_softmax(tmp_path: Path) -> None:
+    base = run(tmp_path, "base")
+    onward = {"size": None, "start": base, "sets": ("training.batch_size=4",)}
+    run(tmp_path, "onward", **onward, budget=Budget(steps=1))
+    with pytest.raises(UserError, match=r"keeps that run's objective.targets, 16000: it cannot become 40; leave that"):
+        run(tmp_path, "other", **onward | {"sets": ("objective.targets=40",)})
+    assert not (tmp_path / "other").exists()
+    run(tmp_path, "fewer", **onward | {"sets": ("training.batch_size=4", "objective.samples=4")})
+
+
 def test_every_size_can_be_built_and_written() -> None:
     for size in ELMO.sizes.values():
         size.model.check()
@@ -72,12 +84,16 @@ def test_every_size_can_be_built_and_written() -> None:
     assert isinstance(paper, BilmTrunkConfig)
     assert (paper.layers, paper.cells, paper.width, paper.context) == (2, 4096, 1024, 20)
     assert paper.parameters() == 93_600_864  # those of the published model
+    reader = ELMO.sizes["paper"].transfer.reader
+    assert (reader.layers, reader.cells, reader.characters, reader.crf) == (2, 200, 128, True)
+    assert WordInputConfig().filter_width == 3
 
 
 def test_a_task_model_reads_vector_mixture_and_characters() -> None:
     trunk = trunk_of("elmo")
     plan = ReaderPlan(twice=True, vectors=3, characters=4)
     words = TrunkWords(plan, TINY["elmo"], 0.0)
+    words.meet([(4, 60)])
     check_reader(TransferPlan(model="recurrent", reader=plan), trunk)
     found = words(trunk, Batch(torch.tensor([[4, 60, 4]])))
     assert words.inputs.width == 3 + 32 + 4 and words.inputs.output_width == 32 and len(found.layers) == 3

@@ -1,4 +1,4 @@
-"""ULMFiT as its paper and its released code have it, and what of it works once it is registered."""
+"""ULMFiT as its paper and its released code have it, and right to left from text to predictions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from systems_under_test import pretrain_request, stopping_after, write_text
 import foretext as ft
 from foretext.errors import Interrupted
 from foretext.nn.awd_lstm import AwdLstm
-from foretext.systems import SYSTEMS
 from foretext.systems.ulmfit import POOLING, SIZES, ULMFIT, WAY
 from foretext.tasks.concat_pooling import ConcatPoolingTask
 from foretext.train.optim import Group, Optimizer
@@ -77,9 +76,8 @@ SETS = (
 )
 
 
-def test_it_is_reached_by_the_verbs_once_registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pre-trained right to left, stopped, gone on with, and used; as yet without its pooling."""
-    monkeypatch.setitem(SYSTEMS, "ulmfit", ULMFIT)
+def test_it_is_pretrained_right_to_left_and_used(tmp_path: Path) -> None:
+    """Stopped, gone on with, and fine-tuned with its pooling."""
     text = write_text(tmp_path)
     request = pretrain_request("ulmfit", text, tmp_path / "straight", 5, sets=SETS, direction="backward")
     pretrain(request)
@@ -93,4 +91,4 @@ def test_it_is_reached_by_the_verbs_once_registered(tmp_path: Path, monkeypatch:
     assert model.perplexity("The cat sees fish.").per_token > 1
     rows = [("good one " * 30, "a"), ("bad one " * 30, "b")] * 4
     task = model.finetune(rows, task="classification", epochs=1)
-    assert len(task.predict(["good one"])) == 1
+    assert isinstance(task.model.task, ConcatPoolingTask) and len(task.predict(["good one"])) == 1

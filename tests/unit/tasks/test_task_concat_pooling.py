@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from systems_under_test import KINDS, PLAIN, TINY, assert_same, examples, gradients
 from systems_under_test import trunk_of as any_trunk
 from torch import Tensor
@@ -26,9 +28,11 @@ from foretext.tasks.concat_pooling import (
     right_aligned,
 )
 from foretext.tasks.layout import TokenSequence
+from foretext.tasks.sequences import sequence_lm_loss
 from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.text.order import Order
 from foretext.train.budget import Budget
+from foretext.train.examples import ListedExamples
 from foretext.train.finetune import NORMED_TOKENS, rows_at_a_time
 from foretext.train.loop import Job, Loop, Stage
 from foretext.train.planning import probe_speed
@@ -260,6 +264,34 @@ def test_the_language_model_beside_it_is_gpts_l3(system: str) -> None:
     ours, theirs = (one(trunk, one.make(rows)).losses["lm"] for one in (task, plain))
     torch.testing.assert_close(ours.total, theirs.total)
     assert "lm" not in task.eval()(trunk, task.make(rows)).losses
+
+
+def test_the_language_model_beside_it_predicts_from_dropped_states() -> None:
+    """As in pre-training; GPT's trunk drops nothing there."""
+    trunk = AwdLstm(replace(SHAPE, dropout=1.0)).train()
+    top_BTD, targets_BT = torch.randn(3, 4, SHAPE.width), torch.randint(SHAPE.vocabulary, (3, 4))
+    torch.manual_seed(5)
+    dropped_BTD = trunk.output_dropout(top_BTD)
+    expected = F.cross_entropy(
+        (dropped_BTD @ trunk.tokens.weight.t()).flatten(0, 1), targets_BT.flatten(), reduction="sum"
+    )
+    torch.manual_seed(5)
+    torch.testing.assert_close(sequence_lm_loss(trunk, top_BTD, targets_BT), expected / 4)
+    assert not torch.equal(dropped_BTD, top_BTD)
+
+
+def test_a_batch_has_documents_of_like_length_and_others_in_each_epoch() -> None:
+    draw = random.Random(0)
+    documents = [Example((TokenSequence((1,) * draw.randint(1, 400), 0),), 0) for _ in range(300)]
+    task = ConcatPoolingTask("classification", 2, 8, ConcatPoolingConfig())
+    order = task.order(ListedExamples(documents), 4, seed=3)
+    epochs = [[order.batch(epoch * order.steps_per_epoch + step)[1] for step in range(75)] for epoch in range(2)]
+    for batches in epochs:
+        assert sorted(index for batch in batches for index in batch) == list(range(300))
+        lengths = [[documents[index].tokens for index in batch] for batch in batches]
+        read = sum(len(batch) * max(batch) for batch in lengths)
+        assert read < 1.2 * sum(map(sum, lengths)), "at random it is about 1.6 times"
+    assert {frozenset(batch) for batch in epochs[0]} != {frozenset(batch) for batch in epochs[1]}
 
 
 def test_memory_and_rows_at_a_time_follow_from_what_learns() -> None:

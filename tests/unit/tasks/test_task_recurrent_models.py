@@ -20,6 +20,7 @@ from foretext.batch import IGNORE, Batch
 from foretext.errors import UserError
 from foretext.objectives.base import Objective
 from foretext.plan import ReaderPlan, TransferPlan
+from foretext.systems import SYSTEMS
 from foretext.tasks.layout import TokenSequence
 from foretext.tasks.recurrent_models import RecurrentRows, RecurrentSpan, RecurrentTagging, TextsBatch
 from foretext.tasks.span import SpanExample
@@ -32,14 +33,14 @@ PLAN = ReaderPlan(twice=True, norm=True, penalty=0.1, vectors=3, cells=5)
 KINDS = ("tagging", "classification", "entailment", "similarity", "choice", "regression", "span")
 
 
-def task_of(kind: str, plan: ReaderPlan = PLAN, p: float = 0.0) -> Any:
+def task_of(kind: str, plan: ReaderPlan = PLAN, p: float = 0.0, model: Any = SHAPE) -> Any:
     torch.manual_seed(1)
     if kind == "tagging":
-        task: Any = RecurrentTagging(LABELS, True, SHAPE, plan, p)
+        task: Any = RecurrentTagging(LABELS, True, model, plan, p)
     elif kind == "span":
-        task = RecurrentSpan(SHAPE, plan, p)
+        task = RecurrentSpan(model, plan, p)
     else:
-        task = RecurrentRows(kind, 3, kind != "classification", SHAPE, plan, p)
+        task = RecurrentRows(kind, 3, kind != "classification", model, plan, p)
     with torch.no_grad():
         for parameter in task.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -106,7 +107,7 @@ def wider(batch: Batch, left: int, right: int) -> Batch:
 @pytest.mark.parametrize("system", TINY)
 @pytest.mark.parametrize("kind", KINDS)
 def test_neither_splitting_nor_padding_changes_a_step(system: str, kind: str) -> None:
-    trunk, task, data = trunk_of(system), task_of(kind), examples(kind, 6)
+    trunk, task, data = trunk_of(system), task_of(kind, model=TINY[system]), examples(kind, 6)
     whole = task.make(data)
     expected, loss = step(trunk, task, [whole])
     assert any(name.startswith("0.") for name in expected), "a trunk that learns has gradients"
@@ -118,17 +119,30 @@ def test_neither_splitting_nor_padding_changes_a_step(system: str, kind: str) ->
 
 @pytest.mark.parametrize("system", TINY)
 def test_a_trunk_that_does_not_learn_gives_features(system: str) -> None:
-    trunk, words = trunk_of(system, dropout=0.5).train(), TrunkWords(ReaderPlan(), SHAPE, 0.0)
+    trunk, words = trunk_of(system, dropout=0.5).train(), TrunkWords(ReaderPlan(), TINY[system], 0.0)
     batch = Batch(torch.tensor([[4, 5, 6]]))
-    assert words(trunk, batch).layers[2].requires_grad
+    assert words(trunk, batch).layers[-1].requires_grad
     for parameter in trunk.parameters():
         parameter.requires_grad_(False)
     trunk.train()
     layers = words(trunk, batch).layers
-    expected = trunk.eval()(batch, keep_layers=True).layers
-    assert len(layers) == 3 and not any(layer.requires_grad for layer in layers)
-    for one, other in zip(layers, expected):
+    hidden = trunk.eval()(batch, keep_layers=True)
+    expected = [layer for layer in hidden.layers if layer.shape[-1] == TINY[system].width]
+    assert len(layers) >= 2 and not any(layer.requires_grad for layer in layers)
+    for one, other in zip(layers, expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)  # without dropout
+
+
+@pytest.mark.parametrize(("system", "mixed"), [("ulmfit", [0, 2]), ("gpt", [0, 1, 2]), ("elmo", [0, 1, 2])])
+def test_layers_as_wide_as_the_top_are_mixed(system: str, mixed: list[int]) -> None:
+    trunk, words = trunk_of(system), TrunkWords(ReaderPlan(), TINY[system], 0.0)
+    batch = Batch(torch.tensor([[4, 5, 6]]))
+    assert words.mixed == mixed and words.inputs.layers == len(mixed)
+    layers = trunk.eval()(batch, keep_layers=True).layers
+    for own, number in zip(words.eval()(trunk, batch).layers, mixed, strict=True):
+        torch.testing.assert_close(own, layers[number])
+    for size in SYSTEMS[system].sizes.values():
+        assert {0, size.model.layers} <= set(TrunkWords(ReaderPlan(), size.model, 0.0).mixed)
 
 
 def test_characters_are_read_where_the_trunk_has_them() -> None:
@@ -141,10 +155,45 @@ def unread(batch: Batch, keep_layers: bool = False) -> None:
     raise AssertionError("read")
 
 
-def test_words_that_are_not_in_the_vocabulary_have_one_vector() -> None:
-    words = TrunkWords(ReaderPlan(mix=False, vectors=3), SHAPE, 0.0)
-    found = words(unread, Batch(torch.tensor([[60, 61, 5000]]))).vectors_BTD  # type: ignore[arg-type]
-    assert found is not None and torch.equal(found[0, 1], found[0, 2]) and not torch.equal(found[0, 0], found[0, 1])
+def vectors(words: TrunkWords, *ids: int) -> Tensor:
+    """Of a batch of one sequence."""
+    found = words(unread, Batch(torch.tensor([ids]))).vectors_BTD  # type: ignore[arg-type]
+    assert found is not None
+    return found[0]
+
+
+def met_words(p: float) -> TrunkWords:
+    """4 comes once, 5 nine times."""
+    words = TrunkWords(ReaderPlan(mix=False, vectors=3), SHAPE, p)
+    words.meet([(5, 4, 5), (5,) * 7, (5000,)])
+    return words
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_words_that_the_rows_do_not_have_share_one_vector(training: bool) -> None:
+    words = met_words(0.0).train(training)
+    seen, rare, unseen, other, past = vectors(words, 5, 4, 6, 7, 5000)
+    assert torch.equal(unseen, other) and torch.equal(unseen, past) and not unseen.any()
+    assert not torch.equal(seen, rare) and seen.any() and rare.any()
+    assert torch.equal(seen, words.vectors.weight[5]), "as it was drawn"
+
+
+def test_rare_words_are_read_as_unknown_in_training_where_there_is_dropout() -> None:
+    torch.manual_seed(0)
+    words = met_words(0.5).train()
+    for id, count in ((4, 1), (5, 9), (6, 0)):
+        unknown = (vectors(words, *(id,) * 20_000) == 0).all(1).double().mean()
+        assert float(unknown) == pytest.approx(0.25 / (0.25 + count), abs=0.01)
+    assert vectors(words.eval(), *(4,) * 200).any(1).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_task_meets_its_rows(kind: str) -> None:
+    task, data = task_of(kind), examples(kind, 5)
+    task.meet(data)
+    batch = task.make(data)
+    expected = torch.bincount(batch.ids_BT[batch.mask_BT], minlength=SHAPE.vocabulary + 1)
+    assert torch.equal(task.words.counts_V, expected.float()) and "words.counts_V" in task.state_dict()
 
 
 def test_without_the_mixture_the_trunk_is_not_read() -> None:

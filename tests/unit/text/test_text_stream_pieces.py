@@ -88,6 +88,13 @@ def test_no_piece_is_shorter_than_the_least() -> None:
     assert (PieceLengths(9, spread=0.0, half=0.0).draw(50, np.random.default_rng(1)) == 9).all()
 
 
+def test_little_text_gives_fewer_rows_not_shorter_pieces() -> None:
+    for size, rows in ((32 * 70, 32), (32 * 70 - 1, 31), (150, 2), (70, 1), (69, 1)):
+        order = PieceOrder(size, 32, PieceLengths(70, half=0.0), seed=0)
+        assert (order.rows, len(order.batch(0)[1])) == (rows, rows)
+        assert np.diff(order.borders(0)).min() >= min(size, 50)
+
+
 def test_too_little_text() -> None:
     assert len(StreamPieces(shards_of(71), 70)) == 70
     with pytest.raises(UserError, match="the train text has 70 tokens, fewer than one context of 70"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -99,3 +101,22 @@ def test_what_cannot_be_a_vocabulary() -> None:
     ):
         with pytest.raises(UserError, match=says):
             tokenizer_from_json(made().to_json().replace(old, new), "tokenizer.json")
+
+
+def test_threads_that_meet_a_word_at_once_give_it_one_number() -> None:
+    class Slow(dict[str, int]):
+        """Asked whether it has a word, it lets others go first."""
+
+        def __contains__(self, word: object) -> bool:
+            found = super().__contains__(word)
+            time.sleep(0.001)
+            return found
+
+    words = words_of(["the"], lower=False)
+    words.number_unknown()
+    words._met = Slow()
+    text = " ".join(f"word{number}" for number in range(20))
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(words.encode, [text] * 4))
+    assert all(ids == found[0] for ids in found) and len(set(found[0])) == 20
+    assert [words.piece(id) for id in found[0]] == text.split()

@@ -26,7 +26,7 @@ from foretext.train import finetune as module
 from foretext.train import planning
 from foretext.train.examples import encode_rows
 from foretext.train.finetune import FinetuneRequest, finetune
-from foretext.train.loop import Loop
+from foretext.train.loop import Loop, Stage
 from foretext.train.machine import clock
 from foretext.train.planning import probe_speed
 from foretext.train.report import Silent
@@ -209,6 +209,23 @@ def test_a_plan_by_its_name_is_a_whole_way_of_transfer(system: str, tmp_path: Pa
     gpts = finetune(request_of("classification", plan="gpt", base=base, sets=(), lm_weight=0.0))
     assert gpts.sections["transfer"] == TransferPlan(lm_weight=0.0) and "pooling" not in gpts.sections
     assert not isinstance(gpts.task, ConcatPoolingTask)
+
+
+@pytest.mark.parametrize("name", ["tiny", "small", "paper"])
+def test_the_rate_of_another_way_is_the_sizes(name: str, tmp_path: Path, untrained: None) -> None:
+    for system, plan, rate in (
+        *(("ulmfit", "gpt", 1e-3), ("ulmfit", "ulmfit", 1e-2), ("ulmfit", None, 1e-2)),
+        *((("gpt", "ulmfit", 2e-3), ("gpt2", "ulmfit", 2e-3), ("gpt", "gpt", 5e-4)) if name != "paper" else ()),
+    ):
+        base = base_model(system)
+        sized = replace(base, sections=base.sections | {"run": replace(base.info, size=name)})
+        out = tmp_path / f"{system}-{plan}"
+        request = request_of("classification", base=sized, plan=plan, sets=(), out=out)
+        assert finetune(request).sections["training"].rate == rate, (system, plan)
+        own = replace(request, sets=("training.rate=0.02",), out=tmp_path / f"{out.name}-own")
+        assert finetune(own).sections["training"].rate == 0.02
+        again = finetune(replace(own, sets=(), resume=True))
+        assert again.sections["training"].rate == 0.02, "a run that goes on keeps its rate"
 
 
 def test_gpts_loss_on_the_lstm_and_ulmfits_plan_on_gpt_learn(tmp_path: Path) -> None:
@@ -526,21 +543,21 @@ def test_few_updates_are_not_measured_and_measuring_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sets = ("training.batch_size=4", "training.dropout=0.1", "transfer.thaw=gradual")
-    probed: list[int] = []
+    probed: list[tuple[int, int]] = []
 
-    def counted(loop: Loop) -> float:
-        probed.append(loop.job.budget.steps or 0)
-        return probe_speed(loop)
+    def counted(loop: Loop, stage: Stage | None = None, thawed: int = 0) -> float:
+        probed.append((loop.job.budget.steps or 0, thawed))
+        return probe_speed(loop, stage, thawed)
 
     monkeypatch.setattr(planning, "probe_speed", counted)
     for count in (36, 40):
         finetune(request_of("classification", rows_of("classification", count), valid=[], sets=sets))
-    assert probed == [20]
+    assert probed == [(20, 0), (20, 1)], "as the first epoch learns, and as the last"
     rows = rows_of("classification", 40)
     for name, least in (("measured", 20), ("not", 21)):
         monkeypatch.setattr(planning, "LEAST_TO_PROBE", least)
         finetune(request_of("classification", rows, valid=[], sets=sets, out=tmp_path / name))
-    assert probed == [20, 20]
+    assert probed == 2 * [(20, 0), (20, 1)]
     a, b = (RunDirectory(tmp_path / name).read("model.safetensors") for name in ("measured", "not"))
     assert a == b
 

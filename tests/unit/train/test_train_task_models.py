@@ -1,0 +1,84 @@
+"""Fine-tuning a task's own model: what it counts in the rows before it learns, and what it reads of new weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from systems_under_test import OWN_MODEL, base_model, stopping_after
+
+from foretext.errors import Interrupted
+from foretext.tasks.recurrent_models import RecurrentRows
+from foretext.tasks.rows import rows_from
+from foretext.train.finetune import FinetuneRequest, finetune
+from foretext.train.report import Silent
+from foretext.train.rundir import RunDirectory
+from foretext.train.saved import load_model
+
+SETS = (
+    *("transfer.model=recurrent", "transfer.reader.cells=4", "transfer.reader.vectors=3"),
+    *("training.dropout=0.2", "training.batch_size=2"),
+)
+ROWS: list[Any] = rows_from([("good", "a"), ("bad", "b")] * 3, "classification")
+
+
+def request_of(system: str, **changes: Any) -> FinetuneRequest:
+    request = FinetuneRequest(base_model(system), ROWS, "classification", valid=[], epochs=2, sets=SETS)
+    return replace(request, **changes)
+
+
+def test_words_are_counted_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = request_of("gpt", out=tmp_path / "a")
+    finetune(replace(request, out=tmp_path / "b"))
+    with stopping_after(3) as stop, pytest.raises(Interrupted):
+        finetune(request, stopping=stop)
+
+    def never(*_: object) -> None:
+        raise AssertionError("counted again")
+
+    monkeypatch.setattr(RecurrentRows, "meet", never)
+    finetune(replace(request, resume=True))
+    a, b = (RunDirectory(tmp_path / name) for name in "ab")
+    assert a.read("model.safetensors") == b.read("model.safetensors")
+    model = load_model(tmp_path / "a")
+    assert isinstance(model.task, RecurrentRows)
+    counts = model.task.words.counts_V
+    of = {text: int(counts[model.tokenizer.encode(text)[0]]) for text in "goabz"}
+    assert of == {"g": 3, "o": 6, "a": 3, "b": 3, "z": 0}
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+
+
+def learned(request: FinetuneRequest, monkeypatch: pytest.MonkeyPatch, notes: Notes) -> tuple[bool, bool]:
+    """Whether the trunk has moved, and whether what never learns is the base's."""
+    model = finetune(request, notes)
+    with monkeypatch.context() as patched:
+        patched.setattr("foretext.train.loop.Loop.run", lambda self: None)
+        before = finetune(replace(request, out=None, resume=False)).trunk.state_dict()
+    after, base = model.trunk.state_dict(), request.base.trunk.state_dict()
+    fixed = {name for name, _ in model.trunk.named_buffers()} & after.keys()
+    moved = any(not torch.equal(after[name], before[name]) for name in after)
+    return moved, all(torch.equal(after[name][: len(base[name])], base[name]) for name in fixed)
+
+
+@pytest.mark.parametrize("system", OWN_MODEL)
+def test_new_weights_learn_where_pretrained_ones_would_stay(
+    system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = Notes()
+    assert learned(request_of(system), monkeypatch, notes) == (False, True) and not notes.said
+    new = request_of(system, from_scratch=True, out=tmp_path / "run")
+    assert learned(new, monkeypatch, notes) == (True, True)
+    assert any(f"the weights of {system} are new, and learn with the task" in text for text in notes.said)
+    assert finetune(replace(new, resume=True)).sections["transfer"].thaw == "all"
+    set_so = replace(new, out=None, sets=(*SETS, "transfer.thaw=never"))
+    assert learned(set_so, monkeypatch, notes)[0]
