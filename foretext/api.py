@@ -310,10 +310,12 @@ def new_model(
     reporter: Reporter | None = None,
     task: str = "classification",
     more: Sequence[str] = (),
+    also: Sequence[OtherTask] = (),
 ) -> LanguageModel:
-    """A model that has learned nothing, with a vocabulary made of the rows' texts and of `more`: to fine-tune from
-    nothing."""
-    texts = [Row((text,), None, "a row") for text in family_of(task).texts(rows)]
+    """A model that has learned nothing, with a vocabulary made of the texts of `rows` (those to train on, without rows
+    that are held out), of `more` and of the tasks `also`: to fine-tune from nothing."""
+    given = [*family_of(task).texts(rows), *(text for one in also for text in family_of(one.kind).texts(one.rows))]
+    texts = [Row((text,), None, "a row") for text in given]
     return LanguageModel(fresh_model(system, size, texts, seed, sets, reporter, more), Path())
 
 

@@ -220,7 +220,9 @@ def finetune(
         else:
             shape = [one for one in settings if one.names[0] in ("model", "tokenizer")]
             settings = [one for one in settings if one.names[0] not in ("model", "tokenizer")]
-            base, from_scratch = new_model(rows, system, size or "tiny", seed, shape, terminal, task, text), True
+            learned = split.train if valid is None else rows  # a word of rows held out is as unknown as any other
+            base = new_model(learned, system, size or "tiny", seed, shape, terminal, task, text, others)
+            from_scratch = True
         with Stopper(terminal.note) as stopper:
             model = base.finetune(
                 rows,

@@ -145,6 +145,7 @@ class WordBatch(Batch):
     words_BT: Tensor | None = None  # true at words, neither at borders nor at padding
     characters_UC: Tensor | None = None  # of the distinct words; None: not read
     spelled_BT: Tensor | None = None  # each word's row there
+    hidden_BT: Tensor | None = None  # words whose vector is to be that of unknown ones; None: none
     task: int | None = None  # the task whose labels these are; None: unlabelled
 
 
@@ -163,10 +164,11 @@ class CvtStates:
 
 
 class CvtEncoder(nn.Module):
-    def __init__(self, config: CvtConfig, reading: Reading | None = None) -> None:
+    def __init__(self, config: CvtConfig, reading: Reading | None = None, unknown: int | None = None) -> None:
+        """`unknown`: the form of unknown words, if there is one."""
         super().__init__()
         config.check()
-        self.config, self.reading = config, reading
+        self.config, self.reading, self.unknown = config, reading, unknown
         self.words = nn.Embedding(config.vocabulary, config.vectors)
         self.scale = nn.Parameter(torch.ones(1))  # of the words' vectors, which come from elsewhere
         nn.init.normal_(self.words.weight, std=0.1)
@@ -210,6 +212,9 @@ class CvtEncoder(nn.Module):
         ids_BT = torch.from_numpy(forms_U).to(device)[places_BT]
         characters = torch.from_numpy(characters_UC).to(device)
         if isinstance(batch, WordBatch):
+            if batch.hidden_BT is not None:
+                assert self.unknown is not None
+                ids_BT = ids_BT.masked_fill(batch.hidden_BT, self.unknown)
             return replace(batch, ids_BT=ids_BT, characters_UC=characters, spelled_BT=places_BT)
         return WordBatch(ids_BT, batch.mask_BT, characters_UC=characters, spelled_BT=places_BT, task=0)
 

@@ -55,6 +55,7 @@ class CrossViewSettings:
     hidden: int = 512  # numbers between a module's two layers
     smoothing: float = 0.1  # part of a label that is spread over all classes
     unlabelled_weight: float = 1.0  # of each view's loss
+    unknown: float = 0.5  # how often a word that the labelled rows have once is read as an unknown one, in training
     average: float = 0.998  # decay of the averaged weights that predict; 0: the last ones predict
 
     def check(self) -> None:
@@ -67,6 +68,8 @@ class CrossViewSettings:
         for name in ("smoothing", "average"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise UserError(f"objective.{name} must be at least 0 and below 1, not {getattr(self, name)}")
+        if not 0.0 <= self.unknown <= 1.0:
+            raise UserError(f"objective.unknown must be from 0 to 1, not {self.unknown}")
         if not 0.0 <= self.unlabelled_weight < float("inf"):
             raise UserError(f"objective.unlabelled_weight must be at least 0, not {self.unlabelled_weight}")
 

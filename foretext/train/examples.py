@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from foretext.nn.model_config import reads
-from foretext.tasks.cross_view_head import ManySources, UnlabelledExample
+from foretext.tasks.cross_view_head import CrossViewHead, ManySources, UnlabelledExample
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Encoding
 from foretext.tasks.layout import Layout
@@ -76,7 +76,8 @@ def all_examples(
             other.rows, encoding, True, reporter.note, lambda done, total: work("encoding", done, total)
         )
         tasks.append(found.examples)
-    return ManySources(tasks, _unlabelled(request.unlabelled, model, layout, reporter, work))
+    assert isinstance(model.task, CrossViewHead)
+    return model.task.stock(tasks, _unlabelled(request.unlabelled, model, layout, reporter, work))
 
 
 def _unlabelled(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -42,6 +43,17 @@ def test_rows_text_and_another_task(folder: Path) -> None:
     assert "cvt tiny" in works("info", out).out
     said = fails(*given, "--resume", "--epochs", 2)
     assert "unlabelled text or the other tasks are not those" in said
+
+
+def test_the_vocabulary_has_what_is_learned_from_and_nothing_that_is_held_out(folder: Path) -> None:
+    blocks = [f"the cat sees w{number} B-N\n".replace(" ", " O\n", 3) for number in range(10)]
+    (folder / "rows.txt").write_text("\n".join(blocks))
+    (folder / "speech.txt").write_text("a X\ngnu PROPN\n\n" * 3)
+    given = ("finetune", folder / "rows.txt", "--system", "cvt", "--task", "tagging", "--epochs", 1, *SHAPE)
+    works(*given, "--also", f"tagging={folder / 'speech.txt'}", "--hold-out", 0.3, "--out", folder / "run")
+    pieces = json.loads((folder / "run" / "tokenizer.json").read_text())["pieces"]
+    assert "gnu" in pieces
+    assert len([word for word in pieces if word.startswith("w") and word[1:].isdigit()]) == 7
 
 
 def test_mistakes(folder: Path) -> None:

@@ -16,6 +16,8 @@ from systems_under_test import pretrain_request, stopping_after, write_text
 from foretext.api import LanguageModel, TaskModel, new_model
 from foretext.errors import Interrupted, UserError
 from foretext.nn.cvt import CvtConfig, CvtEncoder
+from foretext.objectives.base import Draw
+from foretext.systems.base import TrunkParts
 from foretext.systems.cvt import CVT
 from foretext.tasks.conll import TaggedSentence
 from foretext.tasks.cross_view_head import CrossViewHead, ManySources, Sourced, UnlabelledExample
@@ -25,7 +27,7 @@ from foretext.text.word_forms import WordForms
 from foretext.text.word_vocabulary import Words
 from foretext.train.finetune import FinetuneRequest, finetune
 from foretext.train.finetune_request import OtherTask
-from foretext.train.loop import Loop
+from foretext.train.loop import Loop, step_seed
 from foretext.train.pretrain import pretrain
 from foretext.train.rundir import RunDirectory
 from foretext.train.saved import load_model
@@ -158,6 +160,46 @@ def test_batches_are_of_one_source() -> None:
     assert batch.targets_BT is not None and batch.targets_BT.tolist() == [[-100, 0, 1, -100]]
     with pytest.raises(AssertionError, match="one source"):
         head.make([stock.example(0, 0), Sourced(None, UnlabelledExample((0, 7, 0)))])
+
+
+def test_words_seen_once_teach_the_vector_of_unknown_words() -> None:
+    once = TaggedSentence(("the", "Zebra", "sees", "1", "Gnu", "2"), ("O", "B-N", "O", "B-C", "B-N", "B-C"), "here")
+    rows = [*sentences(15), once]
+    request = request_of(rows, valid=[], epochs=6, unlabelled=[])
+    tokenizer = request.base.tokenizer
+    zebra, gnu, the = (tokenizer.encode(word)[0] for word in ("Zebra", "Gnu", "the"))
+    assert max(zebra, gnu) < tokenizer.size and tokenizer.unknown is not None
+    model = finetune(request)
+    head, trunk = model.task, model.trunk
+    assert isinstance(head, CrossViewHead) and isinstance(trunk, CvtEncoder)
+    torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
+    drawn = CVT.build_trunk(TrunkParts(model.model_config, tokenizer)).state_dict()["words.weight"]
+    moved = (trunk.words.weight - drawn).abs().amax(1)
+    assert moved[tokenizer.unknown] > 1e-3 and moved[[zebra, gnu]].max() > 1e-3
+
+    ids = (0, the, zebra, gnu, the, 0)
+    stock = head.stock([[TaggedExample(ids, (1,), (0,)), TaggedExample((0, the, 0), (1,), (0,))]], [])
+    assert stock.example(0, 0).seldom == (2, 3) and stock.example(0, 1).seldom == ()
+    one = [stock.example(0, 0)]
+    assert head.make(one).hidden_BT is None, "nothing is drawn where scores are wanted"
+    draws = [head.make(one, Draw(0, epoch, (0,))).hidden_BT for epoch in range(200)]
+    again = [head.make(one, Draw(0, epoch, (0,))).hidden_BT for epoch in range(200)]
+    assert all(torch.equal(a, b) for a, b in zip(draws, again))  # type: ignore[arg-type]
+    part = torch.cat(draws).double().mean(0)  # type: ignore[arg-type]
+    assert part[[0, 1, 4, 5]].tolist() == [0] * 4 and 0.4 < part[2] < 0.6 and 0.4 < part[3] < 0.6
+
+    hidden = replace(head.make(one), hidden_BT=torch.tensor([[False, False, True, False, False, False]]))
+    unseen = replace(head.make(one), ids_BT=torch.tensor([[0, the, tokenizer.encode("zebrA2")[0], gnu, the, 0]]))
+    read, other = trunk._read(hidden), trunk._read(unseen)
+    assert read.ids_BT[0, 2] == other.ids_BT[0, 2] == tokenizer.unknown
+    spelled, plain = (trunk._read(batch) for batch in (hidden, head.make(one)))
+    assert torch.equal(spelled.characters_UC, plain.characters_UC), "the characters are the word's own"
+
+
+def test_the_vocabulary_has_the_words_of_other_tasks() -> None:
+    others = [OtherTask("more", "classification", [Row(("a gnu grazes",), "x", "row 1")])]
+    tokenizer = new_model(sentences(4), "cvt", sets=SHAPE, task="tagging", also=others).model.tokenizer
+    assert max(tokenizer.encode("gnu grazes")) < tokenizer.size
 
 
 def test_what_is_asked_wrongly(tmp_path: Path) -> None:
