@@ -170,13 +170,13 @@ class CrossViewHead(CrossViewObjective):
 
     # -- what the scores [words, C] of a tagged example mean
 
-    def best(self, scores_WC: np.ndarray) -> np.ndarray:
+    def best(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
         return scores_WC.argmax(axis=1)
 
-    def probabilities(self, scores_WC: np.ndarray) -> np.ndarray:
+    def probabilities(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
         return probabilities_of(scores_WC)
 
-    def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray) -> float:
+    def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray, begins: bool = True) -> float:
         return surprise_of_each(scores_WC, tags_W)
 
 
