@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from foretext.errors import UserError
-from foretext.evaluate.text_metrics import bleu
+from foretext.evaluate.text_metrics import bleu, bleu_metric
 from foretext.generate.translate import Search, Symbols, beam_search, greedy
 from foretext.nn.cove import CoveTrunk
 from foretext.objectives.translation import NAME, TranslationObjective
@@ -70,6 +70,7 @@ def score_files(
 ) -> TranslationScores:
     """Loss and BLEU on two files, line n of one the translation of line n of the other; no pair is too long."""
     trunk, objective = translator(model, "a score of translations")
+    bleu_metric(language)  # what is missing is known before everything is translated
     texts = read_texts(source, target, objective.settings, errors, keep_all=True)
     pairs = [encoded_pair(pair, objective.tokenizer) for pair in texts.pairs]
     references = [pair.reference for pair in texts.pairs]

@@ -1,7 +1,8 @@
 """Whole words as ids, by frequency, for systems that are older than pieces of words: the targets of CoVe's translation
 and the words of cross-view training.
 
-Lines are split by the rules of `splitters.py`. The words of a target are marked so that the line can be put together
+Lines are split by the rules of `splitters.py`; of scripts that are written without spaces (Chinese, Japanese, Thai, …)
+each character is a word. The words of a target are marked so that the line can be put together
 again: one with no space before it begins with ￭ (`Hut`, `￭.`), and the translation of a model is a line as people write
 it, which is what BLEU compares. A ￭ that stands in the text becomes ■.
 
@@ -22,18 +23,18 @@ import numpy as np
 import regex
 
 from foretext.errors import UserError
-from foretext.text.splitters import WORD, split_by_rules
+from foretext.text.splitters import WORD_OR_CHARACTER
 from foretext.text.vectors import WordVectors
 
 START, END, UNKNOWN = 0, 1, 2
 FIRST_WORD = 3
 JOINED = "￭"
-_WORD = regex.compile(WORD)
+_WORD = regex.compile(WORD_OR_CHARACTER)
 _DIGIT = re.compile(r"\d")
 
 
 def plain_words(line: str) -> list[str]:
-    return split_by_rules(line)
+    return [match.group() for match in _WORD.finditer(line)]
 
 
 def marked_words(line: str) -> list[str]:

@@ -7,6 +7,7 @@ weights; a run that is gone on with before that reads them again.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 from foretext.config import setting_of
 from foretext.errors import UserError
@@ -30,6 +31,7 @@ from foretext.train.saved import DataConfig, load_model
 from foretext.train.undo import TOKENS
 
 BYTES_A_WORD = 4  # of a pair, in shards, at most
+FEW_KNOWN = 0.5  # part of the source's words: with fewer the user is told
 
 
 def prepare_pairs(work: Preparing, run: RunDirectory, writer: RunWriter) -> None:
@@ -103,12 +105,23 @@ def _write(work: Preparing, run: RunDirectory, texts: Texts) -> ShardManifest:
         valid_fraction=data.valid_fraction,
         ids=pair_ids(tokenizer),
     )
-    known = sum(number != tokenizer.unknown for number in tokenizer.lookup(words)) / len(words)
+    known = known_words(words, tokenizer)
     work.reporter.note(
         f"text: {manifest.splits['train'].documents:,} pairs to train on, {manifest.splits['valid'].documents:,} to "
-        f"validate{_left_out(texts)}; {known:.1%} of the source's words have a vector"
+        f"validate{_left_out(texts)}; {known:.1%} of the source's words, signs aside, have a vector"
     )
+    if known < FEW_KNOWN:
+        work.reporter.note(
+            f"only {known:.1%} of the source's words have a vector and all others are read as nothing: little can be "
+            "learned; give --vectors of the source's language (of single characters where it has no spaces)"
+        )
     return manifest
+
+
+def known_words(words: Iterable[str], tokenizer: WordTokenizer) -> float:
+    """The part of the words, those without a letter or a digit aside, that have a vector."""
+    told = [word for word in words if any(map(str.isalnum, word))]
+    return sum(number != tokenizer.unknown for number in tokenizer.lookup(told)) / max(1, len(told))
 
 
 def _replaced(texts: Texts) -> int:

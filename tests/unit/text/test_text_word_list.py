@@ -49,6 +49,14 @@ def test_every_line_comes_back_but_for_its_spaces(line: str) -> None:
     assert marked_words(text) == marked_words(line)
 
 
+def test_characters_are_words_where_nothing_stands_between_words() -> None:
+    line = "我爱NLP，2 个人。"
+    marked = ["我", "￭爱", "￭NLP", "￭，", "￭2", "个", "￭人", "￭。"]
+    assert marked_words(line) == marked and marked_text(marked) == line
+    assert plain_words("東京タワーです") == list("東京タワーです")
+    assert plain_words("ที่ไหน") == ["ที่", "ไ", "ห", "น"], "a character keeps its marks"
+
+
 def test_vectors_by_id_and_the_form_that_is_looked_up() -> None:
     given = WordVectors(("the", "x"), np.array([[1, 2], [3, 4]], dtype=np.float32))
     table = WordList(("x", "none", "The")).vectors(given)
