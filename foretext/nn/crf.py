@@ -68,9 +68,7 @@ class LinearChainCrf(nn.Module):
         self.register_buffer("first_ok_C", allowed.first_C.clone(), persistent=False)
         self.register_buffer("last_ok_C", allowed.last_C.clone(), persistent=False)
 
-    def loss(
-        self, emissions_BTC: Tensor, tags_BT: Tensor, mask_BT: Tensor, begins_B: Tensor | None = None
-    ) -> LossSum:
+    def loss(self, emissions_BTC: Tensor, tags_BT: Tensor, mask_BT: Tensor, begins_B: Tensor | None = None) -> LossSum:
         """−log p of the tags, summed over sequences; the count is of places, as for a tagger without a field."""
         every_B = self.log_partition(emissions_BTC, mask_BT, begins_B)
         total = (every_B - self.score(emissions_BTC, tags_BT, mask_BT, begins_B)).sum()
@@ -88,9 +86,7 @@ class LinearChainCrf(nn.Module):
             sums_BC = torch.where((step < lengths_B)[:, None], longer_BC, sums_BC)
         return torch.where(lengths_B > 0, torch.logsumexp(sums_BC + ends_C, dim=1), 0.0)
 
-    def score(
-        self, emissions_BTC: Tensor, tags_BT: Tensor, mask_BT: Tensor, begins_B: Tensor | None = None
-    ) -> Tensor:
+    def score(self, emissions_BTC: Tensor, tags_BT: Tensor, mask_BT: Tensor, begins_B: Tensor | None = None) -> Tensor:
         """The score of one path for each sequence [B]. What stands in `tags_BT` outside the mask is not read."""
         x_TBC, lengths_B, places_BT = _together(emissions_BTC, mask_BT)
         if not len(x_TBC):
@@ -106,9 +102,7 @@ class LinearChainCrf(nn.Module):
         return torch.where(lengths_B > 0, first_B + inner_B + ends_C[last_B], 0.0)
 
     @torch.no_grad()
-    def viterbi(
-        self, emissions_BTC: Tensor, mask_BT: Tensor, begins_B: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def viterbi(self, emissions_BTC: Tensor, mask_BT: Tensor, begins_B: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The best path [B, T], IGNORE outside the mask, and its score [B]."""
         x_TBC, lengths_B, places_BT = _together(emissions_BTC, mask_BT)
         path_BT = torch.full_like(mask_BT, IGNORE, dtype=torch.long)

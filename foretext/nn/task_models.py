@@ -88,9 +88,7 @@ class BiLstmTagger(nn.Module):
         """Of the words whose tag is not IGNORE; the count is of words."""
         return self.loss_of(self(words), words.mask_BT, tags_BT)
 
-    def loss_of(
-        self, scores_BTC: Tensor, mask_BT: Tensor, tags_BT: Tensor, begins_B: Tensor | None = None
-    ) -> LossSum:
+    def loss_of(self, scores_BTC: Tensor, mask_BT: Tensor, tags_BT: Tensor, begins_B: Tensor | None = None) -> LossSum:
         """The same, of scores that are known. `begins_B`: which rows begin their sentence; None: all."""
         asked_BT = mask_BT & (tags_BT != IGNORE)
         count = float(asked_BT.sum())
