@@ -19,7 +19,7 @@ from foretext.evaluate.text_metrics import bleu, bleu_metric
 from foretext.generate.translate import Search, Symbols, beam_search, greedy
 from foretext.nn.cove import CoveTrunk
 from foretext.objectives.translation import NAME, TranslationObjective
-from foretext.objectives.translation_pairs import Pair, encoded_pair, read_texts
+from foretext.objectives.translation_pairs import Pair, ParallelText, encoded_pair
 from foretext.text.word_list import END, START, UNKNOWN, marked_text
 from foretext.train.saved import SavedModel
 from foretext.train.scoring import length_batches, mean_losses
@@ -71,9 +71,9 @@ def score_files(
     """Loss and BLEU on two files, line n of one the translation of line n of the other; no pair is too long."""
     trunk, objective = translator(model, "a score of translations")
     bleu_metric(language)  # what is missing is known before everything is translated
-    texts = read_texts(source, target, objective.settings, errors, keep_all=True)
-    pairs = [encoded_pair(pair, objective.tokenizer) for pair in texts.pairs]
-    references = [pair.reference for pair in texts.pairs]
+    texts = list(ParallelText(source, target, objective.settings, errors, keep_all=True).pairs())
+    pairs = [encoded_pair(pair, objective.tokenizer) for pair in texts]
+    references = [pair.reference for pair in texts]
     device = next(trunk.parameters()).device
     return score_translations(trunk, objective, pairs, references, search, language, device, progress)
 

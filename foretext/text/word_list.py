@@ -69,7 +69,11 @@ class WordList:
     @classmethod
     def by_frequency(cls, sentences: Iterable[Sequence[str]], most: int, least: int = 1) -> WordList:
         """The `most` most frequent words, of those that occur at least `least` times."""
-        counts = Counter(word for words in sentences for word in words)
+        return cls.of_counts(Counter(word for words in sentences for word in words), most, least)
+
+    @classmethod
+    def of_counts(cls, counts: Counter[str], most: int, least: int = 1) -> WordList:
+        """The same of words that are counted."""
         often = [(-count, word) for word, count in counts.items() if count >= least]
         return cls(tuple(word for _, word in sorted(often)[: max(0, most)]))
 
