@@ -66,6 +66,11 @@ class CoveConfig:
             f"fixed vectors of {self.vectors}"
         )
 
+    @property
+    def fixed(self) -> int:
+        """Numbers of the vectors, that of unknown words included."""
+        return (self.vocabulary + 1) * self.vectors
+
     def parameters(self) -> int:
         cells = self.width // 2
         inputs = [self.vectors] + [self.width] * (self.layers - 1)

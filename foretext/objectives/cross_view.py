@@ -9,7 +9,8 @@ module and the second layer learn from labels alone. (The released code has the 
 same; KL is 0 where a view has nothing more to learn.)
 
 Each task and each of its views is a named loss: `chunk` for labels, `chunk.forward` and so on for views. A view's loss
-is divided by the places that it is asked about, a task's by its labels; a batch that is not about a loss counts 0 for
+is divided by the places that it is asked about (of a word that is read in parts the first, where its label would
+stand), a task's by its labels; a batch that is not about a loss counts 0 for
 it. Which batch a step is about is the order's to say (`text/turns.py`). What modules see is in `nn/cvt.py`.
 """
 
@@ -129,23 +130,28 @@ class TaskModules(nn.Module):
             }
         )
 
-    def logits(self, states: CvtStates, view: str, words_BT: Tensor) -> Tensor:
+    def logits(self, states: CvtStates, view: str, batch: WordBatch) -> Tensor:
         """Of the view's places one after the other, or of each sentence."""
-        read = view_states if self.task.kind == "tagging" else sentence_states
-        return self.of_view[_key(view)](read(states, view, words_BT))
-
-    def asked(self, view: str, words_BT: Tensor) -> Tensor:
-        """Which of the primary's predictions, in its order, the view is to make too."""
+        assert batch.words_BT is not None
         if self.task.kind == "tagging":
-            return view_places(words_BT, view)[words_BT]
-        return words_BT.any(dim=1)
+            asked_BT = None if view == PRIMARY else batch.asked_BT
+            return self.of_view[_key(view)](view_states(states, view, batch.words_BT, asked_BT))
+        return self.of_view[_key(view)](sentence_states(states, view, batch.words_BT))
 
-    def view_losses(self, teacher_NC: Tensor, states: CvtStates, words_BT: Tensor) -> dict[str, LossSum]:
+    def asked(self, view: str, batch: WordBatch) -> Tensor:
+        """Which of the primary's predictions, in its order, the view is to make too."""
+        assert batch.words_BT is not None
+        if self.task.kind == "tagging":
+            places_BT = view_places(batch.words_BT, view)
+            return (places_BT if batch.asked_BT is None else places_BT & batch.asked_BT)[batch.words_BT]
+        return batch.words_BT.any(dim=1)
+
+    def view_losses(self, teacher_NC: Tensor, states: CvtStates, batch: WordBatch) -> dict[str, LossSum]:
         """KL of each view to the primary's log-probabilities."""
         losses = {}
         for view in self.views:
-            asked_N = self.asked(view, words_BT)
-            student_NC = torch.log_softmax(self.logits(states, view, words_BT), dim=1)
+            asked_N = self.asked(view, batch)
+            student_NC = torch.log_softmax(self.logits(states, view, batch), dim=1)
             if self.task.kind == "sentence":
                 student_NC = student_NC[asked_N]
             total = F.kl_div(student_NC, teacher_NC[asked_N], reduction="sum", log_target=True)
@@ -224,7 +230,7 @@ class CrossViewObjective(Objective):
             return found | {self.tasks[batch.task].name: float((wanted != IGNORE).sum())}
         for part in self._parts():
             for view in part.views:
-                found[part.name(view)] = float(part.asked(view, batch.words_BT).sum())
+                found[part.name(view)] = float(part.asked(view, batch).sum())
         return found
 
     # -- losses ------------------------------------------------------------------------------------------------------
@@ -240,7 +246,7 @@ class CrossViewObjective(Objective):
         assert batch.task is not None and batch.words_BT is not None
         part, words_BT = self._parts()[batch.task], batch.words_BT
         states = trunk.states(batch, self.config.dropout if self.training else 0.0)
-        logits_NC = part.logits(states, PRIMARY, words_BT)
+        logits_NC = part.logits(states, PRIMARY, batch)
         scores, labels_N = logits_NC, batch.labels
         if part.task.kind == "tagging":
             scores = logits_NC.new_zeros(*words_BT.shape, part.task.classes).masked_scatter(
@@ -256,10 +262,11 @@ class CrossViewObjective(Objective):
     def _unlabelled(self, trunk: CvtEncoder, batch: WordBatch) -> Outcome:
         assert batch.words_BT is not None
         teachers = self.teachers(trunk, batch)
-        states = trunk.states(batch, self.config.unlabelled_dropout if self.training else 0.0)
+        upper = any("full" in part.views for part in self._parts())  # the others see the first layer alone
+        states = trunk.states(batch, self.config.unlabelled_dropout if self.training else 0.0, upper)
         losses: dict[str, LossSum] = {}
         for part, teacher_NC in zip(self._parts(), teachers):
-            losses |= part.view_losses(teacher_NC, states, batch.words_BT)
+            losses |= part.view_losses(teacher_NC, states, batch)
         return Outcome(losses)
 
     @torch.no_grad()
@@ -267,4 +274,4 @@ class CrossViewObjective(Objective):
         """The primaries' log-probabilities of each task, of all words or all sentences, nothing dropped."""
         assert batch.words_BT is not None
         states = trunk.states(batch, 0.0)
-        return [torch.log_softmax(part.logits(states, PRIMARY, batch.words_BT), dim=1) for part in self._parts()]
+        return [torch.log_softmax(part.logits(states, PRIMARY, batch), dim=1) for part in self._parts()]

@@ -13,9 +13,9 @@ Scores are the primary module's, of the task that is asked for: [B, T, C] at eve
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -41,11 +41,41 @@ KINDS: dict[str, Kind] = {"tagging": "tagging", "classification": "sentence"}  #
 
 @dataclass(frozen=True)
 class UnlabelledExample:
-    ids: tuple[int, ...]
+    ids: np.ndarray
+    asked: np.ndarray  # whether a tag would be asked for there: at the first part of a word
 
     @property
     def tokens(self) -> int:
         return len(self.ids)
+
+
+class UnlabelledText(Sequence[UnlabelledExample]):
+    """Many of them in few bytes: all ids one after the other."""
+
+    def __init__(self, rows: Iterable[tuple[np.ndarray, np.ndarray]] = ()) -> None:
+        """`rows`: ids, and which of them are asked about."""
+        found = list(rows)
+        nothing = np.zeros(0, dtype=np.int32)
+        self.ids = np.concatenate([nothing, *(ids for ids, _ in found)]).astype(np.int32)
+        self.asked = np.concatenate([nothing, *(asked for _, asked in found)]).astype(bool)
+        self.ends = np.cumsum([0, *(len(ids) for ids, _ in found)])
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> UnlabelledExample: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[UnlabelledExample]: ...
+
+    def __getitem__(self, index: int | slice) -> UnlabelledExample | list[UnlabelledExample]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        part = slice(int(self.ends[index]), int(self.ends[index + 1]))
+        return UnlabelledExample(self.ids[part], self.asked[part])
 
 
 @dataclass(frozen=True)
@@ -72,23 +102,37 @@ class ManySources:
     ) -> None:
         """`seldom`: the ids of words that labelled rows have once."""
         self.tasks, self.unlabelled = tasks, unlabelled
-        self.rows = [
+        self.labelled = [
             Sourced(number, example, tuple(place for place, id in enumerate(_ids(example)) if id in seldom))
             for number, own in enumerate(tasks)
             for example in own
         ]
-        self.rows += [Sourced(None, example) for example in unlabelled]
+
+    @property
+    def rows(self) -> Iterator[Sourced]:
+        """All of them."""
+        return (self.example(0, index) for index in range(len(self)))
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.labelled) + len(self.unlabelled)
 
     def example(self, epoch: int, index: int) -> Sourced:
-        return self.rows[index]
+        if index < len(self.labelled):
+            return self.labelled[index]
+        return Sourced(None, self.unlabelled[index - len(self.labelled)])
+
+    def epoch_tokens(self, order: SampleOrder) -> list[tuple[int, int]]:
+        """The tokens of the first epoch in labelled steps, and in unlabelled ones, beside a step of that kind each."""
+        kinds = 2 if len(self.unlabelled) else 1
+        tokens = [0] * kinds
+        for step in range(order.steps_per_epoch):
+            tokens[step % kinds] += sum(self.example(0, index).tokens for index in order.batch(step)[1])
+        return list(enumerate(tokens))
 
     def order(self, batch_size: int, seed: int) -> Turns:
         """Labelled and unlabelled batches in turn, each of like length."""
         tasks = [_source(own, batch_size, seed + number) for number, own in enumerate(self.tasks)]
-        text = _source(self.unlabelled, batch_size, seed + len(tasks)) if self.unlabelled else None
+        text = _source(self.unlabelled, batch_size, seed + len(tasks)) if len(self.unlabelled) else None
         return Turns(tasks, text, seed)
 
 
@@ -146,7 +190,8 @@ class CrossViewHead(CrossViewObjective):
         assert all(one.task == task for one in given), "a batch is of one source"
         found = [one.example for one in given]
         if task is None:
-            return self._batch([one.ids for one in found], None)
+            batch = self._batch([one.ids for one in found], None)
+            return replace(batch, asked_BT=padded([one.asked for one in found])[0].bool())
         batch = self._batch([_ids(one) for one in found], task)
         batch = replace(batch, hidden_BT=self._hidden(given, batch.ids_BT.shape, draw))
         if self.tasks[task].kind == "tagging":

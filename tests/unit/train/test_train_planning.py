@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from systems_under_test import SHAPE, base_model
+from systems_under_test import SHAPE, base_model, pretrain_request, write_text
 from torch import nn
 
 from foretext.errors import UserError
+from foretext.nn.cove import CoveConfig
 from foretext.tasks.rows import rows_from
 from foretext.train import planning
 from foretext.train.finetune import FinetuneRequest, finetune
-from foretext.train.loop import Loop
-from foretext.train.planning import Memory, check_memory, head_size
+from foretext.train.loop import Job, Loop
+from foretext.train.planning import Memory, check_memory, disk_needed, head_size
+from foretext.train.pretrain import pretrain
 from foretext.train.report import Silent
+from foretext.train.rundir import RunDirectory
 
 ROWS = [("good one", "a"), ("bad one", "b")] * 6
 
@@ -27,6 +32,20 @@ def test_memory_counts_what_is_learned_on_top_of_the_trunk(monkeypatch: pytest.M
     check_memory(trunk)
     with pytest.raises(UserError, match="the weights alone, with gradients and optimiser, need about 16"):
         check_memory(whole)
+
+
+def test_memory_and_disk_count_what_never_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = Memory(CoveConfig(vocabulary=9, vectors=4, width=8), 2, 8)
+    many = replace(few, model=CoveConfig(vocabulary=1009, vectors=4, width=8))
+    assert many.states() - few.states() == 1000 * 4 * 4
+    assert replace(many, keeps_best=True).states() - replace(few, keeps_best=True).states() == 2 * 1000 * 4 * 4
+    jobs: list[Job] = []
+    monkeypatch.setattr("foretext.train.pretrain.check_disk", lambda run, job: jobs.append(job))
+    run = RunDirectory(pretrain(pretrain_request("cove", write_text(tmp_path), tmp_path / "run", 1)))
+    written = sum(size for name, size in run.sizes().items() if "safetensors" in name)
+    vectors = jobs[0].trunk.state_dict()["vectors.table_VE"].numel() * 4
+    assert 2 * written <= disk_needed(jobs[0]) < 2 * written + 40_000, "twice, while saving"
+    assert 2 * (written - vectors) < disk_needed(jobs[0]) - vectors
 
 
 class Plans(Silent):
