@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from foretext.config import Change, Setting, apply_sets, difference
+from foretext.config import Change, Setting, apply_sets, difference, setting_of
 from foretext.errors import UserError
 from foretext.systems import size_named, system_named
 from foretext.systems.base import System, TrainingConfig
 from foretext.text.tokenizer import Tokenizer, tokenizer_from_published
+from foretext.text.word_tokenizer import SPECIALS
 from foretext.train.budget import Budget
 from foretext.train.checks import (
     check_seed,
@@ -136,6 +137,17 @@ def _check_named(request: PretrainRequest, system: System) -> None:
         missing.remove("--vectors")
     if missing:
         raise UserError(f"{system.name} learns from parallel text and word vectors: give {' and '.join(missing)}")
+    for one in map(setting_of, request.sets):
+        if one.key == "tokenizer.kind" and one.value != "word-list":
+            raise UserError(
+                f"{one.where}: {system.name} reads the words that --vectors has (word-list) and no other vocabulary; "
+                "leave it out"
+            )
+        if one.key == "tokenizer.size" and int(one.value) <= len(SPECIALS):
+            raise UserError(
+                f"{one.where}: there must be room for a word beside {' and '.join(SPECIALS)}; give at least "
+                f"{len(SPECIALS) + 1}"
+            )
     text_only = {"--vocabulary": request.vocabulary, "--text-column": request.column, "--documents": request.documents}
     for option, value in text_only.items():
         if value is not None:
