@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -97,20 +96,6 @@ class BiLstmTagger(nn.Module):
         else:
             total = F.cross_entropy(scores_BTC[asked_BT], tags_BT[asked_BT], reduction="sum")
         return LossSum(total + count * self.read.penalty(), count)
-
-    def tags(self, words: WordInput) -> Tensor:
-        """The best tags [B, T]; IGNORE at padding."""
-        scores_BTC = self(words)
-        if self.crf is not None:
-            return self.crf.viterbi(scores_BTC, words.mask_BT)[0]
-        return scores_BTC.argmax(dim=2).masked_fill(~words.mask_BT, IGNORE)
-
-    def probabilities(self, words: WordInput) -> Tensor:
-        """Of each tag at each word, [B, T, C]; zeros at padding."""
-        scores_BTC = self(words)
-        if self.crf is not None:
-            return self.crf.marginals(scores_BTC, words.mask_BT)
-        return torch.softmax(scores_BTC, dim=2) * words.mask_BT[..., None]
 
 
 # ── classifier ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,8 @@ same; KL is 0 where a view has nothing more to learn.)
 Each task and each of its views is a named loss: `chunk` for labels, `chunk.forward` and so on for views. A view's loss
 is divided by the places that it is asked about (of a word that is read in parts the first, where its label would
 stand), a task's by its labels; a batch that is not about a loss counts 0 for
-it. Which batch a step is about is the order's to say (`text/turns.py`). What modules see is in `nn/cvt.py`.
+it. Which batch a step is about is the order's to say (`text/turns.py`). What modules see is in `nn/cvt.py`, how rows
+and text become batches in `tasks/cross_view_head.py`.
 """
 
 from __future__ import annotations
@@ -20,12 +21,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
+from foretext.batch import IGNORE, Batch, LossSum, Outcome
 from foretext.errors import UserError
 from foretext.nn.cvt import (
     VIEWS,
@@ -41,9 +41,7 @@ from foretext.nn.cvt import (
     view_states,
     view_width,
 )
-from foretext.objectives.base import Draw, Objective, Trunk
-from foretext.text.characters import word_table
-from foretext.text.word_list import END, START, WordList, looked_up_as
+from foretext.objectives.base import Objective, Trunk
 
 PRIMARY = "primary"
 
@@ -80,36 +78,6 @@ class CrossViewTask:
     name: str
     kind: Kind
     classes: int
-
-
-@dataclass(frozen=True)
-class WordExample:
-    """A sentence. `labels`: the class of each word (tagging; IGNORE where there is none), or one (sentence)."""
-
-    words: tuple[str, ...]
-    task: int | None = None  # None: unlabelled
-    labels: tuple[int, ...] | None = None
-
-    @property
-    def tokens(self) -> int:
-        return len(self.words) + 2
-
-    def asked(self, scores: np.ndarray) -> np.ndarray:
-        """Of tagging, [words, C] of [T, C]; of a sentence, [C] as it is."""
-        return scores[1 : len(self.words) + 1] if scores.ndim == 2 else scores
-
-
-class WordExamples:
-    """`Examples` from a list."""
-
-    def __init__(self, rows: Sequence[WordExample]) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def example(self, epoch: int, index: int) -> WordExample:
-        return self.rows[index]
 
 
 def _key(view: str) -> str:
@@ -163,15 +131,13 @@ class TaskModules(nn.Module):
 
 
 class CrossViewObjective(Objective):
-    def __init__(
-        self, config: CvtConfig, settings: CrossViewSettings, tasks: Sequence[CrossViewTask], words: WordList
-    ) -> None:
+    def __init__(self, config: CvtConfig, settings: CrossViewSettings, tasks: Sequence[CrossViewTask]) -> None:
         super().__init__()
         settings.check()
         names = [task.name for task in tasks]
         if not tasks or len(set(names)) != len(names) or any("." in name for name in names):
             raise UserError(f"tasks need names of their own without a full stop, not {', '.join(names) or 'none'}")
-        self.config, self.settings, self.tasks, self.words = config, settings, tuple(tasks), words
+        self.config, self.settings, self.tasks = config, settings, tuple(tasks)
         self.parts = nn.ModuleList(TaskModules(task, config, settings) for task in tasks)
         self.weights = dict.fromkeys(names, 1.0)
         for part in self._parts():
@@ -179,47 +145,6 @@ class CrossViewObjective(Objective):
 
     def _parts(self) -> list[TaskModules]:
         return [part for part in self.parts if isinstance(part, TaskModules)]
-
-    # -- batches -----------------------------------------------------------------------------------------------------
-
-    def make(self, examples: Sequence[WordExample], draw: Draw | None = None) -> WordBatch:
-        """All examples of one task, or all unlabelled; what is beyond the context is cut off."""
-        task = examples[0].task
-        assert all(example.task == task for example in examples), "a batch is of one source"
-        sentences = [example.words[: self.config.context] for example in examples]
-        ids = [[START, *self.words.encode(map(looked_up_as, words)), END] for words in sentences]
-        ids_BT, real_BT = padded(ids)
-        inner = [[0, *(1 for _ in words), 0] for words in sentences]
-        words_BT = padded(inner)[0].bool()
-        characters = spelled = None
-        if self.config.char_filters:
-            table = word_table(sentences, self.config.char_length)
-            characters, spelled = torch.from_numpy(table.characters_UC), torch.from_numpy(table.places_BT)
-        targets, labels = self._labels(examples, ids_BT)
-        return WordBatch(
-            ids_BT,
-            real_BT,
-            targets_BT=targets,
-            labels=labels,
-            words_BT=words_BT,
-            characters_UC=characters,
-            spelled_BT=spelled,
-            task=task,
-        )
-
-    def _labels(self, examples: Sequence[WordExample], ids_BT: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """`targets_BT` for tags, `labels` for sentences; neither where an example has none."""
-        task = examples[0].task
-        given = [example.labels for example in examples if example.labels is not None]
-        if task is None or len(given) < len(examples):
-            return None, None
-        if self.tasks[task].kind == "sentence":
-            return None, torch.tensor([labels[0] for labels in given])
-        targets_BT = torch.full_like(ids_BT, IGNORE)
-        for row, labels in enumerate(given):
-            kept = labels[: self.config.context]
-            targets_BT[row, 1 : len(kept) + 1] = torch.tensor(kept, dtype=torch.int64)
-        return targets_BT, None
 
     def counts(self, batch: Batch) -> dict[str, float]:
         assert isinstance(batch, WordBatch) and batch.words_BT is not None

@@ -33,7 +33,6 @@ from foretext.text.buckets import LengthOrder
 from foretext.text.order import SampleOrder
 from foretext.text.turns import Source, Turns
 from foretext.text.word_forms import WordForms
-from foretext.text.word_list import WordList
 
 LABEL = "label"
 KINDS: dict[str, Kind] = {"tagging": "tagging", "classification": "sentence"}  # of task → of modules
@@ -162,7 +161,7 @@ class CrossViewHead(CrossViewObjective):
             raise UserError(f"a task beside the one that is asked for cannot be called {LABEL!r}; rename its file")
         named = {LABEL: (kind, classes)} | others
         tasks = [CrossViewTask(name, KINDS[own], count) for name, (own, count) in named.items()]
-        super().__init__(config, settings, tasks, WordList(()))
+        super().__init__(config, settings, tasks)
         self.kind, self.borders, self.forms = kind, tuple(borders), forms
         self.average = settings.average
 

@@ -12,7 +12,6 @@ frequency in the order of their letters.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -22,9 +21,7 @@ from functools import cached_property
 import numpy as np
 import regex
 
-from foretext.errors import UserError
 from foretext.text.splitters import WORD_OR_CHARACTER
-from foretext.text.vectors import WordVectors
 
 START, END, UNKNOWN = 0, 1, 2
 FIRST_WORD = 3
@@ -94,22 +91,3 @@ class WordList:
         shown = {START: None, END: None, UNKNOWN: "<unk>"}
         found = (shown[id] if id < FIRST_WORD else self.words[id - FIRST_WORD] for id in ids)
         return [word for word in found if word is not None]
-
-    def vectors(self, given: WordVectors) -> np.ndarray:
-        """A row for each id, [size, width]; zeros where the word has no vector, and for the first three."""
-        return np.concatenate([np.zeros((FIRST_WORD, given.width), dtype=np.float32), given.rows(self.words)])
-
-    def to_json(self) -> str:
-        return json.dumps({"words": self.words}, ensure_ascii=False, indent=0) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str, where: str) -> WordList:
-        try:
-            words = json.loads(text)["words"]
-        except (ValueError, TypeError, KeyError, RecursionError):
-            words = None
-        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise UserError(f"{where}: not a list of words; restore it from a copy")
-        if len(set(words)) != len(words):
-            raise UserError(f"{where}: a word stands there twice; restore it from a copy")
-        return cls(tuple(words))

@@ -91,6 +91,9 @@ def test_mistakes(parallel: Path, run: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
     assert "nosuch.txt: no such file" in fails("translate", run, "nosuch.txt")
     assert "nothing to translate" in fails("translate", run, "-", stdin="\n")
+    assert "nothing to translate" in fails("translate", run, "")
+    assert "is a folder" in fails("translate", run, f"{tmp_path}/")
+    assert works("translate", run, "tests").out == works("translate", run, "-", stdin="tests\n").out, "a folder here"
     assert "beams must be a whole number" in fails("translate", run, "a dog", "--beams", 0)
     assert "translates: give --source FILE --target FILE instead of" in fails("evaluate", run, parallel / "en.txt")
     assert "--target is missing" in fails("evaluate", run, "--source", parallel / "en.txt")

@@ -11,11 +11,11 @@ import pytest
 import torch
 from systems_under_test import byte_tokenizer
 from torch import Tensor
+from translation_under_test import TranslationModel
 
 from foretext.batch import IGNORE, Batch
 from foretext.errors import UserError
 from foretext.nn.cove import CoveConfig, CoveTrunk
-from foretext.nn.translation import TranslationModel
 from foretext.objectives.translation import NAME, TranslationObjective, words_before
 from foretext.objectives.translation_pairs import (
     Pair,
@@ -234,6 +234,8 @@ def test_pairs_go_through_shards(tmp_path: Path, counted: int, monkeypatch: pyte
         sources, targets = pairs.lengths()
         assert sources.tolist() == [len(pair.source) for pair in own]
         assert targets.tolist() == [len(pair.target) for pair in own]
+        usual = sum(len(pair.source) + len(pair.target) for pair in own) // len(own)
+        assert objective.usual_length(pairs, 200) == usual, "validation takes as many pairs as it has room for"
         assert sorted(index for step in range(2) for index in objective.order(pairs, 8, 0).batch(step)[1])[0] == 0
         batch = objective.make(own[:3])
         assert batch.real_tokens == sum(len(pair.source) + len(pair.target) for pair in own[:3])

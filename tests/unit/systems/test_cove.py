@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -113,10 +114,8 @@ def test_the_papers_schedule_halves_and_goes_on(tmp_path: Path) -> None:
     pretrain(replace(request, resume=True))
     again = RunDirectory(tmp_path / "b")
     assert again.read("model.safetensors") == straight.read("model.safetensors")
-    assert (
-        again.read("training/position.json").split(b'"halvings"')[1]
-        == straight.read("training/position.json").split(b'"halvings"')[1]
-    )
+    halvings = [json.loads(run.read("training/position.json"))["halvings"] for run in (straight, again)]
+    assert halvings[0] == halvings[1] > 0
 
 
 def test_going_on_from_a_run_with_other_text(tmp_path: Path) -> None:
