@@ -337,7 +337,12 @@ def evaluate(
     if source is not None or target is not None:
         if files:
             raise UserError(f"translations are scored on --source and --target alone; leave out {files[0]}")
-        other = {"--stride": stride, "--with": others, "--columns": columns or None, "--format": format}
+        other: dict[str, object] = {
+            "--stride": stride,
+            "--with": others,
+            "--columns": columns or None,
+            "--format": format,
+        }
         other |= {"--metric": metric, "--text-column": text_column, "--documents": documents, "--confusion": confusion}
         for option, given in other.items():
             if given is not None:
