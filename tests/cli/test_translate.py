@@ -88,6 +88,7 @@ def test_mistakes(parallel: Path, run: Path, tmp_path: Path) -> None:
     given = ("pretrain", "--system", "cove", *both, *vectors)
     assert "reads the words that --vectors has (word-list)" in fails(*given, "--set", "tokenizer.kind=unigram")
     assert "give at least 3" in fails(*given, "--set", "tokenizer.size=2")
+    assert "tokenizer.size" in fails(*given, "--set", "tokenizer.size=few")
     assert not (tmp_path / "x").exists()
     assert "nosuch.txt: no such file" in fails("translate", run, "nosuch.txt")
     assert "nothing to translate" in fails("translate", run, "-", stdin="\n")
