@@ -24,6 +24,7 @@ from bench.common import arguments_for, commit, need_data, table
 from experiments.common import accuracy, drawn_rows, pretraining_lines, texts_of, tfidf
 from experiments.course import Course, conduct
 from experiments.results import own_options, sets_for, spread
+from foretext.evaluate.text_metrics import bleu_metric
 from foretext.tasks.rows import Row, read_rows
 
 SETTINGS = ("minutes", "size", "pretrain_set", "set", "quick")
@@ -173,8 +174,14 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     return given
 
 
+def _check_bleu() -> tuple[str, ...]:
+    """UserError, before the half hour of training, if translations could not be scored."""
+    bleu_metric()
+    return ()
+
+
 def main(words: Sequence[str] | None = None) -> int:
-    return conduct(parse(words), "cove_transfer", SETTINGS, run, ("torch", "scikit-learn", "sacrebleu"))
+    return conduct(parse(words), "cove_transfer", SETTINGS, run, ("torch", "scikit-learn", "sacrebleu"), _check_bleu)
 
 
 if __name__ == "__main__":

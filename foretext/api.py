@@ -310,11 +310,15 @@ def new_model(
     reporter: Reporter | None = None,
     task: str = "classification",
     more: Sequence[str] = (),
+    also: Sequence[OtherTask] = (),
+    vectors: str | Path | None = None,
 ) -> LanguageModel:
-    """A model that has learned nothing, with a vocabulary made of the rows' texts and of `more`: to fine-tune from
-    nothing."""
-    texts = [Row((text,), None, "a row") for text in family_of(task).texts(rows)]
-    return LanguageModel(fresh_model(system, size, texts, seed, sets, reporter, more), Path())
+    """A model that has learned nothing, with a vocabulary made of the texts of `rows` (those to train on, without rows
+    that are held out), of `more` and of the tasks `also`: to fine-tune from nothing. `vectors`: for cvt, a file of what
+    the words' vectors start as."""
+    given = [*family_of(task).texts(rows), *(text for one in also for text in family_of(one.kind).texts(one.rows))]
+    texts = [Row((text,), None, "a row") for text in given]
+    return LanguageModel(fresh_model(system, size, texts, seed, sets, reporter, more, vectors), Path())
 
 
 class TaskModel:

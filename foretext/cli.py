@@ -26,6 +26,7 @@ from foretext.cli_input import (
     rows_to_predict,
     task_model,
     text_argument,
+    unlabelled_lines,
 )
 from foretext.cli_inside import attention, features, fill
 from foretext.cli_output import progress, run_app, show_perplexity, show_validation
@@ -163,7 +164,11 @@ def finetune(
         list[str] | None, typer.Option(help="With --system cvt: text to learn from too, a sentence a line.")
     ] = None,
     also: Annotated[
-        list[str] | None, typer.Option(help="With --system cvt: another task beside it, as tagging=names.txt.")
+        list[str] | None,
+        typer.Option(help="With --system cvt: another task beside it, as tagging=names.txt or names.txt:tag=2."),
+    ] = None,
+    vectors: Annotated[
+        Path | None, typer.Option(help="With --system cvt: what the words' vectors start as, text or gzip.")
     ] = None,
     epochs: Annotated[int | None, typer.Option()] = None,
     seed: Annotated[int, typer.Option()] = 0,
@@ -196,31 +201,40 @@ def finetune(
         raise UserError(f"say what to learn: --task {', '.join(KINDS[:-1])} or {KINDS[-1]}")
     if system is not None and file is not None:
         raise UserError("--system starts from nothing: give the file of rows without a run, or leave out --system")
+    if system is None and vectors is not None:
+        raise UserError(f"--vectors is for a new model (--system cvt), and {run} has its words already; leave it out")
     if system is None and size is not None:
         raise UserError(f"--size is for a new model (--system), and {run} has its size already; leave it out")
     settings = given_settings(config, sets)
     names = parse_columns(columns)
     rows = labelled_rows(file or run, task, names, format, errors)
-    others = other_tasks(also or [], errors)
-    text = read_texts(unlabelled, None, "line", errors) if unlabelled else []
+    others = other_tasks(also or [], task, format, errors)
+    text = unlabelled_lines(unlabelled, errors) if unlabelled else []
     if valid is not None and part is not None:
         raise UserError("--hold-out is for rows without --valid; leave out one of them")
     split = family_of(task).hold_out(rows, DEFAULT_FRACTION if part is None else part, seed)
     held_out = split.valid if valid is None else labelled_rows(valid, task, names, format, errors)
-    from foretext.api import new_model
+    from foretext.api import LanguageModel, new_model
+    from foretext.train.fresh import begun_model
     from foretext.train.loop import is_finished
     from foretext.train.rundir import RunDirectory
     from foretext.train.signals import Stopper
 
     terminal = Terminal()
-    finished = resume and is_finished(RunDirectory(out))
+    begun = RunDirectory(out)
+    finished = resume and is_finished(begun)
     try:
         if system is None:
             base = language_model(run)
         else:
             shape = [one for one in settings if one.names[0] in ("model", "tokenizer")]
             settings = [one for one in settings if one.names[0] not in ("model", "tokenizer")]
-            base, from_scratch = new_model(rows, system, size or "tiny", seed, shape, terminal, task, text), True
+            learned = split.train if valid is None else rows  # a word of rows held out is as unknown as any other
+            if resume and begun.has("config.toml"):
+                base = LanguageModel(begun_model(out, system, shape, vectors), out)
+            else:
+                base = new_model(learned, system, size or "tiny", seed, shape, terminal, task, text, others, vectors)
+            from_scratch = True
         with Stopper(terminal.note) as stopper:
             model = base.finetune(
                 rows,
@@ -300,8 +314,12 @@ def evaluate(
     ] = None,
     source: Annotated[Path | None, typer.Option(help="For cove: sentences, one a line.")] = None,
     target: Annotated[Path | None, typer.Option(help="For cove: their translations, line by line.")] = None,
-    beams: Annotated[int, typer.Option(help="For --source: hypotheses that are kept; 1: greedy.")] = 5,
-    language: Annotated[str, typer.Option(help="For --target: zh, ja or ko, whose words BLEU splits.")] = "",
+    beams: Annotated[
+        int | None, typer.Option(help="For --source: hypotheses that are kept (default 5); 1: greedy.")
+    ] = None,
+    language: Annotated[
+        str | None, typer.Option(help="For --target: zh, ja or ko, which BLEU splits into words.")
+    ] = None,
     stride: Annotated[int | None, typer.Option(help="Tokens scored a window; default half the context.")] = None,
     others: With = None,
     columns: Columns = "",
@@ -319,8 +337,21 @@ def evaluate(
     if source is not None or target is not None:
         if files:
             raise UserError(f"translations are scored on --source and --target alone; leave out {files[0]}")
-        evaluate_translations(run, source, target, beams, language, errors, as_json)
+        other: dict[str, object] = {
+            "--stride": stride,
+            "--with": others,
+            "--columns": columns or None,
+            "--format": format,
+        }
+        other |= {"--metric": metric, "--text-column": text_column, "--documents": documents, "--confusion": confusion}
+        for option, given in other.items():
+            if given is not None:
+                raise UserError(f"{option} is not for translations, which --source and --target are; leave it out")
+        evaluate_translations(run, source, target, 5 if beams is None else beams, language or "", errors, as_json)
         return
+    for option, given in {"--beams": beams, "--language": language}.items():
+        if given is not None:
+            raise UserError(f"{option} is for translations: give --source FILE and --target FILE, or leave it out")
     if not files:
         raise UserError("name the files to evaluate on: text, labelled rows, or --source and --target")
     if confusion is not None:

@@ -150,19 +150,45 @@ def labelled_rows(file: Path, task: str, columns: dict[str, str] | None, format:
     return rows
 
 
-def other_tasks(given: list[str], errors: str) -> list[OtherTask]:
-    """`--also tagging=names.txt`: further tasks, called by their files' names."""
+def other_tasks(given: list[str], task: str, format: str | None, errors: str) -> list[OtherTask]:
+    """`--also tagging=names.txt`, or with its columns `--also tagging=names.txt:tag=2`: further tasks, called by their
+    files' names. `format` is that of files for `task`."""
     from foretext.train.finetune_request import OtherTask
 
     found = []
     for one in given:
         kind, equals, name = text_argument(one, "--also").partition("=")
         if not equals or not name:
-            raise UserError(f"--also {one}: write a task and its file, as --also tagging=names.txt")
-        found.append(
-            OtherTask(Path(name).name.split(".")[0], kind, labelled_rows(Path(name), kind, None, None, errors))
-        )
+            raise UserError(
+                f"--also {one}: write a task and its file, as --also tagging=names.txt, or with its columns, as --also "
+                "tagging=names.txt:tag=2"
+            )
+        file, columns = Path(name), None
+        if not file.exists() and "=" in name.rpartition(":")[2]:
+            before, _, said = name.rpartition(":")
+            file, columns = Path(before), parse_pairs(said, "--also", "write field=column, as names.txt:tag=2")
+        rows = labelled_rows(file, kind, columns, format if kind == task and not columns else None, errors)
+        found.append(OtherTask("-".join([file.name.split(".")[0], *(columns or {}).values()]), kind, rows))
     return found
+
+
+def unlabelled_lines(files: list[str], errors: str) -> list[str]:
+    """Sentences to learn from; of files of columns, as labelled ones are, the words."""
+    from foretext.tasks.conll import are_columns, read_conll
+    from foretext.text.files import find_files
+    from foretext.text.lines import unpacked_beginning
+
+    plain, found = list[str](), list[str]()
+    for file in find_files(files):
+        start = unpacked_beginning(file, 1 << 16).decode("utf-8", "replace").splitlines()[:500]
+        if file.kind != "txt" or not are_columns(start):
+            plain.append(str(file.path))
+            continue
+        notes: list[str] = []
+        rows = read_conll(file.path, errors=errors, need_tags=False, notes=notes)
+        _show([*notes, f"{file.path}: columns, of which the words are read ({len(rows):,} sentences) and no tags"])
+        found += [" ".join(row.words) for row in rows]
+    return [*(read_texts(plain, None, "line", errors) if plain else ()), *found]
 
 
 def rows_for(

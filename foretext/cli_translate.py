@@ -50,7 +50,7 @@ def _lines(given: str, errors: str) -> list[str]:
     path = Path(text)
     looks_like_one = len(text.split()) == 1 and ("/" in text or "." in text.strip(".!?…"))
     try:
-        there = path.exists()
+        there = path.is_file() or (looks_like_one and path.exists())  # a word may be the name of a folder too
     except OSError:  # far too long for a name
         there = False
     if not there and looks_like_one:

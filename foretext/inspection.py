@@ -95,6 +95,11 @@ def _task_lines(sections: dict[str, Any]) -> list[tuple[str, str]]:
         began += f", its first {transfer.layers} blocks only"
     loss = f"label + {transfer.lm_weight:g} · language model" if transfer.lm_weight else "label"
     lines = [("began with", began), ("loss", loss)]
+    if task.sentences:
+        lines.append(("text", f"{task.sentences:,} unlabelled sentences beside the rows"))
+    if task.also:
+        others = (f"{name} ({said.replace(' ', ', ')} classes)" for name, said in task.also.items())
+        lines.append(("beside it", ", ".join(others)))
     if task.labels:
         lines.append(("labels", LabelSet(tuple(task.labels)).listing()))
     if task.scheme:

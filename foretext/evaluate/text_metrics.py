@@ -68,13 +68,25 @@ def _word_f1(a: list[str], b: list[str]) -> float:
     return _f1((Counter(a) & Counter(b)).total(), len(a), len(b))
 
 
-def bleu(predicted: Sequence[str], references: Sequence[Sequence[str]], language: str = "") -> tuple[float, str]:
-    """Corpus BLEU and its signature. `language` chooses how words are told apart: zh, ja, ko; others alike."""
+def bleu_metric(language: str = "") -> Any:
+    """sacrebleu's BLEU; UserError, before any work, if it is not there or cannot do it. `language` chooses how words
+    are told apart: zh, ja, ko, with a region or without; others alike."""
     try:
         from sacrebleu.metrics import BLEU
     except ImportError:
         raise UserError("BLEU needs sacrebleu; pip install 'foretext[translation]'") from None
-    metric = BLEU(trg_lang=language)
+    try:
+        return BLEU(trg_lang=language.replace("_", "-").split("-")[0].lower())
+    except (ImportError, RuntimeError):  # the splitters of ja and ko are packages of their own
+        raise UserError(
+            f"--language {language}: sacrebleu has no splitter for it here; pip install "
+            f"'sacrebleu[{language[:2].lower()}]'"
+        ) from None
+
+
+def bleu(predicted: Sequence[str], references: Sequence[Sequence[str]], language: str = "") -> tuple[float, str]:
+    """Corpus BLEU and its signature."""
+    metric = bleu_metric(language)
     most = max(len(wanted) for wanted in references)
     # Theirs is a list of whole references; a text that has fewer than others has None there.
     streams: list[Any] = [[wanted[k] if k < len(wanted) else None for wanted in references] for k in range(most)]

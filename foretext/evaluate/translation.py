@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 from foretext.errors import UserError
-from foretext.evaluate.text_metrics import bleu
+from foretext.evaluate.text_metrics import bleu, bleu_metric
 from foretext.generate.translate import Search, Symbols, beam_search, greedy
 from foretext.nn.cove import CoveTrunk
 from foretext.objectives.translation import NAME, TranslationObjective
-from foretext.objectives.translation_pairs import Pair, encoded_pair, read_texts
+from foretext.objectives.translation_pairs import Pair, ParallelText, encoded_pair
 from foretext.text.word_list import END, START, UNKNOWN, marked_text
 from foretext.train.saved import SavedModel
 from foretext.train.scoring import length_batches, mean_losses
@@ -70,9 +70,10 @@ def score_files(
 ) -> TranslationScores:
     """Loss and BLEU on two files, line n of one the translation of line n of the other; no pair is too long."""
     trunk, objective = translator(model, "a score of translations")
-    texts = read_texts(source, target, objective.settings, errors, keep_all=True)
-    pairs = [encoded_pair(pair, objective.tokenizer) for pair in texts.pairs]
-    references = [pair.reference for pair in texts.pairs]
+    bleu_metric(language)  # what is missing is known before everything is translated
+    texts = list(ParallelText(source, target, objective.settings, errors, keep_all=True).pairs())
+    pairs = [encoded_pair(pair, objective.tokenizer) for pair in texts]
+    references = [pair.reference for pair in texts]
     device = next(trunk.parameters()).device
     return score_translations(trunk, objective, pairs, references, search, language, device, progress)
 

@@ -3,7 +3,8 @@ translation model is trained with.
 
     layers: GloVe(x), then each layer of the biLSTM;   top: CoVe(x) = biLSTM(GloVe(x)), the last of them
 
-A task model reads [GloVe(x); CoVe(x)]. The vectors are no parameters but are kept with the weights, so that a saved
+A task model reads [GloVe(x); CoVe(x)]. Of two texts in a row, told apart by their segments, each is read by itself: the
+paper's CoVe(x) and CoVe(y). The vectors are no parameters but are kept with the weights, so that a saved
 encoder needs no file beside it; words without one have zeros, as in the paper (an id of their own, or −1). A new
 encoder that is given none draws them, each number from N(0, .4²), about what GloVe's are.
 """
@@ -65,6 +66,11 @@ class CoveConfig:
             f"fixed vectors of {self.vectors}"
         )
 
+    @property
+    def fixed(self) -> int:
+        """Numbers of the vectors, that of unknown words included."""
+        return (self.vocabulary + 1) * self.vectors
+
     def parameters(self) -> int:
         cells = self.width // 2
         inputs = [self.vectors] + [self.width] * (self.layers - 1)
@@ -101,10 +107,26 @@ class CoveTrunk(nn.Module):
 
     def forward(self, batch: Batch, state: Any = None, keep_layers: bool = False) -> Hidden:
         """`layers`: the words' vectors and the states of each layer, zeros at padding."""
+        if batch.segments_BT is not None:
+            return self._forward_apart(batch, batch.segments_BT, keep_layers)
         x_BTE, encoded = self.encode(batch, keep_layers)
         if not keep_layers:
             return Hidden(encoded.states_BSD)
         return Hidden(encoded.states_BSD, (x_BTE * encoded.mask_BS[..., None], *encoded.layers))
+
+    def _forward_apart(self, batch: Batch, segments_BT: Tensor, keep_layers: bool) -> Hidden:
+        """The segments of a row as rows of their own, whose states, zeros elsewhere, are then added up."""
+        real_BT = torch.ones_like(segments_BT, dtype=torch.bool) if batch.mask_BT is None else batch.mask_BT
+        kinds = range(int(segments_BT.max()) + 1)
+        apart = Batch(
+            batch.ids_BT.repeat(len(kinds), 1), torch.cat([real_BT & (segments_BT == kind) for kind in kinds])
+        )
+        found = self(apart, keep_layers=keep_layers)
+
+        def whole(x: Tensor) -> Tensor:
+            return x.view(len(kinds), *segments_BT.shape, x.shape[-1]).sum(0)
+
+        return Hidden(whole(found.top), tuple(map(whole, found.layers)))
 
     def output_table(self) -> Tensor:
         raise UserError("CoVe's encoder predicts no words of its own; use a transfer without lm_weight")

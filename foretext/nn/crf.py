@@ -7,6 +7,9 @@ The sum over all paths is taken by the forward algorithm, the best path by Viter
 names belong to a sequence, wherever they stand (padding on either side, pieces of words that carry no tag); they are
 moved together first. Sequences without a place have score and log-partition 0.
 
+A sequence may be what follows of a longer one (`begins_B` false): then nothing is known of what comes before it, any
+tag may come first, and start[y_1] counts 0.
+
 Hard constraints: a table of the transitions that may be. A forbidden one counts −10,000 in the sums, which is a
 probability of exactly 0 but, unlike −∞, keeps gradients finite for a tag that nothing can reach; Viterbi's paths have
 none at all.
@@ -65,46 +68,48 @@ class LinearChainCrf(nn.Module):
         self.register_buffer("first_ok_C", allowed.first_C.clone(), persistent=False)
         self.register_buffer("last_ok_C", allowed.last_C.clone(), persistent=False)
 
-    def loss(self, emissions_BTC: Tensor, tags_BT: Tensor, mask_BT: Tensor) -> LossSum:
+    def loss(self, emissions_BTC: Tensor, tags_BT: Tensor, mask_BT: Tensor, begins_B: Tensor | None = None) -> LossSum:
         """−log p of the tags, summed over sequences; the count is of places, as for a tagger without a field."""
-        total = (self.log_partition(emissions_BTC, mask_BT) - self.score(emissions_BTC, tags_BT, mask_BT)).sum()
+        every_B = self.log_partition(emissions_BTC, mask_BT, begins_B)
+        total = (every_B - self.score(emissions_BTC, tags_BT, mask_BT, begins_B)).sum()
         return LossSum(total, float(mask_BT.sum()))
 
-    def log_partition(self, emissions_BTC: Tensor, mask_BT: Tensor) -> Tensor:
+    def log_partition(self, emissions_BTC: Tensor, mask_BT: Tensor, begins_B: Tensor | None = None) -> Tensor:
         """log Σ exp score of all paths, for each sequence [B]."""
         x_TBC, lengths_B, _ = _together(emissions_BTC, mask_BT)
         if not len(x_TBC):
             return emissions_BTC.new_zeros(len(lengths_B))
-        transitions_CC, starts_C, ends_C = self._weights(FORBIDDEN)
-        sums_BC = starts_C + x_TBC[0]
+        transitions_CC, starts_BC, ends_C = self._weights(FORBIDDEN, len(lengths_B), begins_B)
+        sums_BC = starts_BC + x_TBC[0]
         for step in range(1, len(x_TBC)):
             longer_BC = torch.logsumexp(sums_BC[:, :, None] + transitions_CC, dim=1) + x_TBC[step]
             sums_BC = torch.where((step < lengths_B)[:, None], longer_BC, sums_BC)
         return torch.where(lengths_B > 0, torch.logsumexp(sums_BC + ends_C, dim=1), 0.0)
 
-    def score(self, emissions_BTC: Tensor, tags_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    def score(self, emissions_BTC: Tensor, tags_BT: Tensor, mask_BT: Tensor, begins_B: Tensor | None = None) -> Tensor:
         """The score of one path for each sequence [B]. What stands in `tags_BT` outside the mask is not read."""
         x_TBC, lengths_B, places_BT = _together(emissions_BTC, mask_BT)
         if not len(x_TBC):
             return emissions_BTC.new_zeros(len(lengths_B))
-        transitions_CC, starts_C, ends_C = self._weights(FORBIDDEN)
+        transitions_CC, starts_BC, ends_C = self._weights(FORBIDDEN, len(lengths_B), begins_B)
         real_BT = torch.arange(len(x_TBC), device=mask_BT.device) < lengths_B[:, None]
         y_BT = tags_BT.gather(1, places_BT).masked_fill(~real_BT, 0)
         own_BT = x_TBC.transpose(0, 1).gather(2, y_BT[:, :, None]).squeeze(2)
         steps_BT = transitions_CC[y_BT[:, :-1], y_BT[:, 1:]]
         last_B = y_BT.gather(1, (lengths_B - 1).clamp(min=0)[:, None]).squeeze(1)
         inner_B = torch.where(real_BT, own_BT, 0.0).sum(1) + torch.where(real_BT[:, 1:], steps_BT, 0.0).sum(1)
-        return torch.where(lengths_B > 0, starts_C[y_BT[:, 0]] + inner_B + ends_C[last_B], 0.0)
+        first_B = starts_BC.gather(1, y_BT[:, :1]).squeeze(1)
+        return torch.where(lengths_B > 0, first_B + inner_B + ends_C[last_B], 0.0)
 
     @torch.no_grad()
-    def viterbi(self, emissions_BTC: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor]:
+    def viterbi(self, emissions_BTC: Tensor, mask_BT: Tensor, begins_B: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The best path [B, T], IGNORE outside the mask, and its score [B]."""
         x_TBC, lengths_B, places_BT = _together(emissions_BTC, mask_BT)
         path_BT = torch.full_like(mask_BT, IGNORE, dtype=torch.long)
         if not len(x_TBC):
             return path_BT, emissions_BTC.new_zeros(len(lengths_B))
-        transitions_CC, starts_C, ends_C = self._weights(-torch.inf)
-        best_BC = starts_C + x_TBC[0]
+        transitions_CC, starts_BC, ends_C = self._weights(-torch.inf, len(lengths_B), begins_B)
+        best_BC = starts_BC + x_TBC[0]
         back: list[Tensor] = []
         for step in range(1, len(x_TBC)):
             longer_BC, from_BC = (best_BC[:, :, None] + transitions_CC).max(dim=1)
@@ -119,18 +124,22 @@ class LinearChainCrf(nn.Module):
             path_BT[real_B, places_BT[real_B, step]] = tag_B[real_B]
         return path_BT, torch.where(lengths_B > 0, scores_B, 0.0)
 
-    def marginals(self, emissions_BTC: Tensor, mask_BT: Tensor) -> Tensor:
+    def marginals(self, emissions_BTC: Tensor, mask_BT: Tensor, begins_B: Tensor | None = None) -> Tensor:
         """The probability of each tag at each place, [B, T, C]; zeros outside the mask. It is the gradient of the
         log-partition."""
         with torch.enable_grad():
             emissions = emissions_BTC.detach().requires_grad_()
-            total = self.log_partition(emissions, mask_BT).sum()
+            total = self.log_partition(emissions, mask_BT, begins_B).sum()
             return torch.autograd.grad(total, emissions)[0] if total.requires_grad else torch.zeros_like(emissions)
 
-    def _weights(self, forbidden: float) -> tuple[Tensor, Tensor, Tensor]:
+    def _weights(self, forbidden: float, rows: int, begins_B: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Transitions [C, C], starts [B, C], ends [C]."""
+        starts_BC = torch.where(self.first_ok_C, self.starts, forbidden).expand(rows, -1)
+        if begins_B is not None:
+            starts_BC = torch.where(begins_B[:, None], starts_BC, 0.0)
         return (
             torch.where(self.next_ok_CC, self.transitions, forbidden),
-            torch.where(self.first_ok_C, self.starts, forbidden),
+            starts_BC,
             torch.where(self.last_ok_C, self.ends, forbidden),
         )
 

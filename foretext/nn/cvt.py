@@ -145,6 +145,8 @@ class WordBatch(Batch):
     words_BT: Tensor | None = None  # true at words, neither at borders nor at padding
     characters_UC: Tensor | None = None  # of the distinct words; None: not read
     spelled_BT: Tensor | None = None  # each word's row there
+    asked_BT: Tensor | None = None  # of unlabelled text: words that views are asked to tag; None: all
+    hidden_BT: Tensor | None = None  # words whose vector is to be that of unknown ones; None: none
     task: int | None = None  # the task whose labels these are; None: unlabelled
 
 
@@ -163,10 +165,11 @@ class CvtStates:
 
 
 class CvtEncoder(nn.Module):
-    def __init__(self, config: CvtConfig, reading: Reading | None = None) -> None:
+    def __init__(self, config: CvtConfig, reading: Reading | None = None, unknown: int | None = None) -> None:
+        """`unknown`: the form of unknown words, if there is one."""
         super().__init__()
         config.check()
-        self.config, self.reading = config, reading
+        self.config, self.reading, self.unknown = config, reading, unknown
         self.words = nn.Embedding(config.vocabulary, config.vectors)
         self.scale = nn.Parameter(torch.ones(1))  # of the words' vectors, which come from elsewhere
         nn.init.normal_(self.words.weight, std=0.1)
@@ -186,8 +189,8 @@ class CvtEncoder(nn.Module):
         given_VE = torch.from_numpy(np.ascontiguousarray(matrix)).to(self.words.weight)
         self.words.weight.copy_(torch.where(given_VE.any(dim=1, keepdim=True), given_VE, self.words.weight))
 
-    def states(self, batch: Batch, p: float) -> CvtStates:
-        """With dropout of `p`, in training and out of it."""
+    def states(self, batch: Batch, p: float, upper: bool = True) -> CvtStates:
+        """With dropout of `p`, in training and out of it. Without `upper` h₂ is not computed, and is nothing."""
         batch = self._read(batch)
         mask_BT = batch.mask_BT
         if mask_BT is None:
@@ -197,7 +200,9 @@ class CvtEncoder(nn.Module):
         x_BTE = orders[0].scatter(x_ND)
         forward_BTD, backward_BTD = _both_ways(self.lower, x_BTE, orders, p)
         lower_BTD = torch.cat([forward_BTD, backward_BTD], dim=-1)
-        top_BTD = torch.cat(_both_ways(self.upper, lower_BTD, orders, p), dim=-1)
+        top_BTD = lower_BTD[..., :0]
+        if upper:
+            top_BTD = torch.cat(_both_ways(self.upper, lower_BTD, orders, p), dim=-1)
         return CvtStates(x_BTE, forward_BTD, backward_BTD, top_BTD)
 
     def _read(self, batch: Batch) -> Batch:
@@ -210,6 +215,9 @@ class CvtEncoder(nn.Module):
         ids_BT = torch.from_numpy(forms_U).to(device)[places_BT]
         characters = torch.from_numpy(characters_UC).to(device)
         if isinstance(batch, WordBatch):
+            if batch.hidden_BT is not None:
+                assert self.unknown is not None
+                ids_BT = ids_BT.masked_fill(batch.hidden_BT, self.unknown)
             return replace(batch, ids_BT=ids_BT, characters_UC=characters, spelled_BT=places_BT)
         return WordBatch(ids_BT, batch.mask_BT, characters_UC=characters, spelled_BT=places_BT, task=0)
 
@@ -289,9 +297,11 @@ def view_places(words_BT: Tensor, view: str) -> Tensor:
     return words_BT
 
 
-def view_states(states: CvtStates, view: str, words_BT: Tensor) -> Tensor:
-    """What a view sees at each of its places, one after the other: [N, ·]."""
+def view_states(states: CvtStates, view: str, words_BT: Tensor, asked_BT: Tensor | None = None) -> Tensor:
+    """What a view sees at each of its places, or at those that are asked, one after the other: [N, ·]."""
     places_BT = view_places(words_BT, view)
+    if asked_BT is not None:
+        places_BT = places_BT & asked_BT
     if view == "future":
         return states.forward_BTD[_moved(places_BT, -1)]
     if view == "past":

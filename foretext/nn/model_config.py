@@ -63,6 +63,13 @@ def layer_widths(config: ModelConfig) -> tuple[int, ...]:
     return own or (lowest(config), *(config.width for _ in range(config.layers)))
 
 
+def fixed(config: ModelConfig) -> int:
+    """Numbers that are kept with the weights and never learned, such as CoVe's word vectors: none, unless the
+    configuration says how many."""
+    own: int = getattr(config, "fixed", 0)
+    return own
+
+
 def reads(config: ModelConfig) -> int:
     """Tokens of a text that tasks and features read at a time: the context, unless the configuration has a number of
     its own for that, as where the context is only how far gradients flow."""

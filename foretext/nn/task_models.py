@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -88,29 +87,15 @@ class BiLstmTagger(nn.Module):
         """Of the words whose tag is not IGNORE; the count is of words."""
         return self.loss_of(self(words), words.mask_BT, tags_BT)
 
-    def loss_of(self, scores_BTC: Tensor, mask_BT: Tensor, tags_BT: Tensor) -> LossSum:
-        """The same, of scores that are known."""
+    def loss_of(self, scores_BTC: Tensor, mask_BT: Tensor, tags_BT: Tensor, begins_B: Tensor | None = None) -> LossSum:
+        """The same, of scores that are known. `begins_B`: which rows begin their sentence; None: all."""
         asked_BT = mask_BT & (tags_BT != IGNORE)
         count = float(asked_BT.sum())
         if self.crf is not None:
-            total = self.crf.loss(scores_BTC, tags_BT, asked_BT).total
+            total = self.crf.loss(scores_BTC, tags_BT, asked_BT, begins_B).total
         else:
             total = F.cross_entropy(scores_BTC[asked_BT], tags_BT[asked_BT], reduction="sum")
         return LossSum(total + count * self.read.penalty(), count)
-
-    def tags(self, words: WordInput) -> Tensor:
-        """The best tags [B, T]; IGNORE at padding."""
-        scores_BTC = self(words)
-        if self.crf is not None:
-            return self.crf.viterbi(scores_BTC, words.mask_BT)[0]
-        return scores_BTC.argmax(dim=2).masked_fill(~words.mask_BT, IGNORE)
-
-    def probabilities(self, words: WordInput) -> Tensor:
-        """Of each tag at each word, [B, T, C]; zeros at padding."""
-        scores_BTC = self(words)
-        if self.crf is not None:
-            return self.crf.marginals(scores_BTC, words.mask_BT)
-        return torch.softmax(scores_BTC, dim=2) * words.mask_BT[..., None]
 
 
 # ── classifier ───────────────────────────────────────────────────────────────────────────────────────────────────────

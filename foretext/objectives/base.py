@@ -122,6 +122,10 @@ class Objective(nn.Module):
             return StreamOrder(len(examples), batch_size, backward=self.direction == "backward")
         return Order(len(examples), batch_size, seed)
 
+    def usual_length(self, examples: Examples, context: int) -> int:
+        """About how many tokens one of the examples has that `examples` gave for this context."""
+        return context
+
     def make(self, examples: Sequence[Any], draw: Draw | None = None) -> Batch:
         """`draw` None: nothing is to be drawn, as where only scores are wanted."""
         raise NotImplementedError

@@ -9,8 +9,10 @@ module and the second layer learn from labels alone. (The released code has the 
 same; KL is 0 where a view has nothing more to learn.)
 
 Each task and each of its views is a named loss: `chunk` for labels, `chunk.forward` and so on for views. A view's loss
-is divided by the places that it is asked about, a task's by its labels; a batch that is not about a loss counts 0 for
-it. Which batch a step is about is the order's to say (`text/turns.py`). What modules see is in `nn/cvt.py`.
+is divided by the places that it is asked about (of a word that is read in parts the first, where its label would
+stand), a task's by its labels; a batch that is not about a loss counts 0 for
+it. Which batch a step is about is the order's to say (`text/turns.py`). What modules see is in `nn/cvt.py`, how rows
+and text become batches in `tasks/cross_view_head.py`.
 """
 
 from __future__ import annotations
@@ -19,12 +21,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
+from foretext.batch import IGNORE, Batch, LossSum, Outcome
 from foretext.errors import UserError
 from foretext.nn.cvt import (
     VIEWS,
@@ -40,9 +41,7 @@ from foretext.nn.cvt import (
     view_states,
     view_width,
 )
-from foretext.objectives.base import Draw, Objective, Trunk
-from foretext.text.characters import word_table
-from foretext.text.word_list import END, START, WordList, looked_up_as
+from foretext.objectives.base import Objective, Trunk
 
 PRIMARY = "primary"
 
@@ -55,6 +54,7 @@ class CrossViewSettings:
     hidden: int = 512  # numbers between a module's two layers
     smoothing: float = 0.1  # part of a label that is spread over all classes
     unlabelled_weight: float = 1.0  # of each view's loss
+    unknown: float = 0.5  # how often a word that the labelled rows have once is read as an unknown one, in training
     average: float = 0.998  # decay of the averaged weights that predict; 0: the last ones predict
 
     def check(self) -> None:
@@ -67,6 +67,8 @@ class CrossViewSettings:
         for name in ("smoothing", "average"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise UserError(f"objective.{name} must be at least 0 and below 1, not {getattr(self, name)}")
+        if not 0.0 <= self.unknown <= 1.0:
+            raise UserError(f"objective.unknown must be from 0 to 1, not {self.unknown}")
         if not 0.0 <= self.unlabelled_weight < float("inf"):
             raise UserError(f"objective.unlabelled_weight must be at least 0, not {self.unlabelled_weight}")
 
@@ -76,36 +78,6 @@ class CrossViewTask:
     name: str
     kind: Kind
     classes: int
-
-
-@dataclass(frozen=True)
-class WordExample:
-    """A sentence. `labels`: the class of each word (tagging; IGNORE where there is none), or one (sentence)."""
-
-    words: tuple[str, ...]
-    task: int | None = None  # None: unlabelled
-    labels: tuple[int, ...] | None = None
-
-    @property
-    def tokens(self) -> int:
-        return len(self.words) + 2
-
-    def asked(self, scores: np.ndarray) -> np.ndarray:
-        """Of tagging, [words, C] of [T, C]; of a sentence, [C] as it is."""
-        return scores[1 : len(self.words) + 1] if scores.ndim == 2 else scores
-
-
-class WordExamples:
-    """`Examples` from a list."""
-
-    def __init__(self, rows: Sequence[WordExample]) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def example(self, epoch: int, index: int) -> WordExample:
-        return self.rows[index]
 
 
 def _key(view: str) -> str:
@@ -126,23 +98,28 @@ class TaskModules(nn.Module):
             }
         )
 
-    def logits(self, states: CvtStates, view: str, words_BT: Tensor) -> Tensor:
+    def logits(self, states: CvtStates, view: str, batch: WordBatch) -> Tensor:
         """Of the view's places one after the other, or of each sentence."""
-        read = view_states if self.task.kind == "tagging" else sentence_states
-        return self.of_view[_key(view)](read(states, view, words_BT))
-
-    def asked(self, view: str, words_BT: Tensor) -> Tensor:
-        """Which of the primary's predictions, in its order, the view is to make too."""
+        assert batch.words_BT is not None
         if self.task.kind == "tagging":
-            return view_places(words_BT, view)[words_BT]
-        return words_BT.any(dim=1)
+            asked_BT = None if view == PRIMARY else batch.asked_BT
+            return self.of_view[_key(view)](view_states(states, view, batch.words_BT, asked_BT))
+        return self.of_view[_key(view)](sentence_states(states, view, batch.words_BT))
 
-    def view_losses(self, teacher_NC: Tensor, states: CvtStates, words_BT: Tensor) -> dict[str, LossSum]:
+    def asked(self, view: str, batch: WordBatch) -> Tensor:
+        """Which of the primary's predictions, in its order, the view is to make too."""
+        assert batch.words_BT is not None
+        if self.task.kind == "tagging":
+            places_BT = view_places(batch.words_BT, view)
+            return (places_BT if batch.asked_BT is None else places_BT & batch.asked_BT)[batch.words_BT]
+        return batch.words_BT.any(dim=1)
+
+    def view_losses(self, teacher_NC: Tensor, states: CvtStates, batch: WordBatch) -> dict[str, LossSum]:
         """KL of each view to the primary's log-probabilities."""
         losses = {}
         for view in self.views:
-            asked_N = self.asked(view, words_BT)
-            student_NC = torch.log_softmax(self.logits(states, view, words_BT), dim=1)
+            asked_N = self.asked(view, batch)
+            student_NC = torch.log_softmax(self.logits(states, view, batch), dim=1)
             if self.task.kind == "sentence":
                 student_NC = student_NC[asked_N]
             total = F.kl_div(student_NC, teacher_NC[asked_N], reduction="sum", log_target=True)
@@ -154,15 +131,13 @@ class TaskModules(nn.Module):
 
 
 class CrossViewObjective(Objective):
-    def __init__(
-        self, config: CvtConfig, settings: CrossViewSettings, tasks: Sequence[CrossViewTask], words: WordList
-    ) -> None:
+    def __init__(self, config: CvtConfig, settings: CrossViewSettings, tasks: Sequence[CrossViewTask]) -> None:
         super().__init__()
         settings.check()
         names = [task.name for task in tasks]
         if not tasks or len(set(names)) != len(names) or any("." in name for name in names):
             raise UserError(f"tasks need names of their own without a full stop, not {', '.join(names) or 'none'}")
-        self.config, self.settings, self.tasks, self.words = config, settings, tuple(tasks), words
+        self.config, self.settings, self.tasks = config, settings, tuple(tasks)
         self.parts = nn.ModuleList(TaskModules(task, config, settings) for task in tasks)
         self.weights = dict.fromkeys(names, 1.0)
         for part in self._parts():
@@ -170,47 +145,6 @@ class CrossViewObjective(Objective):
 
     def _parts(self) -> list[TaskModules]:
         return [part for part in self.parts if isinstance(part, TaskModules)]
-
-    # -- batches -----------------------------------------------------------------------------------------------------
-
-    def make(self, examples: Sequence[WordExample], draw: Draw | None = None) -> WordBatch:
-        """All examples of one task, or all unlabelled; what is beyond the context is cut off."""
-        task = examples[0].task
-        assert all(example.task == task for example in examples), "a batch is of one source"
-        sentences = [example.words[: self.config.context] for example in examples]
-        ids = [[START, *self.words.encode(map(looked_up_as, words)), END] for words in sentences]
-        ids_BT, real_BT = padded(ids)
-        inner = [[0, *(1 for _ in words), 0] for words in sentences]
-        words_BT = padded(inner)[0].bool()
-        characters = spelled = None
-        if self.config.char_filters:
-            table = word_table(sentences, self.config.char_length)
-            characters, spelled = torch.from_numpy(table.characters_UC), torch.from_numpy(table.places_BT)
-        targets, labels = self._labels(examples, ids_BT)
-        return WordBatch(
-            ids_BT,
-            real_BT,
-            targets_BT=targets,
-            labels=labels,
-            words_BT=words_BT,
-            characters_UC=characters,
-            spelled_BT=spelled,
-            task=task,
-        )
-
-    def _labels(self, examples: Sequence[WordExample], ids_BT: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """`targets_BT` for tags, `labels` for sentences; neither where an example has none."""
-        task = examples[0].task
-        given = [example.labels for example in examples if example.labels is not None]
-        if task is None or len(given) < len(examples):
-            return None, None
-        if self.tasks[task].kind == "sentence":
-            return None, torch.tensor([labels[0] for labels in given])
-        targets_BT = torch.full_like(ids_BT, IGNORE)
-        for row, labels in enumerate(given):
-            kept = labels[: self.config.context]
-            targets_BT[row, 1 : len(kept) + 1] = torch.tensor(kept, dtype=torch.int64)
-        return targets_BT, None
 
     def counts(self, batch: Batch) -> dict[str, float]:
         assert isinstance(batch, WordBatch) and batch.words_BT is not None
@@ -221,7 +155,7 @@ class CrossViewObjective(Objective):
             return found | {self.tasks[batch.task].name: float((wanted != IGNORE).sum())}
         for part in self._parts():
             for view in part.views:
-                found[part.name(view)] = float(part.asked(view, batch.words_BT).sum())
+                found[part.name(view)] = float(part.asked(view, batch).sum())
         return found
 
     # -- losses ------------------------------------------------------------------------------------------------------
@@ -237,7 +171,7 @@ class CrossViewObjective(Objective):
         assert batch.task is not None and batch.words_BT is not None
         part, words_BT = self._parts()[batch.task], batch.words_BT
         states = trunk.states(batch, self.config.dropout if self.training else 0.0)
-        logits_NC = part.logits(states, PRIMARY, words_BT)
+        logits_NC = part.logits(states, PRIMARY, batch)
         scores, labels_N = logits_NC, batch.labels
         if part.task.kind == "tagging":
             scores = logits_NC.new_zeros(*words_BT.shape, part.task.classes).masked_scatter(
@@ -253,10 +187,11 @@ class CrossViewObjective(Objective):
     def _unlabelled(self, trunk: CvtEncoder, batch: WordBatch) -> Outcome:
         assert batch.words_BT is not None
         teachers = self.teachers(trunk, batch)
-        states = trunk.states(batch, self.config.unlabelled_dropout if self.training else 0.0)
+        upper = any("full" in part.views for part in self._parts())  # the others see the first layer alone
+        states = trunk.states(batch, self.config.unlabelled_dropout if self.training else 0.0, upper)
         losses: dict[str, LossSum] = {}
         for part, teacher_NC in zip(self._parts(), teachers):
-            losses |= part.view_losses(teacher_NC, states, batch.words_BT)
+            losses |= part.view_losses(teacher_NC, states, batch)
         return Outcome(losses)
 
     @torch.no_grad()
@@ -264,4 +199,4 @@ class CrossViewObjective(Objective):
         """The primaries' log-probabilities of each task, of all words or all sentences, nothing dropped."""
         assert batch.words_BT is not None
         states = trunk.states(batch, 0.0)
-        return [torch.log_softmax(part.logits(states, PRIMARY, batch.words_BT), dim=1) for part in self._parts()]
+        return [torch.log_softmax(part.logits(states, PRIMARY, batch), dim=1) for part in self._parts()]

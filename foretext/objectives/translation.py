@@ -74,6 +74,11 @@ class TranslationObjective(Objective):
         pairs: Any = examples
         return length_order(pairs, batch_size, seed)
 
+    def usual_length(self, examples: Examples, context: int) -> int:
+        pairs: Any = examples
+        sources, targets = pairs.lengths()
+        return max(1, int((sources + targets).mean()))
+
     def make(self, examples: Sequence[Pair], draw: Draw | None = None) -> Batch:
         ids_BS, real_BS = padded([pair.source for pair in examples])
         targets_BT, _ = padded([pair.target for pair in examples], fill=IGNORE)

@@ -1,9 +1,12 @@
 """From two files of parallel text and a file of word vectors to the pairs that CoVe's translation learns from.
 
-    texts = read_texts(source, target, settings)              lines split into words, overlong ones left out
-    tokenizer, matrix = vocabularies(glove, texts, settings, size)      both vocabularies, and the sources' vectors
-    write_documents(pair_documents(texts, tokenizer, seed), …)          pairs as token shards
-    pairs = ShardedPairs(shards, tokenizer)                             and back
+    text = ParallelText(source, target, settings)                lines split into words, overlong ones left out
+    counts = count_words(text)                                             how often each word occurs
+    tokenizer, matrix = vocabularies(glove, counts, settings, size)        both vocabularies, and the sources' vectors
+    write_documents(pair_documents(text.pairs(), tokenizer, seed), …)      pairs as token shards
+    pairs = ShardedPairs(shards, tokenizer)                                and back
+
+The files are read twice, for the words and for the pairs, so that memory holds words and never the text.
 
 A source is the ids of its words; a word is looked up as it is written, else in lower case, and one that has no vector
 is `<unk>`, whose vector is zeros (the paper's treatment of unknown words). A target is the ids of its words and the
@@ -16,8 +19,8 @@ told by the number, so that shards of pairs are read, checked and divided into t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -31,6 +34,8 @@ from foretext.text.token_shards import TokenShards
 from foretext.text.vectors import read_vectors
 from foretext.text.word_list import END, WordList, marked_words, plain_words
 from foretext.text.word_tokenizer import SPECIALS, WordTokenizer, word_tokenizer
+
+COUNTED = 1 << 20  # ids that are looked at together
 
 
 @dataclass(frozen=True)
@@ -50,8 +55,8 @@ class TranslationSettings:
             if getattr(self, name) < 1:
                 raise UserError(f"objective.{name} must be at least 1, not {getattr(self, name)}")
 
-    def target_list(self, texts: Texts) -> WordList:
-        return WordList.by_frequency((pair.target for pair in texts.pairs), self.most_words, self.least_count)
+    def target_list(self, counts: WordCounts) -> WordList:
+        return WordList.of_counts(counts.targets, self.most_words, self.least_count)
 
 
 @dataclass(frozen=True)
@@ -63,41 +68,68 @@ class TextPair:
     reference: str
 
 
-@dataclass(frozen=True)
-class Texts:
-    pairs: list[TextPair]
+@dataclass
+class PairReport(ParallelReport):
     overlong: int = 0  # pairs left out because a side has too many words
-    report: ParallelReport = field(default_factory=ParallelReport)
 
 
-def read_texts(
-    source: str | Path,
-    target: str | Path,
-    settings: TranslationSettings,
-    errors: str = "strict",
-    keep_all: bool = False,
-) -> Texts:
+@dataclass(frozen=True)
+class ParallelText:
     """The pairs of two files. `keep_all`: also overlong ones, as where translations are to be scored."""
-    report, pairs, overlong = ParallelReport(), list[TextPair](), 0
-    for one, other in read_parallel(source, target, report, errors):
-        words, marked = plain_words(one), marked_words(other.lower() if settings.lower else other)
-        if not keep_all and max(len(words), len(marked)) > settings.longest:
-            overlong += 1
-        elif words and marked:
-            pairs.append(TextPair(tuple(words), tuple(marked), other))
-    if not pairs:
-        raise UserError(
-            f"{source}, {target}: all {report.pairs:,} pairs have a side of more than {settings.longest} words; give "
-            "files with a sentence a line, or --set objective.longest=…"
-        )
-    return Texts(pairs, overlong, report)
+
+    source: str | Path
+    target: str | Path
+    settings: TranslationSettings
+    errors: str = "strict"
+    keep_all: bool = False
+
+    def pairs(self, report: PairReport | None = None) -> Iterator[TextPair]:
+        """One after the other, read anew each time; UserError, at the end, if there is none."""
+        report = report or PairReport()
+        longest, lower, empty = self.settings.longest, self.settings.lower, True
+        for one, other in read_parallel(self.source, self.target, report, self.errors):
+            words, marked = plain_words(one), marked_words(other.lower() if lower else other)
+            if not self.keep_all and max(len(words), len(marked)) > longest:
+                report.overlong += 1
+            elif words and marked:
+                empty = False
+                yield TextPair(tuple(words), tuple(marked), other)
+        if empty:
+            raise UserError(
+                f"{self.source}, {self.target}: all {report.pairs:,} pairs have a side of more than {longest} words; "
+                "give files with a sentence a line, or --set objective.longest=…"
+            )
+
+
+@dataclass(frozen=True)
+class WordCounts:
+    """How often each word occurs on either side."""
+
+    sources: Counter[str]
+    targets: Counter[str]
+    pairs: int
+    different: bool  # whether there are two pairs that differ
+    report: PairReport
+
+
+def count_words(text: ParallelText) -> WordCounts:
+    report, sources, targets = PairReport(), Counter[str](), Counter[str]()
+    first: TextPair | None = None
+    different, pairs = False, 0
+    for pair in text.pairs(report):
+        pairs += 1
+        first = first or pair
+        different = different or pair != first
+        sources.update(pair.source)
+        targets.update(pair.target)
+    return WordCounts(sources, targets, pairs, different, report)
 
 
 # -- vocabularies ----------------------------------------------------------------------------------------------------
 
 
 def vocabularies(
-    path: str | Path, texts: Texts, settings: TranslationSettings, size: int
+    path: str | Path, words: WordCounts, settings: TranslationSettings, size: int
 ) -> tuple[WordTokenizer, np.ndarray]:
     """The words of sources and targets, and the vectors of the former, [ids, width].
 
@@ -105,7 +137,7 @@ def vocabularies(
     first words of the file, so that texts of a later task are known too. What is not there has zeros, as the paper's
     unknown words have.
     """
-    counts = Counter(word for pair in texts.pairs for word in pair.source)
+    counts = words.sources
     room = size - len(SPECIALS)
     vectors = read_vectors(path, only=counts, first=room)
     numbers = vectors.lookup(word for word, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0])))
@@ -115,7 +147,7 @@ def vocabularies(
             f"{path}: has no vector for any of the {len(counts):,} words of the source; give vectors of its language"
         )
     chosen = list(own | dict.fromkeys(range(len(vectors.words))))[:room]
-    tokenizer = word_tokenizer((vectors.words[number] for number in chosen), settings.target_list(texts))
+    tokenizer = word_tokenizer((vectors.words[number] for number in chosen), settings.target_list(words))
     matrix = np.zeros((tokenizer.size, vectors.width), dtype=np.float32)
     matrix[len(SPECIALS) :] = vectors.rows(tokenizer.pieces[len(SPECIALS) :])
     return tokenizer, matrix
@@ -167,27 +199,9 @@ def length_order(pairs: PairExamples, batch_size: int, seed: int) -> LengthOrder
     return LengthOrder(sources * (int(targets.max()) + 1) + targets, batch_size, seed)
 
 
-class Pairs:
-    """Pairs that are in memory."""
-
-    def __init__(self, pairs: Sequence[Pair]) -> None:
-        assert pairs
-        self.pairs = list(pairs)
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def example(self, epoch: int, index: int) -> Pair:
-        return self.pairs[index]
-
-    def lengths(self) -> tuple[np.ndarray, np.ndarray]:
-        both = np.array([(len(pair.source), len(pair.target)) for pair in self.pairs], dtype=np.int64)
-        return both[:, 0], both[:, 1]
-
-
-def pair_documents(texts: Texts, tokenizer: WordTokenizer, seed: int) -> Iterator[EncodedDocument]:
+def pair_documents(pairs: Iterable[TextPair], tokenizer: WordTokenizer, seed: int) -> Iterator[EncodedDocument]:
     """What `write_documents` takes; copies of a pair are all learned from or all validated on."""
-    for pair in texts.pairs:
+    for pair in pairs:
         encoded = encoded_pair(pair, tokenizer)
         ids = np.concatenate([encoded.source, encoded.target[:-1] + tokenizer.size])
         yield encoded_document(" ".join(pair.source) + "\n" + pair.reference, ids, seed)
@@ -208,9 +222,8 @@ class ShardedPairs:
         if not len(self.ends):
             raise UserError(f"{shards.folder}: no pairs to {'train' if shards.split == 'train' else 'validate'} on")
         self.starts = np.concatenate([[0], self.ends[:-1] + 1])
-        ids = shards.window(0, len(shards))
-        of_sources = np.concatenate([[0], np.cumsum(ids < self.first_target)])
-        self.sources = of_sources[self.ends] - of_sources[self.starts]
+        before = self._source_ids_before(self.ends)
+        self.sources = before - np.concatenate([[0], before[:-1] + 1])  # an end is among a source's ids too
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -219,6 +232,17 @@ class ShardedPairs:
         start, words = int(self.starts[index]), int(self.sources[index])
         ids = self.shards.window(start, int(self.ends[index]) - start)
         return Pair(ids[:words], np.append(ids[words:] - self.first_target, END))
+
+    def _source_ids_before(self, places: np.ndarray) -> np.ndarray:
+        """How many ids of sources, ends included, stand before each place; the ids are read a part at a time."""
+        found, before = np.zeros(len(places), dtype=np.int64), 0
+        for start in range(0, len(self.shards), COUNTED):
+            ids = self.shards.window(start, min(COUNTED, len(self.shards) - start))
+            counts = np.concatenate([[0], np.cumsum(ids < self.first_target)])
+            here = slice(*np.searchsorted(places, [start, start + len(ids)]).tolist())
+            found[here] = before + counts[places[here] - start]
+            before += int(counts[-1])
+        return found
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
         return self.sources, self.ends - self.starts - self.sources + 1

@@ -25,9 +25,6 @@ Deviations
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
-
 from foretext.nn.cove import CoveConfig, CoveTrunk
 from foretext.objectives.translation import TranslationObjective
 from foretext.objectives.translation_pairs import TranslationSettings
@@ -87,15 +84,6 @@ SIZES = {
         objective=TranslationSettings(),
     ),
 }
-
-
-def halved_rate(rate: float, perplexities: Sequence[float]) -> float:
-    """The rate after epochs that ended in these validation perplexities: halved when one is higher than the one before
-    it, and again after each epoch from then on. What `training.schedule=halving` does, as a function of the log."""
-    for epoch, (before, after) in enumerate(pairwise(perplexities), 2):
-        if after > before:
-            return rate * 0.5 ** (len(perplexities) - epoch + 1)
-    return rate
 
 
 def build_objective(parts: ObjectiveParts) -> TranslationObjective:

@@ -30,6 +30,7 @@ _SKIPPED_ID = re.compile(r"[0-9]+[-.][0-9]+")
 _UNIVERSAL_TAGS = (4, 5)  # the columns of CoNLL-U where _ means that there is no tag
 _SPACES = re.compile("[ \t]+")
 _BREAKS = re.compile("[\t\r\n]")
+_LEAST_LINES = 4  # that tell columns from text
 
 
 class ColumnsError(UserError):
@@ -62,6 +63,17 @@ TAG_FORMATS = {
     "conllu": TagFormat("CoNLL-U: ten columns with tabs between, the tag is UPOS", (10,), 2, 4, universal=True),
 }
 _ANY = TagFormat("columns, the word first and the tag last")
+
+
+def are_columns(lines: Sequence[str]) -> bool:
+    """Whether these, the first of a file, look like columns of words and tags and not like running text: blocks of
+    lines, blank ones between them, with equally many fields each, of which the last has few different values."""
+    given = [line for line in lines if line.strip() and not line.startswith((DOCUMENT, "#"))]
+    fields = [line.split() for line in given]
+    blank = any(not line.strip() for line in lines)
+    if len(given) < _LEAST_LINES or not blank or len({len(own) for own in fields}) != 1 or len(fields[0]) < 2:
+        return False
+    return len({own[-1] for own in fields}) <= len(fields) / 2
 
 
 def find_tag_format(path: Path, name: str | None, lines: Sequence[str] = ()) -> TagFormat:

@@ -1,7 +1,9 @@
 """Texts as they are, word after word, for encoders that have read nothing else (CoVe): no token says what is asked.
 
-A text alone is its tokens. Of two, the end-of-document token stands between them; nothing stands before the first or
-behind the last, where such an encoder has never seen anything. A text without a token is one end.
+A text alone is its tokens. Of two, the end-of-document token stands between them, for the task's model to see where one
+ends; nothing stands before the first or behind the last, where such an encoder has never seen anything. What the
+encoder reads by itself, as it was taught to read sentences, has a segment of its own: the first text, the end, the
+second text. A text without a token is one end.
 """
 
 from __future__ import annotations
@@ -38,13 +40,16 @@ class PlainLayout:
     def _join(self, *texts: Sequence[int]) -> TokenSequence:
         parts, cut = fit(texts, self.context - self.overhead(len(texts)))
         frame = self._frame(parts)
-        return TokenSequence(frame.ids, frame.extract, cut, parts=frame.parts)
+        return TokenSequence(frame.ids, frame.extract, cut, frame.segments, frame.parts)
 
     def _frame(self, texts: Sequence[Sequence[int]]) -> Frame:
         ids: list[int] = []
-        parts = []
+        parts, segments = [], list[int]()
         for number, text in enumerate(texts):
-            ids += [self.end] if number else []
+            if number:
+                ids.append(self.end)
+                segments.append(2 * number - 1)
             parts.append((len(ids), len(text)))
             ids += text
-        return Frame(tuple(ids) or (self.end,), tuple(parts), 0)
+            segments += [2 * number] * len(text)
+        return Frame(tuple(ids) or (self.end,), tuple(parts), 0, tuple(segments) if len(texts) > 1 else ())

@@ -8,8 +8,8 @@ them: the heads of `tagging.py`, `supervised.py` and `span.py` exchanged for net
 
 All read x of `trunk_words.py`: texts and pairs the tokens that stand between special ones, tags and spans the special
 ones too; the tags of words are asked at their first pieces. A pair is read by the trunk as the system's layout joins
-it, and by the task model as two texts. A sentence that
-is longer than the context is read in windows: tags are chosen together inside a window.
+it, and by the task model as two texts. A sentence that is longer than the context is read in windows: tags are chosen
+together inside a window, and only the window that begins the sentence begins the CRF.
 """
 
 from __future__ import annotations
@@ -39,6 +39,11 @@ from foretext.tasks.tagging import TaggedExample, surprise_of_each, tag_batch
 from foretext.tasks.trunk_words import TrunkWords
 
 
+@dataclass(frozen=True)
+class WindowBatch(Batch):
+    begins_B: Tensor | None = None  # whether a row begins its sentence; None: all do
+
+
 class RecurrentTagging(Objective):
     """A biLSTM tagger, with a CRF unless the plan says otherwise; chunk tags (IOB2) follow each other as they may."""
 
@@ -61,7 +66,8 @@ class RecurrentTagging(Objective):
         self.words.meet(example.ids for example in examples)
 
     def make(self, examples: Sequence[TaggedExample], draw: Draw | None = None) -> Batch:
-        return tag_batch(examples)
+        known = plain_fields(tag_batch(examples))
+        return WindowBatch(**known, begins_B=torch.tensor([example.begins for example in examples]))
 
     def counts(self, batch: Batch) -> dict[str, float]:
         assert batch.targets_BT is not None
@@ -70,43 +76,48 @@ class RecurrentTagging(Objective):
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         """`scores` is [B, T, C] at every real token; what they mean at the words of an example `best` and the others
         say."""
+        assert isinstance(batch, WindowBatch)
         words = self.words(trunk, batch)
         scores_BTC = self.model(words)
         losses: dict[str, LossSum] = {}
         if batch.targets_BT is not None:
-            losses["label"] = self.model.loss_of(scores_BTC, words.mask_BT, batch.targets_BT)
+            losses["label"] = self.model.loss_of(scores_BTC, words.mask_BT, batch.targets_BT, batch.begins_B)
         return Outcome(losses, None, scores_BTC.masked_fill(~words.mask_BT[..., None], NO_SCORE))
 
     # -- what the scores [words, C] of an example mean
 
-    def best(self, scores_WC: np.ndarray) -> np.ndarray:
+    def best(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
         """The class of each word."""
         if self.model.crf is None:
             return scores_WC.argmax(axis=1)
-        scores, every = self._alone(scores_WC)
-        return self.model.crf.viterbi(scores, every)[0][0].cpu().numpy()
+        return self.model.crf.viterbi(*self._alone(scores_WC, begins))[0][0].cpu().numpy()
 
-    def probabilities(self, scores_WC: np.ndarray) -> np.ndarray:
+    def probabilities(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
         """Of each class at each word."""
         if self.model.crf is None:
             return probabilities_of(scores_WC)
-        scores, every = self._alone(scores_WC)
-        return self.model.crf.marginals(scores, every)[0].cpu().numpy()
+        return self.model.crf.marginals(*self._alone(scores_WC, begins))[0].cpu().numpy()
 
-    def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray) -> float:
+    def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray, begins: bool = True) -> float:
         """The loss of these classes, summed over the words; those that are IGNORE do not count."""
         if self.model.crf is None:
             return surprise_of_each(scores_WC, tags_W)
-        scores, _ = self._alone(scores_WC)
+        scores, _, begins_B = self._alone(scores_WC, begins)
         tags_BT = torch.as_tensor(tags_W, device=scores.device)[None]
         with torch.no_grad():
-            return float(self.model.crf.loss(scores, tags_BT, tags_BT != IGNORE).total)
+            return float(self.model.crf.loss(scores, tags_BT, tags_BT != IGNORE, begins_B).total)
 
-    def _alone(self, scores_WC: np.ndarray) -> tuple[Tensor, Tensor]:
+    def _alone(self, scores_WC: np.ndarray, begins: bool) -> tuple[Tensor, Tensor, Tensor]:
         """As a batch of one sequence."""
         assert isinstance(self.model.crf, LinearChainCrf)
         scores = torch.as_tensor(scores_WC, device=self.model.crf.starts.device)[None]
-        return scores, torch.ones(scores.shape[:2], dtype=torch.bool, device=scores.device)
+        every = torch.ones(scores.shape[:2], dtype=torch.bool, device=scores.device)
+        return scores, every, torch.tensor([begins], device=scores.device)
+
+
+def plain_fields(batch: Batch) -> dict[str, Any]:
+    """What every batch has."""
+    return {field.name: getattr(batch, field.name) for field in fields(Batch)}
 
 
 @dataclass(frozen=True)
@@ -147,8 +158,7 @@ class RecurrentRows(Objective):
         for row, sequence in enumerate(sequences):
             for number, (start, length) in enumerate(sequence.parts, 1):
                 parts[row, start : start + length] = number
-        known = {field.name: getattr(batch, field.name) for field in fields(Batch)}
-        return TextsBatch(**known, parts_BT=torch.from_numpy(parts))
+        return TextsBatch(**plain_fields(batch), parts_BT=torch.from_numpy(parts))
 
     def counts(self, batch: Batch) -> dict[str, float]:
         assert batch.labels is not None

@@ -211,13 +211,13 @@ class TagFamily:
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
     ) -> Predictions:
         lengths = [len(row.words) for row in encoded.rows]
-        best = [_tagger(head).best(own) for own in scores]
+        best = [_tagger(head).best(own, example.begins) for example, own in zip(encoded.examples, scores)]
         chosen = [[config.labels[index] for index in own] for own in best]
         tags, _ = gather_tags(lengths, encoded.windows, chosen, config.fallback)
         probabilities: list[list[float | None]] = [[None] * length for length in lengths]
         window: TagWindow
-        for window, own, classes in zip(encoded.windows, scores, best):
-            likely = _tagger(head).probabilities(own)[np.arange(len(classes)), classes]
+        for window, example, own, classes in zip(encoded.windows, encoded.examples, scores, best):
+            likely = _tagger(head).probabilities(own, example.begins)[np.arange(len(classes)), classes]
             for word, probability in zip(window.words, likely.tolist()):
                 probabilities[window.sentence][word] = probability
         tags = [_written(own, config) for own in tags]
@@ -235,7 +235,7 @@ class TagFamily:
         total, count = 0.0, 0
         for example, own in zip(encoded.examples, scores):
             tags = np.array(example.tags)
-            total += _tagger(head).surprise(own, tags)
+            total += _tagger(head).surprise(own, tags, example.begins)
             count += int((tags >= 0).sum())  # the others were not trained on
         return total / max(1, count)
 
@@ -281,13 +281,13 @@ class TagFamily:
 
 
 class _Tagger(Protocol):
-    """What a head for tags says of the scores [words, C] of an example."""
+    """What a head for tags says of the scores [words, C] of an example, which `begins` its sentence or does not."""
 
-    def best(self, scores_WC: np.ndarray) -> np.ndarray: ...
+    def best(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray: ...
 
-    def probabilities(self, scores_WC: np.ndarray) -> np.ndarray: ...
+    def probabilities(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray: ...
 
-    def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray) -> float: ...
+    def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray, begins: bool = True) -> float: ...
 
 
 def _tagger(head: TaskHead) -> _Tagger:

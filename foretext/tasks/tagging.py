@@ -33,6 +33,7 @@ class TaggedExample:
     places: tuple[int, ...]
     tags: tuple[int, ...] | None
     segments: tuple[int, ...] = ()
+    begins: bool = True  # whether its first word is the sentence's
 
     @property
     def tokens(self) -> int:
@@ -46,7 +47,7 @@ class TaggedExample:
 def tagged_example(window: TagWindow, tags: Sequence[int] | None) -> TaggedExample:
     """`tags`: the classes of all words of the sentence that the window is of."""
     own = None if tags is None else tuple(tags[word] for word in window.words)
-    return TaggedExample(window.frame.ids, window.places, own, window.frame.segments)
+    return TaggedExample(window.frame.ids, window.places, own, window.frame.segments, window.words[0] == 0)
 
 
 class TaggingTask(Objective):
@@ -87,15 +88,15 @@ class TaggingTask(Objective):
 
     # -- what the scores [words, C] of an example mean
 
-    def best(self, scores_WC: np.ndarray) -> np.ndarray:
+    def best(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
         """The class of each word."""
         return scores_WC.argmax(axis=1)
 
-    def probabilities(self, scores_WC: np.ndarray) -> np.ndarray:
+    def probabilities(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
         """Of each class at each word."""
         return probabilities_of(scores_WC)
 
-    def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray) -> float:
+    def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray, begins: bool = True) -> float:
         """The loss of these classes, summed over the words; those that are IGNORE do not count."""
         return surprise_of_each(scores_WC, tags_W)
 

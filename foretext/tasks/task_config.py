@@ -26,5 +26,6 @@ class TaskConfig:
     from_scratch: bool = False
     epochs: int = 0
     also: dict[str, str] = dataclasses.field(default_factory=dict)  # tasks learned beside it: name → kind and classes
+    sentences: int = 0  # of unlabelled text that is learned from too
     unlabelled: str = ""  # fingerprint of the unlabelled text and of the other tasks' rows
     rows: str = ""  # fingerprint of the labelled rows, so that going on with others is refused

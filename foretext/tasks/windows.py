@@ -32,7 +32,7 @@ LONGEST_ANSWER = 30  # tokens
 LONGEST_QUESTION = 64  # tokens; or half of the room, if that is less
 N_BEST = 20
 OUTSIDE = "O"
-_UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]")
+UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]")
 
 Offsets = Sequence[tuple[int, int]]  # of each token of a text: its first character and the one behind its last
 _Ranked = tuple[float, int, int, str]  # an answer: score, the characters [start, end), text
@@ -235,7 +235,7 @@ def running_words(words: Sequence[str]) -> list[str]:
     found = []
     for number, word in enumerate(words):
         before = words[number - 1][-1:] if number else ""
-        apart = number and not (_UNSPACED.match(before) and _UNSPACED.match(word))
+        apart = number and not (UNSPACED.match(before) and UNSPACED.match(word))
         found.append(f" {word}" if apart else word)
     return found
 

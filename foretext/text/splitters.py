@@ -22,11 +22,8 @@ _SPACY_STRINGS = 500_000  # spaCy keeps every string it ever saw; its tokenizer 
 DASHES = {"—": "-", "–": "-", "―": "-", "…": "...", "´": "'"}
 PUNCTUATION = r"""([-~!";?+,)(\\/*\[\]}{|_])\1*"""  # a run of one sign
 
-# Scripts written without spaces make one word for each unbroken run, not one for each character: then merges can
-# find the words inside, and decoding, which puts a space after each word, does not tear the text apart.
-WORD = "|".join(
+_SPACED = "|".join(
     (
-        rf"[{UNSPACED}][{UNSPACED}\p{{M}}]*",  # a run of an unspaced script
         r"'(?i:s|t|re|ve|m|ll|d)\b",  # English endings, as in it's
         rf"(?:(?![{UNSPACED}])[\p{{L}}\p{{M}}])+",  # a word of a spaced script
         r"\p{N}+(?:[.,:]\p{N}+)*",  # a number
@@ -35,6 +32,11 @@ WORD = "|".join(
         r"\S",
     )
 )
+# Scripts written without spaces make one word for each unbroken run, not one for each character: then merges can
+# find the words inside, and decoding, which puts a space after each word, does not tear the text apart.
+WORD = rf"[{UNSPACED}][{UNSPACED}\p{{M}}]*|{_SPACED}"
+# Where words are looked up whole, a run would be a word that nothing has: there each character is one, with its marks.
+WORD_OR_CHARACTER = rf"[{UNSPACED}]\p{{M}}*|{_SPACED}"
 
 _DASHES = str.maketrans(DASHES)
 _PUNCTUATION = re.compile(PUNCTUATION)

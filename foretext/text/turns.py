@@ -10,11 +10,9 @@ Indices count through all sources: the tasks' rows one task after the other, the
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol
 
 import numpy as np
 
@@ -66,12 +64,6 @@ class Turns:
         start = self.starts[turn.source]
         return step // self.steps_per_epoch, [start + index for index in indices]
 
-    def place(self, index: int) -> tuple[int, int]:
-        """The source of an example, and its number there."""
-        assert 0 <= index < self.starts[-1]
-        source = bisect_right(self.starts, index) - 1
-        return source, index - self.starts[source]
-
     def _tasks(self, epoch: int) -> np.ndarray:
         """The task of each labelled step of an epoch."""
         if self._last is None or self._last[0] != epoch:
@@ -90,22 +82,3 @@ def shares_of(sizes: Sequence[int], steps: int) -> list[int]:
     most_left = np.argsort(-(exact - shares), kind="stable")
     shares[most_left[: steps - len(sizes) - int(shares.sum())]] += 1
     return [int(share) + 1 for share in shares]
-
-
-class _Examples(Protocol):
-    def example(self, epoch: int, index: int) -> Any: ...
-
-
-class ExamplesInTurn:
-    """The examples of all sources by the indices of `Turns`."""
-
-    def __init__(self, turns: Turns, sources: Sequence[_Examples]) -> None:
-        assert len(sources) == len(turns.sources)
-        self.turns, self.sources = turns, sources
-
-    def __len__(self) -> int:
-        return self.turns.starts[-1]
-
-    def example(self, epoch: int, index: int) -> Any:
-        source, number = self.turns.place(index)
-        return self.sources[source].example(epoch, number)

@@ -1,7 +1,8 @@
 """Whole words as ids, by frequency, for systems that are older than pieces of words: the targets of CoVe's translation
 and the words of cross-view training.
 
-Lines are split by the rules of `splitters.py`. The words of a target are marked so that the line can be put together
+Lines are split by the rules of `splitters.py`; of scripts that are written without spaces (Chinese, Japanese, Thai, …)
+each character is a word. The words of a target are marked so that the line can be put together
 again: one with no space before it begins with ￭ (`Hut`, `￭.`), and the translation of a model is a line as people write
 it, which is what BLEU compares. A ￭ that stands in the text becomes ■.
 
@@ -11,7 +12,6 @@ frequency in the order of their letters.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,19 +21,17 @@ from functools import cached_property
 import numpy as np
 import regex
 
-from foretext.errors import UserError
-from foretext.text.splitters import WORD, split_by_rules
-from foretext.text.vectors import WordVectors
+from foretext.text.splitters import WORD_OR_CHARACTER
 
 START, END, UNKNOWN = 0, 1, 2
 FIRST_WORD = 3
 JOINED = "￭"
-_WORD = regex.compile(WORD)
+_WORD = regex.compile(WORD_OR_CHARACTER)
 _DIGIT = re.compile(r"\d")
 
 
 def plain_words(line: str) -> list[str]:
-    return split_by_rules(line)
+    return [match.group() for match in _WORD.finditer(line)]
 
 
 def marked_words(line: str) -> list[str]:
@@ -68,7 +66,11 @@ class WordList:
     @classmethod
     def by_frequency(cls, sentences: Iterable[Sequence[str]], most: int, least: int = 1) -> WordList:
         """The `most` most frequent words, of those that occur at least `least` times."""
-        counts = Counter(word for words in sentences for word in words)
+        return cls.of_counts(Counter(word for words in sentences for word in words), most, least)
+
+    @classmethod
+    def of_counts(cls, counts: Counter[str], most: int, least: int = 1) -> WordList:
+        """The same of words that are counted."""
         often = [(-count, word) for word, count in counts.items() if count >= least]
         return cls(tuple(word for _, word in sorted(often)[: max(0, most)]))
 
@@ -89,22 +91,3 @@ class WordList:
         shown = {START: None, END: None, UNKNOWN: "<unk>"}
         found = (shown[id] if id < FIRST_WORD else self.words[id - FIRST_WORD] for id in ids)
         return [word for word in found if word is not None]
-
-    def vectors(self, given: WordVectors) -> np.ndarray:
-        """A row for each id, [size, width]; zeros where the word has no vector, and for the first three."""
-        return np.concatenate([np.zeros((FIRST_WORD, given.width), dtype=np.float32), given.rows(self.words)])
-
-    def to_json(self) -> str:
-        return json.dumps({"words": self.words}, ensure_ascii=False, indent=0) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str, where: str) -> WordList:
-        try:
-            words = json.loads(text)["words"]
-        except (ValueError, TypeError, KeyError, RecursionError):
-            words = None
-        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise UserError(f"{where}: not a list of words; restore it from a copy")
-        if len(set(words)) != len(words):
-            raise UserError(f"{where}: a word stands there twice; restore it from a copy")
-        return cls(tuple(words))

@@ -1,8 +1,9 @@
 """A vocabulary of whole words, for models that read words by vectors that were learned elsewhere (CoVe).
 
-Text is split by the rules of `splitters.py`. A word is looked up as it is written and, if it is not there, in lower
-case, so that the same rule serves vectors with capitals and without; one that is not there either is `<unk>`. Nothing
-is cleaned or lower-cased otherwise. Ids 0 and 1 are `<unk>` and the end of a document, then come the words.
+Text is split by the rules of `splitters.py`, a script without spaces into its characters. A word is looked up as it is
+written and, if it is not there, in lower case, so that the same rule serves vectors with capitals and without; one that
+is not there either is `<unk>`. Nothing is cleaned or lower-cased otherwise. Ids 0 and 1 are `<unk>` and the end of a
+document, then come the words.
 
 A translation is written in words of another language. Where there are such, they are kept here too, as `targets`: both
 vocabularies are one file of a run and have one fingerprint, so that neither is ever used without the other.
@@ -19,7 +20,7 @@ import numpy as np
 import regex
 
 from foretext.errors import UserError
-from foretext.text.splitters import WORD
+from foretext.text.splitters import WORD_OR_CHARACTER
 from foretext.text.tokenizer import (
     END,
     FORMAT,
@@ -33,7 +34,7 @@ from foretext.text.word_list import WordList
 
 UNKNOWN = "<unk>"
 SPECIALS = (UNKNOWN, END)
-_WORD = regex.compile(WORD)
+_WORD = regex.compile(WORD_OR_CHARACTER)
 
 
 class WordTokenizer:

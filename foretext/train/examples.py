@@ -6,12 +6,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from foretext.nn.model_config import reads
-from foretext.tasks.cross_view_head import ManySources, UnlabelledExample
+from foretext.tasks.cross_view_head import CrossViewHead, ManySources, UnlabelledText
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Encoding
 from foretext.tasks.layout import Layout
-from foretext.text.encoding import encode_texts
+from foretext.tasks.windows import UNSPACED, running_words
+from foretext.text.order import SampleOrder
+from foretext.text.tokenizer import Tokenizer
 from foretext.train.finetune_request import FinetuneRequest, learned_of
 from foretext.train.report import Reporter, Warns, Work
 from foretext.train.saved import SavedModel
@@ -61,6 +65,10 @@ class ListedExamples:
     def example(self, epoch: int, index: int) -> Any:
         return self.rows[index]
 
+    def epoch_tokens(self, order: SampleOrder) -> list[tuple[int, int]]:
+        """The tokens of an epoch, beside a step that is like all of its steps."""
+        return [(0, sum(row.tokens for row in self.rows))]
+
 
 def all_examples(
     request: FinetuneRequest, model: SavedModel, examples: Sequence[Any], reporter: Reporter, work: Work
@@ -76,20 +84,54 @@ def all_examples(
             other.rows, encoding, True, reporter.note, lambda done, total: work("encoding", done, total)
         )
         tasks.append(found.examples)
-    return ManySources(tasks, _unlabelled(request.unlabelled, model, layout, reporter, work))
+    assert isinstance(model.task, CrossViewHead)
+    return model.task.stock(tasks, _unlabelled(request.unlabelled, model, layout, reporter, work))
 
 
 def _unlabelled(
     texts: Sequence[str], model: SavedModel, layout: Layout, reporter: Reporter, work: Work
-) -> list[UnlabelledExample]:
-    """Sentences; what is longer than the context is read in parts, and what has no word is left out."""
+) -> UnlabelledText:
+    """Sentences, word by word as labelled ones are encoded; what is longer than the context is read in parts, and what
+    has no word is left out."""
     room = layout.context - layout.overhead(1)
-    encoded = encode_texts(texts, model.tokenizer, lambda done, total: work("encoding text", done, total))
-    parts = [ids[start : start + room].tolist() for ids in encoded for start in range(0, len(ids), room)]
-    longer = sum(len(ids) > room for ids in encoded)
+    pieces = _PiecesOfWords(model.tokenizer)
+    rows: list[tuple[np.ndarray, np.ndarray]] = []
+    longer = 0
+    for number, text in enumerate(texts):
+        if number % 1024 == 0:
+            work("encoding text", number, len(texts))
+        ids, asked = pieces.read(text)
+        longer += len(ids) > room
+        for start in range(0, len(ids), room):
+            frame = layout.frame(ids[start : start + room])
+            framed = np.zeros(len(frame.ids), dtype=bool)
+            first, length = frame.parts[0]
+            framed[first : first + length] = asked[start : start + room]
+            rows.append((np.array(frame.ids, dtype=np.int32), framed))
     if longer:
         reporter.note(
             f"{longer:,} of {len(texts):,} unlabelled lines are longer than {room} words and are read in parts; give a "
             "sentence a line"
         )
-    return [UnlabelledExample(layout.frame(part).ids) for part in parts]
+    return UnlabelledText(rows)
+
+
+class _PiecesOfWords:
+    """The ids of running text, and which of them a tag would be asked at: a word's first, and each character of a
+    script without spaces, whose words nobody has told apart."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.known: dict[str, tuple[list[int], list[bool]]] = {}
+
+    def read(self, text: str) -> tuple[list[int], list[bool]]:
+        ids: list[int] = []
+        asked: list[bool] = []
+        for word in running_words(text.split()):
+            if word not in self.known:
+                own = self.tokenizer.encode(word)
+                unspaced = [bool(UNSPACED.match(self.tokenizer.piece(id))) for id in own]
+                self.known[word] = own, [place == 0 or unspaced[place] for place in range(len(own))]
+            ids += self.known[word][0]
+            asked += self.known[word][1]
+        return ids, asked

@@ -116,7 +116,7 @@ def _train(
     micro = training.micro_batch or rows_at_a_time(model.task, stock)
     micro = min(micro, training.batch_size)
     if device.type == "cpu":
-        memory = finetuning_memory(micro, sections["model"], model.task, learned, held_out)
+        memory = finetuning_memory(micro, sections["model"], model.task, stock, held_out)
         check_memory(memory, SMALLER_RUN, built=True)
     model.trunk.to(device)
     model.task.to(device)
@@ -144,7 +144,7 @@ def _train(
     with out_of_memory_as_user_error(micro):
         if writer is not None:
             _open_run(writer, sections, model, loop)
-        reporter.plan(f"fine-tuning for {request.kind}", describe_finetuning(loop, sections, learned, held_out))
+        reporter.plan(f"fine-tuning for {request.kind}", describe_finetuning(loop, sections, learned, held_out, stock))
         loop.run()
     model.trunk.eval()
     model.task.eval()
@@ -195,6 +195,8 @@ def _build(request: FinetuneRequest, sections: dict[str, Any]) -> SavedModel:
     torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
     tokenizer = base.tokenizer.with_specials(system.specials)
     trunk = system.build_trunk(TrunkParts(model, tokenizer))
+    if base.vectors is not None:
+        trunk.put_vectors(base.vectors)  # type: ignore[operator]
     check_reader(transfer, trunk)
     if task.from_scratch:
         _copy(base.trunk, trunk, _fixed(base.trunk))

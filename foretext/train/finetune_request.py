@@ -88,6 +88,7 @@ def resolve(
         from_scratch=request.from_scratch or (old is not None and old["task"].from_scratch),
         rows=rows_fingerprint([*train, *valid], family),
         also={one.name: f"{one.kind} {len(learned_of(one).labels)}" for one in request.also},
+        sentences=len(request.unlabelled),
         unlabelled=_more_fingerprint(request),
     )
     tokenizer = base.tokenizer.with_specials(base.system.specials)
@@ -126,6 +127,10 @@ def check_asked(request: FinetuneRequest) -> None:
                     f"{option} is for a system that learns from rows and text at once (cvt), not {system.name}; "
                     "leave it out"
                 )
+    elif (asked := _setting(request, "transfer.model")) not in (None, "linear"):
+        raise UserError(
+            f"transfer.model={asked}: {system.name} has heads of its own, and nothing else is put on it; leave it out"
+        )
     names = [one.name for one in request.also]
     for one in request.also:
         if one.kind not in system.tasks:
@@ -146,11 +151,13 @@ def learned_of(task: OtherTask) -> TaskConfig:
 
 
 def _more_fingerprint(request: FinetuneRequest) -> str:
-    if not request.unlabelled and not request.also:
+    if not request.unlabelled and not request.also and request.base.vectors is None:
         return ""
     digest = hashlib.sha256(json.dumps(list(request.unlabelled)).encode())
     for one in request.also:
         digest.update(rows_fingerprint(one.rows, family_of(one.kind)).encode())
+    if request.base.vectors is not None:
+        digest.update(request.base.vectors.tobytes())
     return digest.hexdigest()[:16]
 
 
@@ -315,8 +322,8 @@ def _check_same_data(old: dict[str, Any], new: dict[str, Any], where: Path) -> N
     """Going on with other rows or another vocabulary would give a model of neither."""
     if old["task"].unlabelled != new["task"].unlabelled:
         raise UserError(
-            f"{where}: the unlabelled text or the other tasks are not those it was begun with; give the same "
-            "--unlabelled and --also, or start a new run"
+            f"{where}: the unlabelled text or the other tasks are not those it was begun with, or the vectors; give "
+            "the same --unlabelled, --also and --vectors, or start a new run"
         )
     if old["run"].tokenizer != new["run"].tokenizer:
         raise UserError(f"{where}: begun with another tokenizer; name the same RUN and rows, or start a new run")

@@ -5,15 +5,24 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from foretext.config import Setting, apply_sets
+import numpy as np
+
+from foretext.config import Setting, apply_sets, setting_of
+from foretext.errors import UserError
 from foretext.systems import size_named, system_named
-from foretext.systems.base import TokenizerConfig, TrunkParts
+from foretext.systems.base import System, TokenizerConfig, TrunkParts
 from foretext.tasks.rows import Row
+from foretext.text.form_vectors import with_vectors
+from foretext.text.tokenizer import Tokenizer
+from foretext.text.word_vocabulary import Words
 from foretext.train.checks import check_seed, check_sets, check_tokenizer
 from foretext.train.planning import Memory, check_memory
 from foretext.train.report import Reporter, Silent
-from foretext.train.saved import RunConfig, SavedModel
+from foretext.train.rundir import RunDirectory
+from foretext.train.saved import RunConfig, SavedModel, load_tokenizer, read_config
 from foretext.train.vocabulary import new_tokenizer
 
 
@@ -25,9 +34,10 @@ def fresh_model(
     sets: Sequence[str | Setting] = (),
     reporter: Reporter | None = None,
     more: Sequence[str] = (),
+    vectors: str | Path | None = None,
 ) -> SavedModel:
     """`system` at `size` with `sets` (model.…, tokenizer.…), not trained at all; `reporter` hears of the vocabulary,
-    which is learned from the rows and from `more` texts."""
+    which is learned from the rows and from `more` texts. `vectors`: a file of what the words' vectors start as."""
     check_seed(seed)
     check_sets(sets)
     found = system_named(system)
@@ -38,7 +48,58 @@ def fresh_model(
     check_memory(Memory(sections["model"], 1, 1))
     config: TokenizerConfig = sections["tokenizer"]
     texts = itertools.chain((text for row in rows for text in row.texts), more)
-    tokenizer = new_tokenizer(found, texts, config, seed, (reporter or Silent()).work)
+    reporter = reporter or Silent()
+    tokenizer = new_tokenizer(found, texts, config, seed, reporter.work)
+    matrix = None
+    if vectors is not None:
+        tokenizer, matrix = _started_vectors(found, tokenizer, vectors, config.size)
+        reporter.note(f"{int(matrix.any(axis=1).sum()):,} of {tokenizer.size:,} words have a vector in {vectors}")
+        sections["model"] = _of_width(sections["model"], matrix.shape[1], vectors, sets)
     sections["model"] = dataclasses.replace(sections["model"], vocabulary=tokenizer.size)
     sections["run"] = RunConfig("pretrain", system, size, "forward", seed, tokenizer.fingerprint())
-    return SavedModel(None, sections, found, tokenizer, found.build_trunk(TrunkParts(sections["model"], tokenizer)))
+    trunk = found.build_trunk(TrunkParts(sections["model"], tokenizer))
+    return SavedModel(None, sections, found, tokenizer, trunk, vectors=matrix)
+
+
+def begun_model(
+    path: Path, system: str, sets: Sequence[str | Setting] = (), vectors: str | Path | None = None
+) -> SavedModel:
+    """What `fresh_model` made for a fine-tuning that was begun in `path`: its shape and its vocabulary are the run's;
+    `sets` may say the same again."""
+    run = RunDirectory(path)
+    kept = read_config(run)
+    info: RunConfig = kept["run"]
+    if info.system != system:
+        raise UserError(f"{path}: begun with --system {info.system}, not {system}; name that one, or start a new run")
+    check_sets(sets)
+    tokenizer = load_tokenizer(run, info)
+    known = size_named(system_named(system), info.size).tokenizer  # what was said of it is not kept, only the result
+    sections = apply_sets({"model": kept["model"], "tokenizer": known}, sets)
+    sections["model"].check()
+    found = system_named(system)
+    matrix = None if vectors is None else _started_vectors(found, tokenizer, vectors, tokenizer.size)[1]
+    shape = {"run": dataclasses.replace(info, kind="pretrain"), "model": sections["model"]}
+    trunk = found.build_trunk(TrunkParts(sections["model"], tokenizer))
+    return SavedModel(None, shape, found, tokenizer, trunk, vectors=matrix)
+
+
+def _started_vectors(
+    system: System, tokenizer: Tokenizer, vectors: str | Path, size: int
+) -> tuple[Tokenizer, np.ndarray]:
+    if system.build_head is None:
+        raise UserError(
+            f"--vectors is for a system that learns vectors of words (cvt), not {system.name}; leave it out"
+        )
+    if not isinstance(tokenizer, Words):
+        raise UserError(
+            f"--vectors are of words, and tokenizer.kind={tokenizer.kind} has pieces; leave one of them out"
+        )
+    return with_vectors(tokenizer, vectors, size)
+
+
+def _of_width(model: Any, width: int, vectors: str | Path, sets: Sequence[str | Setting]) -> Any:
+    """With `model.vectors` as the file has it."""
+    for one in map(setting_of, sets):
+        if one.key == "model.vectors" and model.vectors != width:
+            raise UserError(f"{one.where}: the vectors in {vectors} have {width} numbers; leave it out")
+    return dataclasses.replace(model, vectors=width)

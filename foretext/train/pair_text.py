@@ -7,15 +7,18 @@ weights; a run that is gone on with before that reads them again.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
 from foretext.config import setting_of
 from foretext.errors import UserError
 from foretext.objectives.translation_pairs import (
-    Texts,
+    PairReport,
+    ParallelText,
     TranslationSettings,
+    WordCounts,
+    count_words,
     pair_documents,
     pair_ids,
-    read_texts,
     vectors_of,
     vocabularies,
 )
@@ -30,41 +33,47 @@ from foretext.train.saved import DataConfig, load_model
 from foretext.train.undo import TOKENS
 
 BYTES_A_WORD = 4  # of a pair, in shards, at most
+FEW_KNOWN = 0.5  # part of the source's words: with fewer the user is told
 
 
 def prepare_pairs(work: Preparing, run: RunDirectory, writer: RunWriter) -> None:
     """Vocabularies, vectors and shards."""
     data: DataConfig = work.sections["data"]
     begun_before = work.take_up(run)
-    texts: Texts | None = None
+    counts: WordCounts | None = None
     if not begun_before or not work.has_shards(run):
-        texts = _read(work)
+        counts = _count(work)
     if not begun_before:
-        assert texts is not None
-        _make_vocabularies(work, texts)
+        assert counts is not None
+        _make_vocabularies(work, counts)
     elif not run.has(POSITION) and data.starts_from is None:
         assert data.vectors is not None and isinstance(work.tokenizer, WordTokenizer)
         work.vectors = vectors_of(data.vectors, work.tokenizer)
-    if texts is not None:
-        _write(work, run, texts)
+    if counts is not None:
+        _write(work, run, counts)
     work.keep(run, writer)
 
 
-def _read(work: Preparing) -> Texts:
+def _text(work: Preparing) -> ParallelText:
     data: DataConfig = work.sections["data"]
     assert data.source is not None and data.target is not None
-    texts = read_texts(data.source, data.target, work.sections["objective"], data.errors)
-    if len({(pair.source, pair.reference) for pair in texts.pairs}) < 2:
+    return ParallelText(data.source, data.target, work.sections["objective"], data.errors)
+
+
+def _count(work: Preparing) -> WordCounts:
+    data: DataConfig = work.sections["data"]
+    counts = count_words(_text(work))
+    if not counts.different:
         raise UserError(
             f"{data.source}, {data.target}: one pair is too little to train on and to validate with; give more"
         )
-    if replaced := _replaced(texts):
+    if replaced := _replaced(counts.report):
         work.reporter.note(f"{replaced:,} bytes that are not UTF-8 were replaced")
     work.progress("reading pairs", 1, 1)
-    return texts
+    return counts
 
 
-def _make_vocabularies(work: Preparing, texts: Texts) -> None:
+def _make_vocabularies(work: Preparing, counts: WordCounts) -> None:
     """`model.vectors` follows from the file."""
     data: DataConfig = work.sections["data"]
     if work.request.start is not None:
@@ -73,7 +82,7 @@ def _make_vocabularies(work: Preparing, texts: Texts) -> None:
         return
     settings: TranslationSettings = work.sections["objective"]
     assert data.vectors is not None
-    tokenizer, work.vectors = vocabularies(data.vectors, texts, settings, work.sections["tokenizer"].size)
+    tokenizer, work.vectors = vocabularies(data.vectors, counts, settings, work.sections["tokenizer"].size)
     width = work.vectors.shape[1]
     for one in map(setting_of, work.request.sets):
         if one.key == "model.vectors" and work.sections["model"].vectors != width:
@@ -87,35 +96,46 @@ def _make_vocabularies(work: Preparing, texts: Texts) -> None:
     )
 
 
-def _write(work: Preparing, run: RunDirectory, texts: Texts) -> ShardManifest:
+def _write(work: Preparing, run: RunDirectory, counts: WordCounts) -> ShardManifest:
     data: DataConfig = work.sections["data"]
     tokenizer = work.tokenizer
     assert isinstance(tokenizer, WordTokenizer)
-    words = [word for pair in texts.pairs for word in pair.source]
-    check_space(run.path, BYTES_A_WORD * (len(words) + sum(len(pair.target) + 1 for pair in texts.pairs)))
+    check_space(run.path, BYTES_A_WORD * (counts.sources.total() + counts.targets.total() + counts.pairs))
     seed = work.sections["run"].seed
     manifest = write_documents(
-        pair_documents(texts, tokenizer, seed),
+        pair_documents(_text(work).pairs(), tokenizer, seed),
         tokenizer,
         run.path / TOKENS,
-        ReadReport(rules={"a pair a line": 1}, replaced=_replaced(texts)),
+        ReadReport(rules={"a pair a line": 1}, replaced=_replaced(counts.report)),
         seed=seed,
         valid_fraction=data.valid_fraction,
         ids=pair_ids(tokenizer),
     )
-    known = sum(number != tokenizer.unknown for number in tokenizer.lookup(words)) / len(words)
+    known = known_words(counts.sources, tokenizer)
     work.reporter.note(
         f"text: {manifest.splits['train'].documents:,} pairs to train on, {manifest.splits['valid'].documents:,} to "
-        f"validate{_left_out(texts)}; {known:.1%} of the source's words have a vector"
+        f"validate{_left_out(counts.report)}; {known:.1%} of the source's words, signs aside, have a vector"
     )
+    if known < FEW_KNOWN:
+        work.reporter.note(
+            f"only {known:.1%} of the source's words have a vector and all others are read as nothing: little can be "
+            "learned; give --vectors of the source's language (of single characters where it has no spaces)"
+        )
     return manifest
 
 
-def _replaced(texts: Texts) -> int:
-    return texts.report.source.replaced + texts.report.target.replaced
+def known_words(counts: Counter[str], tokenizer: WordTokenizer) -> float:
+    """The part of the words, those without a letter or a digit aside, that have a vector."""
+    told = {word: count for word, count in counts.items() if any(map(str.isalnum, word))}
+    known = sum(count for number, count in zip(tokenizer.lookup(told), told.values()) if number != tokenizer.unknown)
+    return known / max(1, sum(told.values()))
 
 
-def _left_out(texts: Texts) -> str:
-    reasons = [("too long", texts.overlong), ("with nothing on one side", texts.report.blank)]
+def _replaced(report: PairReport) -> int:
+    return report.source.replaced + report.target.replaced
+
+
+def _left_out(report: PairReport) -> str:
+    reasons = [("too long", report.overlong), ("with nothing on one side", report.blank)]
     said = " and ".join(f"{count:,} {reason}" for reason, count in reasons if count)
     return f" ({said} were left out)" if said else ""

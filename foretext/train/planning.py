@@ -11,14 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from foretext.errors import EXIT_MACHINE, UserError
 from foretext.nn.loss import CHUNK_ELEMENTS, LEAST_ROWS
-from foretext.nn.model_config import ModelConfig
+from foretext.nn.model_config import ModelConfig, fixed
 from foretext.objectives.base import Objective
 from foretext.plan import TransferPlan
+from foretext.tasks.cross_view_head import ManySources
 from foretext.tasks.family import Encoded
+from foretext.tasks.task_config import TaskConfig
+from foretext.train.examples import ListedExamples
 from foretext.train.loop import Job, Loop, Stage
 from foretext.train.machine import available_memory, check_space, clock, size_text
 from foretext.train.rundir import RunDirectory
@@ -50,8 +53,9 @@ class Memory:
         return self.model.parameters() + self.head
 
     def states(self) -> int:
-        """Bytes of weights, gradients and optimiser."""
-        return (STATES + WEIGHT * self.keeps_best) * self.weights()
+        """Bytes of weights, gradients and optimiser, and of what does not learn."""
+        copies = 1 + self.keeps_best
+        return (STATES + WEIGHT * self.keeps_best) * self.weights() + WEIGHT * copies * fixed(self.model)
 
     def needed(self) -> int:
         """Bytes: the states, and the activations of one micro-batch."""
@@ -70,7 +74,7 @@ def check_memory(memory: Memory, smaller: str = SMALLER_SIZE, built: bool = Fals
     there = available_memory()
     if there is None:
         return
-    there += WEIGHT * memory.weights() * built
+    there += WEIGHT * (memory.weights() + fixed(memory.model)) * built
     if memory.needed() <= there:
         return
     if memory.states() > there:
@@ -90,16 +94,23 @@ def check_memory(memory: Memory, smaller: str = SMALLER_SIZE, built: bool = Fals
 def disk_needed(job: Job) -> int:
     """Bytes that checkpoints take at their most, which is while saving: the old one stands until the new one is whole.
 
-    A checkpoint has the weights, once more if the best or averaged ones are kept beside those to go on with (averaged
-    ones once more), and the optimiser's state: two tensors a parameter with AdamW, one where Muon learns it, none with
-    plain SGD.
+    A checkpoint has the weights, with what does not learn, once more if the best or averaged ones are kept beside those
+    to go on with (averaged ones once more), and the optimiser's state: two tensors a parameter with AdamW, one where
+    Muon learns it, none with plain SGD.
     """
     checkpoint = 0
+    averaged = job.objective.average > 0
+    copies = 1 + (job.keep_best is not None or averaged)
     for name, parameter in job.optimizer.parameters.items():
-        averaged = job.objective.average > 0
-        tensors = 1 + (job.keep_best is not None or averaged) + averaged + job.optimizer.kept(name)
-        checkpoint += tensors * (parameter.numel() * parameter.element_size() + _HEADER)
+        checkpoint += (copies + averaged + job.optimizer.kept(name)) * _bytes(parameter)
+    for module in (job.trunk, job.objective):
+        learned = {name for name, _ in module.named_parameters()}
+        checkpoint += sum(copies * _bytes(kept) for name, kept in module.state_dict().items() if name not in learned)
     return 2 * checkpoint
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size() + _HEADER
 
 
 def check_disk(run: RunDirectory, job: Job) -> None:
@@ -109,10 +120,10 @@ def check_disk(run: RunDirectory, job: Job) -> None:
     check_space(run.path, max(0, disk_needed(job) - stored))
 
 
-def probe_speed(loop: Loop, stage: Stage | None = None, thawed: int = 0) -> float:
-    """Tokens a second in a stage (the one of now if none is said) with what learns in epoch `thawed`, from two gradient
-    computations that are thrown away: weights, buffers, optimiser and what is carried are as they were, and each step
-    seeds its random numbers anew."""
+def probe_speed(loop: Loop, stage: Stage | None = None, thawed: int = 0, step: int = 0) -> float:
+    """Tokens a second in a stage (the one of now if none is said), in a `step` like this, with what learns in epoch
+    `thawed`, from two gradient computations that are thrown away: weights, buffers, optimiser and what is carried are
+    as they were, and each step seeds its random numbers anew."""
     best = float("inf")
     tokens = 0
     carried = loop.carried
@@ -120,7 +131,7 @@ def probe_speed(loop: Loop, stage: Stage | None = None, thawed: int = 0) -> floa
     for _ in range(2):
         loop.carried = {}
         begun = time.perf_counter()
-        _, parts, _ = loop.batches(0, stage)
+        _, parts, _ = loop.batches(step, stage)
         loop.job.optimizer.thaw(thawed)  # what is frozen costs nothing
         loop.model.train()
         loop.gradients(0, parts[:1])
@@ -195,19 +206,24 @@ def _streams(loop: Loop) -> list[tuple[str, str]]:
     return [("streams", f"{rows} side by side, not {asked}: the text is too short for more")] if rows < asked else []
 
 
-def describe_finetuning(loop: Loop, sections: dict[str, Any], train: Encoded, valid: Encoded) -> list[tuple[str, str]]:
-    """The plan of a fine-tuning on rows that are encoded; the time is that of the updates which are left."""
+def describe_finetuning(
+    loop: Loop, sections: dict[str, Any], train: Encoded, valid: Encoded, stock: ListedExamples | ManySources
+) -> list[tuple[str, str]]:
+    """The plan of a fine-tuning on rows that are encoded, `stock` being all that is learned from; the time is that of
+    the updates which are left."""
     task, training, transfer, model = (sections[name] for name in ("task", "training", "transfer", "model"))
     weights = "new weights" if task.from_scratch else "pre-trained weights"
     if not task.from_scratch and transfer.layers >= 0:
         weights = f"embeddings and the first {transfer.layers} blocks pre-trained"
     updates = sections["budget"].steps
-    tokens = sum(example.tokens for example in train.examples)
+    turns = stock.epoch_tokens(loop.job.stages[-1].order)
+    tokens = sum(own for _, own in turns)
     unit, windows = "rows", ""
     if len(train.examples) != len(train.rows):  # then an update counts parts of rows
         unit, windows = "windows", f", {len(train.examples):,} windows to train on"
     lines = [
         ("rows", f"{len(train.rows):,} to train on, {len(valid.rows):,} to validate{windows}"),
+        *_beside(stock, task),
         ("tokens", f"{tokens:,} an epoch, {task.epochs * tokens:,} in all"),
         ("labels", ", ".join(task.labels[:12]) if task.labels else task.kind),
         ("model", f"{model.parameters():,} parameters: {model.describe()}; {weights}"),
@@ -217,20 +233,32 @@ def describe_finetuning(loop: Loop, sections: dict[str, Any], train: Encoded, va
     ]
     left = updates - loop.position.step
     if left >= LEAST_TO_PROBE:
-        speed = _finetuning_speed(loop, transfer.thaw, task.epochs)
-        epoch = (tokens + FORWARD_SHARE * sum(example.tokens for example in valid.examples)) / speed
+        speeds = [_finetuning_speed(loop, transfer.thaw, task.epochs, step) for step, _ in turns]
+        learning = sum(own / speed for (_, own), speed in zip(turns, speeds))
+        epoch = learning + FORWARD_SHARE * sum(example.tokens for example in valid.examples) / speeds[0]
+        speed = tokens / learning
         lines.append(("time", f"about {clock(left / updates * task.epochs * epoch)} at {speed:,.0f} tokens/s"))
-    memory = finetuning_memory(loop.job.stages[-1].micro_batch, model, loop.job.objective, train, valid)
+    memory = finetuning_memory(loop.job.stages[-1].micro_batch, model, loop.job.objective, stock, valid)
     return [*lines, *_normed(loop), *_machine_lines(loop, memory)]
 
 
-def _finetuning_speed(loop: Loop, thaw: str, epochs: int) -> float:
-    """Tokens a second over all epochs. Where one group more learns in each, the epochs until all do take the mean of
-    the first and the last of them."""
-    first = probe_speed(loop)
+def _beside(stock: ListedExamples | ManySources, task: TaskConfig) -> list[tuple[str, str]]:
+    """What is learned from beside the rows."""
+    if isinstance(stock, ListedExamples):
+        return []
+    text = [("text", f"{len(stock.unlabelled):,} unlabelled sentences, a batch after each labelled one")]
+    others = zip(task.also.items(), stock.tasks[1:])
+    named = ", ".join(f"{name} ({said.split()[0]}, {len(own):,} rows)" for (name, said), own in others)
+    return (text if len(stock.unlabelled) else []) + ([("beside it", named)] if named else [])
+
+
+def _finetuning_speed(loop: Loop, thaw: str, epochs: int, step: int = 0) -> float:
+    """Tokens a second over all epochs, in steps like this one. Where one group more learns in each, the epochs until
+    all do take the mean of the first and the last of them."""
+    first = probe_speed(loop, step=step)
     if thaw != "gradual" or epochs < 2:
         return first
-    last = probe_speed(loop, thawed=epochs - 1)
+    last = probe_speed(loop, thawed=epochs - 1, step=step)
     thawing = min(epochs, len(loop.job.optimizer.groups))
     return epochs / (thawing * (1 / first + 1 / last) / 2 + (epochs - thawing) / last)
 
@@ -251,9 +279,11 @@ def _task_model(task: nn.Module, transfer: TransferPlan) -> list[tuple[str, str]
     return [("task model", f"{head_size(task):,} parameters: {shape} over {', '.join(read)}")]
 
 
-def finetuning_memory(micro: int, model: ModelConfig, task: Objective, train: Encoded, valid: Encoded) -> Memory:
-    """Of rows that are encoded; the best epoch's weights are kept where there are rows to choose it by."""
-    longest = max(task.learned_tokens(example) for example in train.examples)
+def finetuning_memory(
+    micro: int, model: ModelConfig, task: Objective, stock: ListedExamples | ManySources, valid: Encoded
+) -> Memory:
+    """Of all that is learned from; the best epoch's weights are kept where there are rows to choose it by."""
+    longest = max(task.learned_tokens(example) for example in stock.rows)
     return Memory(model, micro, longest, keeps_best=bool(valid.rows), head=head_size(task))
 
 

@@ -35,6 +35,7 @@ from foretext.train.saved import (
     RunConfig,
     load_model,
     open_run,
+    read_config,
 )
 from foretext.train.scoring import mean_losses
 from foretext.train.signals import NeverStop, StopRequest
@@ -57,7 +58,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     changes: list[Change] = []
     sections = resolved_sections(request, run, changes.append)
     if is_finished(run):
-        reporter.note(finished(run.path, changes, f"; to train on: pretrain TEXT --from {run.path} --out ANOTHER"))
+        reporter.note(finished(run.path, changes, f"; to train on: {_onward(run)}"))
         draw_missing_curve(run, reporter.note)
         return run.path
     for change in changes:
@@ -79,10 +80,17 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     return run.path
 
 
+def _onward(run: RunDirectory) -> str:
+    """The command that trains on from a run, with more of what its system reads."""
+    pairs = system_named(read_config(run)["run"].system).reads == "pairs"
+    text = "--source FILE --target FILE" if pairs else "TEXT"
+    return f"pretrain {text} --from {run.path} --out ANOTHER"
+
+
 def _shards_again(run: RunDirectory) -> str:
     """What to do about damaged shards. With a checkpoint new ones might be of a text that has changed since."""
     if run.has(POSITION):
-        return f"put a copy back, or go on in a new run: pretrain TEXT --from {run.path} --out ANOTHER"
+        return f"put a copy back, or go on in a new run: {_onward(run)}"
     return f"delete {run.path / TOKENS} and give --resume: they are made again from the text"
 
 
@@ -291,7 +299,8 @@ def validator(
     examples = objective.examples(shards, context, seed)
     order = objective.order(examples, VALID_ROWS, seed)
     batches = []
-    for step in range(min(order.steps_per_epoch, max(1, VALID_TOKENS // (VALID_ROWS * context)))):
+    most = max(1, VALID_TOKENS // (VALID_ROWS * objective.usual_length(examples, context)))
+    for step in range(min(order.steps_per_epoch, most)):
         epoch, indices = order.batch(step)
         found = [examples.example(epoch, index) for index in indices]
         batches.append(objective.make(found, Draw(seed, epoch, tuple(indices))).to(device))

@@ -13,8 +13,9 @@ from foretext.config import Change, Setting, apply_sets, difference
 from foretext.errors import UserError
 from foretext.objectives.base import shaping
 from foretext.systems import size_named, system_named
-from foretext.systems.base import System, TrainingConfig
+from foretext.systems.base import System, TokenizerConfig, TrainingConfig
 from foretext.text.tokenizer import Tokenizer, tokenizer_from_published
+from foretext.text.word_tokenizer import SPECIALS
 from foretext.train.budget import Budget
 from foretext.train.checks import (
     check_seed,
@@ -98,7 +99,10 @@ def resolved_sections(request: PretrainRequest, run: RunDirectory, note: Callabl
         "data": _replaced(DataConfig(), _given_data(request)),
     }
     if started is None:
-        return _with_sets(sections, request.sets)
+        resolved = _with_sets(sections, request.sets)
+        if system.reads == "pairs":
+            _check_word_list(resolved["tokenizer"], system)
+        return resolved
     sections["start"] = _replaced(size.start, _given_start(request))
     resolved = _with_sets(sections, request.sets)
     if resolved["start"].vocabulary == "new":
@@ -141,6 +145,20 @@ def _check_named(request: PretrainRequest, system: System) -> None:
     for option, value in text_only.items():
         if value is not None:
             raise UserError(f"{option} is for plain text, and {system.name} learns from pairs of lines; leave it out")
+
+
+def _check_word_list(tokenizer: TokenizerConfig, system: System) -> None:
+    """Words that have a vector are the only vocabulary that pairs are read with."""
+    if tokenizer.kind != "word-list":
+        raise UserError(
+            f"tokenizer.kind={tokenizer.kind}: {system.name} reads the words that --vectors has (word-list) and no "
+            "other vocabulary; leave it out"
+        )
+    if tokenizer.size <= len(SPECIALS):
+        raise UserError(
+            f"tokenizer.size={tokenizer.size}: there must be room for a word beside {' and '.join(SPECIALS)}; give at "
+            f"least {len(SPECIALS) + 1}"
+        )
 
 
 def _resumed_sections(

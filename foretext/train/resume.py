@@ -21,7 +21,8 @@ CHANGEABLE = (
     "training.micro_batch",
     "budget.",
     "run.foretext",
-    "task.texts",  # follows from the rows, which are the same; runs of earlier versions do not have it
+    "task.texts",  # follow from the rows and the text, which are the same; runs of earlier versions do not have them
+    "task.sentences",
 )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -149,6 +150,7 @@ class SavedModel:
     trunk: nn.Module
     task: TaskHead | None = None
     objective: Objective | None = None  # what a pre-trained run was trained by, with its head if it has one
+    vectors: np.ndarray | None = None  # of a model that has learned nothing: what its words' vectors start as
 
     @property
     def info(self) -> RunConfig:

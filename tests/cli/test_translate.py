@@ -85,13 +85,24 @@ def test_mistakes(parallel: Path, run: Path, tmp_path: Path) -> None:
     uneven.write_text("the 1 2\ndog 1\ncat 1 2\n")
     said = fails("pretrain", "--system", "cove", *both, "--vectors", uneven, "--steps", 1, "--out", tmp_path / "x")
     assert "uneven.txt line 2: 1 numbers where the others have 2" in said
+    given = ("pretrain", "--system", "cove", *both, *vectors)
+    assert "reads the words that --vectors has (word-list)" in fails(*given, "--set", "tokenizer.kind=unigram")
+    assert "give at least 3" in fails(*given, "--set", "tokenizer.size=2")
+    assert "tokenizer.size" in fails(*given, "--set", "tokenizer.size=few")
     assert not (tmp_path / "x").exists()
     assert "nosuch.txt: no such file" in fails("translate", run, "nosuch.txt")
     assert "nothing to translate" in fails("translate", run, "-", stdin="\n")
+    assert "nothing to translate" in fails("translate", run, "")
+    assert "is a folder" in fails("translate", run, f"{tmp_path}/")
+    assert works("translate", run, "tests").out == works("translate", run, "-", stdin="tests\n").out, "a folder here"
     assert "beams must be a whole number" in fails("translate", run, "a dog", "--beams", 0)
     assert "translates: give --source FILE --target FILE instead of" in fails("evaluate", run, parallel / "en.txt")
     assert "--target is missing" in fails("evaluate", run, "--source", parallel / "en.txt")
     assert "name the files to evaluate on" in fails("evaluate", run)
+    for option, value in (("--stride", 2), ("--metric", "f1"), ("--format", "sst2"), ("--confusion", "x.png")):
+        assert f"{option} is not for translations" in fails("evaluate", run, *both, option, value)
+    for option, value in (("--beams", 2), ("--language", "zh")):
+        assert f"{option} is for translations" in fails("evaluate", run, parallel / "en.txt", option, value)
     assert "does not predict the words of its own text" in fails("fill", run, "a [MASK]")
     said = fails("generate", run, "--prompt", "a")
     assert "sees both sides" in said and "fill" not in said

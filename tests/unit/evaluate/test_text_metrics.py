@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
+import sys
 
 import pytest
 from systems_under_test import base_model
 
 from foretext.errors import UserError
 from foretext.evaluate.heuristics import acceptability, best_threshold
-from foretext.evaluate.text_metrics import bleu, exact_match, rouge, word_f1
+from foretext.evaluate.text_metrics import bleu, bleu_metric, exact_match, rouge, word_f1
 from foretext.evaluate.written import Pair, answer_pairs, first_sentences
 
 
@@ -93,3 +94,26 @@ def test_without_other_rows_there_is_no_threshold() -> None:
     assert (found.area, found.matthews, found.threshold) == (1.0, None, None)
     known = acceptability([0.1, 0.9, 0.5], ["0", "1", "0"], "1", ([0.0, 1.0], ["0", "1"]))
     assert known.threshold == 0.5 and known.matthews == pytest.approx(1.0)
+
+
+def test_bleu_of_chinese_is_sacrebleus() -> None:
+    sacrebleu = pytest.importorskip("sacrebleu")
+    written, wanted = ["我爱北京的天安门。", "他在看书"], ["我爱北京天安门。", "他正在看书"]
+    expected = sacrebleu.corpus_bleu(written, [wanted], tokenize="zh").score
+    for language in ("zh", "zh-CN", "zh_TW"):
+        score, signature = bleu(written, [[line] for line in wanted], language)
+        assert score == pytest.approx(expected) and "tok:zh" in signature
+    assert bleu(written, [[line] for line in wanted])[0] < expected
+
+
+def test_what_bleu_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "sacrebleu.metrics", None)
+        with pytest.raises(UserError, match="BLEU needs sacrebleu; pip install"):
+            bleu_metric()
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "MeCab", None)
+        patch.delitem(sys.modules, "sacrebleu.tokenizers.tokenizer_ja_mecab", raising=False)
+        pytest.importorskip("sacrebleu")
+        with pytest.raises(UserError, match=r"--language ja: .* pip install 'sacrebleu\[ja\]'"):
+            bleu_metric("ja")

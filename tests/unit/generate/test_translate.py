@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from translation_under_test import TranslationModel
 
 from foretext.errors import UserError
 from foretext.generate.translate import Hypothesis, Search, Symbols, beam_search, greedy
-from foretext.nn.translation import TranslationConfig, TranslationModel
+from foretext.nn.translation import TranslationConfig
 
 START, END, NEVER = 0, 1, 2
 SYMBOLS = Symbols(START, END, (START, NEVER))

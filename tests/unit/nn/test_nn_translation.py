@@ -7,10 +7,11 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from translation_under_test import TranslationModel
 
 from foretext.errors import UserError
 from foretext.nn.loss import tied_softmax_loss
-from foretext.nn.translation import ContextEncoder, FixedVectors, TranslationConfig, TranslationModel
+from foretext.nn.translation import ContextEncoder, FixedVectors, TranslationConfig
 
 CONFIG = TranslationConfig(vocabulary=11, vectors=5, embedding=4, width=6, dropout=0.0, init_range=0.5)
 

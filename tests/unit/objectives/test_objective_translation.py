@@ -11,21 +11,22 @@ import pytest
 import torch
 from systems_under_test import byte_tokenizer
 from torch import Tensor
+from translation_under_test import TranslationModel
 
 from foretext.batch import IGNORE, Batch
 from foretext.errors import UserError
 from foretext.nn.cove import CoveConfig, CoveTrunk
-from foretext.nn.translation import TranslationModel
 from foretext.objectives.translation import NAME, TranslationObjective, words_before
 from foretext.objectives.translation_pairs import (
     Pair,
-    Pairs,
+    ParallelText,
     ShardedPairs,
     TranslationSettings,
+    count_words,
     encoded_pair,
+    length_order,
     pair_documents,
     pair_ids,
-    read_texts,
     vectors_of,
     vocabularies,
 )
@@ -186,34 +187,39 @@ def files(folder: Path, vectors: str = "a 1 0\nman 0 1\nsleeps 1 1\n.  2 2\n") -
 def test_from_files_to_pairs(tmp_path: Path) -> None:
     source, target, glove = files(tmp_path, "a 1 0\nman 0 1\nqueen 5 5\nsleeps 1 1\n. 2 2\nking 6 6\n")
     settings = TranslationSettings(most_words=3)
-    texts = read_texts(source, target, settings)
-    assert [pair.reference for pair in texts.pairs] == ["Ein Mann schläft.", "Ein Zebra.", "Ein Mann"]
-    assert texts.overlong == 1 and texts.report.pairs == 4
-    tokenizer, matrix = vocabularies(glove, texts, settings, 8)
+    text = ParallelText(source, target, settings)
+    read = list(text.pairs())
+    assert [pair.reference for pair in read] == ["Ein Mann schläft.", "Ein Zebra.", "Ein Mann"]
+    counts = count_words(text)
+    assert counts.report.overlong == 1 and counts.report.pairs == 4 and counts.pairs == 3 and counts.different
+    assert counts.sources["A"] == 3 and counts.targets["￭."] == 2
+    tokenizer, matrix = vocabularies(glove, counts, settings, 8)
     assert tokenizer.target_words.words == ("Ein", "Mann", "￭.")
     # "A" occurs three times and is looked up as "a"; the others by frequency, then the file's first
     assert tokenizer.pieces == ["<unk>", "<|endoftext|>", "a", ".", "man", "sleeps", "queen", "king"]
     assert matrix.tolist() == [[0, 0], [0, 0], [1, 0], [2, 2], [0, 1], [1, 1], [5, 5], [6, 6]]
     np.testing.assert_array_equal(vectors_of(glove, tokenizer), matrix)
-    fewer, _ = vocabularies(glove, texts, settings, 5)
+    fewer, _ = vocabularies(glove, counts, settings, 5)
     assert fewer.pieces[2:] == ["a", ".", "man"]
-    pairs = [encoded_pair(pair, tokenizer) for pair in texts.pairs]
+    pairs = [encoded_pair(pair, tokenizer) for pair in read]
     assert pairs[1].source.tolist() == [2, 0, 5, 3], "A as a, and zebra has no vector"
     assert pairs[0].target.tolist() == [3, 4, UNKNOWN, 5, END]
-    assert len(read_texts(source, target, settings, keep_all=True).pairs) == 4
-    lower = read_texts(source, target, replace(settings, lower=True))
-    assert lower.pairs[0].target[0] == "ein" and lower.pairs[0].reference == "Ein Mann schläft."
+    assert len(list(replace(text, keep_all=True).pairs())) == 4
+    lower = next(replace(text, settings=replace(settings, lower=True)).pairs())
+    assert lower.target[0] == "ein" and lower.reference == "Ein Mann schläft."
     glove.write_text("a 1 0\nman 0 1\n")
     with pytest.raises(UserError, match=r"has no vector for '\.', which it had when the run was begun"):
         vectors_of(glove, tokenizer)
 
 
-def test_pairs_go_through_shards(tmp_path: Path) -> None:
+@pytest.mark.parametrize("counted", [1 << 20, 7], ids=["at once", "in parts"])
+def test_pairs_go_through_shards(tmp_path: Path, counted: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretext.objectives.translation_pairs.COUNTED", counted)
     source, target, glove = files(tmp_path)
-    texts = read_texts(source, target, SETTINGS)
-    texts.pairs[:] = texts.pairs * 5  # copies are on one side
-    tokenizer, _ = vocabularies(glove, texts, SETTINGS, 100)
-    documents = pair_documents(texts, tokenizer, 3)
+    text = ParallelText(source, target, SETTINGS)
+    read = list(text.pairs()) * 5  # copies are on one side
+    tokenizer, _ = vocabularies(glove, count_words(text), SETTINGS, 100)
+    documents = pair_documents(read, tokenizer, 3)
     report = ReadReport(rules={"a pair a line": 1})
     write_documents(
         documents, tokenizer, tmp_path / "tokens", report, seed=3, valid_fraction=0.3, ids=pair_ids(tokenizer)
@@ -228,43 +234,50 @@ def test_pairs_go_through_shards(tmp_path: Path) -> None:
         sources, targets = pairs.lengths()
         assert sources.tolist() == [len(pair.source) for pair in own]
         assert targets.tolist() == [len(pair.target) for pair in own]
+        usual = sum(len(pair.source) + len(pair.target) for pair in own) // len(own)
+        assert objective.usual_length(pairs, 200) == usual, "validation takes as many pairs as it has room for"
         assert sorted(index for step in range(2) for index in objective.order(pairs, 8, 0).batch(step)[1])[0] == 0
         batch = objective.make(own[:3])
         assert batch.real_tokens == sum(len(pair.source) + len(pair.target) for pair in own[:3])
         found.append([(tuple(pair.source), tuple(pair.target)) for pair in own])
-    expected = [(tuple(pair.source), tuple(pair.target)) for pair in (encoded_pair(p, tokenizer) for p in texts.pairs)]
+    expected = [(tuple(pair.source), tuple(pair.target)) for pair in (encoded_pair(p, tokenizer) for p in read)]
     assert sorted(found[0] + found[1]) == sorted(expected) and not set(found[0]) & set(found[1])
 
 
 def test_pairs_of_like_length_come_together() -> None:
-    rng = np.random.default_rng(0)
-    pairs = Pairs([pair([0] * a, [3] * b) for a, b in rng.integers(1, 30, (200, 2))])
-    order = parts()[1].order(pairs, 10, seed=4)
+    sources, targets = np.random.default_rng(0).integers(1, 30, (2, 200))
+
+    class Lengths(ShardedPairs):
+        def __init__(self) -> None:
+            self.sources, self.starts = sources, np.zeros(200, dtype=np.int64)
+            self.ends = sources + targets - 1
+
+    order = length_order(Lengths(), 10, 4)
     seen = []
     for step in range(order.steps_per_epoch):
         epoch, indices = order.batch(step)
         assert epoch == 0
         seen += indices
-        lengths = [len(pairs.example(0, index).source) for index in indices]
+        lengths = sources[indices]
         assert max(lengths) - min(lengths) <= 4
     assert sorted(seen) == list(range(200))
-    assert parts()[1].order(pairs, 10, seed=4).batch(21) == order.batch(21) != order.batch(1)
+    assert length_order(Lengths(), 10, 4).batch(21) == order.batch(21) != order.batch(1)
 
 
 def test_mistakes_are_one_clear_line(tmp_path: Path) -> None:
     source, target, glove = files(tmp_path)
-    texts = read_texts(source, target, SETTINGS)
+    counts = count_words(ParallelText(source, target, SETTINGS))
     with pytest.raises(UserError, match=r"all 4 pairs have a side of more than 1 words; .*objective\.longest"):
-        read_texts(source, target, replace(SETTINGS, longest=1))
+        count_words(ParallelText(source, target, replace(SETTINGS, longest=1)))
     (tmp_path / "short").write_text("Ein Mann\n")
     with pytest.raises(UserError, match=r"en has 4 lines and .*short has 1: line n of one must be the translation"):
-        read_texts(source, tmp_path / "short", SETTINGS)
+        count_words(ParallelText(source, tmp_path / "short", SETTINGS))
     glove.write_text("a 1 2\nman 3\nsleeps 1 2\n")
     with pytest.raises(UserError, match=r"glove\.txt line 2: 1 numbers where the others have 2.*one width"):
-        vocabularies(glove, texts, SETTINGS, 100)
+        vocabularies(glove, counts, SETTINGS, 100)
     glove.write_text("le 1 2\n")
     with pytest.raises(UserError, match=r"glove\.txt: has no vector for any of the 5 words .*its language"):
-        vocabularies(glove, texts, SETTINGS, 100)
+        vocabularies(glove, counts, SETTINGS, 100)
     for name in ("most_words", "least_count", "embedding", "longest"):
         with pytest.raises(UserError, match=rf"objective\.{name} must be at least 1, not 0"):
             replace(SETTINGS, **{name: 0}).check()

@@ -15,18 +15,24 @@ from systems_under_test import pretrain_request, stopping_after, write_text
 
 from foretext.api import LanguageModel, TaskModel, new_model
 from foretext.errors import Interrupted, UserError
+from foretext.inspection import summary_of
 from foretext.nn.cvt import CvtConfig, CvtEncoder
+from foretext.objectives.base import Draw
+from foretext.systems.base import TrunkParts
 from foretext.systems.cvt import CVT
 from foretext.tasks.conll import TaggedSentence
-from foretext.tasks.cross_view_head import CrossViewHead, ManySources, Sourced, UnlabelledExample
+from foretext.tasks.cross_view_head import CrossViewHead, ManySources, Sourced, UnlabelledText
 from foretext.tasks.rows import Row
 from foretext.tasks.tagging import TaggedExample
+from foretext.text.form_vectors import with_vectors
 from foretext.text.word_forms import WordForms
 from foretext.text.word_vocabulary import Words
+from foretext.train.examples import encode
 from foretext.train.finetune import FinetuneRequest, finetune
 from foretext.train.finetune_request import OtherTask
-from foretext.train.loop import Loop
+from foretext.train.loop import Loop, step_seed
 from foretext.train.pretrain import pretrain
+from foretext.train.report import Silent
 from foretext.train.rundir import RunDirectory
 from foretext.train.saved import load_model
 
@@ -151,13 +157,135 @@ def test_batches_are_of_one_source() -> None:
     model = finetune(request_of(epochs=1, valid=[], also=[OtherTask("more", "tagging", sentences(4, seed=3))]))
     head = model.task
     assert isinstance(head, CrossViewHead)
-    stock = ManySources([[TaggedExample((0, 5, 6, 0), (1, 2), (0, 1))], []], [UnlabelledExample((0, 7, 0))])
+    text = UnlabelledText([(np.array([0, 7, 8, 9, 0]), np.array([0, 1, 0, 1, 0])), (np.array([0, 0]), np.zeros(2))])
+    assert len(text) == 2 and [one.tokens for one in text] == [5, 2] and not text[1].asked.any()
+    stock = ManySources([[TaggedExample((0, 5, 6, 0), (1, 2), (0, 1))], []], text[:1])
     assert len(stock) == 2 and stock.example(0, 1).task is None
     batch = head.make([stock.example(0, 0)])
     assert batch.words_BT is not None and batch.words_BT.tolist() == [[False, True, True, False]]
     assert batch.targets_BT is not None and batch.targets_BT.tolist() == [[-100, 0, 1, -100]]
     with pytest.raises(AssertionError, match="one source"):
-        head.make([stock.example(0, 0), Sourced(None, UnlabelledExample((0, 7, 0)))])
+        head.make([stock.example(0, 0), Sourced(None, text[0])])
+
+
+def test_unlabelled_words_are_asked_about_where_labels_would_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word that is read in parts is asked about at its first, as `tagging` asks; every view still sees all parts."""
+    request = request_of(unlabelled=["the U.S. sees 东京 don't"] * 4, epochs=1, valid=[])
+    stocks: list[ManySources] = []
+    real = CrossViewHead.order
+
+    def watched(head: Any, stock: Any, *rest: Any) -> Any:
+        stocks.append(stock)
+        return real(head, stock, *rest)
+
+    monkeypatch.setattr(CrossViewHead, "order", watched)
+    model = finetune(request)
+    one = stocks[0].example(0, len(stocks[0]) - 1)
+    tokenizer = model.tokenizer
+    pieces = [tokenizer.piece(int(id)) for id in one.example.ids]
+    assert pieces[1:-1] == ["the", "U", ".", "S", ".", "sees", "东", "京", "don", "'", "t"]
+    asked = [piece for piece, told in zip(pieces, one.example.asked) if told]
+    assert asked == ["the", "U", "sees", "东", "京", "don"]
+    rows = [TaggedSentence(("the", "U.S.", "sees", "x", "don't"), ("O", "B-N", "O", "O", "O"), "here")]
+    (labelled,) = encode(rows, model).examples
+    assert [labelled.ids[place] for place in labelled.places][:3] == [one.example.ids[k] for k in (1, 2, 6)]
+    head = model.task
+    assert isinstance(head, CrossViewHead)
+    batch = head.make([one])
+    counts = head.counts(batch)
+    assert (counts["label.forward"], counts["label.future"], counts["label.past"]) == (6, 5, 6)
+    losses = head(model.trunk, batch).losses
+    assert {name: loss.count for name, loss in losses.items()} == {n: c for n, c in counts.items() if n in losses}
+    whole = head(model.trunk, replace(batch, asked_BT=None)).losses
+    assert float(losses["label.forward"].total.detach()) < float(whole["label.forward"].total.detach())
+
+
+def test_vectors_that_others_learned(tmp_path: Path) -> None:
+    lines = ["dog 1 2 3", "1990 4 5 6", "gnu 7 8 9", "u.s. 1 1 1", "Gnu 2 2 2", "cat 0 0 1", "zebra 5 5 5"]
+    (tmp_path / "vectors.txt").write_text("\n".join(lines) + "\n")
+    tokenizer = Words(["</S>", "<UNK>", "Dog", "dog", "1990", "2001", "the"], {"</S>": 0, "<UNK>": 1}, lower=False)
+    grown, matrix = with_vectors(tokenizer, tmp_path / "vectors.txt", 9)
+    assert list(grown.pieces[7:]) == ["gnu", "cat"] and matrix.shape == (9, 3), "signs are split off; one of a form"
+    assert matrix[[2, 3, 4, 5, 6, 7]].tolist() == [[1, 2, 3], [0, 0, 0], [4, 5, 6], [0, 0, 0], [0, 0, 0], [7, 8, 9]]
+    again = with_vectors(grown, tmp_path / "vectors.txt", grown.size)
+    assert again[0].fingerprint() == grown.fingerprint() and np.array_equal(again[1], matrix)
+
+    rows = sentences(8)
+    shape = tuple(one for one in SHAPE if "vectors" not in one)
+    base = new_model(rows, "cvt", sets=shape, task="tagging", vectors=tmp_path / "vectors.txt")
+    assert base.model.model_config.vectors == 3 and "zebra" in base.model.tokenizer.pieces
+    tuned = finetune(FinetuneRequest(base.model, rows, "tagging", from_scratch=True, epochs=1, sets=SETS))
+    table = tuned.trunk.words.weight.detach()  # type: ignore[union-attr]
+    zebra = base.model.tokenizer.encode("zebra")[0]
+    assert table[zebra].tolist() == [5, 5, 5], "not in the rows: as it was given"
+    dog = base.model.tokenizer.encode("dog")[0]
+    moved = (table[dog] - torch.tensor([1.0, 2.0, 3.0])).abs().max()
+    assert 0 < moved < 0.2, "in the rows: it goes on learning"
+    with pytest.raises(UserError, match=r"model\.vectors=8: the vectors in .* have 3 numbers"):
+        new_model(rows, "cvt", sets=SHAPE, task="tagging", vectors=tmp_path / "vectors.txt")
+    with pytest.raises(UserError, match=r"--vectors is for a system that learns vectors of words \(cvt\), not gpt"):
+        new_model(rows, "gpt", sets=("tokenizer.size=300",), task="tagging", vectors=tmp_path / "vectors.txt")
+
+
+def test_words_seen_once_teach_the_vector_of_unknown_words() -> None:
+    once = TaggedSentence(("the", "Zebra", "sees", "1", "Gnu", "2"), ("O", "B-N", "O", "B-C", "B-N", "B-C"), "here")
+    rows = [*sentences(15), once]
+    request = request_of(rows, valid=[], epochs=6, unlabelled=[])
+    tokenizer = request.base.tokenizer
+    zebra, gnu, the = (tokenizer.encode(word)[0] for word in ("Zebra", "Gnu", "the"))
+    assert max(zebra, gnu) < tokenizer.size and tokenizer.unknown is not None
+    model = finetune(request)
+    head, trunk = model.task, model.trunk
+    assert isinstance(head, CrossViewHead) and isinstance(trunk, CvtEncoder)
+    torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
+    drawn = CVT.build_trunk(TrunkParts(model.model_config, tokenizer)).state_dict()["words.weight"]
+    moved = (trunk.words.weight - drawn).abs().amax(1)
+    assert moved[tokenizer.unknown] > 1e-3 and moved[[zebra, gnu]].max() > 1e-3
+
+    ids = (0, the, zebra, gnu, the, 0)
+    stock = head.stock([[TaggedExample(ids, (1,), (0,)), TaggedExample((0, the, 0), (1,), (0,))]], [])
+    assert stock.example(0, 0).seldom == (2, 3) and stock.example(0, 1).seldom == ()
+    one = [stock.example(0, 0)]
+    assert head.make(one).hidden_BT is None, "nothing is drawn where scores are wanted"
+    draws = [head.make(one, Draw(0, epoch, (0,))).hidden_BT for epoch in range(200)]
+    again = [head.make(one, Draw(0, epoch, (0,))).hidden_BT for epoch in range(200)]
+    assert all(torch.equal(a, b) for a, b in zip(draws, again))  # type: ignore[arg-type]
+    part = torch.cat(draws).double().mean(0)  # type: ignore[arg-type]
+    assert part[[0, 1, 4, 5]].tolist() == [0] * 4 and 0.4 < part[2] < 0.6 and 0.4 < part[3] < 0.6
+
+    hidden = replace(head.make(one), hidden_BT=torch.tensor([[False, False, True, False, False, False]]))
+    unseen = replace(head.make(one), ids_BT=torch.tensor([[0, the, tokenizer.encode("zebrA2")[0], gnu, the, 0]]))
+    read, other = trunk._read(hidden), trunk._read(unseen)
+    assert read.ids_BT[0, 2] == other.ids_BT[0, 2] == tokenizer.unknown
+    spelled, plain = (trunk._read(batch) for batch in (hidden, head.make(one)))
+    assert torch.equal(spelled.characters_UC, plain.characters_UC), "the characters are the word's own"
+
+
+def test_the_vocabulary_has_the_words_of_other_tasks() -> None:
+    others = [OtherTask("more", "classification", [Row(("a gnu grazes",), "x", "row 1")])]
+    tokenizer = new_model(sentences(4), "cvt", sets=SHAPE, task="tagging", also=others).model.tokenizer
+    assert max(tokenizer.encode("gnu grazes")) < tokenizer.size
+
+
+def test_the_plan_and_info_know_text_and_other_tasks(tmp_path: Path) -> None:
+    plans: dict[str, str] = {}
+
+    class Plans(Silent):
+        def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
+            plans.update(lines)
+
+    longer = ["the cat sees a very old dog and 42 more " * 2] * 8
+    others = [OtherTask("more", "tagging", sentences(6, seed=3))]
+    request = request_of(unlabelled=longer, also=others, out=tmp_path / "run", epochs=8)
+    run = RunDirectory(tmp_path / "run")
+    finetune(request, Plans())
+    seen = [row["tokens"] for row in run.metrics() if "tokens" in row]
+    assert plans["text"] == "8 unlabelled sentences, a batch after each labelled one"
+    assert plans["beside it"] == "more (tagging, 6 rows)" and "time" in plans
+    said = int(plans["tokens"].split(" in all")[0].split()[-1].replace(",", ""))
+    assert said == pytest.approx(seen[-1], rel=0.05), "the stock that is learned from"
+    info = summary_of(run)
+    assert "8 unlabelled sentences beside the rows" in info and "more (tagging, 3 classes)" in info
 
 
 def test_what_is_asked_wrongly(tmp_path: Path) -> None:

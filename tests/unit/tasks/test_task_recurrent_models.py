@@ -21,12 +21,19 @@ from foretext.errors import UserError
 from foretext.objectives.base import Objective
 from foretext.plan import ReaderPlan, TransferPlan
 from foretext.systems import SYSTEMS
+from foretext.tasks.conll import TaggedSentence
+from foretext.tasks.family import Encoded
 from foretext.tasks.layout import TokenSequence
+from foretext.tasks.plain import PlainLayout
 from foretext.tasks.recurrent_models import RecurrentRows, RecurrentSpan, RecurrentTagging, TextsBatch
 from foretext.tasks.span import SpanExample
 from foretext.tasks.supervised import Example
-from foretext.tasks.tagging import TaggedExample
+from foretext.tasks.tag_family import TagFamily
+from foretext.tasks.tagging import TaggedExample, tagged_example
+from foretext.tasks.task_config import TaskConfig
 from foretext.tasks.trunk_words import TrunkWords, check_reader
+from foretext.tasks.windows import tag_windows
+from foretext.text.tokenizer import END
 
 LABELS = ("O", "B-X", "I-X", "B-Y")
 PLAN = ReaderPlan(twice=True, norm=True, penalty=0.1, vectors=3, cells=5)
@@ -237,6 +244,35 @@ def test_tags_are_chosen_together() -> None:
     asked = np.array([1, IGNORE, 2, 0])
     expected = math.log(sum(math.exp(value) for value in fewer.values())) - fewer[1, 2, 0]
     assert task.surprise(scores, asked) == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_window_inside_a_sentence_may_begin_inside_a_chunk() -> None:
+    """A chunk over the border of two windows, in the loss and in what is predicted."""
+    layout = PlainLayout({END: 60}, 4)
+    words = tag_windows([[number] for number in range(1, 7)], layout)
+    assert len(words) > 1 and [window.words[0] == 0 for window in words] == [True] + [False] * (len(words) - 1)
+    tags = (0, 1, 2, 2, 2, 0)  # O B-X I-X I-X I-X O
+    data = [tagged_example(window, tags) for window in words]
+    assert any(example.tags is not None and example.tags[0] == 2 for example in data), "one begins with I-X"
+    trunk, task = trunk_of("bert"), task_of("tagging", replace(PLAN, penalty=0.0))
+    batch = task.make(data)
+    outcome = task(trunk, batch)
+    assert 0 < float(outcome.losses["label"].total.detach()) < 100, "a forbidden tag would cost 10,000"
+    scores = task(trunk, replace(batch, targets_BT=None)).scores.detach().numpy()
+    total = sum(task.surprise(one.asked(row), np.array(one.tags), one.begins) for one, row in zip(data, scores))
+    assert float(outcome.losses["label"].total.detach()) == pytest.approx(total, rel=1e-4)
+
+    loud = [np.eye(len(LABELS), dtype=np.float32)[list(example.tags or ())] * 50 for example in data]
+    row = TaggedSentence(tuple("abcdef"), tuple(LABELS[tag] for tag in tags), "here")
+    config = TaskConfig(kind="tagging", labels=list(LABELS), scheme="iob2", fallback="O")
+    found = TagFamily().predictions(Encoded([row], data, words), loud, config, task)
+    assert found.values == [row.tags] and min(found.probabilities[0]) > 0.99  # type: ignore[index, type-var]
+    first = np.array([[0, 0, 5, 0]], dtype=np.float32)
+    assert task.best(first, begins=False).tolist() == [2] != task.best(first).tolist()
+    inside, starts = task.probabilities(first, begins=False)[0], task.model.crf.ends.detach().numpy()
+    weights = np.exp(first[0] + starts)
+    np.testing.assert_allclose(inside, weights / weights.sum(), rtol=1e-4)  # what comes before is not known
+    assert task.probabilities(first)[0, 2] == 0
 
 
 def test_tags_each_by_itself() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from foretext.text.buckets import LengthOrder
 from foretext.text.order import Order
-from foretext.text.turns import ExamplesInTurn, Source, Turns, shares_of
+from foretext.text.turns import Source, Turns, shares_of
 
 LENGTHS = np.random.default_rng(5).integers(1, 60, 251)
 
@@ -93,24 +93,14 @@ def test_own_steps_follow_each_other_and_a_step_is_a_function_of_its_number() ->
     assert [turns(2).turn(step).source for step in range(52)] != [order.turn(step).source for step in range(52)]
 
 
-def test_indices_lead_to_the_sources_own_examples() -> None:
-    class Named:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def example(self, epoch: int, index: int) -> tuple[str, int]:
-            return self.name, index
-
+def test_indices_count_through_the_sources() -> None:
     order = turns()
-    examples = ExamplesInTurn(order, [Named(name) for name in "abcu"])
-    assert len(examples) == 199
+    named = [(name, index) for name, size in zip("abcu", (100, 25, 4, 70)) for index in range(size)]
+    assert order.starts == [0, 100, 125, 129, 199]
     for step in range(60):
-        turn, (epoch, indices) = order.turn(step), order.batch(step)
+        turn, (_, indices) = order.turn(step), order.batch(step)
         own = order.sources[turn.source].order.batch(turn.step)[1]
-        assert [examples.example(epoch, index) for index in indices] == [("abcu"[turn.source], one) for one in own]
-    assert [examples.example(0, index) for index in (0, 99, 100, 125, 129, 198)] == [
-        *(("a", 0), ("a", 99), ("b", 0), ("c", 0), ("u", 0), ("u", 69))
-    ]
+        assert [named[index] for index in indices] == [("abcu"[turn.source], one) for one in own]
 
 
 def test_one_task_without_text_is_its_own_order() -> None:

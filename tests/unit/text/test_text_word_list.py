@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretext.errors import UserError
-from foretext.text.vectors import WordVectors
 from foretext.text.word_list import (
     END,
     FIRST_WORD,
@@ -49,16 +46,13 @@ def test_every_line_comes_back_but_for_its_spaces(line: str) -> None:
     assert marked_words(text) == marked_words(line)
 
 
-def test_vectors_by_id_and_the_form_that_is_looked_up() -> None:
-    given = WordVectors(("the", "x"), np.array([[1, 2], [3, 4]], dtype=np.float32))
-    table = WordList(("x", "none", "The")).vectors(given)
-    assert table.tolist() == [[0, 0], [0, 0], [0, 0], [3, 4], [0, 0], [1, 2]] and table.dtype == np.float32
+def test_characters_are_words_where_nothing_stands_between_words() -> None:
+    line = "我爱NLP，2 个人。"
+    marked = ["我", "￭爱", "￭NLP", "￭，", "￭2", "个", "￭人", "￭。"]
+    assert marked_words(line) == marked and marked_text(marked) == line
+    assert plain_words("東京タワーです") == list("東京タワーです")
+    assert plain_words("ที่ไหน") == ["ที่", "ไ", "ห", "น"], "a character keeps its marks"
+
+
+def test_the_form_that_is_looked_up() -> None:
     assert looked_up_as("B-52s") == "b-00s"
-
-
-def test_files() -> None:
-    words = WordList(("ä", "￭.", '"'))
-    assert WordList.from_json(words.to_json(), "x") == words
-    for wrong in ("[", "[]", '{"words": [1]}', '{"words": "a"}', '{"words": ["a", "a"]}'):
-        with pytest.raises(UserError, match=r"target\.json: .*restore it from a copy"):
-            WordList.from_json(wrong, "target.json")

@@ -31,6 +31,15 @@ def test_words_are_looked_up_as_vectors_are() -> None:
     assert TOKENIZER.encode(" \n\t") == [] and TOKENIZER.piece(3) == "US"
 
 
+def test_a_script_without_spaces_is_looked_up_by_its_characters() -> None:
+    tokenizer = word_tokenizer(("我", "你", "。", "dog"))
+    assert tokenizer.encode_with_offsets("我爱你dog。") == (
+        [2, 0, 3, 5, 4],
+        [(0, 1), (1, 2), (2, 3), (3, 6), (6, 7)],
+    )
+    assert words_by_frequency(["我我你"], 2) == ["我", "你"]
+
+
 def test_both_vocabularies_come_back_and_count() -> None:
     again = tokenizer_from_json(TOKENIZER.to_json(), "there")
     assert isinstance(again, WordTokenizer) and again.target_words == WordList(("der", "￭."))

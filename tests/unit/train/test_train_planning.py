@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ from systems_under_test import SHAPE, base_model, pretrain_request, write_text
 from torch import nn
 
 from foretext.errors import UserError
+from foretext.nn.cove import CoveConfig
 from foretext.tasks.rows import rows_from
 from foretext.train import planning
 from foretext.train.finetune import FinetuneRequest, finetune
-from foretext.train.loop import Loop
+from foretext.train.loop import Job, Loop
 from foretext.train.optim import Optimizer
-from foretext.train.planning import Memory, check_memory, head_size
+from foretext.train.planning import Memory, check_memory, disk_needed, head_size
 from foretext.train.pretrain import pretrain
 from foretext.train.report import Silent
 
@@ -31,6 +33,21 @@ def test_memory_counts_what_is_learned_on_top_of_the_trunk(monkeypatch: pytest.M
     check_memory(trunk)
     with pytest.raises(UserError, match="the weights alone, with gradients and optimiser, need about 16"):
         check_memory(whole)
+
+
+def test_memory_and_disk_count_what_never_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = Memory(CoveConfig(vocabulary=9, vectors=4, width=8), 2, 8)
+    many = replace(few, model=CoveConfig(vocabulary=1009, vectors=4, width=8))
+    assert many.states() - few.states() == 1000 * 4 * 4
+    assert replace(many, keeps_best=True).states() - replace(few, keeps_best=True).states() == 2 * 1000 * 4 * 4
+    jobs: list[Job] = []
+    monkeypatch.setattr("foretext.train.pretrain.check_disk", lambda run, job: jobs.append(job))
+    pretrain(pretrain_request("cove", write_text(tmp_path), tmp_path / "run", 1))
+    (job,) = jobs
+    learned = [p.numel() for p in (*job.trunk.parameters(), *job.objective.parameters())]
+    vectors = job.trunk.state_dict()["vectors.table_VE"].numel()
+    numbers, tensors = 3 * sum(learned) + vectors, 3 * len(learned) + 1  # AdamW keeps two beside each
+    assert disk_needed(job) == 2 * (4 * numbers + 256 * tensors)
 
 
 class Plans(Silent):
