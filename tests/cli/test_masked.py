@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars
 import pytest
-from cli_harness import MINUTE, fails, foretext, works
+from cli_harness import MINUTE, fails, works
 
 MASKS = {"bert": "[MASK]", "roberta": "<mask>", "albert": "[MASK]"}
 
@@ -36,15 +36,13 @@ def test_blanks_are_filled_with_probabilities(system: str, runs: dict[str, Path]
     assert len(re.findall(r"\d\.\d", shown)) >= 6, "three candidates for each of two blanks"
 
 
-@pytest.mark.parametrize("verb", ["evaluate", "features"])
 @pytest.mark.parametrize("system", MASKS)
-def test_pseudo_perplexity_and_vectors(
-    system: str, verb: str, runs: dict[str, Path], files: Path, tmp_path: Path
-) -> None:
-    if verb == "evaluate":
-        said = works("evaluate", runs[system], files / "text.txt")
-        assert "pseudo-perplexity" in said.out
-        return
+def test_pseudo_perplexity(system: str, runs: dict[str, Path], files: Path) -> None:
+    assert "pseudo-perplexity" in works("evaluate", runs[system], files / "text.txt").out
+
+
+@pytest.mark.parametrize("system", MASKS)
+def test_vectors_of_words(system: str, runs: dict[str, Path], files: Path, tmp_path: Path) -> None:
     out = tmp_path / "words.parquet"
     works("features", runs[system], files / "text.txt", "--layers", "0,1", "--words", "--out", out)
     table = polars.read_parquet(out)
@@ -59,8 +57,8 @@ def test_out_as_a_folder_of_others_and_back(system: str, runs: dict[str, Path], 
     assert works("fill", tmp_path / "again", text, "--json").out == works("fill", runs[system], text, "--json").out
     task = ("--task", "classification", "--epochs", 1, "--out", tmp_path / "clf")
     works("finetune", tmp_path / "again", files / "cls.csv", *task)
-    said = works("predict", tmp_path / "clf", "--text", "a lovely film")
-    assert said.out.strip()
+    labels = set(polars.read_csv(files / "cls.csv")["label"].cast(str))
+    assert any(label in works("predict", tmp_path / "clf", "--text", "a lovely film").out for label in labels)
 
 
 def test_a_causal_run_fills_no_blanks(base: Path) -> None:
@@ -73,5 +71,4 @@ def test_a_text_without_a_blank(runs: dict[str, Path]) -> None:
 
 
 def test_a_masked_run_writes_nothing(runs: dict[str, Path]) -> None:
-    said = foretext("generate", runs["bert"], "--prompt", "The story")
-    assert said.code == 2 and "bert" in said.complaint
+    assert "bert" in fails("generate", runs["bert"], "--prompt", "The story")
