@@ -41,8 +41,9 @@ class LayerMix:
         return self.layers or (tuple(range(count + 1)) if self.each else ())
 
     def width(self, model: SavedModel) -> int:
-        """Numbers of a vector."""
+        """Numbers of a vector; UserError where the model does not have such a mix."""
         config = model.model_config
+        self.check(config.layers)
         layers = self.chosen(config.layers)
         widths = [layer_widths(config)[layer] for layer in layers] or [config.width]
         if len(set(widths)) > 1:
@@ -101,11 +102,12 @@ def text_vectors(
     """One float32 vector of the mix's width for each text; texts beyond the context count with their beginning.
     `progress` hears of the vectors, `reporter` of the encoding before them and of texts that were cut (without one,
     Python's warnings say that)."""
+    width = mix.width(model)
     reporter = reporter or Warns()
     heard = functools.partial(reporter.work, "encoding")
     encoded = [ids.tolist() for ids in encode_texts(texts, model.tokenizer, heard)]
     readings = _readings(model, encoded, reporter)
-    vectors = np.zeros((len(texts), mix.width(model)), dtype=np.float32)
+    vectors = np.zeros((len(texts), width), dtype=np.float32)
     for number, states in _states(model, readings, mix, progress):
         reading = readings[number]
         own = states if model.system.causal else states[reading.first : reading.first + reading.count]
@@ -123,6 +125,7 @@ def word_vectors(
 ) -> list[WordVectors]:
     """The words of each text that fit the context wholly. Where a script has no spaces a word is a piece, or a
     character. `progress`, `reporter`: as in `text_vectors`."""
+    width = mix.width(model)
     encoded = [model.tokenizer.encode_with_offsets(text) for text in texts]
     readings = _readings(model, [ids for ids, _ in encoded], reporter or Warns())
     found: list[WordVectors | None] = [None] * len(texts)
@@ -131,7 +134,7 @@ def word_vectors(
         own = states[reading.first : reading.first + reading.count]
         if model.info.direction == "backward":
             own = own[::-1]
-        found[number] = _by_word(model, texts[number], *encoded[number], own, mix.width(model))
+        found[number] = _by_word(model, texts[number], *encoded[number], own, width)
     return [one for one in found if one is not None]
 
 
@@ -171,8 +174,6 @@ def _states(
     model: SavedModel, readings: Sequence[Reading], mix: LayerMix, progress: Progress | None
 ) -> Iterator[tuple[int, np.ndarray]]:
     """The states of each reading, [tokens, width], batch by batch."""
-    mix.check(model.model_config.layers)
-    mix.width(model)  # which refuses what cannot be taken together
     trunk = model.trunk.eval()
     device = next(trunk.parameters()).device
     done = 0

@@ -18,6 +18,8 @@ from foretext.evaluate import pseudo
 from foretext.evaluate.features import LayerMix, text_vectors, word_vectors
 from foretext.evaluate.fill import fill
 from foretext.evaluate.pseudo import pseudo_perplexity
+from foretext.nn.model_config import layer_widths
+from foretext.systems import SYSTEMS
 from foretext.text.tokenizer import END
 from foretext.train.pretrain import pretrain
 from foretext.train.report import Silent
@@ -140,9 +142,11 @@ def test_what_cannot_be_filled(lm: LanguageModel, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("system", [name for name in TINY if name not in MASKING])
 def test_a_model_that_is_not_masked_fills_no_blanks(system: str) -> None:
-    reads = "in one direction" if system in CAUSAL else "in both directions, each by itself"
+    says = f"reads in {'one direction' if system in CAUSAL else 'both directions, each by itself'}"
+    if SYSTEMS[system].reads == "pairs":
+        says = "does not predict the words of its own text"
     for ask in (lambda model: fill(model, "a [MASK]"), lambda model: pseudo_perplexity(model, ["a"])):
-        with pytest.raises(UserError, match=f"is of {system}, which reads {reads}: .* needs a masked model") as raised:
+        with pytest.raises(UserError, match=f"is of {system}, which {says}: .* needs a masked model") as raised:
             ask(base_model(system))
         assert ("foretext generate" in str(raised.value)) == (system in CAUSAL)
 
@@ -216,18 +220,26 @@ def test_what_has_no_pseudo_perplexity(lm: LanguageModel) -> None:
 def test_a_mix_of_layers_is_their_weighted_sum(system: str) -> None:
     found = LanguageModel(base_model(system), Path())
     texts = ["one text", "and another, longer one"]
-    layers = [found.features(texts, layers=[layer]) for layer in range(3)]
-    assert layers[0].dtype == np.float32 and not np.allclose(layers[1], layers[2], atol=1e-3)
-    np.testing.assert_allclose(found.features(texts, layers=[0, 2]), (layers[0] + layers[2]) / 2, atol=1e-5)
-    weighted = found.features(texts, layers=[2, 1], weights=[0.25, 3.0])
-    np.testing.assert_allclose(weighted, 0.25 * layers[2] + 3 * layers[1], atol=1e-5)
-    np.testing.assert_array_equal(found.features(texts, layers=[2, 0], each=True), np.stack([layers[2], layers[0]], 1))
-    np.testing.assert_array_equal(found.features(texts, each=True), np.stack(layers, 1))
-    (words, _), (single, _) = found.word_features(texts, each=True), found.word_features(texts, layers=[1])
-    assert words.words == single.words and words.vectors.shape == (len(words.words), 3, 32)
-    np.testing.assert_array_equal(words.vectors[:, 1], single.vectors)
+    widths = layer_widths(found.model.model_config)
+    wide = [layer for layer, width in enumerate(widths) if width == 32]  # only layers of one width go together
+    below, top = wide[-2:]
+    layers = {layer: found.features(texts, layers=[layer]) for layer in wide}
+    assert layers[0].dtype == np.float32 and not np.allclose(layers[below], layers[top], atol=1e-3)
+    np.testing.assert_allclose(found.features(texts, layers=[0, top]), (layers[0] + layers[top]) / 2, atol=1e-5)
+    weighted = found.features(texts, layers=[top, below], weights=[0.25, 3.0])
+    np.testing.assert_allclose(weighted, 0.25 * layers[top] + 3 * layers[below], atol=1e-5)
+    pair = found.features(texts, layers=[top, 0], each=True)
+    np.testing.assert_array_equal(pair, np.stack([layers[top], layers[0]], 1))
+    if len(wide) == len(widths):
+        np.testing.assert_array_equal(found.features(texts, each=True), np.stack([*layers.values()], 1))
+    else:
+        with pytest.raises(UserError, match=r"different widths cannot be taken together .* take one at a time"):
+            found.features(texts, each=True)
+    words, single = (found.word_features(texts, layers=some, each=len(some) > 1)[0] for some in (wide, [below]))
+    assert words.words == single.words and words.vectors.shape == (len(words.words), len(wide), 32)
+    np.testing.assert_array_equal(words.vectors[:, -2], single.vectors)
     if found.model.system.name != "gpt2":  # whose top is behind a norm of its own
-        np.testing.assert_allclose(found.features(texts), layers[2], atol=1e-6)
+        np.testing.assert_allclose(found.features(texts), layers[top], atol=1e-6)
     for changes, says in (
         ({"layers": [3]}, r"there is no layer 3: the layers are 0 \(the embeddings\) to 2"),
         ({"layers": [-1]}, "there is no layer -1"),
@@ -239,8 +251,9 @@ def test_a_mix_of_layers_is_their_weighted_sum(system: str) -> None:
         ({"layers": [1.5]}, "layers and weights are lists of numbers"),
         ({"layers": [1], "weights": ["much"]}, "layers and weights are lists of numbers"),
     ):
-        with pytest.raises(UserError, match=says):
-            found.features(texts, **changes)  # type: ignore[arg-type]
+        for ask in (found.features, found.word_features):
+            with pytest.raises(UserError, match=says):
+                ask(texts, **changes)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("system", TINY)
