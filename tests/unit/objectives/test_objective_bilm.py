@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from foretext.batch import IGNORE
+from foretext.batch import IGNORE, detached
 from foretext.errors import UserError
 from foretext.nn.bilm import LstmStack
 from foretext.nn.bilm_trunk import BilmTrunk, BilmTrunkConfig, WordBatch
@@ -24,7 +24,6 @@ from foretext.text.order import Windows
 from foretext.text.token_shards import TokenShards
 from foretext.text.tokenizer import Tokenizer
 from foretext.text.wordpiece import wordpiece_from_pieces
-from foretext.train.carried import detached
 
 PIECES = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", "old", "rare", "##s", "odd"]
 TOKENIZER = wordpiece_from_pieces(PIECES, lower=True)  # five specials, then these

@@ -141,8 +141,8 @@ def test_word_starts_in_batches_and_beside_specials(tokenizer: Tokenizer) -> Non
 
 
 def test_where_documents_end(tokenizer: Tokenizer) -> None:
-    name = "[SEP]" if tokenizer.kind in ("wordpiece", "unigram") else END
-    assert tokenizer.end == tokenizer.specials[name]
+    own = {"wordpiece": "[SEP]", "unigram": "[SEP]", "words": "</S>"}
+    assert tokenizer.end == tokenizer.specials[own.get(tokenizer.kind, END)]
 
 
 # -- what ftfy repairs -----------------------------------------------------------------------------------------------

@@ -513,7 +513,7 @@ class Plans(Silent):
 
 
 def test_the_plan_has_tokens_updates_time_memory_and_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "probe_speed", lambda loop: 10.0)
+    monkeypatch.setattr(planning, "probe_speed", lambda loop, step: 10.0)
     rows, valid, heard = rows_of("similarity", 40), rows_of("similarity", 8, seed=1), Plans()
     model = finetune(request_of("similarity", rows, valid=valid, out=tmp_path / "run"), heard)
     (plan,) = heard.plans
@@ -527,7 +527,7 @@ def test_the_plan_has_tokens_updates_time_memory_and_disk(tmp_path: Path, monkey
 
 
 def test_the_time_of_a_run_that_goes_on_is_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "probe_speed", lambda loop: 1.0)
+    monkeypatch.setattr(planning, "probe_speed", lambda loop, step: 1.0)
     rows, heard = rows_of("classification", 200), Plans()
     request = request_of("classification", rows, valid=[], out=tmp_path / "run")
     with stopping_after(25) as stop, pytest.raises(Interrupted):
@@ -545,9 +545,9 @@ def test_few_updates_are_not_measured_and_measuring_changes_nothing(
     sets = ("training.batch_size=4", "training.dropout=0.1", "transfer.thaw=gradual")
     probed: list[tuple[int, int]] = []
 
-    def counted(loop: Loop, stage: Stage | None = None, thawed: int = 0) -> float:
+    def counted(loop: Loop, stage: Stage | None = None, thawed: int = 0, step: int = 0) -> float:
         probed.append((loop.job.budget.steps or 0, thawed))
-        return probe_speed(loop, stage, thawed)
+        return probe_speed(loop, stage, thawed, step)
 
     monkeypatch.setattr(planning, "probe_speed", counted)
     for count in (36, 40):

@@ -76,7 +76,7 @@ def test_the_time_is_that_of_layers_that_thaw_one_by_one(
         return 1.0 + 0.5 * min(epoch, 3)
 
     monkeypatch.setattr(planning, "LEAST_TO_PROBE", 1)
-    monkeypatch.setattr(planning, "probe_speed", lambda loop, stage=None, thawed=0: 1000 / milliseconds(thawed))
+    monkeypatch.setattr(planning, "probe_speed", lambda loop, stage=None, thawed=0, step=0: 1000 / milliseconds(thawed))
     said = planned(monkeypatch, f"transfer.thaw={thaw}", system="ulmfit", epochs=epochs)["time"]
     spent = [milliseconds(epoch if thaw == "gradual" else 0) for epoch in range(epochs)]
     assert said.endswith(f" at {1000 * epochs / sum(spent):,.0f} tokens/s")
