@@ -73,14 +73,16 @@ EVEN = [name for name in TINY if SYSTEMS[name].objective_config is CausalConfig]
 BOUNDED = [name for name in TINY if not reads_on(SYSTEMS[name].build_trunk(TrunkParts(TINY[name])))]  # by a context
 AT_ONCE = ("transfer.thaw=all", "transfer.rate_decay=1.0")  # everything learns from the start, at one rate
 NORMED = [name for name in TINY if SYSTEMS[name].sizes["tiny"].transfer.pooling == "concat"]
+# What makes a task's own model minute, where there is one.
+SMALL_READER = {name: ("transfer.reader.cells=24",) if name in OWN_MODEL else () for name in TINY}
 # Epochs, and settings, in which sixteen rows are learned: a model that is new has more to learn than a layer.
 LEARNS: dict[str, tuple[int, tuple[str, ...]]] = dict.fromkeys(TINY, (6, ()))
-LEARNS |= dict.fromkeys(OWN_MODEL, (30, ("training.rate=0.004", "transfer.reader.cells=48")))
+LEARNS |= {name: (10, ("training.rate=0.01", *SMALL_READER[name])) for name in OWN_MODEL}
 LEARNS |= {name: (12, ("training.rate=0.004",)) for name in TINY if SYSTEMS[name].build_head is not None}
 # Batch norm predicts by a mean over its last ten steps and more, and has to have seen so many.
-LEARNS |= dict.fromkeys(NORMED, (24, AT_ONCE))
-# How many times as many steps, and what may be left of the loss on the text itself, which an LSTM learns more slowly.
-LOWERS = {name: (1, 0.8) if name in BOUNDED else (2, 0.95) for name in TINY}
+LEARNS |= dict.fromkeys(NORMED, (14, (*AT_ONCE, "training.rate=0.02")))
+# Steps, and what may be left of the loss on the text itself, where there is one: an LSTM learns it more slowly.
+LOWERS = {name: ((30, 0.8) if name in BOUNDED else (60, 0.95)) if name in CAUSAL else (15, 0.8) for name in TINY}
 LM_WEIGHT = {name: 0.5 if name in CAUSAL else 0.0 for name in TINY}  # only those have that loss beside a task's
 LM_WEIGHTS = [*LM_WEIGHT.items(), *((name, 0.0) for name in CAUSAL)]
 PLAIN = TrainingConfig(optimizer="adamw", rate=1e-2, warmup=0.1, batch_size=4, dropout=0.0, save_seconds=1e9)

@@ -1,8 +1,10 @@
 """A picture takes longer than many a training here, so a process draws one loss curve and every run gets that one; what
-is drawn is `train/test_train_curve.py`'s and the command line's to see."""
+is drawn is `train/test_train_curve.py`'s and the command line's to see. Nor does a process here wait for its disk: what
+is left when one ends at any moment is the faults' to see."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,4 +28,11 @@ def _one_curve() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(curve, "loss_curve_png", once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_wait_for_the_disk() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
         yield

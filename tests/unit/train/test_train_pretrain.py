@@ -75,6 +75,7 @@ def test_a_run_learns_and_is_repeatable(system: str, direction: str, tmp_path: P
     model = load_model(tmp_path / "a")
     assert model.info.direction == direction and model.info.system == system
     assert run.names() == ["config.toml", "model.safetensors", "tokenizer.json", "training/position.json"]
+    write_text(tmp_path)  # less, which is enough to tell runs apart
     for name, seed in (("b", 0), ("c", 0), ("d", 1)):
         pretrain(replace(request, budget=Budget(steps=4), seed=seed, out=tmp_path / name))
     assert weights(tmp_path / "b") == weights(tmp_path / "c") != weights(tmp_path / "d")
@@ -113,7 +114,7 @@ def test_micro_batches_of_the_run_change_the_weights_by_rounding_only(text: Path
 @pytest.mark.parametrize("system", PRETRAINED)
 @pytest.mark.parametrize("sets", [(), ("training.dropout=0.2", "training.micro_batch=3", "training.optimizer=adamw")])
 def test_going_on_equals_never_stopping(system: str, sets: tuple[str, ...], text: Path, tmp_path: Path) -> None:
-    request = pretrain_request(system, text, tmp_path / "a", 12, "training.log_samples=true", *sets)
+    request = pretrain_request(system, text, tmp_path / "a", 8, "training.log_samples=true", *sets)
     pretrain(stopped(request))
     pretrain(replace(request, out=tmp_path / "b"))
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
@@ -125,7 +126,7 @@ def test_going_on_equals_never_stopping(system: str, sets: tuple[str, ...], text
         ]
         for name in "ab"
     ]
-    assert logs[0] == logs[1] and len(logs[0]) == 12
+    assert logs[0] == logs[1] and len(logs[0]) == 8
 
 
 def test_a_finished_run_says_so(text: Path, tmp_path: Path) -> None:

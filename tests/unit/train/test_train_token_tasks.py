@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from systems_under_test import AT_ONCE, BOUNDED, TINY, base_model, stopping_after, taught
+from systems_under_test import AT_ONCE, BOUNDED, SMALL_READER, TINY, TRANSFORMERS, base_model, stopping_after, taught
 
 import foretext as ft
 from foretext.api import TaskModel
@@ -90,11 +90,14 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("system", "kind"), taught(KINDS))
 def test_a_plain_rule_is_learned_and_comes_back_from_disk(system: str, kind: str, tmp_path: Path) -> None:
     rows = ROWS[kind](16)
-    request = request_of(kind, rows, base=base_model(system), out=tmp_path / "run", valid=rows, epochs=16)
-    model = TaskModel(finetune(replace(request, sets=(*SETS, *AT_ONCE))), tmp_path / "run")
+    slow = system in TRANSFORMERS and kind == "tagging"
+    epochs, rate = (16, "0.005") if slow else (8, "0.01")
+    request = request_of(kind, rows, base=base_model(system), out=tmp_path / "run", valid=rows, epochs=epochs)
+    sets = (*SETS, *AT_ONCE, *SMALL_READER[system], f"training.rate={rate}")
+    model = TaskModel(finetune(replace(request, sets=sets)), tmp_path / "run")
     logged = [row["validation"] for row in RunDirectory(tmp_path / "run").metrics() if "validation" in row]
     losses = [figures["loss"] for figures in logged]
-    assert len(losses) == 16 and min(losses) < 0.5 * losses[0], losses
+    assert len(losses) == epochs and min(losses) < 0.5 * losses[0], losses
     measured = model.evaluate(rows)
     assert measured.main == "f1" and measured.main_value > 0.9, measured
     assert max(figures["f1"] for figures in logged) == pytest.approx(measured.main_value), "the best epoch is kept"
@@ -133,7 +136,8 @@ def test_long_rows_are_read_whole_where_no_context_bounds_them(system: str, kind
 @pytest.mark.parametrize(("system", "kind"), [one for one in taught(KINDS) if one[0] in BOUNDED])
 def test_long_rows_are_read_in_windows(system: str, kind: str) -> None:
     rows, heard = ROWS[kind](5, LONG), Notes()
-    model = finetune(request_of(kind, rows, base=base_model(system), valid=[]), heard)
+    sets = (*SETS, *SMALL_READER[system])
+    model = finetune(request_of(kind, rows, base=base_model(system), valid=[], sets=sets), heard)
     encoded = encode(rows, model, Silent())
     windows = len(encoded.examples)
     assert windows > 3 * len(rows) and all(example.tokens <= CONTEXT for example in encoded.examples)
@@ -152,7 +156,7 @@ def test_long_rows_are_read_in_windows(system: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rule_is_learned_over_windows(kind: str) -> None:
     rows = ROWS[kind](8, LONG)
-    model = TaskModel(finetune(request_of(kind, rows, valid=rows, epochs=16), Silent()), None)
+    model = TaskModel(finetune(request_of(kind, rows, valid=rows, epochs=6), Silent()), None)
     measured = model.evaluate(rows, reporter=Silent())
     assert measured.main_value > 0.8, measured
 
@@ -172,8 +176,8 @@ def test_few_windows_are_read_more_often(kind: str, untrained: None) -> None:
 @pytest.mark.parametrize(("system", "kind"), taught(KINDS))
 def test_going_on_equals_never_stopping(system: str, kind: str, tmp_path: Path) -> None:
     rows = ROWS[kind](6, LONG) if kind == "tagging" else questions(6, LONG, impossible=True)
-    sets = ("training.batch_size=8", "training.dropout=0.2")
-    request = request_of(kind, rows, base=base_model(system), out=tmp_path / "a", epochs=3, hold_out=0.3, sets=sets)
+    sets = ("training.batch_size=8", "training.dropout=0.2", *SMALL_READER[system])
+    request = request_of(kind, rows, base=base_model(system), out=tmp_path / "a", epochs=2, hold_out=0.3, sets=sets)
     with stopping_after(2, 143) as stop, pytest.raises(Interrupted):
         finetune(request, Silent(), stop)
     with pytest.raises(UserError, match="the rows are not those it was begun with"):
