@@ -18,11 +18,13 @@ from torch import Tensor, nn
 from transformers import BertConfig, GPT2Config
 
 from bench.common import Side, Turns, alternate, arguments_for, medians, ratio_cell, repeat, table
+from foretext.objectives.base import Examples
 from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TrainingConfig, TrunkParts
 from foretext.systems.gpt import SIZES
 from foretext.text.wordpiece import SPECIALS, WordPiece, wordpiece_from_pieces
 from foretext.train.budget import Budget
+from foretext.train.examples import ListedExamples
 from foretext.train.loop import Job, Loop, Stage
 from foretext.train.machine import tune_allocator
 from foretext.train.pretrain_request import MICRO_TOKENS
@@ -86,8 +88,6 @@ SECOND = Shape(6, 384, 6, 256, 16000)
 
 # -- the two sides ---------------------------------------------------------------------------------------------------
 
-Example = Callable[[int, int], Any]  # (epoch, index) → what the system's objective learns from
-
 
 def made_up_vocabulary(size: int) -> WordPiece:
     """Of so many pieces, the specials first: random ids need no text."""
@@ -98,8 +98,7 @@ def build_ours(
     system: str,
     shape: Shape,
     training: TrainingConfig,
-    example: Example,
-    examples: int,
+    stock: Examples,
     budget: Budget,
     dropout_in_attention: bool = True,
 ) -> Loop:
@@ -118,7 +117,7 @@ def build_ours(
     job = Job(
         trunk=trunk,
         objective=objective,
-        stages=(Stage(example, objective.order(examples, training.batch_size, 0), micro),),
+        stages=(Stage(stock.example, objective.order(stock, training.batch_size, 0), micro),),
         optimizer=make_optimizer(training, trunk, objective),
         config=training,
         budget=budget,
@@ -214,7 +213,7 @@ def run_ours(system: str, spec: Specification, examples: Sequence[Any] | np.ndar
     tune_allocator()
     training = TrainingConfig(optimizer="adamw", rate=RATE, batch_size=spec.batch, dropout=spec.dropout)
     budget = Budget(steps=1_000_000)
-    loop = build_ours(system, spec.shape, training, lambda _, i: examples[i], len(examples), budget, spec.in_attention)
+    loop = build_ours(system, spec.shape, training, ListedExamples(examples), budget, spec.in_attention)
     repeat(turns, loop._step)
 
 

@@ -93,7 +93,7 @@ def ours(run: Run, turns: Turns) -> None:
     turns.begin()
     windows, valid = run.windows(), run.validation()
     training = dataclasses.replace(SIZES["tiny"].pretraining, dropout=run.dropout)
-    loop = build_ours("gpt", run.shape, training, windows.example, len(windows), Budget(minutes=run.seconds / 60))
+    loop = build_ours("gpt", run.shape, training, windows, Budget(minutes=run.seconds / 60))
     batches = [loop.job.objective.make(list(ids.numpy())) for ids in valid]
     loop.gradients(0, batches[:1])
     loop.job.optimizer.zero_grad()

@@ -14,6 +14,7 @@ from foretext.batch import IGNORE
 from foretext.systems.base import TrainingConfig
 from foretext.text.wordpiece import SPECIALS
 from foretext.train.budget import Budget
+from foretext.train.examples import ListedExamples
 
 SPEC = Specification(Shape(2, 32, 2, 24, 200), batch=2)
 
@@ -22,7 +23,7 @@ SPEC = Specification(Shape(2, 32, 2, 24, 200), batch=2)
 def test_both_sides_of_masked_pre_training_have_one_shape(dropout: float) -> None:
     spans = spans_of(SPEC)
     training = TrainingConfig(optimizer="adamw", batch_size=2, dropout=dropout)
-    loop = build_ours("bert", SPEC.shape, training, lambda _, i: spans[i], len(spans), Budget(steps=9))
+    loop = build_ours("bert", SPEC.shape, training, ListedExamples(spans), Budget(steps=9))
     theirs = BertForPreTraining(SPEC.shape.bert(dropout))
     assert sum(p.numel() for p in loop.model.parameters()) == sum(p.numel() for p in theirs.parameters())
     assert set(loop.job.objective.weights) == {"masked", "next"}
@@ -33,7 +34,7 @@ def test_both_sides_of_masked_pre_training_have_one_shape(dropout: float) -> Non
 def test_both_sides_read_the_same_rows() -> None:
     spans, (ids, segments, labels) = spans_of(SPEC), framed(SPEC)
     training = TrainingConfig(optimizer="adamw", batch_size=2, dropout=0.0)
-    loop = build_ours("bert", SPEC.shape, training, lambda _, i: spans[i], len(spans), Budget(steps=9))
+    loop = build_ours("bert", SPEC.shape, training, ListedExamples(spans), Budget(steps=9))
     batch = loop.job.objective.make(spans)
     assert batch.segments_BT is not None and batch.labels is not None
     torch.testing.assert_close(batch.ids_BT, ids)

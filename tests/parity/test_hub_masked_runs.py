@@ -18,6 +18,7 @@ from foretext.errors import UserError
 from foretext.evaluate.fill import fill
 from foretext.interop.exchange import export_model, import_model
 from foretext.interop.hub import export_hub
+from foretext.plan import TransferPlan
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
 from foretext.tasks.span import SpanExample, SpanTask
@@ -177,7 +178,7 @@ def with_task(system: str, task: Any, config: TaskConfig) -> SavedModel:
         for parameter in [*trunk.parameters(), *task.parameters()]:
             parameter.add_(0.1 * torch.randn_like(parameter))
     info = RunConfig("finetune", system, "paper", tokenizer=tokenizer.fingerprint())
-    sections = {"run": info, "model": model, "task": config}
+    sections = {"run": info, "model": model, "task": config, "transfer": TransferPlan()}
     return SavedModel(None, sections, built, tokenizer, trunk.eval(), task=task.eval())
 
 
