@@ -30,8 +30,9 @@ Deviations
     The triangle rises from nothing, not from 1/32, and there is one over all of a fine-tuning, where the released code
     has one for each of the first thaws. Pairs of texts, which the paper has none of, are read one after the other.
     `tiny` and `small` are not the paper's: byte-level BPE, narrow layers, embeddings that start in ±.5, no dropout and
-    no penalties while pre-training (a short run sees no text twice), higher rates. GPT's way on the LSTM (`--plan gpt`)
-    learns at .001, not tuned either: the classifier's .01 is for one layer at a time.
+    no penalties while pre-training (a short run sees no text twice), higher rates; they
+    are not tuned yet. GPT's way on the LSTM (`--plan gpt`) learns at .001, not tuned either: the classifier's .01 is
+    for one layer at a time.
 """
 
 from __future__ import annotations
