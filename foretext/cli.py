@@ -53,6 +53,8 @@ With = Annotated[
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")]
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
+Source = Annotated[Path | None, typer.Option(help="For cove: sentences, one a line.")]
+Target = Annotated[Path | None, typer.Option(help="For cove: their translations, line by line.")]
 TextColumn = Annotated[str | None, typer.Option(help="The text column of tables.")]
 Documents = Annotated[str, typer.Option(help="What is a document in .txt: auto, line, blank, file.")]
 Errors = Annotated[str, typer.Option(help="Bytes that are not UTF-8: strict (an error) or replace (counted).")]
@@ -81,8 +83,8 @@ def pretrain(
         bool, typer.Option("--new-vocabulary", help="With --from: a vocabulary of the new text; known pieces are kept.")
     ] = False,
     vocabulary: Annotated[Path | None, typer.Option(help="A published vocabulary: its folder, or its file.")] = None,
-    source: Annotated[Path | None, typer.Option(help="For cove: sentences, one a line.")] = None,
-    target: Annotated[Path | None, typer.Option(help="For cove: their translations, line by line.")] = None,
+    source: Source = None,
+    target: Target = None,
     vectors: Annotated[Path | None, typer.Option(help="For cove: the source's word vectors, text or gzip.")] = None,
     text_column: TextColumn = None,
     documents: Annotated[
@@ -312,8 +314,8 @@ def evaluate(
     files: Annotated[
         list[str] | None, typer.Argument(help="Text for a pre-trained run, labelled rows for a fine-tuned one.")
     ] = None,
-    source: Annotated[Path | None, typer.Option(help="For cove: sentences, one a line.")] = None,
-    target: Annotated[Path | None, typer.Option(help="For cove: their translations, line by line.")] = None,
+    source: Source = None,
+    target: Target = None,
     beams: Annotated[
         int | None, typer.Option(help="For --source: hypotheses that are kept (default 5); 1: greedy.")
     ] = None,

@@ -47,7 +47,7 @@ from foretext.tasks.running_text import RunningTextLayout
 WAY = WAYS["ulmfit"]  # rates by depth, one layer more an epoch, concatenated pooling, the slanted triangle
 START = StartConfig(rate_decay=WAY.transfer.rate_decay)  # of the second stage
 POOLING = ConcatPoolingConfig()
-LIVELY = 0.5  # embeddings that three layers do not extinguish: from ±.1 a short run never leaves the words' frequencies
+LIVELY = 0.5  # embeddings that three layers do not extinguish: from ±.1, 200 updates stay at the words' frequencies
 RATES = {"gpt": 1e-3}  # everything at once; not tuned
 
 
