@@ -19,7 +19,9 @@ and so has both the raw and the dropped states without a second field that no ot
     ar, tar = activation_penalty(dropped, batch.mask_BT), temporal_penalty(hidden.top, batch.mask_BT)
 
 The state is ((h, c), …), one pair of [B, H] a layer. Initial weights are those of the released code: embeddings uniform
-in ±.1, a layer's matrices and both its biases uniform in ±1/√cells, no forget gate opened beforehand.
+in ±.1, a layer's matrices and both its biases uniform in ±1/√cells, no forget gate opened beforehand. So drawn, what a
+gate hears of its input is a hundredth of what opens it, in each of three layers, and hundreds of updates go by before a
+token makes a difference. `input_gain` draws the input's weights so that a gate hears them with that deviation.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ from foretext.nn.recurrent_dropout import drop_weights, embed_dropped, locked_dr
 # Far beyond what can be trained, and below where its size overflows.
 MOST = {"layers": 1_000, "width": 100_000_000, "hidden": 100_000_000, "context": 100_000_000}
 DROPOUTS = ("embedding_dropout", "input_dropout", "weight_dropout", "hidden_dropout", "output_dropout")
+OF_EVEN_DRAW = 3**-0.5  # deviation of what is drawn evenly from ±1
+OF_STATES = 0.2  # deviation of a layer's states h, about, where its gates hear inputs of deviation 1
 KEPT_PER_CELL = 8  # numbers that the kernel keeps for its backward pass: four gates, cell, state and a little more
 
 LayerState = tuple[Tensor, Tensor]  # h and c, [B, H] each
@@ -62,6 +66,7 @@ class AwdLstmConfig:
     hidden_dropout: float = 0.3
     output_dropout: float = 0.4
     init_range: float = 0.1  # embeddings start uniform in ± this
+    input_gain: float = 0.0  # deviation of what a gate hears of its input, at the start; 0: weights in ±1/√cells
     init_std: float = 0.02  # of what is put on top, such as a task's head; nothing in the trunk is drawn so
 
     def check(self) -> None:
@@ -82,6 +87,8 @@ class AwdLstmConfig:
         for name in ("init_range", "init_std"):
             if not 0.0 < getattr(self, name) <= 10:
                 raise UserError(f"model.{name} must be above 0 and at most 10, not {getattr(self, name)}")
+        if not 0.0 <= self.input_gain <= 10:
+            raise UserError(f"model.input_gain must be at least 0 and at most 10, not {self.input_gain}")
 
     @property
     def head_dropout(self) -> float:
@@ -96,6 +103,14 @@ class AwdLstmConfig:
         """What each layer reads, and how many cells it has."""
         cells = [self.hidden] * (self.layers - 1) + [self.width]
         return list(zip([self.width, *cells], cells))
+
+    def input_bounds(self) -> list[float]:
+        """What each layer's input weights are drawn evenly within: ± this."""
+        if not self.input_gain:
+            return [cells**-0.5 for _, cells in self.widths()]
+        read = [OF_EVEN_DRAW * self.init_range] + [OF_STATES] * (self.layers - 1)
+        deviations = [self.input_gain / (std * inputs**0.5) for std, (inputs, _) in zip(read, self.widths())]
+        return [deviation / OF_EVEN_DRAW for deviation in deviations]
 
     def describe(self) -> str:
         cells = f"{self.hidden} cells, the last {self.width}" if self.layers > 1 else f"{self.width} cells"
@@ -115,7 +130,7 @@ class AwdLstmConfig:
 class LstmLayer(nn.Module):
     """One layer; weights and gate order (input, forget, cell, output) are those of `torch.nn.LSTM`."""
 
-    def __init__(self, inputs: int, cells: int, weight_dropout: float) -> None:
+    def __init__(self, inputs: int, cells: int, weight_dropout: float, input_bound: float) -> None:
         super().__init__()
         self.cells = cells
         self.weight_dropout = weight_dropout
@@ -124,7 +139,8 @@ class LstmLayer(nn.Module):
         self.bias_ih = nn.Parameter(torch.empty(4 * cells))
         self.bias_hh = nn.Parameter(torch.empty(4 * cells))
         for parameter in self.parameters():
-            nn.init.uniform_(parameter, -(cells**-0.5), cells**-0.5)
+            bound = input_bound if parameter is self.weight_ih else cells**-0.5
+            nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, x_ND: Tensor, order: ReadingOrder, state: LayerState) -> tuple[Tensor, LayerState]:
         """The states h of all tokens, and each row's last h and c."""
@@ -158,7 +174,10 @@ class AwdLstm(nn.Module):
         self.tokens = nn.Embedding(config.vocabulary, config.width)
         nn.init.uniform_(self.tokens.weight, -config.init_range, config.init_range)
         weight_dropout = config.dropout * config.weight_dropout
-        self.layers = nn.ModuleList(LstmLayer(inputs, cells, weight_dropout) for inputs, cells in config.widths())
+        self.layers = nn.ModuleList(
+            LstmLayer(inputs, cells, weight_dropout, bound)
+            for (inputs, cells), bound in zip(config.widths(), config.input_bounds())
+        )
 
     def forward(self, batch: Batch, state: State | None = None, keep_layers: bool = False) -> Hidden:
         """`layers`, where asked for: what the first layer reads, and each layer's states, before any dropout of these.

@@ -434,9 +434,27 @@ def test_it_learns_over_carried_states() -> None:
     assert sum(losses[-10:]) / 10 < 0.75 * chance
 
 
+@pytest.mark.parametrize("gain", (0.5, 1.0))
+def test_gates_hear_their_inputs_with_the_deviation_that_is_asked_for(gain: float) -> None:
+    """Measured on what the layers read of random tokens; without it the first layer's gates hear next to nothing."""
+    torch.manual_seed(0)
+    wide = AwdLstmConfig(vocabulary=500, width=96, hidden=128, dropout=0.0)
+    ids = torch.randint(0, 500, (8, 40))
+
+    def heard(trunk: AwdLstm) -> list[float]:
+        read = trunk(Batch(ids), keep_layers=True).layers[:-1]
+        return [float((x @ layer.weight_ih.T).std()) for x, layer in zip(read, trunk.layers)]  # type: ignore[operator]
+
+    with torch.no_grad():
+        first, *upper = heard(AwdLstm(replace(wide, input_gain=gain)))
+        assert first == pytest.approx(gain, rel=0.05)
+        assert all(0.5 * gain < one < 1.5 * gain for one in upper)
+        assert heard(AwdLstm(wide))[0] < 0.05
+
+
 def test_rows_of_unequal_length_learn_as_by_torchs_kernel() -> None:
     torch.manual_seed(0)
-    layer = LstmLayer(5, 7, weight_dropout=0.0).double()
+    layer = LstmLayer(5, 7, weight_dropout=0.0, input_bound=0.4).double()
     peer = nn.LSTM(5, 7).double()
     peer.load_state_dict({f"{name}_l0": tensor for name, tensor in layer.state_dict().items()})
     lengths, state = [4, 1, 6, 0], tuple(torch.randn(4, 7, dtype=torch.double, requires_grad=True) for _ in range(2))
