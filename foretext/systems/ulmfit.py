@@ -72,7 +72,7 @@ def _short(model: AwdLstmConfig, pieces: int) -> Size:
     return Size(
         model,
         TokenizerConfig("byte-bpe", pieces),
-        _training(rate=4e-3, clip=0.3, batch_size=32, dropout=0.0),
+        _training(rate=8e-3, clip=0.3, batch_size=16, dropout=0.0),
         _training(rate=1e-2, clip=25.0, batch_size=16, dropout=0.5),
         epochs=8,
         least_updates=100,
