@@ -21,7 +21,8 @@ and so has both the raw and the dropped states without a second field that no ot
 The state is ((h, c), …), one pair of [B, H] a layer. Initial weights are those of the released code: embeddings uniform
 in ±.1, a layer's matrices and both its biases uniform in ±1/√cells, no forget gate opened beforehand. So drawn, what a
 gate hears of its input is a hundredth of what opens it, in each of three layers, and hundreds of updates go by before a
-token makes a difference. `input_gain` draws the input's weights so that a gate hears them with that deviation.
+token makes a difference. `lively` reads embeddings multiplied to a deviation of 1, and draws the weights of every
+layer's input so that its gates hear it with a deviation of 1; the softmax has the embeddings as they are.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class AwdLstmConfig:
     hidden_dropout: float = 0.3
     output_dropout: float = 0.4
     init_range: float = 0.1  # embeddings start uniform in ± this
-    input_gain: float = 0.0  # deviation of what a gate hears of its input, at the start; 0: weights in ±1/√cells
+    lively: bool = False  # whether gates hear their layer's input with a deviation of 1 from the start
     init_std: float = 0.02  # of what is put on top, such as a task's head; nothing in the trunk is drawn so
 
     def check(self) -> None:
@@ -87,8 +88,6 @@ class AwdLstmConfig:
         for name in ("init_range", "init_std"):
             if not 0.0 < getattr(self, name) <= 10:
                 raise UserError(f"model.{name} must be above 0 and at most 10, not {getattr(self, name)}")
-        if not 0.0 <= self.input_gain <= 10:
-            raise UserError(f"model.input_gain must be at least 0 and at most 10, not {self.input_gain}")
 
     @property
     def head_dropout(self) -> float:
@@ -104,13 +103,17 @@ class AwdLstmConfig:
         cells = [self.hidden] * (self.layers - 1) + [self.width]
         return list(zip([self.width, *cells], cells))
 
+    @property
+    def scale(self) -> float:
+        """What embeddings are multiplied by before they are read."""
+        return 1.0 / (OF_EVEN_DRAW * self.init_range) if self.lively else 1.0
+
     def input_bounds(self) -> list[float]:
         """What each layer's input weights are drawn evenly within: ± this."""
-        if not self.input_gain:
+        if not self.lively:
             return [cells**-0.5 for _, cells in self.widths()]
-        read = [OF_EVEN_DRAW * self.init_range] + [OF_STATES] * (self.layers - 1)
-        deviations = [self.input_gain / (std * inputs**0.5) for std, (inputs, _) in zip(read, self.widths())]
-        return [deviation / OF_EVEN_DRAW for deviation in deviations]
+        read = [1.0] + [OF_STATES] * (self.layers - 1)
+        return [1.0 / (OF_EVEN_DRAW * std * inputs**0.5) for std, (inputs, _) in zip(read, self.widths())]
 
     def describe(self) -> str:
         cells = f"{self.hidden} cells, the last {self.width}" if self.layers > 1 else f"{self.width} cells"
@@ -189,7 +192,7 @@ class AwdLstm(nn.Module):
         before = self.new_state(rows) if state is None else _for_rows(state, rows)
         ids_N = order.gather(batch.ids_BT)
         x = embed_dropped(self.tokens.weight, ids_N, config.dropout * config.embedding_dropout, self.training)
-        x = self._locked(x, order, config.input_dropout)
+        x = self._locked(x if config.scale == 1.0 else config.scale * x, order, config.input_dropout)
         layers = [order.scatter(x)] if keep_layers else []
         after: list[LayerState] = []
         for number, layer in enumerate(self.layers):

@@ -29,10 +29,10 @@ Deviations
     All states of a document are pooled; the released code pools the last 1,400, and cuts pieces from the beginning.
     The triangle rises from nothing, not from 1/32, and there is one over all of a fine-tuning, where the released code
     has one for each of the first thaws. Pairs of texts, which the paper has none of, are read one after the other.
-    `tiny` and `small` are not the paper's: byte-level BPE, narrow layers, input weights that let every layer hear its
-    input from the first update on, no dropout and no penalties while pre-training (a short run sees no text twice),
-    higher rates. GPT's way on the LSTM (`--plan gpt`) learns at .001, not tuned either: the classifier's .01 is
-    for one layer at a time.
+    `tiny` and `small` are not the paper's: byte-level BPE, narrow layers, embeddings and input weights of a size that
+    every layer hears from the first update on (`model.lively`), no dropout and no penalties while pre-training (a short
+    run sees no text twice), higher rates. GPT's way on the LSTM (`--plan gpt`) learns at .001, not tuned: the
+    classifier's .01 is for one layer at a time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ from foretext.tasks.running_text import RunningTextLayout
 WAY = WAYS["ulmfit"]  # rates by depth, one layer more an epoch, concatenated pooling, the slanted triangle
 START = StartConfig(rate_decay=WAY.transfer.rate_decay)  # of the second stage
 POOLING = ConcatPoolingConfig()
-GAIN = 1.0  # inputs that three layers do not extinguish: without it 200 updates stay at the words' frequencies
 RATES = {"gpt": 1e-3}  # everything at once; not tuned
 
 
@@ -72,7 +71,7 @@ def _short(model: AwdLstmConfig, pieces: int) -> Size:
     return Size(
         model,
         TokenizerConfig("byte-bpe", pieces),
-        _training(rate=8e-3, clip=0.3, batch_size=16, dropout=0.0),
+        _training(rate=4e-3, clip=0.3, batch_size=32, dropout=0.0),
         _training(rate=1e-2, clip=25.0, batch_size=16, dropout=0.5),
         epochs=8,
         least_updates=100,
@@ -85,8 +84,8 @@ def _short(model: AwdLstmConfig, pieces: int) -> Size:
 
 
 SIZES = {
-    "tiny": _short(AwdLstmConfig(vocabulary=0, layers=3, width=192, hidden=448, input_gain=GAIN), 8000),
-    "small": _short(AwdLstmConfig(vocabulary=0, layers=3, width=256, hidden=768, input_gain=GAIN), 16000),
+    "tiny": _short(AwdLstmConfig(vocabulary=0, layers=3, width=192, hidden=448, lively=True), 8000),
+    "small": _short(AwdLstmConfig(vocabulary=0, layers=3, width=256, hidden=768, lively=True), 16000),
     "paper": Size(
         AwdLstmConfig(vocabulary=0),
         TokenizerConfig("wordpiece", 30000),

@@ -434,9 +434,8 @@ def test_it_learns_over_carried_states() -> None:
     assert sum(losses[-10:]) / 10 < 0.75 * chance
 
 
-@pytest.mark.parametrize("gain", (0.5, 1.0))
-def test_gates_hear_their_inputs_with_the_deviation_that_is_asked_for(gain: float) -> None:
-    """Measured on what the layers read of random tokens; without it the first layer's gates hear next to nothing."""
+def test_gates_of_a_lively_trunk_hear_their_inputs() -> None:
+    """Measured on what the layers read of random tokens; otherwise the first layer's gates hear next to nothing."""
     torch.manual_seed(0)
     wide = AwdLstmConfig(vocabulary=500, width=96, hidden=128, dropout=0.0)
     ids = torch.randint(0, 500, (8, 40))
@@ -446,9 +445,11 @@ def test_gates_hear_their_inputs_with_the_deviation_that_is_asked_for(gain: floa
         return [float((x @ layer.weight_ih.T).std()) for x, layer in zip(read, trunk.layers)]  # type: ignore[operator]
 
     with torch.no_grad():
-        first, *upper = heard(AwdLstm(replace(wide, input_gain=gain)))
-        assert first == pytest.approx(gain, rel=0.05)
-        assert all(0.5 * gain < one < 1.5 * gain for one in upper)
+        trunk = AwdLstm(replace(wide, lively=True))
+        first, *upper = heard(trunk)
+        assert first == pytest.approx(1.0, rel=0.05)
+        assert all(0.5 < one < 1.5 for one in upper)
+        assert float(trunk.output_table().abs().max()) <= 0.1, "the softmax has the embeddings as they are"
         assert heard(AwdLstm(wide))[0] < 0.05
 
 
