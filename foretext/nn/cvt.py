@@ -145,7 +145,7 @@ class WordBatch(Batch):
     words_BT: Tensor | None = None  # true at words, neither at borders nor at padding
     characters_UC: Tensor | None = None  # of the distinct words; None: not read
     spelled_BT: Tensor | None = None  # each word's row there
-    asked_BT: Tensor | None = None  # of unlabelled text: words that views are asked to tag; None: all
+    asked_BT: Tensor | None = None  # of unlabelled text: the first part of each word, where views are asked; None: all
     hidden_BT: Tensor | None = None  # words whose vector is to be that of unknown ones; None: none
     task: int | None = None  # the task whose labels these are; None: unlabelled
 
@@ -288,24 +288,27 @@ def view_width(config: CvtConfig, view: str) -> int:
     return config.lower_width + config.width if view in ("primary", "full") else config.lower_width // 2
 
 
-def view_places(words_BT: Tensor, view: str) -> Tensor:
-    """Which words of a tagging task a view is asked about: [B, T]."""
+def view_places(words_BT: Tensor, view: str, firsts_BT: Tensor | None = None) -> Tensor:
+    """Which words of a tagging task a view is asked about, at the first part of each: [B, T]. `firsts_BT`: where these
+    stand; None: no word has a second part."""
+    places_BT = words_BT if firsts_BT is None else words_BT & firsts_BT
     if view == "future":
-        return words_BT & _moved(words_BT, 1)
+        return places_BT & _moved(words_BT, 1)
     if view == "past":
-        return words_BT & _moved(words_BT, -1)
-    return words_BT
+        return places_BT & (_next_place(places_BT) < places_BT.shape[1])
+    return places_BT
 
 
-def view_states(states: CvtStates, view: str, words_BT: Tensor, asked_BT: Tensor | None = None) -> Tensor:
-    """What a view sees at each of its places, or at those that are asked, one after the other: [N, ·]."""
-    places_BT = view_places(words_BT, view)
-    if asked_BT is not None:
-        places_BT = places_BT & asked_BT
+def view_states(states: CvtStates, view: str, words_BT: Tensor, firsts_BT: Tensor | None = None) -> Tensor:
+    """What a view sees at each of its places, one after the other: [N, ·]. The past one sees what stands behind the
+    word, from the next word's first part on, and nothing of the word's own other parts."""
+    places_BT = view_places(words_BT, view, firsts_BT)
     if view == "future":
         return states.forward_BTD[_moved(places_BT, -1)]
     if view == "past":
-        return states.backward_BTD[_moved(places_BT, 1)]
+        next_BT = _next_place(words_BT if firsts_BT is None else words_BT & firsts_BT)
+        rows_N, columns_N = places_BT.nonzero(as_tuple=True)
+        return states.backward_BTD[rows_N, next_BT[rows_N, columns_N]]
     return _seen(states, view)[places_BT]
 
 
@@ -330,3 +333,12 @@ def _moved(places_BT: Tensor, by: int) -> Tensor:
     elif by < 0:
         moved_BT[:, by:] = False
     return moved_BT
+
+
+def _next_place(places_BT: Tensor) -> Tensor:
+    """The column of the first of the places that stands to the right of each column; T where there is none."""
+    length = places_BT.shape[1]
+    columns_T = torch.arange(length, device=places_BT.device)
+    own_BT = columns_T.expand_as(places_BT).masked_fill(~places_BT, length)
+    from_here_BT = own_BT.flip(1).cummin(dim=1).values.flip(1)
+    return nn.functional.pad(from_here_BT[:, 1:], (0, 1), value=length)

@@ -19,7 +19,7 @@ the candidates y is the target with a probability in the ratio of p(y) / Q(y). T
 mostly it is smaller; so it is for training only, and scores are taken with the full softmax. Where every class is a
 candidate (`every_class`), Q is 1 and both are the same.
 
-The draws come from torch's own generator, which the loop seeds for each step and micro-batch.
+The draws come from torch's own generator, which the loop seeds for each step; all micro-batches of a step share them.
 """
 
 from __future__ import annotations

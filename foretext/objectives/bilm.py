@@ -42,7 +42,7 @@ from foretext.errors import UserError
 from foretext.nn.bilm_trunk import BilmTrunkConfig, WordBatch
 from foretext.nn.dropout import dropout
 from foretext.nn.loss import tied_softmax_loss
-from foretext.nn.sampled_softmax import MOST_SHARE, draw_candidates, sampled_softmax_loss
+from foretext.nn.sampled_softmax import MOST_SHARE, Candidates, draw_candidates, sampled_softmax_loss
 from foretext.objectives.base import Draw, Objective, Trunk
 from foretext.text.characters import (
     BEGIN,
@@ -97,11 +97,10 @@ class WordSoftmax(nn.Module):
         self.table_VD = nn.Parameter(torch.empty(words, width).normal_(0.0, width**-0.5))
         self.bias_V = nn.Parameter(torch.zeros(words))
 
-    def loss(self, states_ND: Tensor, targets_N: Tensor, samples: int) -> Tensor:
-        """Summed; `samples` 0: against all words."""
-        if not samples:
+    def loss(self, states_ND: Tensor, targets_N: Tensor, candidates: Candidates | None = None) -> Tensor:
+        """Summed; without candidates against all words."""
+        if candidates is None:
             return tied_softmax_loss(states_ND, self.table_VD, targets_N, bias_V=self.bias_V)
-        candidates = draw_candidates(samples, len(self.table_VD), states_ND.device)
         return sampled_softmax_loss(states_ND, self.table_VD, targets_N, self.bias_V, candidates)
 
     def logits(self, states_ND: Tensor) -> Tensor:
@@ -119,6 +118,13 @@ class BilmObjective(Objective):
         self.words = _predicted(settings.targets, tokenizer)
         self.head = WordSoftmax(self.words, config.words.width)
         self.weights = {FORWARD: 0.5, BACKWARD: 0.5}
+        self.drawn: dict[str, Candidates] = {}  # of the step, for each direction
+
+    def draw_for_step(self) -> None:
+        """The candidates, the same for all micro-batches."""
+        if self.samples:
+            device = self.head.table_VD.device
+            self.drawn = {name: draw_candidates(self.samples, self.words, device) for name in self.weights}
 
     @property
     def samples(self) -> int:
@@ -163,11 +169,12 @@ class BilmObjective(Objective):
         before = trunk.new_state(len(batch.ids_BT)) if state is None else state  # type: ignore[attr-defined]
         hidden = trunk(batch, before)
         width = self.head.table_VD.shape[1]
+        assert self.drawn or not (self.training and self.samples), "candidates are drawn before a step"
         losses = {}
         for states_BTD, (name, targets_BT) in zip(hidden.top.split(width, dim=-1), _targets(batch).items()):
             wanted_BT = targets_BT != IGNORE
             states_ND = dropout(states_BTD[wanted_BT], self.p, self.training)
-            total = self.head.loss(states_ND, targets_BT[wanted_BT], self.samples if self.training else 0)
+            total = self.head.loss(states_ND, targets_BT[wanted_BT], self.drawn.get(name) if self.training else None)
             losses[name] = LossSum(total, float(len(states_ND)))
         return Outcome(losses, hidden.state)
 

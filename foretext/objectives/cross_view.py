@@ -102,16 +102,15 @@ class TaskModules(nn.Module):
         """Of the view's places one after the other, or of each sentence."""
         assert batch.words_BT is not None
         if self.task.kind == "tagging":
-            asked_BT = None if view == PRIMARY else batch.asked_BT
-            return self.of_view[_key(view)](view_states(states, view, batch.words_BT, asked_BT))
+            firsts_BT = None if view == PRIMARY else batch.asked_BT
+            return self.of_view[_key(view)](view_states(states, view, batch.words_BT, firsts_BT))
         return self.of_view[_key(view)](sentence_states(states, view, batch.words_BT))
 
     def asked(self, view: str, batch: WordBatch) -> Tensor:
         """Which of the primary's predictions, in its order, the view is to make too."""
         assert batch.words_BT is not None
         if self.task.kind == "tagging":
-            places_BT = view_places(batch.words_BT, view)
-            return (places_BT if batch.asked_BT is None else places_BT & batch.asked_BT)[batch.words_BT]
+            return view_places(batch.words_BT, view, batch.asked_BT)[batch.words_BT]
         return batch.words_BT.any(dim=1)
 
     def view_losses(self, teacher_NC: Tensor, states: CvtStates, batch: WordBatch) -> dict[str, LossSum]:

@@ -23,9 +23,10 @@ Deviations
     exact in each epoch where the released code draws each batch's task. Characters are UTF-8 bytes. The average's decay
     begins small. All sentences of a step count alike; the released code puts fewer long ones into a batch. Tags are
     learned as IOB2, not as IOBES. Words are split as BERT splits them, labelled ones too, whose tag is then told at
-    their first part; a begin and an end are one border. Words that labelled rows have once are read as unknown half of
-    the time in training, so that a vector for unknown words is learned. Vectors are drawn unless a file is
-    given (`--vectors`), where the released code starts with GloVe's.
+    their first part, and the past view reads from the next word's first part on; a begin and an end are one border.
+    Words that labelled rows have once are read as unknown half of the time in training, so that a vector for unknown
+    words is learned. Vectors are drawn unless a file is given (`--vectors`), where the released code starts with
+    GloVe's.
     `tiny` and `small` are not the paper's: Adam, and narrower.
 """
 

@@ -171,6 +171,8 @@ class Loop:
             for name, count in job.objective.counts(batch).items():
                 totals[name] = totals.get(name, 0.0) + count
         means = dict.fromkeys(totals, 0.0)
+        torch.manual_seed(step_seed(job.seed, step, 0))
+        job.objective.draw_for_step()
         for number, batch in enumerate(parts):
             torch.manual_seed(step_seed(job.seed, step, number))
             outcome = job.objective(job.trunk, batch, self.carried.get(number))

@@ -74,6 +74,31 @@ def seen(states: CvtStates, view: str, words_BT: Tensor) -> Tensor:
     return found
 
 
+def test_future_and_past_see_no_part_of_their_word() -> None:
+    """Words of one, three and two parts. Whatever an embedding holds, a view of a word that it does not see stays."""
+    batch = batch_of([("ab", "c", "d", "e", "f", "g")])
+    firsts_BT = torch.tensor([[False, True, True, False, False, True, False, False]])
+    words = [(1, 2), (2, 5), (5, 7)]
+    trunk = encoder()
+
+    def seen_by(view: str) -> Tensor:
+        return view_states(trunk.states(batch, 0.0), view, batch.words_BT, firsts_BT)
+
+    for view, asked in {"future": words[1:], "past": words[:-1]}.items():
+        places = view_places(batch.words_BT, view, firsts_BT)[0].nonzero().flatten()
+        assert places.tolist() == [first for first, _ in asked]
+        with torch.no_grad():
+            before = seen_by(view)
+        for place in range(8):
+            whole = batch.ids_BT[0, place].clone()
+            batch.ids_BT[0, place] = 2  # which stands nowhere else
+            with torch.no_grad():
+                changed = (seen_by(view) != before).any(1).tolist()
+            batch.ids_BT[0, place] = whole
+            expected = [place < first if view == "future" else place >= end for first, end in asked]
+            assert changed == expected, (view, place)
+
+
 # -- the equations ---------------------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ from systems_under_test import (
     gradients,
     objective_of,
     task_of,
+    tokenizer_of,
     trunk_of,
     unlabelled,
     windows,
@@ -30,7 +31,10 @@ from torch import nn
 
 from foretext.batch import IGNORE
 from foretext.objectives.base import Objective
+from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig
 from foretext.objectives.causal import CausalObjective
+from foretext.systems import SYSTEMS
+from foretext.systems.base import ObjectiveParts
 from foretext.tasks.layout import TokenSequence
 from foretext.tasks.supervised import Example
 from foretext.text.order import Order
@@ -78,6 +82,24 @@ def test_accumulation_in_pretraining(system: str) -> None:
         split, split_losses = step_gradients(loop_over(trunk, objective, data, 12, micro))
         assert_same(split, expected)
         assert split_losses == pytest.approx(losses, rel=1e-5)
+
+
+def test_accumulation_with_sampled_words() -> None:
+    """All micro-batches of a step tell their words from the same candidates, and another step from others."""
+    trunk, found = trunk_of("elmo"), SYSTEMS["elmo"]
+    settings = BilmObjectiveConfig(samples=100)
+    objective = found.build_objective(ObjectiveParts(TINY["elmo"], settings, tokenizer_of("elmo")))
+    assert isinstance(objective, BilmObjective) and objective.samples == 100
+    data = unlabelled("elmo", (20, 3, 11, 2, 20, 8))
+    expected, losses = step_gradients(loop_over(trunk, objective, data, 6, 6))
+    first = objective.drawn
+    for micro in (1, 4):
+        split, split_losses = step_gradients(loop_over(trunk, objective, data, 6, micro))
+        assert_same(split, expected)
+        assert split_losses == pytest.approx(losses, rel=1e-5)
+    loop = loop_over(trunk, objective, data, 6, 6)
+    loop.gradients(1, loop.batches(0)[1])
+    assert not torch.equal(objective.drawn["forward"].drawn_M, first["forward"].drawn_M)
 
 
 @pytest.mark.parametrize(("system", "lm_weight"), LM_WEIGHTS)
