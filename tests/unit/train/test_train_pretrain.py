@@ -60,6 +60,13 @@ def stopped(request: PretrainRequest, steps: int = 5) -> PretrainRequest:
     return replace(request, resume=True)
 
 
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> PretrainRequest:
+    """To go on with a run that was stopped; for tests in which nothing comes of it."""
+    folder = tmp_path_factory.mktemp("begun")
+    return stopped(pretrain_request("gpt", write_text(folder), folder / "run"))
+
+
 @pytest.mark.parametrize(
     ("system", "direction"), [*((name, "forward") for name in PRETRAINED), *((name, "backward") for name in CAUSAL)]
 )
@@ -160,14 +167,12 @@ def test_resume_with_nothing_there_starts(text: Path, tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_change_is_refused_by_name(changes: dict, key: str, text: Path, tmp_path: Path) -> None:
-    request = stopped(pretrain_request("gpt", text, tmp_path / "run"))
-    before = {name: RunDirectory(tmp_path / "run").read(name) for name in RunDirectory(tmp_path / "run").names()}
+def test_what_cannot_change_is_refused_by_name(changes: dict, key: str, begun: PretrainRequest) -> None:
+    run = RunDirectory(begun.out)
+    before = {name: run.read(name) for name in run.names()}
     with pytest.raises(UserError, match=rf"({key}) was .* cannot become"):
-        pretrain(replace(request, **changes))
-    assert before == {
-        name: RunDirectory(tmp_path / "run").read(name) for name in RunDirectory(tmp_path / "run").names()
-    }
+        pretrain(replace(begun, **changes))
+    assert before == {name: run.read(name) for name in run.names()}
 
 
 def test_going_on_needs_nothing_said_again_and_some_things_may_change(text: Path, tmp_path: Path) -> None:
