@@ -123,7 +123,8 @@ class PlainBilm(nn.Module):
         losses, after = [], []
         for stack, before, (ids_BT, targets_BT) in zip(self.stacks, state, sides):
             x_BTD, lasts = F.embedding(ids_BT, words_UD), []
-            for number, lstm in enumerate(stack):  # type: ignore[arg-type]
+            assert isinstance(stack, nn.ModuleList)
+            for number, lstm in enumerate(stack):
                 y_BTD, last = lstm(x_BTD, before[number])
                 x_BTD = y_BTD + x_BTD if number else y_BTD
                 lasts.append(tuple(part.detach() for part in last))

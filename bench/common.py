@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -199,7 +199,7 @@ def repeat(turns: Turns, once: Callable[[], object]) -> None:
         turns.end()
 
 
-def alternate(sides: dict[str, tuple[Side, Any]], rounds: int, question: Any = None) -> dict[str, list[float]]:
+def alternate(sides: Mapping[str, tuple[Side, Any]], rounds: int, question: Any = None) -> dict[str, list[float]]:
     """Seconds of each turn of each side, the sides alternating; one more turn at the beginning is not counted."""
     workers = {name: Worker(*side) for name, side in sides.items()}
     seconds: dict[str, list[float]] = {name: [] for name in sides}

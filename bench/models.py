@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import BertConfig, GPT2Config
 
 from bench.common import Side, Turns, alternate, arguments_for, medians, ratio_cell, repeat, table
+from foretext.nn.block import Attention
 from foretext.objectives.base import Examples
 from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TrainingConfig, TrunkParts
@@ -66,7 +66,7 @@ class Shape:
             bos_token_id=self.vocabulary - 1,
             eos_token_id=self.vocabulary - 1,
             use_cache=False,
-            attn_implementation=attention,
+            attn_implementation=attention,  # type: ignore[call-arg]  # taken by the class under it
         )
 
     def bert(self, dropout: float, in_attention: bool = True, attention: str = "sdpa") -> BertConfig:
@@ -79,7 +79,7 @@ class Shape:
             num_attention_heads=self.heads,
             hidden_dropout_prob=dropout,
             attention_probs_dropout_prob=dropout if in_attention else 0.0,
-            attn_implementation=attention,
+            attn_implementation=attention,  # type: ignore[call-arg]  # taken by the class under it
         )
 
 
@@ -108,8 +108,9 @@ def build_ours(
     torch.manual_seed(0)
     trunk = found.build_trunk(TrunkParts(model))
     if not dropout_in_attention:
+        assert isinstance(trunk.blocks, nn.ModuleList)
         for block in trunk.blocks:
-            assert block.attention.p == training.dropout
+            assert isinstance(block.attention, Attention) and block.attention.p == training.dropout
             block.attention.p = 0.0
     parts = ObjectiveParts(model, found.sizes["paper"].objective, made_up_vocabulary(shape.vocabulary))
     objective = found.build_objective(parts)
@@ -208,7 +209,7 @@ def asked_for(doc: str | None, other: str) -> Asked:
     return Asked(specifications, rounds, steps, given.quick)
 
 
-def run_ours(system: str, spec: Specification, examples: Sequence[Any] | np.ndarray, turns: Turns) -> None:
+def run_ours(system: str, spec: Specification, examples: Sequence[Any], turns: Turns) -> None:
     """Our side: asked for n, it makes n steps of the product's loop."""
     tune_allocator()
     training = TrainingConfig(optimizer="adamw", rate=RATE, batch_size=spec.batch, dropout=spec.dropout)

@@ -38,7 +38,7 @@ def windows_of(spec: Specification) -> np.ndarray:
 
 
 def ours(spec: Specification, turns: Turns) -> None:
-    run_ours("gpt", spec, windows_of(spec), turns)
+    run_ours("gpt", spec, list(windows_of(spec)), turns)
 
 
 def plain(spec: Specification, turns: Turns) -> None:

@@ -131,6 +131,7 @@ class Plain(nn.Module):
         self.raw = nn.ParameterList()
         if config.dropout:  # the kernel's matrix is no parameter then, but made of one before each call
             for lstm in self.lstms:
+                assert isinstance(lstm.weight_hh_l0, nn.Parameter)
                 self.raw.append(nn.Parameter(lstm.weight_hh_l0.data))
                 del lstm._parameters["weight_hh_l0"]
 

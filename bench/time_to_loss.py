@@ -28,6 +28,7 @@ from transformers import GPT2LMHeadModel
 
 from bench.common import Turns, Worker, arguments_for, need_data, print_head, ratio_cell, reviews, table
 from bench.models import PlainLoop, Shape, build_ours
+from foretext.nn.transformer import TransformerConfig
 from foretext.systems.gpt import SIZES
 from foretext.text.order import Order, Windows
 from foretext.text.readers import ReadOptions, find_files
@@ -77,7 +78,7 @@ class Point:
 
 def follow(run: Run, step: Callable[[float], int], validate: Callable[[], float]) -> list[Point]:
     """Trains until the time is spent. `step` is told the seconds so far and returns its tokens."""
-    trained, tokens, took, points = 0.0, 0, 0.0, []
+    trained, tokens, took, points = 0.0, 0, 0.0, list[Point]()
     while trained + took / 2 < run.seconds:
         begun = time.perf_counter()
         tokens += step(trained)
@@ -160,6 +161,7 @@ def prepare(data: Path, folder: Path, quick: bool) -> tuple[Path, Shape]:
     """Vocabulary and token shards of the reviews, and the shape of `tiny`."""
     size = SIZES["tiny"]
     model = size.model
+    assert isinstance(model, TransformerConfig)
     count = 500 if quick else None
     vocabulary = 600 if quick else size.tokenizer.size
     tokenizer = train_tokenizer(reviews(data, count), size.tokenizer.kind, vocabulary)

@@ -21,6 +21,7 @@ import foretext as ft
 from bench.common import arguments_for, head_lines, need_data, table
 from experiments import imdb_transfer
 from experiments.common import Data, accuracy, drawn_rows, read_task, texts_of
+from foretext.api import load_language_model
 from foretext.errors import UserError
 
 DRAWS = 3
@@ -74,7 +75,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print("\n".join(head_lines(["torch", "scikit-learn"], "python -m experiments.layer_probe")), flush=True)
         rows = []
         for run in given.runs:
-            lm = ft.load(run)
+            lm = load_language_model(run)
             for layer, scores in enumerate(layer_scores(lm, data, labels)):
                 rows.append([f"{run}, layer {layer}", *(f"{score:.1f}" for score in scores)])
     except UserError as error:

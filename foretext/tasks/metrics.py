@@ -13,6 +13,9 @@
   constant, an F1 of a class that neither occurs nor is predicted.
 - `main` may be set to another of the values (`--metric`): CoLA is scored by `matthews`, MRPC and QQP by `f1`, as their
   layouts in `formats.py` say.
+
+What follows from the confusion matrix is computed here and equals scikit-learn's bit for bit: validation comes after
+each epoch, and that package takes longer to load, and to be asked, than a short epoch takes.
 """
 
 import json
@@ -123,27 +126,39 @@ def _indices(values: Sequence[Any], labels: LabelSet, what: str) -> list[int]:
 
 
 def _score_classes(gold: list[int], predicted: list[int], labels: LabelSet) -> Scores:
-    from sklearn.metrics import confusion_matrix, matthews_corrcoef, precision_recall_fscore_support
-
-    every = list(range(len(labels)))
-    table = precision_recall_fscore_support(gold, predicted, labels=every, zero_division=0)
+    confusion = [[0] * len(labels) for _ in labels.names]
+    for right, told in zip(gold, predicted):
+        confusion[right][told] += 1
+    there, said = [sum(line) for line in confusion], [sum(column) for column in zip(*confusion)]
+    hits = [line[i] for i, line in enumerate(confusion)]
     per_class = [
-        ClassScore(name, float(p), float(r), float(f), int(n)) for name, p, r, f, n in zip(labels.names, *table)
+        ClassScore(name, _part(hit, by), _part(hit, of), _part(2 * hit, of + by), of)
+        for name, hit, of, by in zip(labels.names, hits, there, said)
     ]
     occurring = sorted(set(gold) | set(predicted))
-    defined = len(set(gold)) > 1 and len(set(predicted)) > 1
     values = {
         "accuracy": sum(a == b for a, b in zip(gold, predicted)) / len(gold),
         "f1_macro": sum(per_class[i].f1 for i in occurring) / len(occurring),
-        "matthews": float(matthews_corrcoef(gold, predicted)) if defined else 0.0,
+        "matthews": _matthews(there, said, sum(hits)),
     }
     positive = positive_label(labels)
     if positive is not None:
         values["f1"] = per_class[labels.names.index(positive)].f1
-    confusion = [[int(n) for n in line] for line in confusion_matrix(gold, predicted, labels=every)]
     return Scores(
         "accuracy", values, len(gold), per_class, confusion, positive, _class_warnings(gold, predicted, labels)
     )
+
+
+def _part(count: int, of: int) -> float:
+    return count / of if of else 0.0
+
+
+def _matthews(there: list[int], said: list[int], right: int) -> float:
+    """The correlation of gold and predicted classes (Gorodkin 2004), from how often each occurs in either."""
+    rows = sum(there)
+    together = rows * right - sum(a * b for a, b in zip(there, said))
+    apart = float(rows**2 - sum(b * b for b in said)) * float(rows**2 - sum(a * a for a in there))
+    return together / math.sqrt(apart) if apart else 0.0
 
 
 def _class_warnings(gold: list[int], predicted: list[int], labels: LabelSet) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import hashlib
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -90,7 +92,7 @@ class TokenShards:
     def __init__(self, folder: Path, split: str, manifest: ShardManifest, arrays: Sequence[np.ndarray]) -> None:
         self.folder, self.split, self.manifest = folder, split, manifest
         self._arrays = arrays
-        self._starts = np.cumsum([0, *(len(array) for array in arrays)])
+        self._starts = list(itertools.accumulate((len(array) for array in arrays), initial=0))
 
     @classmethod
     def open(cls, folder: Path, split: str, *, verify: bool) -> TokenShards:
@@ -105,20 +107,21 @@ class TokenShards:
             if path.parent != folder:
                 raise DamagedShards(f"{folder / 'manifest.json'}: {shard.name!r} is not a name of a shard")
             _check(path, shard, verify)
-            arrays.append(np.memmap(path, dtype=dtype, mode="r"))
+            # A plain view: each slice of a `memmap` makes another one of these, which takes longer than to read it.
+            arrays.append(np.memmap(path, dtype=dtype, mode="r").view(np.ndarray))
         return cls(folder, split, manifest, arrays)
 
     def __len__(self) -> int:
-        return int(self._starts[-1])
+        return self._starts[-1]
 
     def window(self, start: int, length: int) -> np.ndarray:
         """`length` ids (int64) from `start` on; they may come from several files."""
         assert start >= 0 and start + length <= len(self)
         result = np.empty(length, dtype=np.int64)
         filled = 0
-        place = int(np.searchsorted(self._starts, start, side="right")) - 1
+        place = bisect.bisect_right(self._starts, start) - 1
         while filled < length:
-            offset = start + filled - int(self._starts[place])
+            offset = start + filled - self._starts[place]
             part = self._arrays[place][offset : offset + length - filled]
             result[filled : filled + len(part)] = part
             filled += len(part)

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,7 @@ def imported(source: str, package: list[str]) -> set[str]:
     return names
 
 
+@cache
 def imports_of(file: Path) -> set[str]:
     return imported(file.read_text(encoding="utf-8"), ["foretext", *file.relative_to(PACKAGE).parent.parts])
 

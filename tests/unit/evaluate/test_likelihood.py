@@ -45,23 +45,20 @@ def some_queries(seed: int, shared: int, longest: int) -> list[Query]:
     return [Query(before + ids(1, longest), tuple(ids(1, 6) for _ in range(draw.randint(1, 5)))) for _ in range(9)]
 
 
-@pytest.mark.parametrize("tokens, keys", [(4096, 1 << 16), (40, 1 << 16), (4096, 90), (1, 1)])
 @pytest.mark.parametrize("shared, longest", [(0, 5), (12, 6), (30, 9), (30, 30), (60, 5)])
-def test_as_one_by_one(
-    model: SavedModel, shared: int, longest: int, tokens: int, keys: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(likelihood_module, "BATCH_TOKENS", tokens)
-    monkeypatch.setattr(likelihood_module, "BATCH_KEYS", keys)
+def test_as_one_by_one(model: SavedModel, shared: int, longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is read at a time."""
     queries = some_queries(shared, shared, longest)
-    found = score_queries(model, queries)
-    for query, row in zip(queries, found):
-        assert len(row) == len(query.completions)
-        for completion, likelihood in zip(query.completions, row):
-            total, greedy = alone(model, query.context, completion)
-            assert likelihood.total == pytest.approx(total, abs=1e-3)
-            assert (likelihood.tokens, likelihood.greedy) == (len(completion), greedy)
-            fits = len(query.context) + max(len(one) for one in query.completions) - 1 <= room_of(model)
-            assert fits or likelihood.cut == max(0, len(query.context) + len(completion) - 1 - room_of(model))
+    expected = [[alone(model, query.context, one) for one in query.completions] for query in queries]
+    for tokens, keys in ((4096, 1 << 16), (40, 1 << 16), (4096, 90), (1, 1)):
+        monkeypatch.setattr(likelihood_module, "BATCH_TOKENS", tokens)
+        monkeypatch.setattr(likelihood_module, "BATCH_KEYS", keys)
+        for query, row, singly in zip(queries, score_queries(model, queries), expected, strict=True):
+            for completion, likelihood, (total, greedy) in zip(query.completions, row, singly, strict=True):
+                assert likelihood.total == pytest.approx(total, abs=1e-3), (tokens, keys)
+                assert (likelihood.tokens, likelihood.greedy) == (len(completion), greedy), (tokens, keys)
+                fits = len(query.context) + max(len(one) for one in query.completions) - 1 <= room_of(model)
+                assert fits or likelihood.cut == max(0, len(query.context) + len(completion) - 1 - room_of(model))
 
 
 def test_what_is_shared_is_read_once(model: SavedModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,9 +33,9 @@ def model(request: pytest.FixtureRequest) -> SavedModel:
 @pytest.mark.parametrize(
     "sampling",
     [
-        Sampling(30, 0.0),
-        Sampling(30, 1.0, seed=4),
-        Sampling(70, 0.7, top_k=9, top_p=0.9, seed=1, repetition_penalty=1.3),  # beyond the context of 48
+        Sampling(14, 0.0),
+        Sampling(14, 1.0, seed=4),
+        Sampling(52, 0.7, top_k=9, top_p=0.9, seed=1, repetition_penalty=1.3),  # beyond the context of 48
         Sampling(30, 1.0, seed=4, stop=("e", "q")),
     ],
     ids=str,

@@ -110,10 +110,10 @@ def test_it_learns_a_rule_and_comes_back_from_disk(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["tagging", "classification"])
 def test_going_on_equals_never_stopping(kind: str, tmp_path: Path) -> None:
-    rows: Any = sentences(10)
+    rows: Any = sentences(6)
     if kind == "classification":
         rows = [Row((" ".join(row.words),), "cat" if "cat" in row.words else "other", row.where) for row in rows]
-    others = [OtherTask("more", "tagging", sentences(6, seed=3))]
+    others = [OtherTask("more", "tagging", sentences(4, seed=3))]
     sets = (*SETS, "training.dropout=0.2", "training.micro_batch=3")
     for valid in (rows[:4], []):
         name = "with" if valid else "without"

@@ -162,6 +162,25 @@ def test_class_scores_equal_scikit_learn(classes: int) -> None:
     assert score("entailment", gold, names, labels) == scores
 
 
+@pytest.mark.parametrize("classes", [2, 3, 7])
+@pytest.mark.parametrize("rows", [1, 2, 9, 100])
+def test_class_scores_are_scikit_learns_to_the_last_bit(classes: int, rows: int) -> None:
+    """Also of classes that do not occur, and of one prediction for all."""
+    generator, every = random.Random(classes * rows), list(range(classes))
+    labels = LabelSet(tuple(f"c{i}" for i in every))
+    for most in every:
+        gold = [generator.randint(0, most) for _ in range(rows)]
+        predicted = [generator.choice((g, generator.randrange(classes))) for g in gold]
+        scores = score("classification", gold, predicted, labels)
+        table = reference.precision_recall_fscore_support(gold, predicted, labels=every, zero_division=0)
+        ours = [(one.precision, one.recall, one.f1, one.support) for one in scores.per_class]
+        assert ours == list(zip(*(column.tolist() for column in table)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that there is but one class
+            assert scores.values["matthews"] == reference.matthews_corrcoef(gold, predicted)
+        assert scores.confusion == reference.confusion_matrix(gold, predicted, labels=every).tolist()
+
+
 def test_the_positive_class_of_two() -> None:
     assert positive_label(LabelSet(("entailment", "not_entailment"))) == "entailment"
     assert positive_label(LabelSet(("0", "1"))) == "1"

@@ -431,11 +431,17 @@ def stopped(out: Path, **changes: Any) -> FinetuneRequest:
     return replace(request, resume=True)
 
 
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> FinetuneRequest:
+    """To go on with a run that was stopped; for tests in which nothing comes of it."""
+    return stopped(tmp_path_factory.mktemp("begun") / "run", valid=rows_of("classification", 4))
+
+
 @pytest.mark.parametrize(("system", "kind"), taught(KINDS))
 def test_every_kind_goes_on_as_if_never_stopped(system: str, kind: str, tmp_path: Path) -> None:
     sets = ("training.batch_size=2", "training.micro_batch=1", "training.dropout=0.2", *SMALL_READER[system])
-    request = request_of(kind, rows_of(kind, 6), base=base_model(system), out=tmp_path / "a", valid=[], sets=sets)
-    with stopping_after(4) as stop, pytest.raises(Interrupted):
+    request = request_of(kind, rows_of(kind, 4), base=base_model(system), out=tmp_path / "a", valid=[], sets=sets)
+    with stopping_after(3) as stop, pytest.raises(Interrupted):  # in the middle of the second epoch
         finetune(request, stopping=stop)
     assert RunDirectory(tmp_path / "a").has("training/optimizer.safetensors")
     finetune(replace(request, resume=True))
@@ -624,19 +630,18 @@ def test_going_on_does_not_fit_the_head_again(tmp_path: Path, monkeypatch: pytes
     ],
     ids=str,
 )
-def test_going_on_with_something_changed_is_refused_by_name(tmp_path: Path, changes: dict, key: str) -> None:
-    request = stopped(tmp_path / "run", valid=rows_of("classification", 4))
-    before = RunDirectory(tmp_path / "run").read("config.toml")
+def test_going_on_with_something_changed_is_refused_by_name(begun: FinetuneRequest, changes: dict, key: str) -> None:
+    assert begun.out is not None
+    before = RunDirectory(begun.out).read("config.toml")
     with pytest.raises(UserError, match=f"{key} was .* cannot become"):
-        finetune(replace(request, **changes))
-    assert RunDirectory(tmp_path / "run").read("config.toml") == before
+        finetune(replace(begun, **changes))
+    assert RunDirectory(begun.out).read("config.toml") == before
 
 
-def test_going_on_with_other_rows_is_refused(tmp_path: Path) -> None:
-    request = stopped(tmp_path / "run", valid=rows_of("classification", 4))
+def test_going_on_with_other_rows_is_refused(begun: FinetuneRequest) -> None:
     for changes in ({"rows": rows_of("classification", 16, seed=9)}, {"valid": rows_of("classification", 4, seed=9)}):
         with pytest.raises(UserError, match="the rows are not those it was begun with"):
-            finetune(replace(request, **changes))
+            finetune(replace(begun, **changes))
 
 
 def test_going_on_needs_no_setting_said_again(tmp_path: Path) -> None:

@@ -60,6 +60,13 @@ def stopped(request: PretrainRequest, steps: int = 5) -> PretrainRequest:
     return replace(request, resume=True)
 
 
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> PretrainRequest:
+    """To go on with a run that was stopped; for tests in which nothing comes of it."""
+    folder = tmp_path_factory.mktemp("begun")
+    return stopped(pretrain_request("gpt", write_text(folder), folder / "run"))
+
+
 @pytest.mark.parametrize(
     ("system", "direction"), [*((name, "forward") for name in PRETRAINED), *((name, "backward") for name in CAUSAL)]
 )
@@ -77,7 +84,7 @@ def test_a_run_learns_and_is_repeatable(system: str, direction: str, tmp_path: P
     assert run.names() == ["config.toml", "model.safetensors", "tokenizer.json", "training/position.json"]
     write_text(tmp_path)  # less, which is enough to tell runs apart
     for name, seed in (("b", 0), ("c", 0), ("d", 1)):
-        pretrain(replace(request, budget=Budget(steps=4), seed=seed, out=tmp_path / name))
+        pretrain(replace(request, budget=Budget(steps=2), seed=seed, out=tmp_path / name))
     assert weights(tmp_path / "b") == weights(tmp_path / "c") != weights(tmp_path / "d")
 
 
@@ -114,8 +121,8 @@ def test_micro_batches_of_the_run_change_the_weights_by_rounding_only(text: Path
 @pytest.mark.parametrize("system", PRETRAINED)
 @pytest.mark.parametrize("sets", [(), ("training.dropout=0.2", "training.micro_batch=3", "training.optimizer=adamw")])
 def test_going_on_equals_never_stopping(system: str, sets: tuple[str, ...], text: Path, tmp_path: Path) -> None:
-    request = pretrain_request(system, text, tmp_path / "a", 8, "training.log_samples=true", *sets)
-    pretrain(stopped(request))
+    request = pretrain_request(system, text, tmp_path / "a", 5, "training.log_samples=true", *sets)
+    pretrain(stopped(request, 3))
     pretrain(replace(request, out=tmp_path / "b"))
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
     logs = [
@@ -126,7 +133,7 @@ def test_going_on_equals_never_stopping(system: str, sets: tuple[str, ...], text
         ]
         for name in "ab"
     ]
-    assert logs[0] == logs[1] and len(logs[0]) == 8
+    assert logs[0] == logs[1] and len(logs[0]) == 5
 
 
 def test_a_finished_run_says_so(text: Path, tmp_path: Path) -> None:
@@ -160,14 +167,12 @@ def test_resume_with_nothing_there_starts(text: Path, tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_change_is_refused_by_name(changes: dict, key: str, text: Path, tmp_path: Path) -> None:
-    request = stopped(pretrain_request("gpt", text, tmp_path / "run"))
-    before = {name: RunDirectory(tmp_path / "run").read(name) for name in RunDirectory(tmp_path / "run").names()}
+def test_what_cannot_change_is_refused_by_name(changes: dict, key: str, begun: PretrainRequest) -> None:
+    run = RunDirectory(begun.out)
+    before = {name: run.read(name) for name in run.names()}
     with pytest.raises(UserError, match=rf"({key}) was .* cannot become"):
-        pretrain(replace(request, **changes))
-    assert before == {
-        name: RunDirectory(tmp_path / "run").read(name) for name in RunDirectory(tmp_path / "run").names()
-    }
+        pretrain(replace(begun, **changes))
+    assert before == {name: run.read(name) for name in run.names()}
 
 
 def test_going_on_needs_nothing_said_again_and_some_things_may_change(text: Path, tmp_path: Path) -> None:

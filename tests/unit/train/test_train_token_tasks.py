@@ -61,6 +61,7 @@ def questions(count: int, words: tuple[int, int] = (4, 11), seed: int = 0, impos
 
 ROWS: dict[str, Callable[..., list[Any]]] = {"tagging": sentences, "span": questions}
 LONG = (40, 50)  # words, of three bytes each
+LONGER = (20, 25)  # than the context, by as little as makes two or three windows
 
 
 def request_of(kind: str, rows: list[Any] | None = None, **changes: Any) -> FinetuneRequest:
@@ -135,17 +136,17 @@ def test_long_rows_are_read_whole_where_no_context_bounds_them(system: str, kind
 
 @pytest.mark.parametrize(("system", "kind"), [one for one in taught(KINDS) if one[0] in BOUNDED])
 def test_long_rows_are_read_in_windows(system: str, kind: str) -> None:
-    rows, heard = ROWS[kind](5, LONG), Notes()
+    rows, heard = ROWS[kind](3, LONG), Notes()
     sets = (*SETS, *SMALL_READER[system])
-    model = finetune(request_of(kind, rows, base=base_model(system), valid=[], sets=sets), heard)
+    model = finetune(request_of(kind, rows, base=base_model(system), valid=[], epochs=1, sets=sets), heard)
     encoded = encode(rows, model, Silent())
     windows = len(encoded.examples)
     assert windows > 3 * len(rows) and all(example.tokens <= CONTEXT for example in encoded.examples)
-    assert model.sections["budget"].steps == 2 * -(-windows // 4), "updates count windows"
-    assert heard.plans[0]["rows"] == f"5 to train on, 0 to validate, {windows:,} windows to train on"
+    assert model.sections["budget"].steps == -(-windows // 4), "updates count windows"
+    assert heard.plans[0]["rows"] == f"3 to train on, 0 to validate, {windows:,} windows to train on"
     assert heard.plans[0]["budget"].endswith("updates of 4 windows")
     what = {"tagging": "sentences", "span": "passages"}[kind]
-    assert any(f"5 of 5 {what} are longer than the context of {CONTEXT} tokens" in line for line in heard.said)
+    assert any(f"3 of 3 {what} are longer than the context of {CONTEXT} tokens" in line for line in heard.said)
     predicted = TaskModel(model, None).predict(rows)
     if kind == "tagging":
         assert [len(tags) for tags in predicted] == [len(row.words) for row in rows]
@@ -175,13 +176,13 @@ def test_few_windows_are_read_more_often(kind: str, untrained: None) -> None:
 
 @pytest.mark.parametrize(("system", "kind"), taught(KINDS))
 def test_going_on_equals_never_stopping(system: str, kind: str, tmp_path: Path) -> None:
-    rows = ROWS[kind](6, LONG) if kind == "tagging" else questions(6, LONG, impossible=True)
-    sets = ("training.batch_size=8", "training.dropout=0.2", *SMALL_READER[system])
+    rows = ROWS[kind](6, LONGER) if kind == "tagging" else questions(6, LONGER, impossible=True)
+    sets = ("training.batch_size=4", "training.dropout=0.2", *SMALL_READER[system])
     request = request_of(kind, rows, base=base_model(system), out=tmp_path / "a", epochs=2, hold_out=0.3, sets=sets)
     with stopping_after(2, 143) as stop, pytest.raises(Interrupted):
         finetune(request, Silent(), stop)
     with pytest.raises(UserError, match="the rows are not those it was begun with"):
-        finetune(replace(request, rows=ROWS[kind](6, LONG, seed=9), resume=True), Silent())
+        finetune(replace(request, rows=ROWS[kind](6, LONGER, seed=9), resume=True), Silent())
     finetune(replace(request, resume=True, epochs=None), Silent())
     finetune(replace(request, out=tmp_path / "b"), Silent())
     a, b = (RunDirectory(tmp_path / name) for name in "ab")
