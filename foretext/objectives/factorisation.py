@@ -1,0 +1,82 @@
+"""Which tokens of a sequence a permutation language model predicts, and in which order: XLNet's partial prediction.
+
+A factorisation order z is drawn; the sequence itself is not moved. Only the last 1/K of z are predicted. As in the
+released code these are runs of whole words: n of 1 to 5 words, p(n) ∝ 1/n, somewhere in n·K tokens of context, until a
+K-th of the tokens are chosen; the last run is cut short where it would be too many, and what no run has room for is
+drawn token by token. (The paper has runs of L ∈ [1, 5] tokens in L·K, all L alike.) Then z is drawn: all tokens that
+are given in any order, behind them all that are predicted in any order.
+
+What a token sees is said by ranks: those of no higher rank, and its query those of a lower one. With an `ordered`
+context the rank is the place in z, as the paper writes it. In the released code, and by default (`open`), tokens that
+are given see each other all, since nobody is asked about them: they share rank 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from foretext.errors import UserError
+
+MOST_WORDS = 100  # in a run
+
+
+@dataclass(frozen=True)
+class PermutationConfig:
+    """[objective] of XLNet."""
+
+    predicted: int = 6  # K: one token in so many is predicted
+    longest: int = 5  # words in a run that is predicted together
+    context: Literal["open", "ordered"] = "open"  # whether given tokens see each other all, or in the order drawn
+    both_ways: bool = True  # whether half of the rows read their text from the right
+    pairs: bool = False  # whether a row ends in two segments, of which the second follows or is from elsewhere
+
+    def check(self) -> None:
+        if self.predicted < 1:
+            raise UserError(f"objective.predicted must be at least 1, not {self.predicted}")
+        if not 1 <= self.longest <= MOST_WORDS:
+            raise UserError(f"objective.longest must be between 1 and {MOST_WORDS}, not {self.longest}")
+
+
+def draw_targets(
+    starts: np.ndarray, free: np.ndarray, config: PermutationConfig, draw: np.random.Generator
+) -> np.ndarray:
+    """Which places are predicted, [n] of bools. `starts`: where words begin; `free`: places that may be asked."""
+    chosen = np.zeros(len(starts), dtype=bool)
+    able = int(free.sum())
+    wanted = min(able, max(1, able // config.predicted))
+    words = np.append(np.flatnonzero(starts), len(starts))
+    chances = 1.0 / np.arange(1, config.longest + 1)
+    chances /= chances.sum()
+    left, place = wanted, 0
+    while left and place < len(starts):
+        run = min(int(draw.choice(config.longest, p=chances)) + 1, left)
+        room = run * config.predicted
+        before = int(draw.integers(room))
+        first = int(np.searchsorted(words, place + before))
+        if first >= len(words) - 1:
+            break
+        begin, end = int(words[first]), int(words[min(first + run, len(words) - 1)])
+        picked = begin + np.flatnonzero(free[begin:end])[:left]
+        chosen[picked] = True
+        left -= len(picked)
+        place = end + room - before
+    if left:
+        chosen[draw.choice(np.flatnonzero(free & ~chosen), left, replace=False)] = True
+    return chosen
+
+
+def draw_order(chosen: np.ndarray, apart: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+    """All places in the order of the factorisation, those that are predicted last. Places `apart` stand anywhere among
+    these, as the released code has the separators of a pair: what is given does not see them."""
+    late = chosen | apart
+    return np.concatenate([draw.permutation(np.flatnonzero(~late)), draw.permutation(np.flatnonzero(late))])
+
+
+def ranks_of(order: np.ndarray, late: int, config: PermutationConfig) -> np.ndarray:
+    """The rank of each place, given the order, of which the last `late` are not merely given."""
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = np.arange(len(order))
+    return ranks if config.context == "ordered" else np.maximum(ranks - (len(order) - late) + 1, 0)
