@@ -23,11 +23,13 @@ from foretext.nn.cove import CoveConfig
 from foretext.nn.cvt import CvtConfig
 from foretext.nn.encoder import EncoderConfig
 from foretext.nn.transformer import TransformerConfig
+from foretext.nn.xlnet import XLNetConfig
 from foretext.objectives.base import Objective, reads_on
 from foretext.objectives.bilm import BilmObjective
 from foretext.objectives.causal import CausalConfig
 from foretext.objectives.masked import MaskedObjective
 from foretext.objectives.masking import MaskingConfig
+from foretext.objectives.permutation import PermutationObjective
 from foretext.objectives.spans import Span
 from foretext.objectives.translation_pairs import Pair
 from foretext.systems import SYSTEMS
@@ -36,6 +38,7 @@ from foretext.tasks.layout import TokenSequence
 from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.text.byte_bpe import ByteBPE
 from foretext.text.tokenizer import END
+from foretext.text.two_ways import Stretch
 from foretext.text.word_list import WordList
 from foretext.text.word_tokenizer import WordTokenizer, word_tokenizer
 from foretext.train.budget import Budget
@@ -61,6 +64,7 @@ TINY: dict[str, Any] = {
         **{"char_embedding": 6, "char_length": 8, "cells": 16, "upper_cells": 16, "direction": 16},
         **{"context": 24, "dropout": 0.0, "unlabelled_dropout": 0.0},
     ),
+    "xlnet": XLNetConfig(vocabulary=272, layers=2, width=32, heads=4, context=24, memory=8, dropout=0.0),
 }
 assert TINY.keys() == SYSTEMS.keys(), "every system is under test"
 # What a system has, by what it says of itself.
@@ -137,10 +141,12 @@ def unlabelled(system: str, lengths: Sequence[int], seed: int = 0) -> list[Any]:
 
 
 def example_for(objective: Objective, row: np.ndarray, label: int = 0) -> Any:
-    """What an objective learns from, of a row of ids: a window, a stretch, two spans and their label, or a window for
-    each direction."""
+    """What an objective learns from, of a row of ids: a window, a stretch, two spans and their label, a window for each
+    direction, or one for either."""
     if isinstance(objective, BilmObjective):
         return row, np.roll(row, len(row) // 2)
+    if isinstance(objective, PermutationObjective):
+        return Stretch(row, backward=label == 1)
     if not isinstance(objective, MaskedObjective):
         return row
     if objective.pairs == "none":

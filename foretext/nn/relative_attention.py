@@ -66,6 +66,10 @@ class RelativeAttention(nn.Module):
         """Keys and values of what is seen, [B, M, H, K] each."""
         return self._heads(self.key(context_BMD)), self._heads(self.value(context_BMD))
 
+    def queries(self, x_BQD: Tensor) -> Tensor:
+        """[B, Q, H, K]."""
+        return self._heads(self.query(x_BQD))
+
     def distances(self, waves_RD: Tensor) -> Tensor:
         """The sinusoids of distances, projected: [R, H, K]."""
         return self._heads(self.distance(waves_RD))
@@ -81,7 +85,7 @@ class RelativeAttention(nn.Module):
     ) -> Tensor:
         """[B, Q, D]. `hidden` broadcasts to [B, H, Q, M]; `other_BQM`: true where a key is of another segment than the
         query."""
-        mixed = self.mix(self._heads(self.query(queries_BQD)), keys_BMHK, values_BMHK, far_RHK, hidden, other_BQM)
+        mixed = self.mix(self.queries(queries_BQD), keys_BMHK, values_BMHK, far_RHK, hidden, other_BQM)
         return self.out(mixed.flatten(-2))
 
     def mix(
@@ -96,11 +100,11 @@ class RelativeAttention(nn.Module):
         """What the heads see, [B, Q, H, K], of queries that are projected already and before `out`."""
         if hidden is not None and hidden.dtype == torch.bool:
             hidden = torch.zeros_like(hidden, dtype=q_BQHK.dtype).masked_fill_(hidden, -torch.inf)
-        added = None if other_BQM is None else self._by_segment(q_BQHK, other_BQM)
+        added = None if other_BQM is None else self.by_segment(q_BQHK, other_BQM)
         p = self.p if self.training else 0.0
         return relative_mix(q_BQHK, k_BMHK, v_BMHK, far_RHK, self.content, self.position, added, hidden, p)
 
-    def _by_segment(self, q_BQHK: Tensor, other_BQM: Tensor) -> Tensor:
+    def by_segment(self, q_BQHK: Tensor, other_BQM: Tensor) -> Tensor:
         """[B, H, Q, M]: (q + s) · e / √K."""
         assert self.segments is not None and self.segment is not None, "built without segments"
         queries = (q_BQHK + self._heads(self.segment)) * self.head_width**-0.5

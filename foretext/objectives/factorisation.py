@@ -1,10 +1,11 @@
 """Which tokens of a sequence a permutation language model predicts, and in which order: XLNet's partial prediction.
 
 A factorisation order z is drawn; the sequence itself is not moved. Only the last 1/K of z are predicted. As in the
-released code these are runs of whole words: n of 1 to 5 words, p(n) ∝ 1/n, somewhere in n·K tokens of context, until a
-K-th of the tokens are chosen; the last run is cut short where it would be too many, and what no run has room for is
-drawn token by token. (The paper has runs of L ∈ [1, 5] tokens in L·K, all L alike.) Then z is drawn: all tokens that
-are given in any order, behind them all that are predicted in any order.
+released code these are runs of n tokens, n from 1 to 5 with p(n) ∝ 1/n, each beginning with a word, somewhere in n·K
+tokens of context, until a K-th of all is chosen; the last run is cut short where it would be too many, and what no run
+has room for is drawn token by token. (The paper has all lengths alike, and lets runs begin anywhere; the code's comments
+speak of whole words, but it counts tokens.) Then z is drawn: all tokens that are given in any order, behind them all
+that are predicted in any order.
 
 What a token sees is said by ranks: those of no higher rank, and its query those of a lower one. With an `ordered`
 context the rank is the place in z, as the paper writes it. In the released code, and by default (`open`), tokens that
@@ -20,7 +21,7 @@ import numpy as np
 
 from foretext.errors import UserError
 
-MOST_WORDS = 100  # in a run
+MOST_LONG = 100  # tokens of a run
 
 
 @dataclass(frozen=True)
@@ -28,16 +29,18 @@ class PermutationConfig:
     """[objective] of XLNet."""
 
     predicted: int = 6  # K: one token in so many is predicted
-    longest: int = 5  # words in a run that is predicted together
+    longest: int = 5  # tokens of a run that is predicted together
     context: Literal["open", "ordered"] = "open"  # whether given tokens see each other all, or in the order drawn
+    length: float = 1.0  # of the context, that is read at a time; what stands before it is in the memory
     both_ways: bool = True  # whether half of the rows read their text from the right
-    pairs: bool = False  # whether a row ends in two segments, of which the second follows or is from elsewhere
 
     def check(self) -> None:
         if self.predicted < 1:
             raise UserError(f"objective.predicted must be at least 1, not {self.predicted}")
-        if not 1 <= self.longest <= MOST_WORDS:
-            raise UserError(f"objective.longest must be between 1 and {MOST_WORDS}, not {self.longest}")
+        if not 0.0 < self.length <= 1.0:
+            raise UserError(f"objective.length must be above 0 and at most 1, not {self.length}")
+        if not 1 <= self.longest <= MOST_LONG:
+            raise UserError(f"objective.longest must be between 1 and {MOST_LONG}, not {self.longest}")
 
 
 def draw_targets(
@@ -47,7 +50,7 @@ def draw_targets(
     chosen = np.zeros(len(starts), dtype=bool)
     able = int(free.sum())
     wanted = min(able, max(1, able // config.predicted))
-    words = np.append(np.flatnonzero(starts), len(starts))
+    words = np.flatnonzero(starts)
     chances = 1.0 / np.arange(1, config.longest + 1)
     chances /= chances.sum()
     left, place = wanted, 0
@@ -55,13 +58,12 @@ def draw_targets(
         run = min(int(draw.choice(config.longest, p=chances)) + 1, left)
         room = run * config.predicted
         before = int(draw.integers(room))
-        first = int(np.searchsorted(words, place + before))
-        if first >= len(words) - 1:
+        word = int(np.searchsorted(words, place + before))
+        if word == len(words) or words[word] + run > len(starts):
             break
-        begin, end = int(words[first]), int(words[min(first + run, len(words) - 1)])
-        picked = begin + np.flatnonzero(free[begin:end])[:left]
-        chosen[picked] = True
-        left -= len(picked)
+        begin, end = int(words[word]), int(words[word]) + run
+        chosen[begin:end] = free[begin:end]
+        left -= int(free[begin:end].sum())
         place = end + room - before
     if left:
         chosen[draw.choice(np.flatnonzero(free & ~chosen), left, replace=False)] = True

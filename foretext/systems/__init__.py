@@ -15,6 +15,7 @@ from foretext.systems.gpt import GPT
 from foretext.systems.gpt2 import GPT2
 from foretext.systems.roberta import ROBERTA
 from foretext.systems.ulmfit import ULMFIT
+from foretext.systems.xlnet import XLNET
 
 SYSTEMS: dict[str, System] = {
     "gpt": GPT,
@@ -26,6 +27,7 @@ SYSTEMS: dict[str, System] = {
     "elmo": ELMO,
     "cove": COVE,
     "cvt": CVT,
+    "xlnet": XLNET,
 }
 
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from foretext.nn.encoder import EncoderConfig
 from foretext.nn.transformer import TransformerConfig
+from foretext.nn.xlnet import XLNetConfig
+from foretext.objectives.factorisation import PermutationConfig
 from foretext.objectives.masking import MaskingConfig
 from foretext.plan import TransferPlan
 from foretext.systems.base import Size, TokenizerConfig, TrainingConfig
@@ -48,4 +50,18 @@ def short_masked_size(model: EncoderConfig, tokenizer: TokenizerConfig, objectiv
         least_updates=_LEAST_UPDATES,
         transfer=TransferPlan(lm_weight=0.0, pooling="mean", head="probe"),
         objective=replace(objective, part=_PART, early=_EARLY, early_length=_EARLY_LENGTH, grown=_GROWN),
+    )
+
+
+def short_permuted_size(model: XLNetConfig, tokenizer: TokenizerConfig, objective: PermutationConfig) -> Size:
+    """The same for XLNet, whose memory stands for a part of the context."""
+    return Size(
+        model,
+        tokenizer,
+        _PRETRAINING,
+        _FINETUNING,
+        epochs=6,
+        least_updates=_LEAST_UPDATES,
+        transfer=TransferPlan(lm_weight=0.0, pooling="mean", head="probe"),
+        objective=objective,
     )
