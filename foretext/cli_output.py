@@ -46,6 +46,8 @@ def show_perplexity(model: LanguageModel, texts: list[str], stride: int | None, 
     seen = f"context {measured.context} tokens, stride {measured.stride}, {measured.documents:,} documents"
     if measured.directions == 2:
         seen = f"{measured.documents:,} documents, each read whole from either end: the mean of both directions"
+    elif measured.order is not None:
+        seen += f"; each token by those before it, the {measured.order.replace(' ', '-')} order of the factorisation"
     elif measured.context is None:
         seen = f"each token after all that stands before it in its document, {measured.documents:,} documents"
     typer.echo(seen)

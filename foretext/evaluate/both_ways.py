@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from foretext.errors import UserError
-from foretext.evaluate.fill import need_trained_head
 from foretext.evaluate.perplexity import Perplexity, figures
+from foretext.evaluate.trained_head import need_trained_head
 from foretext.objectives.bilm import BilmObjective
 from foretext.text.encoding import encode_texts
 from foretext.train.report import Reporter, Silent

@@ -9,6 +9,9 @@ tokenizer keeps the text whole.
 A model that reads on for ever (an LSTM) has no windows: each token is scored after all that stands before it in its
 document, which is read in pieces, each from the state that the one before it ended with.
 
+XLNet, which was trained on every order, is scored by one of them, that of the text: its query stream, asked at each
+place, sees what stands before it. The window is read once for all its places.
+
 A vocabulary without end-of-text (GPT's, as it was published) has nothing to stand before the first token of a document:
 that token is not predicted, and counts as much as the others do on the average.
 """
@@ -18,19 +21,23 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from foretext.batch import Batch, padded
+from foretext.batch import IGNORE, Batch, padded
 from foretext.errors import UserError
+from foretext.evaluate.trained_head import need_trained_head
 from foretext.nn.loss import tied_token_losses
+from foretext.objectives.permutation import PermutationObjective, left_to_right
 from foretext.text.encoding import encode_texts
 from foretext.train.report import Reporter, Silent
 from foretext.train.saved import SavedModel, reach_of
 from foretext.train.scoring import length_batches
 
+LEFT_TO_RIGHT = "left to right"
 ROWS, PIECE = 16, 512  # documents, and tokens of each, that are read at a time where there is no context
 
 
@@ -50,6 +57,7 @@ class Perplexity:
     stride: int | None
     comparable: bool
     pseudo: bool = False  # each token seen by a masked model from both sides: no perplexity of a text
+    order: str | None = None  # of the factorisation that was scored, where a model knows many
     directions: int = 1  # 2: each token told from those before it and from those after it, the mean surprise of the two
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,9 +93,13 @@ def perplexity(
     predicted = sum(window.scored for window in windows)
     if not predicted:
         raise UserError("there is nothing to predict: every document is one token, and nothing stands before it")
+    permuted = isinstance(model.objective, PermutationObjective)
+    if permuted:
+        need_trained_head(model, "perplexity")
     score = _score if context is not None else _score_in_pieces
     nats = score(model, windows, progress) * tokens / predicted
-    return figures(nats, tokens, texts, context, stride, comparable=model.tokenizer.lossless)
+    found = figures(nats, tokens, texts, context, stride, comparable=model.tokenizer.lossless)
+    return replace(found, order=LEFT_TO_RIGHT) if permuted else found
 
 
 def _checked_stride(model: SavedModel, context: int | None, stride: int | None) -> int | None:
@@ -163,23 +175,41 @@ def _score(model: SavedModel, windows: list[_Window], progress: Callable[[int, i
     total, done = 0.0, 0
     for group in length_batches([len(window.ids) for window in windows]):
         chosen = [windows[index] for index in group]
-        ids, mask = padded([window.ids[:-1] for window in chosen])
-        rows: list[int] = []
-        columns: list[int] = []
-        targets: list[int] = []
-        for row, window in enumerate(chosen):
-            length = len(window.ids) - 1
-            rows += [row] * window.scored
-            columns += range(length - window.scored, length)
-            targets += window.ids[len(window.ids) - window.scored :]
-        top = trunk(Batch(ids.to(device), mask.to(device))).top[torch.tensor(rows), torch.tensor(columns)]
         table = trunk.output_table()  # type: ignore[operator]
-        losses, _ = tied_token_losses(top, table, torch.tensor(targets, device=device))
+        if isinstance(model.objective, PermutationObjective):
+            states, told = _asked(model, chosen, device)
+            losses, _ = tied_token_losses(states, table, told, model.objective.head.bias)
+        else:
+            states, told = _following(model, chosen, device)
+            losses, _ = tied_token_losses(states, table, told)
         total += float(losses.double().sum())
         done += len(group)
         if progress is not None:
             progress(done, len(windows))
     return total
+
+
+def _following(model: SavedModel, windows: Sequence[_Window], device: torch.device) -> tuple[Tensor, Tensor]:
+    """The states before the tokens that are scored, [N, D], and these tokens."""
+    ids, mask = padded([window.ids[:-1] for window in windows])
+    rows: list[int] = []
+    columns: list[int] = []
+    targets: list[int] = []
+    for row, window in enumerate(windows):
+        length = len(window.ids) - 1
+        rows += [row] * window.scored
+        columns += range(length - window.scored, length)
+        targets += window.ids[len(window.ids) - window.scored :]
+    top = model.trunk(Batch(ids.to(device), mask.to(device))).top
+    return top[torch.tensor(rows), torch.tensor(columns)], torch.tensor(targets, device=device)
+
+
+def _asked(model: SavedModel, windows: Sequence[_Window], device: torch.device) -> tuple[Tensor, Tensor]:
+    """The same of a model with a query stream, whose states are at the places of the tokens themselves."""
+    batch = left_to_right([window.ids for window in windows], [window.scored for window in windows]).to(device)
+    assert batch.targets_BT is not None
+    wanted_BT = batch.targets_BT != IGNORE
+    return model.trunk(batch).top[wanted_BT], batch.targets_BT[wanted_BT]
 
 
 @torch.no_grad()

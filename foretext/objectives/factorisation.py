@@ -3,9 +3,9 @@
 A factorisation order z is drawn; the sequence itself is not moved. Only the last 1/K of z are predicted. As in the
 released code these are runs of n tokens, n from 1 to 5 with p(n) ∝ 1/n, each beginning with a word, somewhere in n·K
 tokens of context, until a K-th of all is chosen; the last run is cut short where it would be too many, and what no run
-has room for is drawn token by token. (The paper has all lengths alike, and lets runs begin anywhere; the code's comments
-speak of whole words, but it counts tokens.) Then z is drawn: all tokens that are given in any order, behind them all
-that are predicted in any order.
+has room for is drawn token by token. (The paper has all lengths alike, and lets runs begin anywhere; the code's
+comments speak of whole words, but it counts tokens.) Then z is drawn: all tokens that are given in any order, behind
+them all that are predicted in any order.
 
 What a token sees is said by ranks: those of no higher rank, and its query those of a lower one. With an `ordered`
 context the rank is the place in z, as the paper writes it. In the released code, and by default (`open`), tokens that

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
+from foretext.errors import UserError
 from foretext.nn.dropout import dropout
 from foretext.nn.loss import tied_softmax_loss
 from foretext.nn.xlnet import OrderedBatch, XLNetConfig
@@ -34,6 +35,7 @@ from foretext.text.tokenizer import Tokenizer
 from foretext.text.two_ways import Stretch, TwoWayOrder, TwoWays
 
 LOSS = "permuted"
+MASK = "<mask>"
 
 
 class OutputBias(nn.Module):
@@ -108,6 +110,39 @@ class PermutationObjective(Objective):
         total = tied_softmax_loss(states, trunk.output_table(), targets, bias_V=self.head.bias)
         return Outcome({LOSS: LossSum(total, float(len(targets)))}, hidden.state)
 
+    def blank(self) -> int:
+        """The token whose name means a blank in a text that is to be filled."""
+        if MASK not in self.tokenizer.specials:
+            raise UserError(f"the vocabulary has no {MASK}, which stands for a blank; use another")
+        return self.tokenizer.specials[MASK]
+
     def token_logits(self, trunk: Trunk, states_ND: Tensor) -> Tensor:
         """What stands at these places, as the query states tell: [N, V]."""
         return torch.addmm(self.head.bias, states_ND, trunk.output_table().t())
+
+
+# -- orders that are not drawn ---------------------------------------------------------------------------------------
+
+
+def left_to_right(rows: Sequence[Sequence[int]], asked: Sequence[int]) -> OrderedBatch:
+    """Rows in the order of the text, each asked about its last so many tokens."""
+    ids_BT, real_BT = padded(rows)
+    length = ids_BT.shape[1]
+    ends_B = real_BT.sum(1)
+    places_T = torch.arange(length)
+    asked_BT = real_BT & (places_T >= (ends_B - torch.tensor(list(asked)))[:, None])
+    return OrderedBatch(
+        ids_BT,
+        None if bool(real_BT.all()) else real_BT,
+        targets_BT=ids_BT.masked_fill(~asked_BT, IGNORE),
+        ranks_BT=places_T.expand(len(rows), length),
+    )
+
+
+def with_blanks(ids: Sequence[int], blanks: Sequence[int]) -> OrderedBatch:
+    """One row that is asked about its blanks, each from all that is no blank; what stands in a blank is seen by none
+    that is not one itself."""
+    ids_BT = torch.tensor([list(ids)])
+    blank_BT = torch.zeros_like(ids_BT, dtype=torch.bool)
+    blank_BT[0, list(blanks)] = True
+    return OrderedBatch(ids_BT, targets_BT=ids_BT.masked_fill(~blank_BT, IGNORE), ranks_BT=blank_BT.long())

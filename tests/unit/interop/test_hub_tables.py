@@ -87,11 +87,11 @@ def test_out_and_in_again(name: str) -> None:
     """Weights by their names, with and without the prefix, are the weights; three projections become one again."""
     system, names, model = parts_under_test(name)
     own = {key: torch.randn(shape) for key, shape in shapes_of(system, model).items()}
-    out = by_their_names(own, names, 2)
+    out = by_their_names(own, names, model)
     bare = {key.removeprefix(names.prefix): tensor for key, tensor in out.items()}
     assert out.keys() != bare.keys()
     for folder in (out, bare):
-        theirs = FolderTensors(folder, names, "a file")
+        theirs = FolderTensors(folder, names, model, "a file")
         wanted = names.names(2)
         assert theirs.present(wanted) == wanted
         for key, other in wanted.items():
