@@ -22,7 +22,8 @@ From the released code, where the paper is silent or says otherwise
 
 Deviations
     Rows are plain contiguous text: neither the pairs of segments with `<sep>` and `<cls>` that the paper samples nor a
-    next-sentence label, which it found of no use; so relative segments are new in fine-tuning. Orders are drawn anew
+    next-sentence label, which it found of no use; so relative segments are new in fine-tuning. `<sep>` stands between
+    documents, where the released code has `<eod>`: so it is known when a task has it. Orders are drawn anew
     whenever a sequence is seen, over the whole of it; the released code draws what is predicted once, and orders within
     256 tokens. A query that may see nothing at all attends to nothing; there it attends to everything. There is no
     dropout between the two layers of the feed-forward part. No rate by depth in fine-tuning (SQuAD's .75:

@@ -47,7 +47,7 @@ SPACE = "▁"
 SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ALBERT's, with which a trained vocabulary begins too
 XLNET_SPECIALS = ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>")
 UNKNOWN = "<unk>"
-_ENDS = ("<eod>", "[SEP]", "<sep>", "</s>", END)  # the first of these that a vocabulary has stands after each document
+_ENDS = ("[SEP]", "<sep>", "</s>", END)  # the first of these that a vocabulary has stands after each document
 
 
 @dataclass(frozen=True)
