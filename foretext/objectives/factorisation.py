@@ -33,6 +33,7 @@ class PermutationConfig:
     context: Literal["open", "ordered"] = "open"  # whether given tokens see each other all, or in the order drawn
     length: float = 1.0  # of the context, that is read at a time; what stands before it is in the memory
     both_ways: bool = True  # whether half of the rows read their text from the right
+    pairs: bool = False  # whether half of what is read is two segments, the second from elsewhere half of the time
 
     def check(self) -> None:
         if self.predicted < 1:

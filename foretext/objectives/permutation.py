@@ -8,6 +8,7 @@ each sequence (`factorisation.py`).
 
 The text is read in contiguous streams, and each row goes on after its memory. Half of the rows of a step read their
 text from the right, with a memory of their own (`text/two_ways.py`); what is drawn is drawn over the text as it stands.
+With `pairs`, half of a row is two segments with their special tokens (`paired_windows.py`).
 
 Nothing drawn, the order is that of the text, and every token is predicted from those before it: the left-to-right
 factorisation, by which texts are scored.
@@ -29,13 +30,14 @@ from foretext.nn.loss import tied_softmax_loss
 from foretext.nn.xlnet import OrderedBatch, XLNetConfig
 from foretext.objectives.base import Draw, Examples, Objective, Trunk
 from foretext.objectives.factorisation import PermutationConfig, draw_order, draw_targets, ranks_of
+from foretext.objectives.paired_windows import PairedWindows
 from foretext.text.order import SampleOrder, StreamOrder, Windows
 from foretext.text.token_shards import TokenShards
 from foretext.text.tokenizer import Tokenizer
 from foretext.text.two_ways import Stretch, TwoWayOrder, TwoWays
 
 LOSS = "permuted"
-MASK = "<mask>"
+SEPARATOR, SPEAKER, MASK = "<sep>", "<cls>", "<mask>"
 
 
 class OutputBias(nn.Module):
@@ -56,6 +58,9 @@ class PermutationObjective(Objective):
         self.weights = {LOSS: 1.0}
 
     def examples(self, shards: TokenShards, context: int, seed: int) -> Examples:
+        if self.settings.pairs:
+            separator, speaker = (self._special(name) for name in (SEPARATOR, SPEAKER))
+            return PairedWindows(shards, context, seed, self.tokenizer, separator, speaker)
         return TwoWays(Windows(shards, context, seed))
 
     def lengths(self, context: int) -> list[tuple[float, int]]:
@@ -80,9 +85,15 @@ class PermutationObjective(Objective):
             ranks.append(rank[::turn])
         ids_BT, real_BT = padded(rows)
         backward_B = torch.tensor([stretch.backward for stretch in examples])
+        segments = [
+            stretch.segments[:: -1 if stretch.backward else 1] for stretch in examples if stretch.segments is not None
+        ]
+        assert len(segments) in (0, len(examples)) and len({stretch.kept for stretch in examples}) == 1
         return OrderedBatch(
             ids_BT,
             None if bool(real_BT.all()) else real_BT,
+            segments_BT=padded(segments)[0] if segments else None,
+            kept=examples[0].kept,
             targets_BT=padded(targets, fill=IGNORE)[0],
             ranks_BT=padded(ranks)[0],
             backward_B=backward_B if bool(backward_B.any()) else None,
@@ -112,9 +123,12 @@ class PermutationObjective(Objective):
 
     def blank(self) -> int:
         """The token whose name means a blank in a text that is to be filled."""
-        if MASK not in self.tokenizer.specials:
-            raise UserError(f"the vocabulary has no {MASK}, which stands for a blank; use another")
-        return self.tokenizer.specials[MASK]
+        return self._special(MASK)
+
+    def _special(self, name: str) -> int:
+        if name not in self.tokenizer.specials:
+            raise UserError(f"the vocabulary has no {name}, which XLNet needs; use another")
+        return self.tokenizer.specials[name]
 
     def token_logits(self, trunk: Trunk, states_ND: Tensor) -> Tensor:
         """What stands at these places, as the query states tell: [N, V]."""

@@ -6,12 +6,13 @@ Followed
     and a memory as in Transformer-XL; relative segments (the same, another) with a bias of their own; norm after each
     residual addition, ε 1e-12, exact (erf) GELU, N(0, .02). Permutation language model: a factorisation order is drawn
     for each sequence, which is not moved; the last 1/K of it, K = 6, is predicted through W_e with a bias. Half of each
-    batch is read from the right, with its own memory. Unigram (SentencePiece) vocabulary of 32,000, cased. `paper` is
-    the base model: 12 blocks of width 768, 12 heads, sequences of 512; Adam at 4e-4, ε 1e-6, decay .01, 40,000 updates
-    of warm-up, then linear to 0, batch 8,192, dropout .1, as the paper trains the large one. Fine-tuning:
-    `A <sep> B <sep> <cls>` by the content stream, which sees everything; the state of `<cls>`, at the end, through a
-    tanh layer, dropout and one new layer; everything trained, 2e-5, ε 1e-6, linear decay. The side of the padding (the
-    left, there) changes nothing here.
+    batch is read from the right, with its own memory. Half of a sequence goes on with the text and is remembered, half
+    is two segments, `A <sep> B <sep> <cls>`, B following A or not; there is no next-sentence label, which the paper
+    found of no use. Unigram (SentencePiece) vocabulary of 32,000, cased. `paper` is the base model: 12 blocks of width
+    768, 12 heads, sequences of 512; Adam at 4e-4, ε 1e-6, decay .01, 40,000 updates of warm-up, then linear to 0, batch
+    8,192, dropout .1, as the paper trains the large one. Fine-tuning: `A <sep> B <sep> <cls>` by the content stream,
+    which sees everything; the state of `<cls>`, at the end, through a tanh layer, dropout and one new layer; everything
+    trained, 2e-5, ε 1e-6, linear decay. The side of the padding (the left, there) changes nothing here.
 
 From the released code, where the paper is silent or says otherwise
     What is predicted is runs of 1 to 5 tokens, p(n) ∝ 1/n, that begin with a word, each somewhere in n·K tokens of
@@ -21,29 +22,26 @@ From the released code, where the paper is silent or says otherwise
     at 1.
 
 Deviations
-    Rows are plain contiguous text: neither the pairs of segments with `<sep>` and `<cls>` that the paper samples nor a
-    next-sentence label, which it found of no use; so relative segments are new in fine-tuning. `<sep>` stands between
-    documents, where the released code has `<eod>`: so it is known when a task has it. Orders are drawn anew
-    whenever a sequence is seen, over the whole of it; the released code draws what is predicted once, and orders within
-    256 tokens. A query that may see nothing at all attends to nothing; there it attends to everything. There is no
-    dropout between the two layers of the feed-forward part. No rate by depth in fine-tuning (SQuAD's .75:
-    `--set transfer.rate_decay=1.333`). Adam corrects its bias. `tiny` and `small` are not the paper's: see
-    `systems/short.py`; they are lower-cased and read half a context at a time, after a memory of as much.
+    Segments end between words, not between sentences. `<sep>` stands between documents too, where the released code has
+    `<eod>`. Orders are drawn anew whenever a sequence is seen, over the whole of it; the released code draws what is
+    predicted once, and orders within 256 tokens. A query that may see nothing at all attends to nothing; there it
+    attends to everything. There is no dropout between the two layers of the feed-forward part. No rate by depth in
+    fine-tuning (SQuAD's .75: `--set transfer.rate_decay=1.333`). Adam corrects its bias. `tiny` and `small` are not the
+    paper's: see `systems/short.py`; they are lower-cased and read plain text (no pairs of segments, so that relative
+    segments and `<cls>` are new in fine-tuning) half a context at a time, after a memory of as much.
 """
 
 from __future__ import annotations
 
 from foretext.nn.xlnet import XLNet, XLNetConfig
 from foretext.objectives.factorisation import PermutationConfig
-from foretext.objectives.permutation import PermutationObjective
+from foretext.objectives.permutation import MASK, SEPARATOR, SPEAKER, PermutationObjective
 from foretext.plan import TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
 from foretext.systems.hub import GELUS, HEAD, OF_LABELS, HubHead, HubNames, both
 from foretext.systems.short import short_permuted_size
 from foretext.tasks.framed import FramedLayout
 from foretext.text.unigram import XLNET_SPECIALS
-
-SPEAKER, SEPARATOR, MASK = "<cls>", "<sep>", "<mask>"
 
 SIZES = {
     "tiny": short_permuted_size(
@@ -66,7 +64,7 @@ SIZES = {
         TrainingConfig(rate=2e-5, schedule="linear", warmup=0.1, epsilon=1e-6, batch_size=32, dropout=0.1),
         epochs=3,
         transfer=TransferPlan(lm_weight=0.0, head="hidden"),
-        objective=PermutationConfig(),
+        objective=PermutationConfig(pairs=True),
     ),
 }
 
