@@ -158,6 +158,7 @@ class XLNet(nn.Module):
         length = len(ids_T)
         layers = self(Batch(ids_T[None]), keep_layers=True).layers
         waves_RD = sinusoids(distances(length, length, ids_T.device, ahead=True), self.config.width)
+        waves_RD = waves_RD.to(self.query.dtype)
         found = []
         for block, x_BTD in zip(self.blocks, layers):
             assert isinstance(block, StreamBlock)
@@ -212,7 +213,7 @@ def _sights(
         segments_BT = None if batch.segments_BT is None else batch.segments_BT.reshape(-1)[flat_BT]
         backward = ordered.backward_B is not None and bool(ordered.backward_B[members[0]])
         far_R = distances(length, memory + length, device, ahead=True)
-        waves_RD = sinusoids(-far_R if backward else far_R, config.width)
+        waves_RD = sinusoids(-far_R if backward else far_R, config.width).to(trunk.query.dtype)
         ranks_BT = None if ordered.ranks_BT is None else ordered.ranks_BT.reshape(-1)[flat_BT]
         asked = None
         if ranks_BT is not None and batch.targets_BT is not None:

@@ -270,6 +270,8 @@ def test_a_words_vector_is_the_mean_of_its_pieces(system: str) -> None:
     read, first = [model.tokenizer.end, *ids], 1
     if system in MASKING:
         read, first = framed(LanguageModel(model, Path()), ids)
+    elif SYSTEMS[system].objective_config is PermutationConfig:
+        read, first = [*ids, model.tokenizer.specials["<sep>"], model.tokenizer.specials["<cls>"]], 0
     elif system not in CAUSAL:  # between two ends, or as it is
         frames = model.system.build_layout(dict(model.tokenizer.specials), 48, "forward").overhead(1) == 2
         read, first = ([*read, model.tokenizer.end], 1) if frames else (ids, 0)
