@@ -34,6 +34,7 @@ from foretext.evaluate.translation import TranslationScores, score_files, transl
 from foretext.generate.decode import Sampling, generate_text
 from foretext.generate.many import Written, beam_search, write_many
 from foretext.generate.translate import Search
+from foretext.nn.predict import token_logits
 from foretext.objectives.bilm import BilmObjective
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Reading
@@ -83,7 +84,7 @@ class LanguageModel:
             if not self.model.system.causal:
                 scores = masked_objective(self.model, "logits").eval().token_logits(trunk, top)  # type: ignore[arg-type]
                 return scores.float().cpu().numpy()
-            return (top @ trunk.output_table().t()).float().cpu().numpy()  # type: ignore[operator]
+            return token_logits(trunk, top).float().cpu().numpy()
 
     def perplexity(
         self,

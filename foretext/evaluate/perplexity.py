@@ -25,7 +25,7 @@ import torch
 
 from foretext.batch import Batch, padded
 from foretext.errors import UserError
-from foretext.nn.loss import tied_token_losses
+from foretext.nn.predict import token_losses
 from foretext.text.encoding import encode_texts
 from foretext.train.report import Reporter, Silent
 from foretext.train.saved import SavedModel, reach_of
@@ -173,8 +173,7 @@ def _score(model: SavedModel, windows: list[_Window], progress: Callable[[int, i
             columns += range(length - window.scored, length)
             targets += window.ids[len(window.ids) - window.scored :]
         top = trunk(Batch(ids.to(device), mask.to(device))).top[torch.tensor(rows), torch.tensor(columns)]
-        table = trunk.output_table()  # type: ignore[operator]
-        losses, _ = tied_token_losses(top, table, torch.tensor(targets, device=device))
+        losses, _ = token_losses(trunk, top, torch.tensor(targets, device=device))
         total += float(losses.double().sum())
         done += len(group)
         if progress is not None:
@@ -187,7 +186,6 @@ def _score_in_pieces(model: SavedModel, windows: list[_Window], progress: Callab
     """The same of whole documents: as many side by side as fit `ROWS`, a piece of each at a time."""
     trunk = model.trunk.eval()
     device = next(trunk.parameters()).device
-    table = trunk.output_table()  # type: ignore[operator]
     longest_first = sorted(windows, key=lambda window: -len(window.ids))
     total = 0.0
     for start in range(0, len(windows), ROWS):
@@ -200,7 +198,7 @@ def _score_in_pieces(model: SavedModel, windows: list[_Window], progress: Callab
             hidden = trunk(Batch(ids[:, first : first + PIECE].to(device), mask.to(device)), state)
             state = hidden.state
             wanted = targets[:, first : first + PIECE][mask].to(device)
-            losses, _ = tied_token_losses(hidden.top[mask.to(device)], table, wanted)
+            losses, _ = token_losses(trunk, hidden.top[mask.to(device)], wanted)
             total += float(losses.double().sum())
         if progress is not None:
             progress(start + len(group), len(windows))
