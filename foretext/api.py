@@ -27,7 +27,7 @@ from foretext.errors import UserError
 from foretext.evaluate.both_ways import perplexity_of_both
 from foretext.evaluate.features import LayerMix, WordVectors, text_vectors, word_vectors
 from foretext.evaluate.fill import Filled, fill, masked_objective
-from foretext.evaluate.perplexity import Perplexity
+from foretext.evaluate.perplexity import Perplexity, memory_of
 from foretext.evaluate.perplexity import perplexity as measure_perplexity
 from foretext.evaluate.pseudo import pseudo_perplexity
 from foretext.evaluate.translation import TranslationScores, score_files, translate_lines
@@ -92,13 +92,16 @@ class LanguageModel:
         stride: int | None = None,
         progress: Progress | None = None,
         reporter: Reporter | None = None,
+        memory: int | None = None,
     ) -> Perplexity:
         """Perplexity per token and per word, and bits per byte; each text is a document. Of a masked system
         pseudo-perplexity: each token is masked alone, which takes a reading of its window for every token. Of one that
-        reads both ways, each by itself (ELMo): of both directions together."""
+        reads both ways, each by itself (ELMo): of both directions together. `memory`: how many tokens before each a
+        model with a memory (Transformer-XL) sees, if not as many as it was configured with."""
         given = _texts(texts, "texts")
+        memory_of(self.model, memory)
         if self.model.system.causal:
-            return measure_perplexity(self.model, given, stride, progress, reporter)
+            return measure_perplexity(self.model, given, stride, progress, reporter, memory)
         if stride is not None:
             raise UserError(f"stride is for models that read in one direction, not {self.model.system.name}")
         if isinstance(self.model.objective, BilmObjective):

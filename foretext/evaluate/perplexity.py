@@ -9,6 +9,9 @@ tokenizer keeps the text whole.
 A model that reads on for ever (an LSTM) has no windows: each token is scored after all that stands before it in its
 document, which is read in pieces, each from the state that the one before it ended with.
 
+So does one with a memory (Transformer-XL), but each token is scored after as many tokens as the memory is long, or all
+that there are; how long may be said apart from what it was trained with.
+
 A vocabulary without end-of-text (GPT's, as it was published) has nothing to stand before the first token of a document:
 that token is not predicted, and counts as much as the others do on the average.
 """
@@ -26,6 +29,7 @@ import torch
 from foretext.batch import Batch, padded
 from foretext.errors import UserError
 from foretext.nn.predict import token_losses
+from foretext.nn.transformer_xl import LONGEST_MEMORY, remembering
 from foretext.text.encoding import encode_texts
 from foretext.train.report import Reporter, Silent
 from foretext.train.saved import SavedModel, reach_of
@@ -51,6 +55,7 @@ class Perplexity:
     comparable: bool
     pseudo: bool = False  # each token seen by a masked model from both sides: no perplexity of a text
     directions: int = 1  # 2: each token told from those before it and from those after it, the mean surprise of the two
+    memory: int | None = None  # tokens before each that were seen, of a model with a memory
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, which has neither infinity nor NaN: those are None."""
@@ -70,10 +75,11 @@ def perplexity(
     stride: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     reporter: Reporter | None = None,
+    memory: int | None = None,
 ) -> Perplexity:
-    """Perplexity of `texts`, each a document. `stride` None is half the context. `progress` hears of the measuring,
-    `reporter` of the encoding before it."""
-    context = reach_of(model)
+    """Perplexity of `texts`, each a document. `stride` None is half the context; `memory` None is the configuration's.
+    `progress` hears of the measuring, `reporter` of the encoding before it."""
+    context, seen = reach_of(model), memory_of(model, memory)
     stride = _checked_stride(model, context, stride)
     heard = functools.partial((reporter or Silent()).work, "encoding")
     encoded = [ids.tolist() for ids in encode_texts(texts, model.tokenizer, heard)]
@@ -86,8 +92,23 @@ def perplexity(
     if not predicted:
         raise UserError("there is nothing to predict: every document is one token, and nothing stands before it")
     score = _score if context is not None else _score_in_pieces
-    nats = score(model, windows, progress) * tokens / predicted
-    return figures(nats, tokens, texts, context, stride, comparable=model.tokenizer.lossless)
+    with remembering(model.trunk, seen):
+        nats = score(model, windows, progress) * tokens / predicted
+    return figures(nats, tokens, texts, context, stride, comparable=model.tokenizer.lossless, memory=seen)
+
+
+def memory_of(model: SavedModel, asked: int | None) -> int | None:
+    """Tokens before each that a model with a memory sees; None: it has none. UserError where it cannot see so many."""
+    own: int | None = getattr(model.trunk, "evaluation_memory", None)
+    if asked is None:
+        return own
+    if own is None:
+        raise UserError(
+            f"memory is for systems that keep one, such as transformer_xl; {model.system.name} has none: leave it out"
+        )
+    if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= LONGEST_MEMORY:
+        raise UserError(f"memory must be a whole number from 0 to {LONGEST_MEMORY:,}, not {asked!r}")
+    return asked
 
 
 def _checked_stride(model: SavedModel, context: int | None, stride: int | None) -> int | None:
@@ -114,6 +135,7 @@ def figures(
     comparable: bool,
     pseudo: bool = False,
     directions: int = 1,
+    memory: int | None = None,
 ) -> Perplexity:
     """What a surprise of `nats` over all tokens of the texts comes to."""
     words = sum(len(text.split()) for text in texts)
@@ -131,6 +153,7 @@ def figures(
         comparable=comparable,
         pseudo=pseudo,
         directions=directions,
+        memory=memory,
     )
 
 

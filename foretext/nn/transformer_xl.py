@@ -347,6 +347,7 @@ class TransformerXL(nn.Module):
         assert kept in state, "what is kept in training is not what is kept in evaluation"
         if len(state["real"]) == rows:
             return state
+        assert len(state["real"]) == 1, f"a state of {len(state['real'])} rows for {rows}"
         return self.pick(state, torch.zeros(rows, dtype=torch.long, device=state["real"].device))
 
     def room(self, state: State) -> None:
@@ -412,17 +413,13 @@ class TransformerXL(nn.Module):
 
 
 @contextmanager
-def remembering(trunk: nn.Module, length: int | None, name: str) -> Iterator[None]:
-    """Evaluation with another length of memory than the configuration's; None: with that one. UserError for a trunk
-    (of the system `name`) that has none."""
+def remembering(trunk: nn.Module, length: int | None) -> Iterator[None]:
+    """Evaluation with another length of memory than the configuration's; None: as it is."""
     if length is None:
         yield
         return
-    if not hasattr(trunk, "evaluation_memory"):
-        raise UserError(f"memory is for systems that keep one, such as transformer_xl; {name} has none: leave it out")
-    if isinstance(length, bool) or not isinstance(length, int) or not 0 <= length <= LONGEST_MEMORY:
-        raise UserError(f"memory must be a whole number from 0 to {LONGEST_MEMORY:,}, not {length!r}")
-    before, trunk.evaluation_memory = trunk.evaluation_memory, length  # type: ignore[assignment]
+    assert isinstance(trunk, TransformerXL)
+    before, trunk.evaluation_memory = trunk.evaluation_memory, length
     try:
         yield
     finally:

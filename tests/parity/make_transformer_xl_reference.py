@@ -1,8 +1,8 @@
 """Makes `transformer_xl_reference.json`: what transformers' TransfoXLLMHeadModel gives for small random weights, for
 `test_transformer_xl_transformers.py`.
 
-It was taken out of transformers after 4.35, so it lives in an environment of its own, with the torch that the tests here
-run with (2.13.0; the one for the CPU will do, and is small):
+Later versions of transformers cannot run it with the torch that the tests here run with (2.13.0; the one for the CPU
+will do, and is small), so it lives in an environment of its own:
 
     python3.11 -m venv transfo-xl-env
     transfo-xl-env/bin/pip install torch==2.13.0
@@ -16,6 +16,7 @@ Where no memory is passed transformers sees one full of zeros; the paper's code 
 
 from __future__ import annotations
 
+import itertools
 import json
 import warnings
 from pathlib import Path
@@ -66,7 +67,7 @@ def named(model: Any, gradients: bool = False) -> dict[str, Tensor]:
         ends = [0, *config.cutoffs, config.vocab_size]
         tables = [of(layer.weight) for layer in embeddings.emb_layers]
         biases = [of(layer.bias) for layer in softmax.out_layers]
-        for part, (start, end) in enumerate(zip(ends, ends[1:])):
+        for part, (start, end) in enumerate(itertools.pairwise(ends)):
             split = config.div_val == 1  # one table for all parts
             found[f"adaptive.tables.{part}"] = tables[0][start:end] if split else tables[part]
             found[f"adaptive.biases.{part}"] = biases[0][start:end] if split else biases[part]
