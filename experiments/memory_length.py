@@ -6,8 +6,8 @@ trained with.
 One model is pre-trained for 30 minutes, by default on the first 20 MB of enwik8 but for the last 5 %, in segments of
 128 bytes after a memory of 128. Then bits per byte of the same 160 stretches of 1,024 bytes from the rest are measured
 with a memory of 0, 16, 32, 64, 128, 256, 512 and 1,024 bytes: the next byte is told from one and so many before it. The
-paper's claim is that they fall as memory grows, and beyond the memory of training, too. A stretch begins with nothing before
-it, so that a memory of 1,024 is never full; the second column says how many bytes before it a byte sees on the average.
+paper's claim is that they fall as memory grows, and beyond the memory of training, too. A stretch begins with nothing
+before it, so that a memory of 1,024 is never full; the second column says how much is seen on the average.
 
 The plot, `memory_length.png`, has the same numbers.
 """

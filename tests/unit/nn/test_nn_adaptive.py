@@ -63,7 +63,9 @@ def test_the_loss_is_that_of_all_probabilities(divisor: int, weighted: bool, mon
         wanted = torch.autograd.grad(expected, parameters, allow_unused=True)
         given = torch.autograd.grad(found, parameters, allow_unused=True)
         for mine, theirs in zip(given, wanted):
-            assert theirs is not None
+            if theirs is None:  # what projects the head's words where they are read
+                assert mine is None and divisor > 1
+                continue
             torch.testing.assert_close(torch.zeros_like(theirs) if mine is None else mine, theirs, atol=1e-5, rtol=1e-4)
         losses, best = ours.token_losses(h.detach(), targets)
         torch.testing.assert_close(losses, each.detach(), atol=1e-5, rtol=1e-5)
