@@ -27,7 +27,7 @@ from foretext.errors import UserError
 from foretext.evaluate.both_ways import perplexity_of_both
 from foretext.evaluate.features import LayerMix, WordVectors, text_vectors, word_vectors
 from foretext.evaluate.fill import Filled, fill, masked_objective
-from foretext.evaluate.perplexity import Perplexity
+from foretext.evaluate.perplexity import Perplexity, memory_of
 from foretext.evaluate.perplexity import perplexity as measure_perplexity
 from foretext.evaluate.pseudo import pseudo_perplexity
 from foretext.evaluate.trained_head import need_trained_head
@@ -35,6 +35,7 @@ from foretext.evaluate.translation import TranslationScores, score_files, transl
 from foretext.generate.decode import Sampling, generate_text
 from foretext.generate.many import Written, beam_search, write_many
 from foretext.generate.translate import Search
+from foretext.nn.predict import token_logits
 from foretext.objectives.bilm import BilmObjective
 from foretext.objectives.permutation import PermutationObjective, left_to_right
 from foretext.tasks.families import family_of
@@ -89,7 +90,7 @@ class LanguageModel:
             if not self.model.system.causal:
                 scores = masked_objective(self.model, "logits").eval().token_logits(trunk, top)  # type: ignore[arg-type]
                 return scores.float().cpu().numpy()
-            return (top @ trunk.output_table().t()).float().cpu().numpy()  # type: ignore[operator]
+            return token_logits(trunk, top).float().cpu().numpy()
 
     def perplexity(
         self,
@@ -97,13 +98,16 @@ class LanguageModel:
         stride: int | None = None,
         progress: Progress | None = None,
         reporter: Reporter | None = None,
+        memory: int | None = None,
     ) -> Perplexity:
         """Perplexity per token and per word, and bits per byte; each text is a document. Of a masked system
         pseudo-perplexity: each token is masked alone, which takes a reading of its window for every token. Of one that
-        reads both ways, each by itself (ELMo): of both directions together. Of XLNet: of the left-to-right order."""
+        reads both ways, each by itself (ELMo): of both directions together. Of XLNet: of the left-to-right order.
+        `memory`: how many tokens before each Transformer-XL sees, if not as many as it was configured with."""
         given = _texts(texts, "texts")
+        memory_of(self.model, memory)
         if self.model.system.causal or isinstance(self.model.objective, PermutationObjective):
-            return measure_perplexity(self.model, given, stride, progress, reporter)
+            return measure_perplexity(self.model, given, stride, progress, reporter, memory)
         if stride is not None:
             raise UserError(f"stride is for models that read in one direction, not {self.model.system.name}")
         if isinstance(self.model.objective, BilmObjective):

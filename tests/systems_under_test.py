@@ -23,6 +23,7 @@ from foretext.nn.cove import CoveConfig
 from foretext.nn.cvt import CvtConfig
 from foretext.nn.encoder import EncoderConfig
 from foretext.nn.transformer import TransformerConfig
+from foretext.nn.transformer_xl import TransformerXLConfig
 from foretext.nn.xlnet import XLNetConfig
 from foretext.objectives.base import Objective, reads_on
 from foretext.objectives.bilm import BilmObjective
@@ -64,6 +65,7 @@ TINY: dict[str, Any] = {
         **{"char_embedding": 6, "char_length": 8, "cells": 16, "upper_cells": 16, "direction": 16},
         **{"context": 24, "dropout": 0.0, "unlabelled_dropout": 0.0},
     ),
+    "transformer_xl": TransformerXLConfig(61, 2, 32, 4, context=24, memory=24, evaluation_memory=60, dropout=0.0),
     "xlnet": XLNetConfig(vocabulary=272, layers=2, width=32, heads=4, context=24, memory=8, dropout=0.0),
 }
 assert TINY.keys() == SYSTEMS.keys(), "every system is under test"

@@ -9,6 +9,9 @@ tokenizer keeps the text whole.
 A model that reads on for ever (an LSTM) has no windows: each token is scored after all that stands before it in its
 document, which is read in pieces, each from the state that the one before it ended with.
 
+So does one with a memory (Transformer-XL), but each token is scored after as many tokens as the memory is long, or all
+that there are; how long may be said apart from what it was trained with.
+
 XLNet, which was trained on every order, is scored by one of them, that of the text: its query stream, asked at each
 place, sees what stands before it. The window is read once for all its places.
 
@@ -31,6 +34,8 @@ from foretext.batch import IGNORE, Batch, padded
 from foretext.errors import UserError
 from foretext.evaluate.trained_head import need_trained_head
 from foretext.nn.loss import tied_token_losses
+from foretext.nn.predict import token_losses
+from foretext.nn.transformer_xl import LONGEST_MEMORY, remembering
 from foretext.objectives.permutation import PermutationObjective, left_to_right
 from foretext.text.encoding import encode_texts
 from foretext.train.report import Reporter, Silent
@@ -59,6 +64,7 @@ class Perplexity:
     pseudo: bool = False  # each token seen by a masked model from both sides: no perplexity of a text
     order: str | None = None  # of the factorisation that was scored, where a model knows many
     directions: int = 1  # 2: each token told from those before it and from those after it, the mean surprise of the two
+    memory: int | None = None  # tokens before each that were seen, of a model with a memory
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, which has neither infinity nor NaN: those are None."""
@@ -78,10 +84,11 @@ def perplexity(
     stride: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     reporter: Reporter | None = None,
+    memory: int | None = None,
 ) -> Perplexity:
-    """Perplexity of `texts`, each a document. `stride` None is half the context. `progress` hears of the measuring,
-    `reporter` of the encoding before it."""
-    context = reach_of(model)
+    """Perplexity of `texts`, each a document. `stride` None is half the context; `memory` None is the configuration's.
+    `progress` hears of the measuring, `reporter` of the encoding before it."""
+    context, seen = reach_of(model), memory_of(model, memory)
     stride = _checked_stride(model, context, stride)
     heard = functools.partial((reporter or Silent()).work, "encoding")
     encoded = [ids.tolist() for ids in encode_texts(texts, model.tokenizer, heard)]
@@ -97,9 +104,24 @@ def perplexity(
     if permuted:
         need_trained_head(model, "perplexity")
     score = _score if context is not None else _score_in_pieces
-    nats = score(model, windows, progress) * tokens / predicted
-    found = figures(nats, tokens, texts, context, stride, comparable=model.tokenizer.lossless)
+    with remembering(model.trunk, seen):
+        nats = score(model, windows, progress) * tokens / predicted
+    found = figures(nats, tokens, texts, context, stride, comparable=model.tokenizer.lossless, memory=seen)
     return replace(found, order=LEFT_TO_RIGHT) if permuted else found
+
+
+def memory_of(model: SavedModel, asked: int | None) -> int | None:
+    """Tokens before each that a model with a memory sees; None: it has none. UserError where it cannot see so many."""
+    own: int | None = getattr(model.trunk, "evaluation_memory", None)
+    if asked is None:
+        return own
+    if own is None:
+        raise UserError(
+            f"memory is for systems that keep one, such as transformer_xl; {model.system.name} has none: leave it out"
+        )
+    if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= LONGEST_MEMORY:
+        raise UserError(f"memory must be a whole number from 0 to {LONGEST_MEMORY:,}, not {asked!r}")
+    return asked
 
 
 def _checked_stride(model: SavedModel, context: int | None, stride: int | None) -> int | None:
@@ -126,6 +148,7 @@ def figures(
     comparable: bool,
     pseudo: bool = False,
     directions: int = 1,
+    memory: int | None = None,
 ) -> Perplexity:
     """What a surprise of `nats` over all tokens of the texts comes to."""
     words = sum(len(text.split()) for text in texts)
@@ -143,6 +166,7 @@ def figures(
         comparable=comparable,
         pseudo=pseudo,
         directions=directions,
+        memory=memory,
     )
 
 
@@ -175,13 +199,13 @@ def _score(model: SavedModel, windows: list[_Window], progress: Callable[[int, i
     total, done = 0.0, 0
     for group in length_batches([len(window.ids) for window in windows]):
         chosen = [windows[index] for index in group]
-        table = trunk.output_table()  # type: ignore[operator]
         if isinstance(model.objective, PermutationObjective):
             states, told = _asked(model, chosen, device)
+            table = trunk.output_table()  # type: ignore[operator]
             losses, _ = tied_token_losses(states, table, told, model.objective.head.bias)
         else:
             states, told = _following(model, chosen, device)
-            losses, _ = tied_token_losses(states, table, told)
+            losses, _ = token_losses(trunk, states, told)
         total += float(losses.double().sum())
         done += len(group)
         if progress is not None:
@@ -217,7 +241,6 @@ def _score_in_pieces(model: SavedModel, windows: list[_Window], progress: Callab
     """The same of whole documents: as many side by side as fit `ROWS`, a piece of each at a time."""
     trunk = model.trunk.eval()
     device = next(trunk.parameters()).device
-    table = trunk.output_table()  # type: ignore[operator]
     longest_first = sorted(windows, key=lambda window: -len(window.ids))
     total = 0.0
     for start in range(0, len(windows), ROWS):
@@ -230,7 +253,7 @@ def _score_in_pieces(model: SavedModel, windows: list[_Window], progress: Callab
             hidden = trunk(Batch(ids[:, first : first + PIECE].to(device), mask.to(device)), state)
             state = hidden.state
             wanted = targets[:, first : first + PIECE][mask].to(device)
-            losses, _ = tied_token_losses(hidden.top[mask.to(device)], table, wanted)
+            losses, _ = token_losses(trunk, hidden.top[mask.to(device)], wanted)
             total += float(losses.double().sum())
         if progress is not None:
             progress(start + len(group), len(windows))

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from foretext.batch import Batch
 from foretext.errors import UserError
+from foretext.nn.predict import token_logits
 from foretext.train.saved import SavedModel, need_causal, reach_of
 
 
@@ -49,7 +50,7 @@ class Decoder:
     @torch.no_grad()
     def logits(self) -> Tensor:
         """Scores [rows, vocabulary] of each row's next token, as the model gives them, on the CPU."""
-        return (self._top @ self.trunk.output_table().t()).float().cpu()  # type: ignore[operator]
+        return token_logits(self.trunk, self._top).float().cpu()
 
     def allowed(self, logits: Tensor) -> Tensor:
         """The same without special tokens and `<unk>`, which are never written; end-of-text stays."""

@@ -40,9 +40,11 @@ BLOCK = 1 << 17  # scores at a time: half a megabyte
 
 class RelativeAttention(nn.Module):
     """Projections without biases, and the learned vectors of content, position and segments, which are kept flat: they
-    are no matrices, and are learned as biases are."""
+    are no matrices, and are learned as biases are. `biased` false: u and w are not its own, and are handed over."""
 
-    def __init__(self, width: int, heads: int, head_width: int, dropout: float, segments: bool = False) -> None:
+    def __init__(
+        self, width: int, heads: int, head_width: int, dropout: float, segments: bool = False, biased: bool = True
+    ) -> None:
         super().__init__()
         self.heads, self.head_width, self.p = heads, head_width, dropout
         inner = heads * head_width
@@ -51,8 +53,8 @@ class RelativeAttention(nn.Module):
         self.value = nn.Linear(width, inner, bias=False)
         self.distance = nn.Linear(width, inner, bias=False)
         self.out = nn.Linear(inner, width, bias=False)
-        self.content = nn.Parameter(torch.empty(inner))
-        self.position = nn.Parameter(torch.empty(inner))
+        self.content = nn.Parameter(torch.empty(inner)) if biased else None
+        self.position = nn.Parameter(torch.empty(inner)) if biased else None
         self.segment = nn.Parameter(torch.empty(inner)) if segments else None
         self.segments = nn.Parameter(torch.empty(2, heads, head_width)) if segments else None  # the same, another
         self.draw(0.02)
@@ -96,13 +98,22 @@ class RelativeAttention(nn.Module):
         far_RHK: Tensor,
         hidden: Tensor | None = None,
         other_BQM: Tensor | None = None,
+        biases: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
-        """What the heads see, [B, Q, H, K], of queries that are projected already and before `out`."""
+        """What the heads see, [B, Q, H, K], of queries that are projected already and before `out`. `biases`: u and w,
+        where they are not its own."""
         if hidden is not None and hidden.dtype == torch.bool:
             hidden = torch.zeros_like(hidden, dtype=q_BQHK.dtype).masked_fill_(hidden, -torch.inf)
         added = None if other_BQM is None else self.by_segment(q_BQHK, other_BQM)
+        content, position = (self.content, self.position) if biases is None else biases
+        assert content is not None and position is not None, "built without biases"
         p = self.p if self.training else 0.0
-        return relative_mix(q_BQHK, k_BMHK, v_BMHK, far_RHK, self.content, self.position, added, hidden, p)
+        return relative_mix(q_BQHK, k_BMHK, v_BMHK, far_RHK, content, position, added, hidden, p)
+
+    def own_biases(self) -> tuple[Tensor, Tensor]:
+        """u and w, [H, K] each."""
+        assert self.content is not None and self.position is not None, "built without biases"
+        return self._heads(self.content), self._heads(self.position)
 
     def by_segment(self, q_BQHK: Tensor, other_BQM: Tensor) -> Tensor:
         """[B, H, Q, M]: (q + s) · e / √K."""

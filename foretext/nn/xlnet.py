@@ -164,7 +164,7 @@ class XLNet(nn.Module):
             assert isinstance(block, StreamBlock)
             own = block.attention
             q_BTHK, (k_BTHK, _) = own.queries(x_BTD), own.read(x_BTD)
-            content, position = (bias.view(own.heads, own.head_width) for bias in (own.content, own.position))
+            content, position = own.own_biases()
             by_distance = (q_BTHK + position).transpose(1, 2) @ own.distances(waves_RD).permute(1, 2, 0)
             scores = (q_BTHK + content).transpose(1, 2) @ k_BTHK.permute(0, 2, 3, 1) + by_key(by_distance, length)
             found.append((scores * own.head_width**-0.5).softmax(-1)[0])

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome
 from foretext.errors import UserError
-from foretext.nn.loss import tied_softmax_loss
 from foretext.nn.model_config import ModelConfig
+from foretext.nn.predict import token_loss
 from foretext.nn.recurrent_dropout import activation_penalty, penalty_counts, temporal_penalty
 from foretext.objectives.base import CausalTrunk, Direction, Examples, Trunk
 from foretext.objectives.causal import CausalObjective
@@ -94,7 +94,7 @@ class StreamObjective(CausalObjective):
         wanted = targets != IGNORE
         if not bool(wanted.all()):
             targets, top = targets[wanted], top[wanted]
-        losses = {"lm": LossSum(tied_softmax_loss(top, trunk.output_table(), targets), float(len(targets)))}
+        losses = {"lm": LossSum(token_loss(trunk, top, targets), float(len(targets)))}
         if self.training and "activation" in self.weights:
             losses["activation"] = activation_penalty(dropped, batch.mask_BT)
         if self.training and "temporal" in self.weights:

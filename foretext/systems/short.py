@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from foretext.nn.encoder import EncoderConfig
 from foretext.nn.transformer import TransformerConfig
+from foretext.nn.transformer_xl import TransformerXLConfig
 from foretext.nn.xlnet import XLNetConfig
 from foretext.objectives.factorisation import PermutationConfig
 from foretext.objectives.masking import MaskingConfig
@@ -24,7 +25,7 @@ _TRANSFER = TransferPlan(lm_weight=0.5, pooling="mean", head="probe")
 _PART, _EARLY, _EARLY_LENGTH, _GROWN = 0.4, 0.15, 0.125, 0.3
 
 
-def short_size(model: TransformerConfig, pieces: int) -> Size:
+def short_size(model: TransformerConfig | TransformerXLConfig, pieces: int) -> Size:
     """A size for minutes on a CPU, with a byte-level vocabulary of so many pieces."""
     return Size(
         model,
