@@ -161,8 +161,8 @@ def _group(lengths: Sequence[int], kinds: Sequence[int] | None = None) -> tuple[
             from_groups[starts[row] : starts[row + 1]] = slot + steps[: lengths[row]]
             slot += longest
     of_groups = tuple(tuple(lengths[row] for row in members) for members in clusters)
-    members = tuple(map(tuple, clusters))
-    return tuple(groups), of_groups, members, torch.cat(to_groups) if to_groups else from_groups, from_groups
+    of_rows = tuple(tuple(rows) for rows in clusters)
+    return tuple(groups), of_groups, of_rows, torch.cat(to_groups) if to_groups else from_groups, from_groups
 
 
 class MoveRows(torch.autograd.Function):

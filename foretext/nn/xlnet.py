@@ -134,7 +134,7 @@ class XLNet(nn.Module):
             x, g = block(x, g, packing, sights, memory, picked, content=g is None or not last)
             if keep_layers:
                 layers.append(packing.unpack(x))
-        if g is None:
+        if g is None or asked_flat is None:
             top = packing.unpack(x, picked)
         else:
             top = g.new_zeros(packing.rows * packing.length, g.shape[1]).index_copy(0, asked_flat, g)
