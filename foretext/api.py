@@ -30,7 +30,6 @@ from foretext.evaluate.fill import Filled, fill, masked_objective
 from foretext.evaluate.perplexity import Perplexity, memory_of
 from foretext.evaluate.perplexity import perplexity as measure_perplexity
 from foretext.evaluate.pseudo import pseudo_perplexity
-from foretext.evaluate.trained_head import need_trained_head
 from foretext.evaluate.translation import TranslationScores, score_files, translate_lines
 from foretext.generate.decode import Sampling, generate_text
 from foretext.generate.many import Written, beam_search, write_many
@@ -55,6 +54,7 @@ from foretext.train.report import Reporter
 from foretext.train.saved import SavedModel, load_model, reach_of
 from foretext.train.scoring import example_scores
 from foretext.train.signals import StopRequest
+from foretext.train.trained_head import need_trained_head
 
 Progress = Callable[[int, int], None]
 

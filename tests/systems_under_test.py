@@ -206,6 +206,7 @@ _OWN: dict[str, tuple[str, ...]] = {  # what else makes a system minute
         *("model.words.length=8", "model.reads=48", "training.micro_batch=0"),
     ),
     "ulmfit": ("model.hidden=24",),
+    "xlnet": ("model.memory=8",),
 }
 
 

@@ -15,13 +15,13 @@ import torch
 from foretext.batch import Batch
 from foretext.errors import UserError
 from foretext.evaluate.reading import read_as
-from foretext.evaluate.trained_head import need_trained_head
 from foretext.objectives.factorisation import PermutationConfig
 from foretext.objectives.masked import MaskedObjective
 from foretext.objectives.permutation import PermutationObjective, with_blanks
 from foretext.text.tokenizer import Tokenizer
 from foretext.text.unigram import SPACE, Unigram
 from foretext.train.saved import SavedModel
+from foretext.train.trained_head import need_trained_head
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,6 @@ from torch import Tensor
 
 from foretext.batch import IGNORE, Batch, padded
 from foretext.errors import UserError
-from foretext.evaluate.trained_head import need_trained_head
 from foretext.nn.loss import tied_token_losses
 from foretext.nn.predict import token_losses
 from foretext.nn.transformer_xl import LONGEST_MEMORY, remembering
@@ -41,6 +40,7 @@ from foretext.text.encoding import encode_texts
 from foretext.train.report import Reporter, Silent
 from foretext.train.saved import SavedModel, reach_of
 from foretext.train.scoring import length_batches
+from foretext.train.trained_head import need_trained_head
 
 LEFT_TO_RIGHT = "left to right"
 ROWS, PIECE = 16, 512  # documents, and tokens of each, that are read at a time where there is no context

@@ -40,7 +40,8 @@ class OrderedBatch(Batch):
 
     ranks_BT: Tensor | None = None
     backward_B: Tensor | None = None  # rows that are read from the right; None: none
-    kept: int | None = None  # how many tokens of each row, from its first, are remembered; None: all
+    kept: int | None = None  # how many columns, from the first, are remembered; None: all
+    memory: int | None = None  # how many tokens are remembered, if not as many as the trunk is configured with
 
 
 @dataclass(frozen=True)
@@ -142,11 +143,11 @@ class XLNet(nn.Module):
         return Hidden(top, tuple(layers), None if state is None else self._remembered(state, kept, batch, ordered))
 
     def _remembered(self, state: MemoryState, kept: list[Tensor], batch: Batch, ordered: OrderedBatch) -> MemoryState:
-        mask_BT = batch.mask_BT
-        if ordered.kept is not None and ordered.kept < batch.ids_BT.shape[1]:
-            assert mask_BT is None or bool(mask_BT.all()), "what is kept of a row is said for rows of one length"
-            kept, mask_BT = [states[:, : ordered.kept] for states in kept], None
-        return remember(state[0], state[1], tuple(kept), mask_BT, self.config.memory)
+        mask_BT, length = batch.mask_BT, self.config.memory if ordered.memory is None else ordered.memory
+        if ordered.kept is not None:
+            kept = [states[:, : ordered.kept] for states in kept]
+            mask_BT = None if mask_BT is None else mask_BT[:, : ordered.kept]
+        return remember(state[0], state[1], tuple(kept), mask_BT, length)
 
     def summary(self, states_BD: Tensor) -> Tensor:
         """The states: the tanh layer of XLNet's sequence summary is new in each task, and so the task's."""

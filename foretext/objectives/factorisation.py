@@ -52,11 +52,10 @@ def draw_targets(
     able = int(free.sum())
     wanted = min(able, max(1, able // config.predicted))
     words = np.flatnonzero(starts)
-    chances = 1.0 / np.arange(1, config.longest + 1)
-    chances /= chances.sum()
+    chances = np.cumsum(1.0 / np.arange(1, config.longest + 1))
     left, place = wanted, 0
     while left and place < len(starts):
-        run = min(int(draw.choice(config.longest, p=chances)) + 1, left)
+        run = min(int(np.searchsorted(chances, draw.random() * chances[-1], side="right")) + 1, left)
         room = run * config.predicted
         before = int(draw.integers(room))
         word = int(np.searchsorted(words, place + before))
