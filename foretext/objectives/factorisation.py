@@ -1,9 +1,9 @@
 """Which tokens of a sequence a permutation language model predicts, and in which order: XLNet's partial prediction.
 
 A factorisation order z is drawn; the sequence itself is not moved. Only the last 1/K of z are predicted. As in the
-released code these are runs of n tokens, n from 1 to 5 with p(n) ∝ 1/n, each beginning with a word, somewhere in n·K
-tokens of context, until a K-th of all is chosen; the last run is cut short where it would be too many, and what no run
-has room for is drawn token by token. (The paper has all lengths alike, and lets runs begin anywhere; the code's
+released code these are runs of n tokens, n from 1 to 5 with p(n) ∝ 1/n, each beginning with a word, with n·K tokens
+of context on its two sides; as these leave room for one token in K + 1 at most, the rest of the K-th part that is
+wanted is drawn token by token. (The paper has all lengths alike, and lets runs begin anywhere; the code's
 comments speak of whole words, but it counts tokens.) Then z is drawn: all tokens that are given in any order, behind
 them all that are predicted in any order.
 

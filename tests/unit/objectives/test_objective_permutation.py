@@ -78,14 +78,6 @@ def test_runs_begin_with_a_word_and_are_as_long_as_in_the_released_code() -> Non
     assert everywhere.min() > 0.2, "all over the text"
 
 
-def test_with_words_of_one_token_runs_leave_next_to_nothing_over() -> None:
-    lengths = Counter(
-        length for seed in range(100) for _, length in runs_of(order_of(1000, PermutationConfig(), seed)[0])
-    )
-    share = np.array([lengths[n] for n in range(1, 6)]) / lengths.total()
-    np.testing.assert_allclose(share, (1 / np.arange(1, 6)) / (137 / 60), atol=0.04)
-
-
 def test_ranks() -> None:
     chosen = np.array([False, True, False, False, True, False])
     order = np.array([5, 0, 3, 2, 4, 1])
