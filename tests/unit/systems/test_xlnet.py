@@ -131,7 +131,7 @@ def test_what_else_it_does_and_does_not(lm: LanguageModel) -> None:
     assert lm.features(texts).shape == (2, 32)
     assert len(lm.word_features(texts)[0].words) == len(lm.word_features(texts)[0].vectors) > 3
     page = attention_page(lm.model, "The cat sees fish.")
-    assert "&lt;cls&gt;" in page or "<cls>" in page
+    assert "cls" in page.split("<script>")[1], "with the special tokens"
     with pytest.raises(UserError, match=r"learning in context needs a model .* xlnet sees both sides; foretext fill"):
         score_queries(lm.model, [query_of(lm.model.tokenizer, "The cat", ["sees", "eats"])])
 
@@ -141,7 +141,7 @@ def test_it_writes_in_the_order_of_the_text(lm: LanguageModel) -> None:
     """Token by token with a memory as by reading all anew each time; prompts of unlike length side by side."""
     objective, trunk, tokenizer = lm.model.objective, lm.model.trunk, lm.model.tokenizer
     assert isinstance(objective, PermutationObjective)
-    prompts = [tokenizer.encode("The cat sees"), [4], tokenizer.encode("The old man")]
+    prompts = [tokenizer.encode("The cat sees"), [4], tokenizer.encode("The old man likes the")]
     assert len({len(prompt) for prompt in prompts}) == 3
     decoder = Decoder(lm.model, prompts)
     for _ in range(6):
