@@ -34,6 +34,7 @@ from foretext.objectives.translation_pairs import Pair
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrainingConfig, TrunkParts
 from foretext.tasks.layout import TokenSequence
+from foretext.tasks.running_text import RunningTextLayout
 from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.text.byte_bpe import ByteBPE
 from foretext.text.tokenizer import END
@@ -110,6 +111,13 @@ def trunk_of(system: str, **changes: object) -> nn.Module:
         for parameter in trunk.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     return trunk
+
+
+def logits_of(trunk: Any, top: torch.Tensor) -> torch.Tensor:
+    """What a tied output layer makes of states: W_e h, and a bias where there is one."""
+    logits = top @ trunk.output_table().to(top.dtype).t()
+    bias = getattr(trunk, "output_bias", None)
+    return logits if bias is None else logits + bias.to(top.dtype)
 
 
 def windows(lengths: Sequence[int], vocabulary: int = SHAPE.vocabulary, seed: int = 0) -> list[np.ndarray]:
@@ -280,6 +288,15 @@ def tokenizer_of(system: str) -> ByteBPE:
     if SYSTEMS[system].causal:
         return byte_tokenizer()
     return byte_tokenizer().with_specials(SYSTEMS[system].vocabulary)
+
+
+def reads_whole(system: str) -> bool:
+    """Whether a task's rows are read whole, however long: by the layout, as a trunk that reads on may still be bound in
+    what a task reads at a time."""
+    found, tokenizer = SYSTEMS[system], tokenizer_of(system)
+    missing = [name for name in found.specials if name not in tokenizer.specials]
+    ids = dict((tokenizer.with_specials(missing) if missing else tokenizer).specials)
+    return isinstance(found.build_layout(ids, TINY[system].context, "forward"), RunningTextLayout)
 
 
 class Evil:

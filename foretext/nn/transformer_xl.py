@@ -30,7 +30,7 @@ from foretext.nn.adaptive import AdaptiveVocabulary, adaptive_parameters
 from foretext.nn.block import check_shape
 from foretext.nn.dropout import add_dropped, dropout
 from foretext.nn.linear import linear
-from foretext.nn.memory import hidden_memory, remember
+from foretext.nn.memory import behind, hidden_memory, last_of
 from foretext.nn.packing import MoveRows, Packing, pack, pick
 from foretext.nn.relative import distances, sinusoids
 from foretext.nn.relative_attention import RelativeAttention
@@ -265,7 +265,7 @@ class TransformerXL(nn.Module):
             nothing = next(self.parameters()).new_zeros(*batch.ids_BT.shape, self.config.width)
             return Hidden(nothing, (nothing,) * (self.config.layers + 1) if keep_layers else (), state)
         x = dropout(self._embed(ids_BT.reshape(-1)), self.config.dropout, self.training).view(rows, length, -1)
-        layers, new = [x], []
+        layers, seen = [x], []
         real_BM = state["real"]
         far = self._far(state, length, real_BM.shape[1])
         hidden = self._unseen(length, real_BM.shape[1])
@@ -274,18 +274,15 @@ class TransformerXL(nn.Module):
             hidden = hidden + F.pad(empty, (0, length))
         for number, block in enumerate(self._blocks()):
             if self.training:
-                old = state["layers"][number].detach()
-                keys, values = block.attention.read(torch.cat([old, x], dim=1) if old.shape[1] else x)
-                new.append(x)
+                seen.append(behind(state["layers"][number].detach(), x))
+                keys, values = block.attention.read(seen[-1])
             else:
                 keys, values = block.attention.read(x)
-                new += [keys, values]
-                if real_BM.shape[1]:
-                    keys = torch.cat([state["keys"][number], keys], dim=1)
-                    values = torch.cat([state["values"][number], values], dim=1)
+                keys, values = behind(state["keys"][number], keys), behind(state["values"][number], values)
+                seen += [keys, values]
             x = block.read_on(x, keys, values, _columns(far[number], keys.shape[1]), hidden, self._biases)
             layers.append(x)
-        after = self._remembered(state, tuple(new), far, mask_BT)
+        after = self._remembered(tuple(seen), real_BM, mask_BT, far)
         given = layers if keep_layers else layers[-1:]
         given = [_put_back(states, order, mask_BT, batch.ids_BT.shape[1]) for states in given]
         return Hidden(given[-1], tuple(given) if keep_layers else (), after)
@@ -333,14 +330,14 @@ class TransformerXL(nn.Module):
         return {"keys": (empty,) * config.layers, "values": (empty,) * config.layers, "real": real}
 
     def _remembered(
-        self, state: State, new: tuple[Tensor, ...], far: tuple[Tensor, ...], mask_BT: Tensor | None
+        self, seen: tuple[Tensor, ...], real_BM: Tensor, mask_BT: Tensor | None, far: tuple[Tensor, ...]
     ) -> State:
+        """The end of what was seen: in training states, otherwise the keys and values of each layer in turn."""
+        length = self.config.memory if self.training else self.evaluation_memory
+        kept, real = last_of(seen, real_BM, mask_BT, length)
         if self.training:
-            layers, real = remember(state["layers"], state["real"], new, mask_BT, self.config.memory)
-            return {"layers": layers, "real": real}
-        old = [part for pair in zip(state["keys"], state["values"]) for part in pair]
-        both, real = remember(tuple(old), state["real"], new, mask_BT, self.evaluation_memory)
-        return {"keys": both[::2], "values": both[1::2], "far": far, "real": real}
+            return {"layers": kept, "real": real}
+        return {"keys": kept[::2], "values": kept[1::2], "far": far, "real": real}
 
     def _for_rows(self, state: State, rows: int) -> State:
         kept = "layers" if self.training else "keys"
