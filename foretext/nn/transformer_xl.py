@@ -137,7 +137,7 @@ class TransformerXLBlock(nn.Module):
         x_ND: Tensor,
         packing: Packing,
         far_RHK: Tensor,
-        unseen: tuple[Tensor, ...],
+        unseen: tuple[Tensor | None, ...],
         biases: Biases,
         picked_R: Tensor | None = None,
     ) -> Tensor:
@@ -268,10 +268,10 @@ class TransformerXL(nn.Module):
         layers, seen = [x], []
         real_BM = state["real"]
         far = self._far(state, length, real_BM.shape[1])
-        hidden = self._unseen(length, real_BM.shape[1])
-        empty = hidden_memory(real_BM)
+        hidden, empty = self._unseen(length, real_BM.shape[1]), hidden_memory(real_BM)
         if empty is not None:
-            hidden = hidden + F.pad(empty, (0, length))
+            empty = F.pad(empty, (0, length))
+            hidden = empty if hidden is None else hidden + empty
         for number, block in enumerate(self._blocks()):
             if self.training:
                 seen.append(behind(state["layers"][number].detach(), x))
@@ -309,8 +309,11 @@ class TransformerXL(nn.Module):
         waves = self._waves(1, memory + length if self.training else self.evaluation_memory + 1)
         return tuple(block.attention.distances(waves) for block in self._blocks())
 
-    def _unseen(self, queries: int, memory: int) -> Tensor:
-        """What is added to scores, [1, 1, Q, memory + Q]: −∞ ahead of a token, and in evaluation beyond its reach."""
+    def _unseen(self, queries: int, memory: int) -> Tensor | None:
+        """What is added to scores, [1, 1, Q, memory + Q]: −∞ ahead of a token, and in evaluation beyond its reach. One
+        token after a memory sees all."""
+        if queries == 1:
+            return None
         device = next(self.parameters()).device
         hidden = torch.full((queries, memory + queries), -torch.inf, device=device).triu_(memory + 1)
         if not self.training and memory + queries > self.evaluation_memory + 1:
