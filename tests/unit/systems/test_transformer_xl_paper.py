@@ -14,7 +14,9 @@ from foretext.errors import Interrupted, UserError
 from foretext.nn.transformer_xl import TransformerXL
 from foretext.objectives.causal import CausalConfig
 from foretext.systems.transformer_xl import SIZES, TRANSFORMER_XL, WORDS
+from foretext.train.budget import Budget
 from foretext.train.pretrain import pretrain
+from foretext.train.pretrain_request import PretrainRequest
 from foretext.train.schedule import rate_at
 from foretext.train.start import make_optimizer
 
@@ -80,9 +82,9 @@ def test_each_kind_of_vocabulary_is_pretrained_scored_and_taught(kind: str, tmp_
     taught = model.finetune(rows, task="classification", hold_out=0.0, epochs=1, sets=["training.batch_size=4"])
     assert taught.predict(["The cat sees the sun."])[0] in {"cat", "dog"}
     if "cutoffs" in " ".join(VOCABULARIES[kind]):
-        again = replace(request, out=tmp_path / "new", start=request.out, new_vocabulary=True)
+        again = PretrainRequest((str(text),), tmp_path / "new", budget=Budget(steps=1), start=request.out)
         with pytest.raises(UserError, match="--new-vocabulary: an adaptive softmax"):
-            pretrain(replace(again, sets=(), system=None, size=None))
+            pretrain(replace(again, new_vocabulary=True))
 
 
 def test_right_to_left(tmp_path: Path) -> None:
