@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -223,11 +223,12 @@ class TransformerXL(nn.Module):
     def forward(self, batch: Batch, state: State | None = None, keep_layers: bool = False) -> Hidden:
         """`layers`, where asked for: the embeddings, and each block's states. A state of one row serves all rows."""
         assert batch.attend_BTT is None, "each token sees those before it"
-        if state is not None:
-            return self._read_on(batch, self._for_rows(state, len(batch.ids_BT)), keep_layers)
-        if not self.training and not torch.is_grad_enabled() and batch.ids_BT.shape[1] > self.config.reads:
-            return self._read_pieces(batch, keep_layers)
-        return self._read_at_once(batch, keep_layers)
+        rows, length = batch.ids_BT.shape
+        before = None if state is None else self._for_rows(state, rows)
+        if not self.training and not torch.is_grad_enabled() and length > self.config.reads:
+            found = self._read_pieces(batch, before or self.new_state(rows), keep_layers)
+            return found if state is not None else replace(found, state=None)
+        return self._read_at_once(batch, keep_layers) if before is None else self._read_on(batch, before, keep_layers)
 
     def _read_at_once(self, batch: Batch, keep_layers: bool) -> Hidden:
         packing = pack(batch)
@@ -245,16 +246,17 @@ class TransformerXL(nn.Module):
                 layers.append(packing.unpack(x))
         return Hidden(packing.unpack(x, picked), tuple(layers))
 
-    def _read_pieces(self, batch: Batch, keep_layers: bool) -> Hidden:
-        """A long text in segments, from an empty memory: the same as at once, without scores of all pairs of tokens."""
-        state, parts = self.new_state(len(batch.ids_BT)), []
+    def _read_pieces(self, batch: Batch, state: State, keep_layers: bool) -> Hidden:
+        """A long text in segments: the same as at once, without the scores of all pairs of tokens."""
+        parts = []
         for start in range(0, batch.ids_BT.shape[1], self.config.context):
             piece = slice(start, start + self.config.context)
             mask_BT = None if batch.mask_BT is None else batch.mask_BT[:, piece]
             parts.append(self._read_on(Batch(batch.ids_BT[:, piece], mask_BT), state, keep_layers))
             state = parts[-1].state
         layers = zip(*(part.layers for part in parts))
-        return Hidden(torch.cat([part.top for part in parts], 1), tuple(torch.cat(each, 1) for each in layers))
+        top = torch.cat([part.top for part in parts], dim=1)
+        return Hidden(top, tuple(torch.cat(each, dim=1) for each in layers), state)
 
     def _read_on(self, batch: Batch, state: State, keep_layers: bool) -> Hidden:
         """A segment after a memory. Rows are moved to the left end, so that each begins beside what it remembers."""
