@@ -36,6 +36,7 @@ from foretext.objectives.translation_pairs import Pair
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrainingConfig, TrunkParts
 from foretext.tasks.layout import TokenSequence
+from foretext.tasks.running_text import RunningTextLayout
 from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.text.byte_bpe import ByteBPE
 from foretext.text.tokenizer import END
@@ -65,7 +66,7 @@ TINY: dict[str, Any] = {
         **{"char_embedding": 6, "char_length": 8, "cells": 16, "upper_cells": 16, "direction": 16},
         **{"context": 24, "dropout": 0.0, "unlabelled_dropout": 0.0},
     ),
-    "transformer_xl": TransformerXLConfig(61, 2, 32, 4, context=24, memory=24, evaluation_memory=60, dropout=0.0),
+    "transformer_xl": TransformerXLConfig(61, 2, 32, 4, context=24, memory=24, evaluation_memory=47, dropout=0.0),
     "xlnet": XLNetConfig(vocabulary=272, layers=2, width=32, heads=4, context=24, memory=8, dropout=0.0),
 }
 assert TINY.keys() == SYSTEMS.keys(), "every system is under test"
@@ -114,6 +115,13 @@ def trunk_of(system: str, **changes: object) -> nn.Module:
         for parameter in trunk.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     return trunk
+
+
+def logits_of(trunk: Any, top: torch.Tensor) -> torch.Tensor:
+    """What a tied output layer makes of states: W_e h, and a bias where there is one."""
+    logits = top @ trunk.output_table().to(top.dtype).t()
+    bias = getattr(trunk, "output_bias", None)
+    return logits if bias is None else logits + bias.to(top.dtype)
 
 
 def windows(lengths: Sequence[int], vocabulary: int = SHAPE.vocabulary, seed: int = 0) -> list[np.ndarray]:
@@ -287,6 +295,15 @@ def tokenizer_of(system: str) -> ByteBPE:
     if SYSTEMS[system].causal:
         return byte_tokenizer()
     return byte_tokenizer().with_specials(SYSTEMS[system].vocabulary)
+
+
+def reads_whole(system: str) -> bool:
+    """Whether a task's rows are read whole, however long: by the layout, as a trunk that reads on may still be bound in
+    what a task reads at a time."""
+    found, tokenizer = SYSTEMS[system], tokenizer_of(system)
+    missing = [name for name in found.specials if name not in tokenizer.specials]
+    ids = dict((tokenizer.with_specials(missing) if missing else tokenizer).specials)
+    return isinstance(found.build_layout(ids, TINY[system].context, "forward"), RunningTextLayout)
 
 
 class Evil:

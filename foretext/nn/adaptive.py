@@ -52,13 +52,13 @@ class AdaptiveVocabulary(nn.Module):
 
     def forward(self, ids_N: Tensor) -> Tensor:
         """Embeddings, [N, width]."""
-        if self.projections is None:
-            return nn.functional.embedding(ids_N, torch.cat(list(self.tables)))
         found = self.tables[0].new_zeros(len(ids_N), self.width)
         for part, (start, end) in enumerate(zip(self.starts, self.ends)):
             chosen = ((ids_N >= start) & (ids_N < end)).nonzero().squeeze(1)
             rows = nn.functional.embedding(ids_N[chosen] - start, self.tables[part])
-            found = found.index_copy(0, chosen, rows @ self.projections[part].t())
+            if self.projections is not None:
+                rows = rows @ self.projections[part].t()
+            found = found.index_copy(0, chosen, rows)
         return found
 
     def _projected(self, h_ND: Tensor, part: int) -> Tensor:

@@ -10,6 +10,7 @@ computed, and is no longer learned from.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -18,20 +19,29 @@ def remember(
 ) -> tuple[tuple[Tensor, ...], Tensor]:
     """The last `length` real places of what was kept, [B, M, …], and of what is new, [B, T, …], in each row. Padding of
     what is new may stand anywhere; it is left out. `mask_BT` None: all of it is real."""
-    joined = tuple(
-        torch.cat([old.detach(), added.detach()], dim=1) if old.shape[1] else added.detach()
-        for old, added in zip(kept, new, strict=True)
-    )
-    rows, width = real_BM.shape[0], new[0].shape[1]
-    mask_BT = real_BM.new_ones(rows, width) if mask_BT is None else mask_BT
-    real = torch.cat([real_BM, mask_BT], dim=1)
-    if not bool(mask_BT.all()):
+    return last_of(tuple(behind(old, added) for old, added in zip(kept, new, strict=True)), real_BM, mask_BT, length)
+
+
+def behind(old_BM: Tensor, new_BT: Tensor) -> Tensor:
+    """What is new behind what was kept, [B, M + T, …]."""
+    return torch.cat([old_BM, new_BT], dim=1) if old_BM.shape[1] else new_BT
+
+
+def last_of(
+    joined: tuple[Tensor, ...], real_BM: Tensor, mask_BT: Tensor | None, length: int
+) -> tuple[tuple[Tensor, ...], Tensor]:
+    """The same of what has been put together already, [B, M + T, …]."""
+    joined = tuple(states.detach() for states in joined)
+    rows, width = real_BM.shape[0], joined[0].shape[1] - real_BM.shape[1]
+    real = F.pad(real_BM, (0, width), value=True) if mask_BT is None else torch.cat([real_BM, mask_BT], dim=1)
+    if mask_BT is not None and not bool(mask_BT.all()):
         # Real places behind the others, in their order.
         order = torch.argsort(real.int(), dim=1, stable=True)
         real = real.gather(1, order)
         joined = tuple(states[torch.arange(rows, device=order.device)[:, None], order] for states in joined)
     first = max(0, real.shape[1] - length)
-    first = max(first, int((~real).all(0).sum()))  # what no row has is not kept
+    if not bool(real[:, first:].all()):
+        first = max(first, int((~real).all(0).sum()))  # what no row has is not kept
     return tuple(states[:, first:] for states in joined), real[:, first:]
 
 

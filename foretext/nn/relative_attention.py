@@ -21,7 +21,7 @@ something. Norms and residual additions are the block's.
 On a CPU the work is done a few rows at a time, so that scores stay in the cache. The scores of all distances are
 written with one column more than there are distances; then the scores by key are the same numbers, read from Q places
 on in rows that are one shorter (`relative.by_key`). So the shift costs nothing on the way there, and one copy on the
-way back.
+way back. Without gradients the scores by distance are what PyTorch's fused attention adds to those by content.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.nn.dropout import dropout, keep_mask
@@ -141,16 +142,21 @@ def relative_mix(
     the scores, [B, H, Q, M], that learns; `hidden` one that does not."""
     if torch.is_grad_enabled() and q_BQHK.device.type == "cpu" and q_BQHK.dtype == torch.float32:
         return _RelativeMix.apply(q_BQHK, k_BMHK, v_BMHK, far_RHK, content, position, added, hidden, p)
+    rows, queries = q_BQHK.shape[:2]
     by_content, by_distance = _queries(q_BQHK, content), _queries(q_BQHK, position)
-    scores = by_distance.transpose(1, 2) @ far_RHK.permute(1, 2, 0)
-    if q_BQHK.shape[1] > 1:
+    # One product a head for all rows, whose distances are the same.
+    products_HNR = torch.bmm(by_distance.permute(2, 0, 1, 3).flatten(1, 2), far_RHK.permute(1, 2, 0))
+    scores = products_HNR.unflatten(1, (rows, queries)).transpose(0, 1)
+    if queries > 1:
         scores = by_key(scores, k_BMHK.shape[1])
-    scores = scores + by_content.transpose(1, 2) @ k_BMHK.permute(0, 2, 3, 1)
     for term in (added, hidden):
         if term is not None:
             scores = scores + term
-    weights = dropout(scores.softmax(-1), p, p > 0)
-    return (weights @ v_BMHK.transpose(1, 2)).transpose(1, 2)
+    q, k, v = (x.transpose(1, 2) for x in (by_content, k_BMHK, v_BMHK))
+    if not p and not torch.is_grad_enabled():
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=scores, scale=1.0).transpose(1, 2)
+    weights = dropout((scores + q @ k.transpose(2, 3)).softmax(-1), p, p > 0)
+    return (weights @ v).transpose(1, 2)
 
 
 def _queries(q_BQHK: Tensor, bias: Tensor) -> Tensor:

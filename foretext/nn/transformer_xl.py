@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,7 +30,7 @@ from foretext.nn.adaptive import AdaptiveVocabulary, adaptive_parameters
 from foretext.nn.block import check_shape
 from foretext.nn.dropout import add_dropped, dropout
 from foretext.nn.linear import linear
-from foretext.nn.memory import hidden_memory, remember
+from foretext.nn.memory import behind, hidden_memory, last_of
 from foretext.nn.packing import MoveRows, Packing, pack, pick
 from foretext.nn.relative import distances, sinusoids
 from foretext.nn.relative_attention import RelativeAttention
@@ -137,7 +137,7 @@ class TransformerXLBlock(nn.Module):
         x_ND: Tensor,
         packing: Packing,
         far_RHK: Tensor,
-        unseen: tuple[Tensor, ...],
+        unseen: tuple[Tensor | None, ...],
         biases: Biases,
         picked_R: Tensor | None = None,
     ) -> Tensor:
@@ -223,11 +223,12 @@ class TransformerXL(nn.Module):
     def forward(self, batch: Batch, state: State | None = None, keep_layers: bool = False) -> Hidden:
         """`layers`, where asked for: the embeddings, and each block's states. A state of one row serves all rows."""
         assert batch.attend_BTT is None, "each token sees those before it"
-        if state is not None:
-            return self._read_on(batch, self._for_rows(state, len(batch.ids_BT)), keep_layers)
-        if not self.training and not torch.is_grad_enabled() and batch.ids_BT.shape[1] > self.config.reads:
-            return self._read_pieces(batch, keep_layers)
-        return self._read_at_once(batch, keep_layers)
+        rows, length = batch.ids_BT.shape
+        before = None if state is None else self._for_rows(state, rows)
+        if not self.training and not torch.is_grad_enabled() and length > self.config.reads:
+            found = self._read_pieces(batch, before or self.new_state(rows), keep_layers)
+            return found if state is not None else replace(found, state=None)
+        return self._read_at_once(batch, keep_layers) if before is None else self._read_on(batch, before, keep_layers)
 
     def _read_at_once(self, batch: Batch, keep_layers: bool) -> Hidden:
         packing = pack(batch)
@@ -245,16 +246,17 @@ class TransformerXL(nn.Module):
                 layers.append(packing.unpack(x))
         return Hidden(packing.unpack(x, picked), tuple(layers))
 
-    def _read_pieces(self, batch: Batch, keep_layers: bool) -> Hidden:
-        """A long text in segments, from an empty memory: the same as at once, without scores of all pairs of tokens."""
-        state, parts = self.new_state(len(batch.ids_BT)), []
+    def _read_pieces(self, batch: Batch, state: State, keep_layers: bool) -> Hidden:
+        """A long text in segments: the same as at once, without the scores of all pairs of tokens."""
+        parts = []
         for start in range(0, batch.ids_BT.shape[1], self.config.context):
             piece = slice(start, start + self.config.context)
             mask_BT = None if batch.mask_BT is None else batch.mask_BT[:, piece]
             parts.append(self._read_on(Batch(batch.ids_BT[:, piece], mask_BT), state, keep_layers))
             state = parts[-1].state
         layers = zip(*(part.layers for part in parts))
-        return Hidden(torch.cat([part.top for part in parts], 1), tuple(torch.cat(each, 1) for each in layers))
+        top = torch.cat([part.top for part in parts], dim=1)
+        return Hidden(top, tuple(torch.cat(each, dim=1) for each in layers), state)
 
     def _read_on(self, batch: Batch, state: State, keep_layers: bool) -> Hidden:
         """A segment after a memory. Rows are moved to the left end, so that each begins beside what it remembers."""
@@ -265,27 +267,24 @@ class TransformerXL(nn.Module):
             nothing = next(self.parameters()).new_zeros(*batch.ids_BT.shape, self.config.width)
             return Hidden(nothing, (nothing,) * (self.config.layers + 1) if keep_layers else (), state)
         x = dropout(self._embed(ids_BT.reshape(-1)), self.config.dropout, self.training).view(rows, length, -1)
-        layers, new = [x], []
+        layers, seen = [x], []
         real_BM = state["real"]
         far = self._far(state, length, real_BM.shape[1])
-        hidden = self._unseen(length, real_BM.shape[1])
-        empty = hidden_memory(real_BM)
+        hidden, empty = self._unseen(length, real_BM.shape[1]), hidden_memory(real_BM)
         if empty is not None:
-            hidden = hidden + F.pad(empty, (0, length))
+            empty = F.pad(empty, (0, length))
+            hidden = empty if hidden is None else hidden + empty
         for number, block in enumerate(self._blocks()):
             if self.training:
-                old = state["layers"][number].detach()
-                keys, values = block.attention.read(torch.cat([old, x], dim=1) if old.shape[1] else x)
-                new.append(x)
+                seen.append(behind(state["layers"][number].detach(), x))
+                keys, values = block.attention.read(seen[-1])
             else:
                 keys, values = block.attention.read(x)
-                new += [keys, values]
-                if real_BM.shape[1]:
-                    keys = torch.cat([state["keys"][number], keys], dim=1)
-                    values = torch.cat([state["values"][number], values], dim=1)
+                keys, values = behind(state["keys"][number], keys), behind(state["values"][number], values)
+                seen += [keys, values]
             x = block.read_on(x, keys, values, _columns(far[number], keys.shape[1]), hidden, self._biases)
             layers.append(x)
-        after = self._remembered(state, tuple(new), far, mask_BT)
+        after = self._remembered(tuple(seen), real_BM, mask_BT, far)
         given = layers if keep_layers else layers[-1:]
         given = [_put_back(states, order, mask_BT, batch.ids_BT.shape[1]) for states in given]
         return Hidden(given[-1], tuple(given) if keep_layers else (), after)
@@ -312,8 +311,11 @@ class TransformerXL(nn.Module):
         waves = self._waves(1, memory + length if self.training else self.evaluation_memory + 1)
         return tuple(block.attention.distances(waves) for block in self._blocks())
 
-    def _unseen(self, queries: int, memory: int) -> Tensor:
-        """What is added to scores, [1, 1, Q, memory + Q]: −∞ ahead of a token, and in evaluation beyond its reach."""
+    def _unseen(self, queries: int, memory: int) -> Tensor | None:
+        """What is added to scores, [1, 1, Q, memory + Q]: −∞ ahead of a token, and in evaluation beyond its reach. One
+        token after a memory sees all."""
+        if queries == 1:
+            return None
         device = next(self.parameters()).device
         hidden = torch.full((queries, memory + queries), -torch.inf, device=device).triu_(memory + 1)
         if not self.training and memory + queries > self.evaluation_memory + 1:
@@ -333,14 +335,14 @@ class TransformerXL(nn.Module):
         return {"keys": (empty,) * config.layers, "values": (empty,) * config.layers, "real": real}
 
     def _remembered(
-        self, state: State, new: tuple[Tensor, ...], far: tuple[Tensor, ...], mask_BT: Tensor | None
+        self, seen: tuple[Tensor, ...], real_BM: Tensor, mask_BT: Tensor | None, far: tuple[Tensor, ...]
     ) -> State:
+        """The end of what was seen: in training states, otherwise the keys and values of each layer in turn."""
+        length = self.config.memory if self.training else self.evaluation_memory
+        kept, real = last_of(seen, real_BM, mask_BT, length)
         if self.training:
-            layers, real = remember(state["layers"], state["real"], new, mask_BT, self.config.memory)
-            return {"layers": layers, "real": real}
-        old = [part for pair in zip(state["keys"], state["values"]) for part in pair]
-        both, real = remember(tuple(old), state["real"], new, mask_BT, self.evaluation_memory)
-        return {"keys": both[::2], "values": both[1::2], "far": far, "real": real}
+            return {"layers": kept, "real": real}
+        return {"keys": kept[::2], "values": kept[1::2], "far": far, "real": real}
 
     def _for_rows(self, state: State, rows: int) -> State:
         kept = "layers" if self.training else "keys"

@@ -9,7 +9,8 @@ TAR's over neighbours inside a piece; the loop gets them as sums with counts, so
 They keep a model from fitting its training text and are no part of what it is worth: scoring leaves them out.
 
 Each row of a step goes on where that row ended in the step before, in pieces of varying length
-(`text/stream_pieces.py`), or all of one length where neither `length_spread` nor `length_half` is set.
+(`text/stream_pieces.py`), or all of one length where neither `length_spread` nor `length_half` is set. With that, and
+without penalties, it is Transformer-XL's objective too, whose state is a memory.
 """
 
 from __future__ import annotations

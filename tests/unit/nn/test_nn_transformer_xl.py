@@ -82,6 +82,9 @@ def test_in_evaluation_pieces_never_matter(memory: int, changes: dict[str, objec
     torch.testing.assert_close(at_once.top, whole, **CLOSE)
     with torch.no_grad():
         in_pieces = trunk(Batch(ids), keep_layers=True)
+        first = trunk(Batch(ids[:, :12]), trunk.new_state(2))
+        torch.testing.assert_close(trunk(Batch(ids[:, 12:]), first.state).top, whole[:, 12:], **CLOSE)
+    assert in_pieces.state is None
     assert len(in_pieces.layers) == len(at_once.layers) == 4
     for ours, theirs in zip((in_pieces.top, *in_pieces.layers), (at_once.top, *at_once.layers)):
         torch.testing.assert_close(ours, theirs, **CLOSE)
