@@ -13,6 +13,7 @@ BENCHMARKS = {
     "memory": "peak memory of vocabulary and shards at 100 MB and 1 GB of text; a few minutes",
     "pretraining": "tokens/s against a plain GPT-2 loop, and against bare matrix products; about 10 minutes",
     "masked": "tokens/s of BERT against a plain BertForPreTraining loop; about 8 minutes",
+    "memory_reuse": "a token after 512 others: with Transformer-XL's memory against reading them again; a minute",
     "recurrent": "tokens/s of AWD-LSTM and ELMo's biLM against a plain torch.nn.LSTM loop; about 2 minutes",
     "start": "how long `foretext --help` takes; seconds",
     "finetuning": "GPT (or --system bert) against transformers.Trainer on SST-2 and IMDb; about 15 minutes; needs data",

@@ -52,11 +52,16 @@ class Course:
             self.results.add_part(name, time.perf_counter() - begun, commit())
 
     def measure(
-        self, cells: Sequence[C], like: Sequence[str], score: Callable[[C], dict[str, Any]], said: str
+        self,
+        cells: Sequence[C],
+        like: Sequence[str],
+        score: Callable[[C], dict[str, Any]],
+        said: str,
+        times: float = 100.0,
     ) -> list[C]:
         """Measures what is not measured yet; returns the cells that the limit left over. `score` gives what a line
-        has beside the cell, among it `scores`, of which `said` is told; cells that agree in the fields `like` take
-        about as long as one another."""
+        has beside the cell, among it `scores`, of which `said` is told, so many `times` (100: per cent); cells that
+        agree in the fields `like` take about as long as one another."""
         left: list[C] = []
         for cell in cells:
             known = self.measured(type(cell))
@@ -70,7 +75,7 @@ class Course:
             found = score(cell)
             took = time.perf_counter() - begun
             self.results.append(cell._asdict() | found | {"seconds": round(took, 2), "commit": commit()})
-            self.log.note(f"{named(cell)}: {said} {100 * found['scores'][said]:.2f} in {took:.1f} s")
+            self.log.note(f"{named(cell)}: {said} {times * found['scores'][said]:.2f} in {took:.1f} s")
         return left
 
     def _expected(self, cell: C, like: Sequence[str]) -> float:

@@ -27,14 +27,16 @@ from foretext.errors import UserError
 from foretext.evaluate.both_ways import perplexity_of_both
 from foretext.evaluate.features import LayerMix, WordVectors, text_vectors, word_vectors
 from foretext.evaluate.fill import Filled, fill, masked_objective
-from foretext.evaluate.perplexity import Perplexity
+from foretext.evaluate.perplexity import Perplexity, memory_of
 from foretext.evaluate.perplexity import perplexity as measure_perplexity
 from foretext.evaluate.pseudo import pseudo_perplexity
 from foretext.evaluate.translation import TranslationScores, score_files, translate_lines
 from foretext.generate.decode import Sampling, generate_text
 from foretext.generate.many import Written, beam_search, write_many
 from foretext.generate.translate import Search
+from foretext.nn.predict import token_logits
 from foretext.objectives.bilm import BilmObjective
+from foretext.objectives.permutation import PermutationObjective, left_to_right
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Reading
 from foretext.tasks.metrics import Scores, check_metric, with_main
@@ -52,6 +54,7 @@ from foretext.train.report import Reporter
 from foretext.train.saved import SavedModel, load_model, reach_of
 from foretext.train.scoring import example_scores
 from foretext.train.signals import StopRequest
+from foretext.train.trained_head import need_trained_head
 
 Progress = Callable[[int, int], None]
 
@@ -64,8 +67,8 @@ class LanguageModel:
         self.path = path
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
-        """For each position the scores of the next token, or (masked systems) of the token that stands there: float32
-        [len(ids), vocabulary]."""
+        """For each position the scores of the next token, or (masked systems) of the token that stands there, or
+        (XLNet) of that token by those before it: float32 [len(ids), vocabulary]."""
         context = reach_of(self.model)
         try:
             numbers = [operator.index(number) for number in ids]
@@ -79,11 +82,15 @@ class LanguageModel:
         trunk = self.model.trunk
         device = next(trunk.parameters()).device
         with torch.no_grad():
+            if isinstance(self.model.objective, PermutationObjective):
+                need_trained_head(self.model, "logits")
+                states = trunk(left_to_right([numbers], [len(numbers)]).to(device)).top[0]
+                return self.model.objective.token_logits(trunk, states).float().cpu().numpy()  # type: ignore[arg-type]
             top = trunk(Batch(torch.tensor([numbers], device=device))).top[0]
             if not self.model.system.causal:
                 scores = masked_objective(self.model, "logits").eval().token_logits(trunk, top)  # type: ignore[arg-type]
                 return scores.float().cpu().numpy()
-            return (top @ trunk.output_table().t()).float().cpu().numpy()  # type: ignore[operator]
+            return token_logits(trunk, top).float().cpu().numpy()
 
     def perplexity(
         self,
@@ -91,13 +98,16 @@ class LanguageModel:
         stride: int | None = None,
         progress: Progress | None = None,
         reporter: Reporter | None = None,
+        memory: int | None = None,
     ) -> Perplexity:
         """Perplexity per token and per word, and bits per byte; each text is a document. Of a masked system
         pseudo-perplexity: each token is masked alone, which takes a reading of its window for every token. Of one that
-        reads both ways, each by itself (ELMo): of both directions together."""
+        reads both ways, each by itself (ELMo): of both directions together. Of XLNet: of the left-to-right order.
+        `memory`: how many tokens before each Transformer-XL sees, if not as many as it was configured with."""
         given = _texts(texts, "texts")
-        if self.model.system.causal:
-            return measure_perplexity(self.model, given, stride, progress, reporter)
+        memory_of(self.model, memory)
+        if self.model.system.causal or isinstance(self.model.objective, PermutationObjective):
+            return measure_perplexity(self.model, given, stride, progress, reporter, memory)
         if stride is not None:
             raise UserError(f"stride is for models that read in one direction, not {self.model.system.name}")
         if isinstance(self.model.objective, BilmObjective):
@@ -105,7 +115,7 @@ class LanguageModel:
         return pseudo_perplexity(self.model, given, progress, reporter)
 
     def fill(self, text: str, top: int = 5) -> Filled:
-        """The best `top` pieces for each blank ([MASK], or <mask> for RoBERTa) of `text`, with probabilities."""
+        """The best `top` pieces for each blank ([MASK]; <mask> for RoBERTa and XLNet) of `text`, with probabilities."""
         if not isinstance(text, str):
             raise UserError(f"text must be a text, not {type(text).__name__}")
         return fill(self.model, text, top)

@@ -323,6 +323,9 @@ def evaluate(
         str | None, typer.Option(help="For --target: zh, ja or ko, which BLEU splits into words.")
     ] = None,
     stride: Annotated[int | None, typer.Option(help="Tokens scored a window; default half the context.")] = None,
+    memory: Annotated[
+        int | None, typer.Option(help="transformer_xl: tokens before each that are seen; default as configured.")
+    ] = None,
     others: With = None,
     columns: Columns = "",
     format: Format = None,
@@ -341,6 +344,7 @@ def evaluate(
             raise UserError(f"translations are scored on --source and --target alone; leave out {files[0]}")
         other: dict[str, object] = {
             "--stride": stride,
+            "--memory": memory,
             "--with": others,
             "--columns": columns or None,
             "--format": format,
@@ -371,13 +375,14 @@ def evaluate(
             raise UserError(f"--with is for a task, and {run} is a language model without one; leave it out")
         if metric is not None:
             raise UserError(f"--metric is for a task, and {run} is a language model without one; leave it out")
-        show_perplexity(model, read_texts(files, text_column, documents or "auto", errors), stride, as_json)
+        show_perplexity(model, read_texts(files, text_column, documents or "auto", errors), stride, as_json, memory)
         return
     from foretext.tasks.metrics import format_scores
     from foretext.tasks.pictures import confusion_matrix_png
     from foretext.terminal import Terminal
 
-    for option, said in (("stride", stride), ("text-column", text_column), ("documents", documents)):
+    texts_only = {"stride": stride, "memory": memory, "text-column": text_column, "documents": documents}
+    for option, said in texts_only.items():
         if said is not None:
             raise UserError(f"--{option} is for text, and {run} reads labelled rows; leave it out")
     if confusion is not None and not model.draws_confusion:

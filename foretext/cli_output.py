@@ -28,10 +28,12 @@ TRACEBACK = "FORETEXT_TRACEBACK"
 # -- results ---------------------------------------------------------------------------------------------------------
 
 
-def show_perplexity(model: LanguageModel, texts: list[str], stride: int | None, as_json: bool) -> None:
+def show_perplexity(
+    model: LanguageModel, texts: list[str], stride: int | None, as_json: bool, memory: int | None = None
+) -> None:
     from foretext.terminal import Terminal
 
-    measured = model.perplexity(texts, stride, progress("measuring"), Terminal())
+    measured = model.perplexity(texts, stride, progress("measuring"), Terminal(), memory)
     notes = _perplexity_notes(measured)
     if as_json:
         typer.echo(json.dumps(measured.to_dict(), allow_nan=False))
@@ -46,6 +48,10 @@ def show_perplexity(model: LanguageModel, texts: list[str], stride: int | None, 
     seen = f"context {measured.context} tokens, stride {measured.stride}, {measured.documents:,} documents"
     if measured.directions == 2:
         seen = f"{measured.documents:,} documents, each read whole from either end: the mean of both directions"
+    elif measured.order is not None:
+        seen += f"; each token by those before it, the {measured.order.replace(' ', '-')} order of the factorisation"
+    elif measured.memory is not None:
+        seen = f"each token after {measured.memory:,} tokens of memory at most, {measured.documents:,} documents"
     elif measured.context is None:
         seen = f"each token after all that stands before it in its document, {measured.documents:,} documents"
     typer.echo(seen)

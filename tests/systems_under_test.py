@@ -24,19 +24,24 @@ from foretext.nn.cove import CoveConfig
 from foretext.nn.cvt import CvtConfig
 from foretext.nn.encoder import EncoderConfig
 from foretext.nn.transformer import TransformerConfig
+from foretext.nn.transformer_xl import TransformerXLConfig
+from foretext.nn.xlnet import XLNetConfig
 from foretext.objectives.base import Objective, reads_on
 from foretext.objectives.bilm import BilmObjective
 from foretext.objectives.causal import CausalConfig
 from foretext.objectives.masked import MaskedObjective
 from foretext.objectives.masking import MaskingConfig
+from foretext.objectives.permutation import PermutationObjective
 from foretext.objectives.spans import Span
 from foretext.objectives.translation_pairs import Pair
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrainingConfig, TrunkParts
 from foretext.tasks.layout import TokenSequence
+from foretext.tasks.running_text import RunningTextLayout
 from foretext.tasks.supervised import Example, SupervisedTask
 from foretext.text.byte_bpe import ByteBPE
 from foretext.text.tokenizer import END
+from foretext.text.two_ways import Stretch
 from foretext.text.word_list import WordList
 from foretext.text.word_tokenizer import WordTokenizer, word_tokenizer
 from foretext.train.budget import Budget
@@ -62,6 +67,8 @@ TINY: dict[str, Any] = {
         **{"char_embedding": 6, "char_length": 8, "cells": 16, "upper_cells": 16, "direction": 16},
         **{"context": 24, "dropout": 0.0, "unlabelled_dropout": 0.0},
     ),
+    "transformer_xl": TransformerXLConfig(61, 2, 32, 4, context=24, memory=24, evaluation_memory=47, dropout=0.0),
+    "xlnet": XLNetConfig(vocabulary=272, layers=2, width=32, heads=4, context=24, memory=8, dropout=0.0),
 }
 assert TINY.keys() == SYSTEMS.keys(), "every system is under test"
 # What a system has, by what it says of itself.
@@ -111,6 +118,13 @@ def trunk_of(system: str, **changes: object) -> nn.Module:
     return trunk
 
 
+def logits_of(trunk: Any, top: torch.Tensor) -> torch.Tensor:
+    """What a tied output layer makes of states: W_e h, and a bias where there is one."""
+    logits = top @ trunk.output_table().to(top.dtype).t()
+    bias = getattr(trunk, "output_bias", None)
+    return logits if bias is None else logits + bias.to(top.dtype)
+
+
 def windows(lengths: Sequence[int], vocabulary: int = SHAPE.vocabulary, seed: int = 0) -> list[np.ndarray]:
     draw = np.random.default_rng(seed)
     return [draw.integers(0, vocabulary, length) for length in lengths]
@@ -138,10 +152,12 @@ def unlabelled(system: str, lengths: Sequence[int], seed: int = 0) -> list[Any]:
 
 
 def example_for(objective: Objective, row: np.ndarray, label: int = 0) -> Any:
-    """What an objective learns from, of a row of ids: a window, a stretch, two spans and their label, or a window for
-    each direction."""
+    """What an objective learns from, of a row of ids: a window, a stretch, two spans and their label, a window for each
+    direction, or one for either."""
     if isinstance(objective, BilmObjective):
         return row, np.roll(row, len(row) // 2)
+    if isinstance(objective, PermutationObjective):
+        return Stretch(row, backward=label == 1)
     if not isinstance(objective, MaskedObjective):
         return row
     if objective.pairs == "none":
@@ -200,6 +216,7 @@ _OWN: dict[str, tuple[str, ...]] = {  # what else makes a system minute
         *("model.words.length=8", "model.reads=48", "training.micro_batch=0"),
     ),
     "ulmfit": ("model.hidden=24",),
+    "xlnet": ("model.memory=8",),
 }
 
 
@@ -282,6 +299,15 @@ def tokenizer_of(system: str) -> ByteBPE:
     if SYSTEMS[system].causal:
         return byte_tokenizer()
     return byte_tokenizer().with_specials(SYSTEMS[system].vocabulary)
+
+
+def reads_whole(system: str) -> bool:
+    """Whether a task's rows are read whole, however long: by the layout, as a trunk that reads on may still be bound in
+    what a task reads at a time."""
+    found, tokenizer = SYSTEMS[system], tokenizer_of(system)
+    missing = [name for name in found.specials if name not in tokenizer.specials]
+    ids = dict((tokenizer.with_specials(missing) if missing else tokenizer).specials)
+    return isinstance(found.build_layout(ids, TINY[system].context, "forward"), RunningTextLayout)
 
 
 class Evil:

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 
 from foretext.errors import UserError
-from foretext.evaluate.fill import need_trained_head
 from foretext.evaluate.perplexity import Perplexity, figures
 from foretext.objectives.bilm import BilmObjective
 from foretext.text.encoding import encode_texts
 from foretext.train.report import Reporter, Silent
 from foretext.train.saved import SavedModel
 from foretext.train.scoring import length_batches
+from foretext.train.trained_head import need_trained_head
 
 PIECE = 256  # tokens of a document that are read at a time
 

@@ -1,4 +1,4 @@
-"""Filling in blanks: what a masked model sees in the place of a mask.
+"""Filling in blanks: what a masked model sees in the place of a mask, and what XLNet's query stream says there.
 
 Only here does the mask's name in a text mean a blank; everywhere else it is ordinary text. What stands round a blank is
 encoded part by part, so that the blank is a whole word's place: the space before it belongs to it in a vocabulary
@@ -15,10 +15,13 @@ import torch
 from foretext.batch import Batch
 from foretext.errors import UserError
 from foretext.evaluate.reading import read_as
+from foretext.objectives.factorisation import PermutationConfig
 from foretext.objectives.masked import MaskedObjective
+from foretext.objectives.permutation import PermutationObjective, with_blanks
 from foretext.text.tokenizer import Tokenizer
 from foretext.text.unigram import SPACE, Unigram
 from foretext.train.saved import SavedModel
+from foretext.train.trained_head import need_trained_head
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,9 @@ def masked_objective(model: SavedModel, what: str) -> MaskedObjective:
                 "masked model (bert, roberta, albert)"
             )
         reads, instead = "in one direction", "; foretext generate goes on with a text"
-        if not model.system.causal:
+        if model.system.objective_config is PermutationConfig:
+            reads, instead = "in any order", ""
+        elif not model.system.causal:
             reads, instead = "in both directions, each by itself", ""
         raise UserError(
             f"{where} is of {model.system.name}, which reads {reads}: {what} needs a masked model (bert, roberta, "
@@ -58,29 +63,23 @@ def masked_objective(model: SavedModel, what: str) -> MaskedObjective:
     return model.objective
 
 
-def need_trained_head(model: SavedModel, what: str) -> None:
-    """UserError where what predicts tokens was drawn on import, and not trained since."""
-    data = model.sections.get("data")
-    if data is not None and data.head_drawn:
-        where = model.run.path if model.run else "this model"
-        lacked = "a head for masked tokens" if isinstance(model.objective, MaskedObjective) else "its softmax"
-        raise UserError(
-            f"{where} was imported without {lacked}, and the one that was drawn knows nothing: {what} needs one that "
-            f"was trained; go on with it: foretext pretrain TEXT --from {where} --out ANOTHER"
-        )
-
-
 @torch.no_grad()
 def fill(model: SavedModel, text: str, top: int = 5) -> Filled:
     """The best `top` pieces for each mask in `text`."""
-    objective = masked_objective(model, "fill")
-    name = model.tokenizer.piece(objective.frame.mask)
+    objective = model.objective
+    if isinstance(objective, PermutationObjective):
+        need_trained_head(model, "fill")
+        mask = objective.blank()
+    else:
+        objective = masked_objective(model, "fill")
+        mask = objective.frame.mask
+    name = model.tokenizer.piece(mask)
     parts = text.split(name)
     if len(parts) < 2:
         raise UserError(f"there is no blank to fill: write {name} where one is")
     if top < 1:
         raise UserError(f"at least one candidate is needed, not {top}")
-    ids = _encoded(model, parts, objective.frame.mask)
+    ids = _encoded(model, parts, mask)
     reading = read_as(model, ids)
     if reading.count < len(ids):
         raise UserError(
@@ -88,8 +87,11 @@ def fill(model: SavedModel, text: str, top: int = 5) -> Filled:
         )
     trunk = model.trunk.eval()
     device = next(trunk.parameters()).device
-    states = trunk(Batch(torch.tensor([reading.ids], device=device))).top[0]
-    places = [place for place, id in enumerate(reading.ids) if id == objective.frame.mask]
+    places = [place for place, id in enumerate(reading.ids) if id == mask]
+    batch = Batch(torch.tensor([reading.ids]))
+    if isinstance(objective, PermutationObjective):
+        batch = with_blanks(reading.ids, places)
+    states = trunk(batch.to(device)).top[0]
     logits = objective.eval().token_logits(trunk, states[places])  # type: ignore[arg-type]
     specials = list(model.tokenizer.specials.values())
     logits[:, specials] = -torch.inf

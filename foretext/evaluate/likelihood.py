@@ -19,11 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from foretext.batch import Batch, padded
 from foretext.errors import UserError
-from foretext.nn.loss import tied_token_losses
+from foretext.nn.predict import token_losses
 from foretext.text.tokenizer import END, Tokenizer
 from foretext.train.saved import SavedModel, need_causal, reach_of
 
@@ -238,7 +238,7 @@ def _read(
         attend[row, place:, place:] = torch.eye(longest - place, dtype=torch.bool)  # padding sees itself
     batch = Batch(ids, positions_BT=positions, attend_BTT=attend).to(device)
     top = trunk(batch, state).top[torch.tensor(rows), torch.tensor(columns)]
-    return _sums(group, top, trunk.output_table(), torch.tensor(targets, device=device))  # type: ignore[operator]
+    return _sums(trunk, group, top, torch.tensor(targets, device=device))
 
 
 def _read_on(
@@ -257,11 +257,11 @@ def _read_on(
     top_BTD = torch.cat([lasts_BD[owners][:, None], after], dim=1)
     asked_BT = torch.nn.functional.pad(real, (1, 0), value=True).to(device)
     targets = torch.tensor([token for tokens in completions for token in tokens], device=device)
-    return _sums(group, top_BTD[asked_BT], trunk.output_table(), targets)  # type: ignore[operator]
+    return _sums(trunk, group, top_BTD[asked_BT], targets)
 
 
-def _sums(group: Sequence[_Branch], top_ND: Tensor, table_VD: Tensor, targets_N: Tensor) -> list[list[Likelihood]]:
-    losses, best = tied_token_losses(top_ND, table_VD, targets_N)
+def _sums(trunk: nn.Module, group: Sequence[_Branch], top_ND: Tensor, targets_N: Tensor) -> list[list[Likelihood]]:
+    losses, best = token_losses(trunk, top_ND, targets_N)
     values, hits = losses.double().tolist(), (best == targets_N).tolist()
     place, found = 0, []
     for branch in group:

@@ -9,6 +9,12 @@ tokenizer keeps the text whole.
 A model that reads on for ever (an LSTM) has no windows: each token is scored after all that stands before it in its
 document, which is read in pieces, each from the state that the one before it ended with.
 
+So does one with a memory (Transformer-XL), but each token is scored after as many tokens as the memory is long, or all
+that there are; how long may be said apart from what it was trained with.
+
+XLNet, which was trained on every order, is scored by one of them, that of the text: its query stream, asked at each
+place, sees what stands before it. The window is read once for all its places.
+
 A vocabulary without end-of-text (GPT's, as it was published) has nothing to stand before the first token of a document:
 that token is not predicted, and counts as much as the others do on the average.
 """
@@ -18,19 +24,25 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from foretext.batch import Batch, padded
+from foretext.batch import IGNORE, Batch, padded
 from foretext.errors import UserError
 from foretext.nn.loss import tied_token_losses
+from foretext.nn.predict import token_losses
+from foretext.nn.transformer_xl import LONGEST_MEMORY, remembering
+from foretext.objectives.permutation import PermutationObjective, left_to_right
 from foretext.text.encoding import encode_texts
 from foretext.train.report import Reporter, Silent
 from foretext.train.saved import SavedModel, reach_of
 from foretext.train.scoring import length_batches
+from foretext.train.trained_head import need_trained_head
 
+LEFT_TO_RIGHT = "left to right"
 ROWS, PIECE = 16, 512  # documents, and tokens of each, that are read at a time where there is no context
 
 
@@ -50,7 +62,9 @@ class Perplexity:
     stride: int | None
     comparable: bool
     pseudo: bool = False  # each token seen by a masked model from both sides: no perplexity of a text
+    order: str | None = None  # of the factorisation that was scored, where a model knows many
     directions: int = 1  # 2: each token told from those before it and from those after it, the mean surprise of the two
+    memory: int | None = None  # tokens before each that were seen, of a model with a memory
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, which has neither infinity nor NaN: those are None."""
@@ -70,10 +84,11 @@ def perplexity(
     stride: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     reporter: Reporter | None = None,
+    memory: int | None = None,
 ) -> Perplexity:
-    """Perplexity of `texts`, each a document. `stride` None is half the context. `progress` hears of the measuring,
-    `reporter` of the encoding before it."""
-    context = reach_of(model)
+    """Perplexity of `texts`, each a document. `stride` None is half the context; `memory` None is the configuration's.
+    `progress` hears of the measuring, `reporter` of the encoding before it."""
+    context, seen = reach_of(model), memory_of(model, memory)
     stride = _checked_stride(model, context, stride)
     heard = functools.partial((reporter or Silent()).work, "encoding")
     encoded = [ids.tolist() for ids in encode_texts(texts, model.tokenizer, heard)]
@@ -85,9 +100,28 @@ def perplexity(
     predicted = sum(window.scored for window in windows)
     if not predicted:
         raise UserError("there is nothing to predict: every document is one token, and nothing stands before it")
+    permuted = isinstance(model.objective, PermutationObjective)
+    if permuted:
+        need_trained_head(model, "perplexity")
     score = _score if context is not None else _score_in_pieces
-    nats = score(model, windows, progress) * tokens / predicted
-    return figures(nats, tokens, texts, context, stride, comparable=model.tokenizer.lossless)
+    with remembering(model.trunk, seen):
+        nats = score(model, windows, progress) * tokens / predicted
+    found = figures(nats, tokens, texts, context, stride, comparable=model.tokenizer.lossless, memory=seen)
+    return replace(found, order=LEFT_TO_RIGHT) if permuted else found
+
+
+def memory_of(model: SavedModel, asked: int | None) -> int | None:
+    """Tokens before each that a model with a memory sees; None: it has none. UserError where it cannot see so many."""
+    own: int | None = getattr(model.trunk, "evaluation_memory", None)
+    if asked is None:
+        return own
+    if own is None:
+        raise UserError(
+            f"memory is for systems that keep one, such as transformer_xl; {model.system.name} has none: leave it out"
+        )
+    if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= LONGEST_MEMORY:
+        raise UserError(f"memory must be a whole number from 0 to {LONGEST_MEMORY:,}, not {asked!r}")
+    return asked
 
 
 def _checked_stride(model: SavedModel, context: int | None, stride: int | None) -> int | None:
@@ -114,6 +148,7 @@ def figures(
     comparable: bool,
     pseudo: bool = False,
     directions: int = 1,
+    memory: int | None = None,
 ) -> Perplexity:
     """What a surprise of `nats` over all tokens of the texts comes to."""
     words = sum(len(text.split()) for text in texts)
@@ -131,6 +166,7 @@ def figures(
         comparable=comparable,
         pseudo=pseudo,
         directions=directions,
+        memory=memory,
     )
 
 
@@ -163,18 +199,13 @@ def _score(model: SavedModel, windows: list[_Window], progress: Callable[[int, i
     total, done = 0.0, 0
     for group in length_batches([len(window.ids) for window in windows]):
         chosen = [windows[index] for index in group]
-        ids, mask = padded([window.ids[:-1] for window in chosen])
-        rows: list[int] = []
-        columns: list[int] = []
-        targets: list[int] = []
-        for row, window in enumerate(chosen):
-            length = len(window.ids) - 1
-            rows += [row] * window.scored
-            columns += range(length - window.scored, length)
-            targets += window.ids[len(window.ids) - window.scored :]
-        top = trunk(Batch(ids.to(device), mask.to(device))).top[torch.tensor(rows), torch.tensor(columns)]
-        table = trunk.output_table()  # type: ignore[operator]
-        losses, _ = tied_token_losses(top, table, torch.tensor(targets, device=device))
+        if isinstance(model.objective, PermutationObjective):
+            states, told = _asked(model, chosen, device)
+            table = trunk.output_table()  # type: ignore[operator]
+            losses, _ = tied_token_losses(states, table, told, model.objective.head.bias)
+        else:
+            states, told = _following(model, chosen, device)
+            losses, _ = token_losses(trunk, states, told)
         total += float(losses.double().sum())
         done += len(group)
         if progress is not None:
@@ -182,12 +213,34 @@ def _score(model: SavedModel, windows: list[_Window], progress: Callable[[int, i
     return total
 
 
+def _following(model: SavedModel, windows: Sequence[_Window], device: torch.device) -> tuple[Tensor, Tensor]:
+    """The states before the tokens that are scored, [N, D], and these tokens."""
+    ids, mask = padded([window.ids[:-1] for window in windows])
+    rows: list[int] = []
+    columns: list[int] = []
+    targets: list[int] = []
+    for row, window in enumerate(windows):
+        length = len(window.ids) - 1
+        rows += [row] * window.scored
+        columns += range(length - window.scored, length)
+        targets += window.ids[len(window.ids) - window.scored :]
+    top = model.trunk(Batch(ids.to(device), mask.to(device))).top
+    return top[torch.tensor(rows), torch.tensor(columns)], torch.tensor(targets, device=device)
+
+
+def _asked(model: SavedModel, windows: Sequence[_Window], device: torch.device) -> tuple[Tensor, Tensor]:
+    """The same of a model with a query stream, whose states are at the places of the tokens themselves."""
+    batch = left_to_right([window.ids for window in windows], [window.scored for window in windows]).to(device)
+    assert batch.targets_BT is not None
+    wanted_BT = batch.targets_BT != IGNORE
+    return model.trunk(batch).top[wanted_BT], batch.targets_BT[wanted_BT]
+
+
 @torch.no_grad()
 def _score_in_pieces(model: SavedModel, windows: list[_Window], progress: Callable[[int, int], None] | None) -> float:
     """The same of whole documents: as many side by side as fit `ROWS`, a piece of each at a time."""
     trunk = model.trunk.eval()
     device = next(trunk.parameters()).device
-    table = trunk.output_table()  # type: ignore[operator]
     longest_first = sorted(windows, key=lambda window: -len(window.ids))
     total = 0.0
     for start in range(0, len(windows), ROWS):
@@ -200,7 +253,7 @@ def _score_in_pieces(model: SavedModel, windows: list[_Window], progress: Callab
             hidden = trunk(Batch(ids[:, first : first + PIECE].to(device), mask.to(device)), state)
             state = hidden.state
             wanted = targets[:, first : first + PIECE][mask].to(device)
-            losses, _ = tied_token_losses(hidden.top[mask.to(device)], table, wanted)
+            losses, _ = token_losses(trunk, hidden.top[mask.to(device)], wanted)
             total += float(losses.double().sum())
         if progress is not None:
             progress(start + len(group), len(windows))

@@ -16,7 +16,22 @@ from torch import Tensor
 
 from foretext.batch import Batch
 from foretext.errors import UserError
+from foretext.generate.left_to_right import LeftToRight
+from foretext.nn.predict import token_logits
+from foretext.objectives.permutation import PermutationObjective
 from foretext.train.saved import SavedModel, need_causal, reach_of
+from foretext.train.trained_head import need_trained_head
+
+
+def reader_of(model: SavedModel) -> tuple[Any, int | None]:
+    """What reads a text and goes on with it, and how much it reads at a time (None: any number of tokens)."""
+    context = reach_of(model)
+    if isinstance(model.objective, PermutationObjective):
+        need_trained_head(model, "writing text")
+        assert context is not None
+        return LeftToRight(model.trunk, model.objective, context), context
+    need_causal(model, "writing text")
+    return model.trunk.eval(), context
 
 
 class Decoder:
@@ -26,9 +41,7 @@ class Decoder:
     def __init__(self, model: SavedModel, prompts: Sequence[Sequence[int]]) -> None:
         if not prompts:
             raise UserError("there is no prompt to go on from")
-        need_causal(model, "writing text")
-        self.trunk = model.trunk.eval()
-        self.context = reach_of(model)
+        self.trunk, self.context = reader_of(model)
         self.end = model.tokenizer.end
         self.forbidden = [number for number in model.tokenizer.specials.values() if number != self.end]
         if model.tokenizer.unknown is not None:
@@ -49,7 +62,7 @@ class Decoder:
     @torch.no_grad()
     def logits(self) -> Tensor:
         """Scores [rows, vocabulary] of each row's next token, as the model gives them, on the CPU."""
-        return (self._top @ self.trunk.output_table().t()).float().cpu()  # type: ignore[operator]
+        return token_logits(self.trunk, self._top).float().cpu()
 
     def allowed(self, logits: Tensor) -> Tensor:
         """The same without special tokens and `<unk>`, which are never written; end-of-text stays."""
@@ -61,7 +74,7 @@ class Decoder:
         assert len(tokens) == len(self.rows)
         for row, token in zip(self.rows, tokens):
             row.append(token)
-        room = self.trunk.room(self._state)  # type: ignore[operator]
+        room = self.trunk.room(self._state)
         if room is not None and room < 1:
             assert self.context is not None
             half = max(1, self.context // 2)
@@ -78,7 +91,7 @@ class Decoder:
         self._starts = [self._starts[number] for number in numbers]
         chosen = torch.tensor(list(numbers), device=self._device)
         self._top = self._top[chosen]
-        self._state = self.trunk.pick(self._state, chosen)  # type: ignore[operator]
+        self._state = self.trunk.pick(self._state, chosen)
 
     @torch.no_grad()
     def _read_all(self) -> None:
@@ -91,7 +104,7 @@ class Decoder:
             ids[number, longest - len(row) :] = torch.tensor(list(row))
             real[number, longest - len(row) :] = True
         batch = Batch(ids, None if bool(real.all()) else real).to(self._device)
-        self._read(batch, self.trunk.new_state(len(rows)))  # type: ignore[operator]
+        self._read(batch, self.trunk.new_state(len(rows)))
 
     def _read(self, batch: Batch, state: object) -> None:
         hidden = self.trunk(batch, state)

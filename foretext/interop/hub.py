@@ -100,7 +100,7 @@ def _ours(
     if tokenizer is not None:
         shapes |= _head_shapes(system, model, tokenizer)
         wanted |= names.head_names()
-    theirs = FolderTensors(tensors, names, where)
+    theirs = FolderTensors(tensors, names, model, where)
     weights = {ours: theirs.take(ours, name, shapes[ours]) for ours, name in theirs.present(wanted).items()}
     theirs.finish(weights)
     if before:
@@ -164,7 +164,7 @@ def export_hub(model: SavedModel, out: Path) -> list[str]:
     heads = _heads(model, names, weights, config, notes)
     if names.after_padding:
         weights[_POSITIONS] = _shifted(weights[_POSITIONS], model)
-    tensors = by_their_names(weights, names, model.model_config.layers) | heads
+    tensors = by_their_names(weights, names, model.model_config) | heads
     framed = _layout(model)
     delimited = model.task is not None and framed is None
     files, more = tokenizer_files(model.tokenizer, model.model_config.context, delimited, framed)
@@ -192,7 +192,8 @@ def _heads(
     data = model.sections.get("data")
     if model.objective is None or (data is not None and data.head_drawn):
         config["architectures"] = [names.bare]
-        notes.append("no head for masked tokens was trained, so none is exported: load the model by AutoModel")
+        lacked = names.absent.get(f"{HEAD}head.", "head")
+        notes.append(f"no {lacked} was trained, so none is exported: load the model by AutoModel")
         return {}
     state = model.objective.state_dict()
     return {theirs: state[ours].detach().float().cpu() for ours, theirs in names.pretraining.items()}

@@ -82,7 +82,8 @@ def _words(config: Mapping[str, Any], system: System, names: HubNames, where: Pa
 def _said(config: Mapping[str, Any], key: str, names: HubNames, where: Path) -> Any:
     if key not in config and key not in names.defaults:
         raise UserError(f"{where}: {key} is missing; get the file again")
-    return config.get(key, names.defaults.get(key))
+    said = config.get(key, names.defaults.get(key))
+    return names.defaults[key] if said is None and key in names.unsaid else said
 
 
 def _dropout(config: Mapping[str, Any], names: HubNames, where: Path) -> float | None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from foretext.errors import UserError
+from foretext.nn.model_config import ModelConfig
 from foretext.systems.hub import HubNames, Theirs
 
 
@@ -16,12 +17,13 @@ def parts_of(theirs: Theirs) -> tuple[str, ...]:
 
 
 class FolderTensors:
-    """Names are known with and without the prefix. `where` is the file to name in messages."""
+    """Names are known with and without the prefix. `model`: our configuration; `where`: the file to name in
+    messages."""
 
-    def __init__(self, tensors: Mapping[str, Tensor], names: HubNames, where: str) -> None:
+    def __init__(self, tensors: Mapping[str, Tensor], names: HubNames, model: ModelConfig, where: str) -> None:
         self.left = {names.plain(name): tensor for name, tensor in tensors.items()}
         self.written = {names.plain(name): name for name in tensors}
-        self.names, self.where = names, where
+        self.names, self.model, self.where = names, model, where
 
     def present(self, wanted: Mapping[str, Theirs]) -> dict[str, Theirs]:
         """`wanted` without the parts that a folder may lack and of which this one has nothing."""
@@ -35,7 +37,8 @@ class FolderTensors:
         transposed = self.names.is_transposed(ours)
         wanted = [shape[0] // len(parts), *shape[1:]]
         wanted = wanted[::-1] if transposed else wanted
-        found = [self._one(name, self.names.whole(ours, name), wanted) for name in parts]
+        there = self.names.shape_of(ours, self.model) or wanted
+        found = [self._one(name, self.names.whole(ours, name), there).reshape(wanted) for name in parts]
         whole = found[0] if len(found) == 1 else torch.cat(found)
         return (whole.t() if transposed else whole).contiguous()
 
@@ -75,16 +78,18 @@ class FolderTensors:
         raise UserError(f"{self.where}: {copy} is no copy of the head's bias, and cannot be read beside it")
 
 
-def by_their_names(weights: Mapping[str, Tensor], names: HubNames, layers: int) -> dict[str, Tensor]:
+def by_their_names(weights: Mapping[str, Tensor], names: HubNames, model: ModelConfig) -> dict[str, Tensor]:
     """The trunk's weights as a folder has them; those that are not in `weights` are left out."""
     tensors: dict[str, Tensor] = {}
-    for ours, theirs in names.names(layers).items():
+    for ours, theirs in names.names(model.layers).items():
         if ours not in weights:
             continue
         whole = weights[ours].t() if names.is_transposed(ours) else weights[ours]
         parts = parts_of(theirs)
         if len(parts) == 1:
-            tensors[names.whole(ours, parts[0])] = whole.contiguous()
+            tensors[names.whole(ours, parts[0])] = whole.reshape(
+                names.shape_of(ours, model) or whole.shape
+            ).contiguous()
             continue
         for name, part in zip(parts, whole.chunk(len(parts))):
             tensors[names.whole(ours, name)] = part.clone()  # a file holds no views of one tensor

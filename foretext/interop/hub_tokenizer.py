@@ -37,7 +37,7 @@ from foretext.interop.hub_pieces import (
 from foretext.interop.hub_specials import SETTINGS, WHOLE, check_added, note_begin, said_in, with_end
 from foretext.systems.hub import OPENAI_IDS, HubNames
 from foretext.tasks.delimited import DELIMITER, EXTRACT, START
-from foretext.tasks.framed import FramedLayout
+from foretext.tasks.framed import AT_END, FramedLayout
 from foretext.text.byte_bpe import ByteBPE
 from foretext.text.char_bpe import UNKNOWN, WORD_END, CharBPE
 from foretext.text.splitters import DASHES, PUNCTUATION, WORD
@@ -50,8 +50,8 @@ OWN = "foretext_tokenizer.json"
 MOST_UNUSED = 127  # rows that others append so that a table's height is a round number
 # What a masked system's special tokens are for, as tokenizer_config.json has it, and the names that they have.
 ROLES = {
-    "cls": ("[CLS]", "<s>"),
-    "sep": ("[SEP]", "</s>"),
+    "cls": ("[CLS]", "<cls>", "<s>"),
+    "sep": ("[SEP]", "<sep>", "</s>"),
     "pad": ("[PAD]", "<pad>"),
     "mask": ("[MASK]", "<mask>"),
     "unk": ("[UNK]", "<unk>"),
@@ -126,13 +126,18 @@ def _library(tokenizer: Tokenizer) -> tuple[tokenizers.Tokenizer, list[str]]:
 def _frame(tokenizer: Tokenizer, framed: FramedLayout) -> processors.TemplateProcessing:
     """A text, and a pair of texts, between a masked system's special tokens, each with its segment."""
     names = {id: name for name, id in tokenizer.specials.items()}
-    first, between = names[framed.first], [names[id] for id in framed.between]
+    speaker, between = names[framed.speaker], [names[id] for id in framed.between]
     second = int(framed.segments)
     middle = " ".join(f"{name}:0" for name in between)
+    single, pair = f"$A:0 {between[0]}:0", f"$A:0 {middle} $B:{second} {between[0]}:{second}"
+    if framed.at_end:
+        single, pair = (f"{texts} {speaker}:{AT_END if framed.segments else 0}" for texts in (single, pair))
+    else:
+        single, pair = (f"{speaker}:0 {texts}" for texts in (single, pair))
     return processors.TemplateProcessing(
-        single=f"{first}:0 $A:0 {between[0]}:0",
-        pair=f"{first}:0 $A:0 {middle} $B:{second} {between[0]}:{second}",
-        special_tokens=[(name, tokenizer.specials[name]) for name in dict.fromkeys([first, *between])],
+        single=single,
+        pair=pair,
+        special_tokens=[(name, tokenizer.specials[name]) for name in dict.fromkeys([speaker, *between])],
     )
 
 
@@ -146,6 +151,8 @@ def _settings(tokenizer: Tokenizer, context: int, framed: FramedLayout | None) -
         "model_input_names": inputs if framed is None or not framed.segments else [*inputs, "token_type_ids"],
     }
     if framed is not None:  # there a blank is written as text, so special tokens in a text are what they spell
+        if framed.at_end:
+            settings["padding_side"] = "left"  # their classes read the last column
         named = {f"{role}_token": name_of(tokenizer, role) for role in ROLES}
         return settings | {role: name for role, name in named.items() if name is not None}
     settings["split_special_tokens"] = True  # text that spells a special token is text, here and there

@@ -11,6 +11,7 @@ Positions count real tokens from the left of each row, so the side and the amoun
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from torch import Tensor
 
 from foretext.batch import Batch
 
+Groups = tuple[tuple[int, int, int], ...]  # (first slot, sequences, length)
+OfRows = tuple[tuple[int, ...], ...]  # for each group a number for each of its rows
 WASTE = 1.25  # a group may hold at most this many times its real tokens
 GROUP_COST = 64  # tokens that one more group must save to be worth its overhead
 FEW = 0.75  # part of the tokens below which it is worth picking those that are read
@@ -38,6 +41,7 @@ class Packing:
     from_groups: Tensor | None  # grouped slot of each packed token
     groups: tuple[tuple[int, int, int], ...]  # (first slot, sequences, length), none of them empty
     lengths: tuple[tuple[int, ...], ...]  # for each group the real tokens of each of its sequences
+    members: tuple[tuple[int, ...], ...]  # for each group the rows of the batch that its sequences are
     segments_N: Tensor | None = None
     read_R: Tensor | None = None  # packed index of each token whose top state is read; None: all, or nearly all
 
@@ -65,15 +69,17 @@ class Packing:
         return padded.index_copy(0, places, x_ND).view(self.rows, self.length, x_ND.shape[-1])
 
 
-def pack(batch: Batch) -> Packing:
-    """Finds the real tokens of `batch` and sorts its sequences into groups of like length."""
+def pack(batch: Batch, kinds: Sequence[int] | None = None) -> Packing:
+    """Finds the real tokens of `batch` and sorts its sequences into groups of like length; with `kinds`, one for each
+    row, also of one kind."""
     rows, length = batch.ids_BT.shape
     device = batch.ids_BT.device
     if batch.mask_BT is None or bool(batch.mask_BT.all()):
         positions = batch.positions_BT
         if positions is None:
             positions = torch.arange(length, device=device).expand(rows, length)
-        groups = ((0, rows, length),) if rows * length else ()
+        members = _alike(kinds or [0] * rows) if rows * length else ()
+        groups = tuple((own[0] * length, len(own), length) for own in members)
         return Packing(
             rows,
             length,
@@ -83,14 +89,15 @@ def pack(batch: Batch) -> Packing:
             None,
             None,
             groups,
-            ((length,) * rows,) if groups else (),
+            tuple((length,) * len(own) for own in members),
+            members,
             None if batch.segments_BT is None else batch.segments_BT.reshape(-1),
             _read(batch, None),
         )
     mask = batch.mask_BT
     flat_N = mask.reshape(-1).nonzero().squeeze(1)
     positions = batch.positions_BT if batch.positions_BT is not None else mask.long().cumsum(1) - 1
-    found, lengths, to_groups, from_groups = _group(mask.sum(1).tolist())
+    found, lengths, members, to_groups, from_groups = _group(mask.sum(1).tolist(), kinds)
     return Packing(
         rows,
         length,
@@ -101,6 +108,7 @@ def pack(batch: Batch) -> Packing:
         from_groups.to(device),
         found,
         lengths,
+        members,
         None if batch.segments_BT is None else batch.segments_BT.reshape(-1)[flat_N],
         _read(batch, flat_N),
     )
@@ -116,17 +124,23 @@ def _read(batch: Batch, flat_N: Tensor | None) -> Tensor | None:
     return found if len(found) < FEW * len(read_N) else None
 
 
-def _group(
-    lengths: Sequence[int],
-) -> tuple[tuple[tuple[int, int, int], ...], tuple[tuple[int, ...], ...], Tensor, Tensor]:
-    """Longest first; a new group begins where filling up to the group's length would waste too much."""
+def _alike(kinds: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Rows that stand next to each other and are of one kind."""
+    found = itertools.groupby(range(len(kinds)), key=lambda row: kinds[row])
+    return tuple(tuple(rows) for _, rows in found)
+
+
+def _group(lengths: Sequence[int], kinds: Sequence[int] | None = None) -> tuple[Groups, OfRows, OfRows, Tensor, Tensor]:
+    """Longest first; a new group begins where filling up to the group's length would waste too much, and where the kind
+    is another."""
+    kinds = kinds or [0] * len(lengths)
     starts = [0]
     for length in lengths:
         starts.append(starts[-1] + length)
-    order = sorted((row for row in range(len(lengths)) if lengths[row]), key=lambda row: -lengths[row])
+    order = sorted((row for row in range(len(lengths)) if lengths[row]), key=lambda row: (kinds[row], -lengths[row]))
     clusters: list[list[int]] = []
     for row in order:
-        if clusters:
+        if clusters and kinds[clusters[-1][0]] == kinds[row]:
             longest = lengths[clusters[-1][0]]
             slots = longest * (len(clusters[-1]) + 1)
             real = sum(lengths[member] for member in clusters[-1]) + lengths[row]
@@ -147,7 +161,8 @@ def _group(
             from_groups[starts[row] : starts[row + 1]] = slot + steps[: lengths[row]]
             slot += longest
     of_groups = tuple(tuple(lengths[row] for row in members) for members in clusters)
-    return tuple(groups), of_groups, torch.cat(to_groups) if to_groups else from_groups, from_groups
+    of_rows = tuple(tuple(rows) for rows in clusters)
+    return tuple(groups), of_groups, of_rows, torch.cat(to_groups) if to_groups else from_groups, from_groups
 
 
 class MoveRows(torch.autograd.Function):

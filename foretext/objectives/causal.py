@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
-from foretext.nn.loss import tied_softmax_loss
+from foretext.nn.predict import token_loss
 from foretext.objectives.base import Direction, Draw, Objective, Trunk
 
 
@@ -56,5 +56,5 @@ class CausalObjective(Objective):
         wanted = targets != IGNORE
         if not bool(wanted.all()):
             targets, top = targets[wanted], top[wanted]
-        total = tied_softmax_loss(top, trunk.output_table(), targets)
+        total = token_loss(trunk, top, targets)
         return Outcome({"lm": LossSum(total, float(len(targets)))}, hidden.state)

@@ -9,7 +9,8 @@ TAR's over neighbours inside a piece; the loop gets them as sums with counts, so
 They keep a model from fitting its training text and are no part of what it is worth: scoring leaves them out.
 
 Each row of a step goes on where that row ended in the step before, in pieces of varying length
-(`text/stream_pieces.py`), or all of one length where neither `length_spread` nor `length_half` is set.
+(`text/stream_pieces.py`), or all of one length where neither `length_spread` nor `length_half` is set. With that, and
+without penalties, it is Transformer-XL's objective too, whose state is a memory.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from torch import Tensor
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome
 from foretext.errors import UserError
-from foretext.nn.loss import tied_softmax_loss
 from foretext.nn.model_config import ModelConfig
+from foretext.nn.predict import token_loss
 from foretext.nn.recurrent_dropout import activation_penalty, penalty_counts, temporal_penalty
 from foretext.objectives.base import CausalTrunk, Direction, Examples, Trunk
 from foretext.objectives.causal import CausalObjective
@@ -94,7 +95,7 @@ class StreamObjective(CausalObjective):
         wanted = targets != IGNORE
         if not bool(wanted.all()):
             targets, top = targets[wanted], top[wanted]
-        losses = {"lm": LossSum(tied_softmax_loss(top, trunk.output_table(), targets), float(len(targets)))}
+        losses = {"lm": LossSum(token_loss(trunk, top, targets), float(len(targets)))}
         if self.training and "activation" in self.weights:
             losses["activation"] = activation_penalty(dropped, batch.mask_BT)
         if self.training and "temporal" in self.weights:

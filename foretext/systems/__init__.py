@@ -14,7 +14,9 @@ from foretext.systems.elmo import ELMO
 from foretext.systems.gpt import GPT
 from foretext.systems.gpt2 import GPT2
 from foretext.systems.roberta import ROBERTA
+from foretext.systems.transformer_xl import TRANSFORMER_XL
 from foretext.systems.ulmfit import ULMFIT
+from foretext.systems.xlnet import XLNET
 
 SYSTEMS: dict[str, System] = {
     "gpt": GPT,
@@ -26,6 +28,8 @@ SYSTEMS: dict[str, System] = {
     "elmo": ELMO,
     "cove": COVE,
     "cvt": CVT,
+    "transformer_xl": TRANSFORMER_XL,
+    "xlnet": XLNET,
 }
 
 

@@ -48,11 +48,13 @@ class HubNames:
     ids: Mapping[str, str]  # keys → what the special token is for whose id they have (`interop/hub_tokenizer.py`)
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # keys → values that ours has; first: written
     worded: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)  # fields → key, theirs → ours
+    unsaid: tuple[str, ...] = ()  # keys that may be null, which says nothing
     least: Mapping[str, int] = field(default_factory=dict)  # keys → the least number that ours can have
     fixed: tuple[str, ...] = ()  # fields of our configuration that must be the system's own: theirs has no other
     after_padding: bool = False  # positions are counted from the padding's id on (RoBERTa)
 
     # What only some systems have.
+    axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # ours → what the axes of theirs are: `sizes`
     transposed: frozenset[str] = frozenset()  # ours, inside a block
     shared: bool = False  # one block does the work of all layers
     pretraining: Mapping[str, str] = field(default_factory=dict)  # the objective's parameters; theirs have no prefix
@@ -82,6 +84,14 @@ class HubNames:
 
     def is_transposed(self, ours: str) -> bool:
         return ours.startswith("blocks.") and ours.split(".", 2)[2] in self.transposed
+
+    def shape_of(self, ours: str, model: Any) -> list[int] | None:
+        """The shape of theirs, where it is not ours: of each part, if ours has several."""
+        name = ours.split(".", 2)[2] if ours.startswith("blocks.") else ours
+        if name not in self.axes:
+            return None
+        sizes = {"one": 1, "two": 2, "width": model.width, "heads": model.heads, "head": model.width // model.heads}
+        return [sizes[axis] for axis in self.axes[name]]
 
     def plain(self, theirs: str) -> str:
         """A name of theirs without the prefix, if it has it, and with the newer of its endings."""

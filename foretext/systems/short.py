@@ -7,6 +7,9 @@ from dataclasses import replace
 
 from foretext.nn.encoder import EncoderConfig
 from foretext.nn.transformer import TransformerConfig
+from foretext.nn.transformer_xl import TransformerXLConfig
+from foretext.nn.xlnet import XLNetConfig
+from foretext.objectives.factorisation import PermutationConfig
 from foretext.objectives.masking import MaskingConfig
 from foretext.plan import TransferPlan
 from foretext.systems.base import Size, TokenizerConfig, TrainingConfig
@@ -22,7 +25,7 @@ _TRANSFER = TransferPlan(lm_weight=0.5, pooling="mean", head="probe")
 _PART, _EARLY, _EARLY_LENGTH, _GROWN = 0.4, 0.15, 0.125, 0.3
 
 
-def short_size(model: TransformerConfig, pieces: int) -> Size:
+def short_size(model: TransformerConfig | TransformerXLConfig, pieces: int) -> Size:
     """A size for minutes on a CPU, with a byte-level vocabulary of so many pieces."""
     return Size(
         model,
@@ -48,4 +51,18 @@ def short_masked_size(model: EncoderConfig, tokenizer: TokenizerConfig, objectiv
         least_updates=_LEAST_UPDATES,
         transfer=TransferPlan(lm_weight=0.0, pooling="mean", head="probe"),
         objective=replace(objective, part=_PART, early=_EARLY, early_length=_EARLY_LENGTH, grown=_GROWN),
+    )
+
+
+def short_permuted_size(model: XLNetConfig, tokenizer: TokenizerConfig, objective: PermutationConfig) -> Size:
+    """The same for XLNet, whose memory stands for a part of the context."""
+    return Size(
+        model,
+        tokenizer,
+        _PRETRAINING,
+        _FINETUNING,
+        epochs=6,
+        least_updates=_LEAST_UPDATES,
+        transfer=TransferPlan(lm_weight=0.0, pooling="mean", head="probe"),
+        objective=objective,
     )

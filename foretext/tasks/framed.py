@@ -1,7 +1,8 @@
-"""The input of masked systems: `[CLS] a [SEP] b [SEP]` (BERT, ALBERT), `<s> a </s></s> b </s>` (RoBERTa).
+"""The input of systems that see both sides: `[CLS] a [SEP] b [SEP]` (BERT, ALBERT), `<s> a </s></s> b </s>` (RoBERTa),
+`a <sep> b <sep> <cls>` (XLNet).
 
-Such a model sees both texts at once, so a pair is read in one order, similarity too. The first token's state speaks for
-the sequence, and is where "no answer" is pointed at.
+Such a model sees both texts at once, so a pair is read in one order, similarity too. The state of one special token,
+the first or the last, speaks for the sequence, and is where "no answer" is pointed at.
 """
 
 from __future__ import annotations
@@ -11,14 +12,20 @@ from typing import Literal
 
 from foretext.tasks.layout import Frame, TokenSequence, fit
 
+AT_END = 2  # the type of the token that speaks from the end
+
 
 class FramedLayout:
     asked_piece: Literal["first", "last"] = "first"
 
-    def __init__(self, first: int, between: Sequence[int], context: int, segments: bool) -> None:
-        """`between`: the separators between two texts; one of them ends the sequence. `segments`: whether the second
+    def __init__(
+        self, speaker: int, between: Sequence[int], context: int, segments: bool, at_end: bool = False
+    ) -> None:
+        """`speaker`: the token that speaks for the sequence; it stands first, or `at_end`, and is then of a type of its
+        own. `between`: the separators between two texts; one of them ends the last. `segments`: whether the second
         text's tokens are of another type."""
-        self.first, self.between, self.context, self.segments = first, tuple(between), context, segments
+        self.speaker, self.between, self.context, self.segments = speaker, tuple(between), context, segments
+        self.at_end = at_end
 
     def sequences(self, kind: str, texts: Sequence[Sequence[int]]) -> list[TokenSequence]:
         if kind == "choice":
@@ -37,11 +44,16 @@ class FramedLayout:
         return TokenSequence(frame.ids, frame.extract, cut, frame.segments, frame.parts)
 
     def _frame(self, texts: Sequence[Sequence[int]]) -> Frame:
-        ids, parts, segments = [self.first], [], [0]
+        start = [] if self.at_end else [self.speaker]
+        ids, parts, segments = list(start), [], [0] * len(start)
         for number, text in enumerate(texts):
             last = number == len(texts) - 1
             parts.append((len(ids), len(text)))
             added = [*text, *(self.between[:1] if last else self.between)]
             ids += added
             segments += [min(number, 1)] * len(added)
-        return Frame(tuple(ids), tuple(parts), 0, tuple(segments) if self.segments else ())
+        if self.at_end:
+            ids.append(self.speaker)
+            segments.append(AT_END)
+        extract = len(ids) - 1 if self.at_end else 0
+        return Frame(tuple(ids), tuple(parts), extract, tuple(segments) if self.segments else ())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from foretext.batch import IGNORE, Batch
-from foretext.nn.loss import tied_softmax_loss
+from foretext.nn.predict import token_loss
 from foretext.objectives.base import Trunk
 
 NO_SCORE = -1e9  # of a place that is not asked about: no softmax gives it anything
@@ -56,4 +56,4 @@ def sequence_lm_loss(trunk: Trunk, top_BTD: Tensor, targets_BT: Tensor) -> Tenso
     chosen = wanted_BT.reshape(-1).nonzero().squeeze(1)
     top = top_BTD.reshape(-1, top_BTD.shape[-1])[chosen]
     targets, weights = targets_BT.reshape(-1)[chosen], weights_BT.reshape(-1)[chosen]
-    return tied_softmax_loss(top, trunk.output_table(), targets, weights)
+    return token_loss(trunk, top, targets, weights)

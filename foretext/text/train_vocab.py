@@ -51,15 +51,16 @@ def train_tokenizer(
     sample_chars: int = SAMPLE_CHARS,
     splitter: str | None = None,
     lower: bool = True,
+    specials: tuple[str, ...] = (),
     progress: Progress = _no_progress,
 ) -> Tokenizer:
     """A vocabulary of at most `size` ids, specials included (fewer where the text has no more pieces that occur twice).
 
     The specials are END, as the last id, for byte-bpe and char-bpe, and as the first ids BERT's for wordpiece, ALBERT's
-    for unigram, ELMo's for words, the unknown word and END for word-list. `splitter` is for char-bpe: "spacy" or
-    "rules"; None takes spaCy's where it is installed. `lower` is for wordpiece, unigram and words: lower-case and strip
-    accents. `progress` is called several times a second once the sample is drawn, in the caller's thread; what it
-    raises ends the work.
+    for unigram (or `specials`, of which one is `<unk>`), ELMo's for words, the unknown word and END for word-list.
+    `splitter` is for char-bpe: "spacy" or "rules"; None takes spaCy's where it is installed. `lower` is for wordpiece,
+    unigram and words: lower-case and strip accents. `progress` is called several times a second once the sample is
+    drawn, in the caller's thread; what it raises ends the work.
     """
     if kind not in KINDS:
         raise UserError(f"tokenizer kind {kind!r} is not known; choose one of {', '.join(KINDS)}")
@@ -73,7 +74,7 @@ def train_tokenizer(
     if kind == "wordpiece":
         return _train_word_pieces(sample, size, lower, progress)
     if kind == "unigram":
-        return _train_unigram(sample, size, lower, progress)
+        return _train_unigram(sample, size, lower, specials or unigram.SPECIALS, progress)
     if kind == "word-list":
         room = size - len(word_tokenizer.SPECIALS)
         return word_tokenizer.word_tokenizer(words_by_frequency(sample, room))
@@ -171,7 +172,7 @@ def _train_word_pieces(sample: list[str], size: int, lower: bool, progress: Prog
     return wordpiece_from_pieces([*pieces, *rare[: room - len(pieces)]], lower)
 
 
-def _train_unigram(sample: list[str], size: int, lower: bool, progress: Progress) -> Unigram:
+def _train_unigram(sample: list[str], size: int, lower: bool, specials: tuple[str, ...], progress: Progress) -> Unigram:
     cleaning = Cleaning(lower, strip_accents=lower, charmap=b"")
     normalizer = cleaning.normalizer()
     counts: Counter[str] = Counter()
@@ -180,9 +181,9 @@ def _train_unigram(sample: list[str], size: int, lower: bool, progress: Progress
         counts.update(normalizer.normalize_str(encodable(text)).split())
     if not counts:
         raise _empty()
-    room = size - len(unigram.SPECIALS)
+    room = size - len(specials)
     return unigram_from_pieces(
-        learn_unigram(counts, room, lambda: progress(f"learning {size:,} pieces", 0, 0)), cleaning
+        learn_unigram(counts, room, lambda: progress(f"learning {size:,} pieces", 0, 0)), cleaning, specials
     )
 
 

@@ -45,6 +45,7 @@ from foretext.text.words import WordBorders, in_word
 
 SPACE = "▁"
 SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ALBERT's, with which a trained vocabulary begins too
+XLNET_SPECIALS = ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>")
 UNKNOWN = "<unk>"
 _ENDS = ("[SEP]", "<sep>", "</s>", END)  # the first of these that a vocabulary has stands after each document
 
@@ -241,12 +242,14 @@ class Unigram:
         return cls(model.pieces, model.scores, specials, Cleaning(chosen, True, model.charmap), unknown)
 
 
-def unigram_from_pieces(pieces: Sequence[tuple[str, float]], cleaning: Cleaning) -> Unigram:
+def unigram_from_pieces(
+    pieces: Sequence[tuple[str, float]], cleaning: Cleaning, specials: Sequence[str] = SPECIALS
+) -> Unigram:
     """A newly trained tokenizer: the specials, then the pieces."""
-    texts = [*SPECIALS, *(piece for piece, _ in pieces)]
-    scores = [*(0.0 for _ in SPECIALS), *(score for _, score in pieces)]
+    texts = [*specials, *(piece for piece, _ in pieces)]
+    scores = [*(0.0 for _ in specials), *(score for _, score in pieces)]
     assert len(set(texts)) == len(texts)
-    return Unigram(texts, scores, {name: id for id, name in enumerate(SPECIALS)}, cleaning)
+    return Unigram(texts, scores, {name: id for id, name in enumerate(specials)}, cleaning)
 
 
 def _text(value: object) -> str:

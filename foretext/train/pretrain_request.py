@@ -106,7 +106,7 @@ def resolved_sections(request: PretrainRequest, run: RunDirectory, note: Callabl
     sections["start"] = _replaced(size.start, _given_start(request))
     resolved = _with_sets(sections, request.sets)
     if resolved["start"].vocabulary == "new":
-        check_new_vocabulary(system)
+        check_new_vocabulary(system, resolved["model"])
     elif request.vocabulary is not None:
         assert request.start is not None
         _check_vocabulary(request.vocabulary, kept, request.start)

@@ -16,6 +16,7 @@ from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig, reads
 from foretext.objectives.base import Objective, reads_on
 from foretext.objectives.masked import MaskedObjective
+from foretext.objectives.permutation import PermutationObjective
 from foretext.plan import TransferPlan
 from foretext.systems import system_named
 from foretext.systems.base import (
@@ -171,7 +172,7 @@ class SavedModel:
 def need_causal(model: SavedModel, what: str) -> None:
     """UserError for what only a model that reads in one direction can do."""
     if not model.system.causal:
-        masked = isinstance(model.objective, MaskedObjective)
+        masked = isinstance(model.objective, MaskedObjective | PermutationObjective)
         raise UserError(
             f"{what} needs a model that predicts each token from those before it, and {model.system.name} sees both "
             f"sides{'; foretext fill asks it about blanks' if masked else ''}"

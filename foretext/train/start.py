@@ -14,6 +14,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from foretext.errors import UserError
+from foretext.nn.model_config import ModelConfig
 from foretext.nn.vocabulary_rows import carried_rows
 from foretext.plan import TransferPlan
 from foretext.systems.base import System, TrainingConfig
@@ -23,9 +24,11 @@ from foretext.train.optim import Group, Optimizer
 from foretext.train.saved import SavedModel, put_weights
 
 
-def check_new_vocabulary(system: System) -> None:
+def check_new_vocabulary(system: System, model: ModelConfig) -> None:
     if not system.piece_rows:
         raise UserError(f"--new-vocabulary: {system.name} has no weights that follow its pieces; leave it out")
+    if getattr(model, "cutoffs", ()):
+        raise UserError("--new-vocabulary: an adaptive softmax is cut by how frequent its words were; leave it out")
 
 
 def take_weights(started: SavedModel, trunk: nn.Module, objective: nn.Module, vocabulary: int, where: str) -> None:

@@ -8,6 +8,7 @@ from foretext.errors import UserError
 from foretext.systems.base import System, TokenizerConfig
 from foretext.text.tokenizer import END, Tokenizer
 from foretext.text.train_vocab import least_size, specials_of, train_tokenizer
+from foretext.text.unigram import UNKNOWN
 
 
 def new_tokenizer(
@@ -18,7 +19,8 @@ def new_tokenizer(
     progress: Callable[[str, int, int], None],
 ) -> Tokenizer:
     """Learned from `texts`; `config.size` counts the system's specials too."""
-    added = [name for name in system.vocabulary if name not in specials_of(config.kind)]
+    own = system.vocabulary if config.kind == "unigram" and UNKNOWN in system.vocabulary else ()
+    added = [name for name in system.vocabulary if name not in (own or specials_of(config.kind))]
     least = least_size(config.kind) + len(added)
     if config.size < least:
         raise UserError(f"tokenizer.size={config.size}: {config.kind} for {system.name} needs at least {least} ids")
@@ -30,6 +32,7 @@ def new_tokenizer(
         sample_chars=config.sample_megabytes * 1_000_000,
         splitter=None if config.splitter == "auto" else config.splitter,
         lower=config.lower,
+        specials=own,  # a whole set: it has a piece for what is unknown
         progress=progress,
     )
     return tokenizer.with_specials(added) if added else tokenizer

@@ -214,7 +214,8 @@ def configured() -> dict[str, type[Any]]:
     found |= {"[model] of ulmfit": ulmfit.config, "[objective] of ulmfit": ulmfit.objective_config}
     found |= {"[model] of ELMo": elmo.config, "[objective] of ELMo": elmo.objective_config}
     found |= {"[model] of ELMo: words": CharEncoderConfig, "[transfer]: reader": ReaderPlan}
-    for name in ("cove", "cvt"):
+    found["[model] of transformer_xl"] = SYSTEMS["transformer_xl"].config
+    for name in ("cove", "cvt", "xlnet"):
         found[f"[model] of {name}"] = SYSTEMS[name].config
         found[f"[objective] of {name}"] = SYSTEMS[name].objective_config
     for system in SYSTEMS.values():

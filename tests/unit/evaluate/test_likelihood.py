@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from systems_under_test import CAUSAL, shaken_model
+from systems_under_test import CAUSAL, logits_of, shaken_model
 
 from foretext.batch import Batch
 from foretext.errors import UserError
@@ -33,7 +33,7 @@ def alone(model: SavedModel, context: tuple[int, ...], completion: tuple[int, ..
     whole = torch.tensor([(*context, *completion)][0][-(room_of(model) + 1) :])
     with torch.no_grad():
         top = model.trunk.eval()(Batch(whole[None, :-1])).top[0]
-        logs = torch.log_softmax(top @ model.trunk.output_table().t(), dim=-1)[-len(completion) :]
+        logs = torch.log_softmax(logits_of(model.trunk, top), dim=-1)[-len(completion) :]
     targets = whole[-len(completion) :]
     return float(logs.gather(1, targets[:, None]).sum()), bool((logs.argmax(-1) == targets).all())
 

@@ -19,6 +19,7 @@ from foretext.evaluate.features import LayerMix, text_vectors, word_vectors
 from foretext.evaluate.fill import fill
 from foretext.evaluate.pseudo import pseudo_perplexity
 from foretext.nn.model_config import layer_widths
+from foretext.objectives.factorisation import PermutationConfig
 from foretext.systems import SYSTEMS
 from foretext.text.tokenizer import END
 from foretext.train.pretrain import pretrain
@@ -143,6 +144,8 @@ def test_what_cannot_be_filled(lm: LanguageModel, tmp_path: Path) -> None:
 @pytest.mark.parametrize("system", [name for name in TINY if name not in MASKING])
 def test_a_model_that_is_not_masked_fills_no_blanks(system: str) -> None:
     says = f"reads in {'one direction' if system in CAUSAL else 'both directions, each by itself'}"
+    if SYSTEMS[system].objective_config is PermutationConfig:
+        says = "reads in any order"
     if SYSTEMS[system].reads == "pairs":
         says = "does not predict the words of its own text"
     for ask in (lambda model: fill(model, "a [MASK]"), lambda model: pseudo_perplexity(model, ["a"])):
@@ -267,6 +270,8 @@ def test_a_words_vector_is_the_mean_of_its_pieces(system: str) -> None:
     read, first = [model.tokenizer.end, *ids], 1
     if system in MASKING:
         read, first = framed(LanguageModel(model, Path()), ids)
+    elif SYSTEMS[system].objective_config is PermutationConfig:
+        read, first = [*ids, model.tokenizer.specials["<sep>"], model.tokenizer.specials["<cls>"]], 0
     elif system not in CAUSAL:  # between two ends, or as it is
         frames = model.system.build_layout(dict(model.tokenizer.specials), 48, "forward").overhead(1) == 2
         read, first = ([*read, model.tokenizer.end], 1) if frames else (ids, 0)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from systems_under_test import CAUSAL, TINY, shaken_model
+from systems_under_test import CAUSAL, TINY, logits_of, shaken_model
 
 from foretext.batch import Batch
 from foretext.errors import UserError
@@ -89,7 +89,7 @@ def test_log_probabilities_are_the_models_own(model: SavedModel) -> None:
     ids = model.tokenizer.encode("Once")
     whole = torch.tensor([[*ids, *written.ids]])
     with torch.no_grad():
-        logs = torch.log_softmax(model.trunk.eval()(Batch(whole)).top[0] @ model.trunk.output_table().t(), -1)
+        logs = torch.log_softmax(logits_of(model.trunk, model.trunk.eval()(Batch(whole)).top[0]), -1)
     expected = [float(logs[len(ids) - 1 + place, token]) for place, token in enumerate(written.ids)]
     assert written.log_probabilities == pytest.approx(expected, abs=1e-3)
 
@@ -103,7 +103,7 @@ def test_rows_of_unequal_length_read_as_alone(model: SavedModel) -> None:
             if decoder.context is None or len(row) <= decoder.context:
                 with torch.no_grad():
                     top = model.trunk(Batch(torch.tensor([row]))).top[0, -1]
-                torch.testing.assert_close(together[number], top @ model.trunk.output_table().t(), atol=1e-3, rtol=1e-3)
+                torch.testing.assert_close(together[number], logits_of(model.trunk, top), atol=1e-3, rtol=1e-3)
         decoder.append([step % 7, (step + 1) % 7, (step + 2) % 7])
     decoder.keep([2, 0])
     assert len(decoder.rows) == 2 and decoder.logits().shape[0] == 2
@@ -127,7 +127,7 @@ def best_of_all(model: SavedModel, prompt: str, length: int, letters: list[int])
             continue
         whole = torch.tensor([[*ids, *tokens]])
         with torch.no_grad():
-            scores = model.trunk.eval()(Batch(whole)).top[0].double() @ model.trunk.output_table().double().t()
+            scores = logits_of(model.trunk, model.trunk.eval()(Batch(whole)).top[0].double())
         logs = torch.log_softmax(scores, -1)
         total = sum(float(logs[len(ids) - 1 + place, token]) for place, token in enumerate(tokens))
         found.append((total / length, tokens))

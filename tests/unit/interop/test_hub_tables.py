@@ -18,7 +18,7 @@ from foretext.tasks.rows import KINDS
 from foretext.tasks.supervised import SupervisedTask
 from foretext.text.byte_bpe import ROBERTA_SPECIALS, byte_bpe_from_merges
 from foretext.text.tokenizer import Tokenizer
-from foretext.text.unigram import Cleaning, unigram_from_pieces
+from foretext.text.unigram import XLNET_SPECIALS, Cleaning, unigram_from_pieces
 from foretext.text.wordpiece import wordpiece_from_pieces
 
 EXCHANGED = [name for name, system in SYSTEMS.items() if system.hub is not None]
@@ -29,6 +29,8 @@ def tokenizer_of(name: str) -> Tokenizer:
         return wordpiece_from_pieces(["a", "##a"], True)
     if name == "albert":
         return unigram_from_pieces([("▁a", -1.0), ("a", -2.0)], Cleaning(True, True, b""))
+    if name == "xlnet":
+        return unigram_from_pieces([("▁a", -1.0), ("a", -2.0)], Cleaning(False, True, b""), XLNET_SPECIALS)
     return byte_bpe_from_merges([]).with_specials(ROBERTA_SPECIALS)
 
 
@@ -87,11 +89,11 @@ def test_out_and_in_again(name: str) -> None:
     """Weights by their names, with and without the prefix, are the weights; three projections become one again."""
     system, names, model = parts_under_test(name)
     own = {key: torch.randn(shape) for key, shape in shapes_of(system, model).items()}
-    out = by_their_names(own, names, 2)
+    out = by_their_names(own, names, model)
     bare = {key.removeprefix(names.prefix): tensor for key, tensor in out.items()}
     assert out.keys() != bare.keys()
     for folder in (out, bare):
-        theirs = FolderTensors(folder, names, "a file")
+        theirs = FolderTensors(folder, names, model, "a file")
         wanted = names.names(2)
         assert theirs.present(wanted) == wanted
         for key, other in wanted.items():

@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 import torch
-from systems_under_test import AT_ONCE, BOUNDED, SMALL_READER, TINY, TRANSFORMERS, base_model, stopping_after, taught
+from systems_under_test import (
+    AT_ONCE,
+    SMALL_READER,
+    TINY,
+    TRANSFORMERS,
+    base_model,
+    reads_whole,
+    stopping_after,
+    taught,
+)
 
 import foretext as ft
 from foretext.api import TaskModel
@@ -124,7 +133,7 @@ def test_the_loss_of_scores_is_that_of_the_head(system: str, kind: str, untraine
 # -- windows ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("system", [name for name in TINY if name not in BOUNDED])
+@pytest.mark.parametrize("system", [name for name in TINY if reads_whole(name)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_long_rows_are_read_whole_where_no_context_bounds_them(system: str, kind: str, untrained: None) -> None:
     rows, heard = ROWS[kind](5, LONG), Notes()
@@ -134,7 +143,7 @@ def test_long_rows_are_read_whole_where_no_context_bounds_them(system: str, kind
     assert not any("longer" in line for line in heard.said)
 
 
-@pytest.mark.parametrize(("system", "kind"), [one for one in taught(KINDS) if one[0] in BOUNDED])
+@pytest.mark.parametrize(("system", "kind"), [one for one in taught(KINDS) if not reads_whole(one[0])])
 def test_long_rows_are_read_in_windows(system: str, kind: str) -> None:
     rows, heard = ROWS[kind](3, LONG), Notes()
     sets = (*SETS, *SMALL_READER[system])

@@ -1,0 +1,132 @@
+"""Scoring token by token after a context: Transformer-XL's memory against reading the context again for each token.
+
+    python -m bench.memory_reuse [--quick] [--context 512] [--size tiny]
+
+Both sides score the same tokens of one text, each token's probability after the 512 before it, with the same random
+weights: one by a step of one token from the state that the step before left, the other by reading the last 512 tokens
+anew and taking the last state, as a model without memory has to. Both compute the softmax of that state over the whole
+vocabulary. They take turns. Before that both score a few tokens in one process, and have to agree.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from bench.common import Turns, alternate, arguments_for, print_head, ratio_cell, table
+from foretext.batch import Batch
+from foretext.nn.predict import token_losses
+from foretext.nn.transformer_xl import TransformerXL, TransformerXLConfig
+from foretext.systems.transformer_xl import SIZES
+
+TARGET = 20.0
+AGREE = 1e-3  # nats
+
+
+def model_of(specification: dict[str, Any]) -> TransformerXL:
+    """Random weights; a memory as long as the context, all of which is also read at once where it is read again."""
+    torch.manual_seed(0)
+    size, context = SIZES[specification["size"]], specification["context"]
+    assert isinstance(size.model, TransformerXLConfig)
+    shape = replace(size.model, vocabulary=size.tokenizer.size, memory=context, evaluation_memory=context - 1)
+    if specification["quick"]:
+        shape = replace(shape, layers=2, width=64, heads=2, vocabulary=500)
+    return TransformerXL(shape).eval()
+
+
+def text_of(specification: dict[str, Any], model: TransformerXL, tokens: int) -> torch.Tensor:
+    draw = torch.Generator().manual_seed(1)
+    return torch.randint(0, model.config.vocabulary, (1, specification["context"] + tokens + 1), generator=draw)
+
+
+class Remembering:
+    """One token at a time, from the state that the last one left."""
+
+    def __init__(self, model: TransformerXL, ids: torch.Tensor, context: int) -> None:
+        self.model, self.ids, self.place = model, ids, context - 1
+        with torch.no_grad():
+            self.state = model(Batch(ids[:, : self.place]), model.new_state(1)).state
+
+    @torch.no_grad()
+    def score(self) -> float:
+        hidden = self.model(Batch(self.ids[:, self.place : self.place + 1]), self.state)
+        self.state, self.place = hidden.state, self.place + 1
+        losses, _ = token_losses(self.model, hidden.top[:, -1], self.ids[0, self.place : self.place + 1])
+        return float(losses)
+
+
+class Rereading:
+    """The last `context` tokens for each."""
+
+    def __init__(self, model: TransformerXL, ids: torch.Tensor, context: int) -> None:
+        self.model, self.ids, self.place, self.context = model, ids, context - 1, context
+
+    @torch.no_grad()
+    def score(self) -> float:
+        window = self.ids[:, self.place + 1 - self.context : self.place + 1]
+        last = torch.zeros(window.shape, dtype=torch.bool)
+        last[:, -1] = True
+        top = self.model(Batch(window).reading(last)).top
+        self.place += 1
+        losses, _ = token_losses(self.model, top[:, -1], self.ids[0, self.place : self.place + 1])
+        return float(losses)
+
+
+def remembering(specification: dict[str, Any], turns: Turns) -> None:
+    _side(Remembering, specification, turns)
+
+
+def rereading(specification: dict[str, Any], turns: Turns) -> None:
+    _side(Rereading, specification, turns)
+
+
+def _side(kind: type[Remembering] | type[Rereading], specification: dict[str, Any], turns: Turns) -> None:
+    model = model_of(specification)
+    ids = text_of(specification, model, specification["tokens"])
+    while True:
+        reader = kind(model, ids, specification["context"])
+        turns.begin()
+        for _ in range(specification["tokens"]):
+            reader.score()
+        turns.end()
+
+
+def agree(specification: dict[str, Any]) -> float:
+    """The largest difference between the two ways over the first tokens. The first layer sees the same in both; in
+    the layers above, a memory reaches farther back than a window, so that only a model of one layer has to agree."""
+    model = model_of(specification)
+    one = TransformerXL(replace(model.config, layers=1)).eval()
+    ids = text_of(specification, one, 4)
+    ways = [kind(one, ids, specification["context"]) for kind in (Remembering, Rereading)]
+    return max(abs(ways[0].score() - ways[1].score()) for _ in range(4))
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = arguments_for(__doc__)
+    parser.add_argument("--context", type=int, default=512)
+    parser.add_argument("--size", default="tiny", choices=[name for name in SIZES if name != "paper"])
+    given = parser.parse_args(words)
+    print_head("Memory reused", ["torch"], given.quick)
+    specification = {"context": given.context, "size": given.size, "quick": given.quick}
+    difference = agree(specification)
+    if difference > AGREE:
+        raise SystemExit(f"the two ways differ by {difference:.2g} nats: one of them is wrong")
+    sides = {
+        "memory": (remembering, specification | {"tokens": 20 if given.quick else 200}),
+        "again": (rereading, specification | {"tokens": 2 if given.quick else 10}),
+    }
+    seconds = alternate(sides, 2 if given.quick else 5)
+    each = {name: statistics.median(took) / sides[name][1]["tokens"] for name, took in seconds.items()}
+    ratio, target = ratio_cell(each["again"] / each["memory"], TARGET)
+    shown = [f"{1000 * each[name]:.2f}" for name in ("memory", "again")]
+    columns = ["context", "ms a token, memory", "ms a token, read again", "ratio", "target"]
+    print(table(columns, [[str(given.context), *shown, ratio, target]]))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

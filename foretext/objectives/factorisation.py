@@ -1,0 +1,84 @@
+"""Which tokens of a sequence a permutation language model predicts, and in which order: XLNet's partial prediction.
+
+A factorisation order z is drawn; the sequence itself is not moved. Only the last 1/K of z are predicted. As in the
+released code these are runs of n tokens, n from 1 to 5 with p(n) ∝ 1/n, each beginning with a word, with n·K tokens
+of context on its two sides; as these leave room for one token in K + 1 at most, the rest of the K-th part that is
+wanted is drawn token by token. (The paper has all lengths alike, and lets runs begin anywhere; the code's
+comments speak of whole words, but it counts tokens.) Then z is drawn: all tokens that are given in any order, behind
+them all that are predicted in any order.
+
+What a token sees is said by ranks: those of no higher rank, and its query those of a lower one. With an `ordered`
+context the rank is the place in z, as the paper writes it. In the released code, and by default (`open`), tokens that
+are given see each other all, since nobody is asked about them: they share rank 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from foretext.errors import UserError
+
+MOST_LONG = 100  # tokens of a run
+
+
+@dataclass(frozen=True)
+class PermutationConfig:
+    """[objective] of XLNet."""
+
+    predicted: int = 6  # K: one token in so many is predicted
+    longest: int = 5  # tokens of a run that is predicted together
+    context: Literal["open", "ordered"] = "open"  # whether given tokens see each other all, or in the order drawn
+    length: float = 1.0  # of the context, that is read at a time; what stands before it is in the memory
+    both_ways: bool = True  # whether half of the rows read their text from the right
+    pairs: bool = False  # whether half of what is read is two segments, the second from elsewhere half of the time
+
+    def check(self) -> None:
+        if self.predicted < 1:
+            raise UserError(f"objective.predicted must be at least 1, not {self.predicted}")
+        if not 0.0 < self.length <= 1.0:
+            raise UserError(f"objective.length must be above 0 and at most 1, not {self.length}")
+        if not 1 <= self.longest <= MOST_LONG:
+            raise UserError(f"objective.longest must be between 1 and {MOST_LONG}, not {self.longest}")
+
+
+def draw_targets(
+    starts: np.ndarray, free: np.ndarray, config: PermutationConfig, draw: np.random.Generator
+) -> np.ndarray:
+    """Which places are predicted, [n] of bools. `starts`: where words begin; `free`: places that may be asked."""
+    chosen = np.zeros(len(starts), dtype=bool)
+    able = int(free.sum())
+    wanted = min(able, max(1, able // config.predicted))
+    words = np.flatnonzero(starts)
+    chances = np.cumsum(1.0 / np.arange(1, config.longest + 1))
+    left, place = wanted, 0
+    while left and place < len(starts):
+        run = min(int(np.searchsorted(chances, draw.random() * chances[-1], side="right")) + 1, left)
+        room = run * config.predicted
+        before = int(draw.integers(room))
+        word = int(np.searchsorted(words, place + before))
+        if word == len(words) or words[word] + run > len(starts):
+            break
+        begin, end = int(words[word]), int(words[word]) + run
+        chosen[begin:end] = free[begin:end]
+        left -= int(free[begin:end].sum())
+        place = end + room - before
+    if left:
+        chosen[draw.choice(np.flatnonzero(free & ~chosen), left, replace=False)] = True
+    return chosen
+
+
+def draw_order(chosen: np.ndarray, apart: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+    """All places in the order of the factorisation, those that are predicted last. Places `apart` stand anywhere among
+    these, as the released code has the separators of a pair: what is given does not see them."""
+    late = chosen | apart
+    return np.concatenate([draw.permutation(np.flatnonzero(~late)), draw.permutation(np.flatnonzero(late))])
+
+
+def ranks_of(order: np.ndarray, late: int, config: PermutationConfig) -> np.ndarray:
+    """The rank of each place, given the order, of which the last `late` are not merely given."""
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = np.arange(len(order))
+    return ranks if config.context == "ordered" else np.maximum(ranks - (len(order) - late) + 1, 0)

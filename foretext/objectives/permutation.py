@@ -1,0 +1,162 @@
+"""The permutation language model of XLNet (Yang et al. 2019): each of the last tokens of a random order from those that
+stand before it in that order.
+
+    max  E_z  Σ_{t > c}  log p(x_{z_t} | x_{z_<t}),     p(x | …) = softmax(W_e g_{z_t} + b)
+
+g is the trunk's query stream, which knows its place and not its token. z, and which tokens are predicted, are drawn for
+each sequence (`factorisation.py`).
+
+The text is read in contiguous streams, and each row goes on after its memory. Half of the rows of a step read their
+text from the right, with a memory of their own (`text/two_ways.py`); what is drawn is drawn over the text as it stands.
+With `pairs`, half of a row is two segments with their special tokens (`paired_windows.py`).
+
+Nothing drawn, the order is that of the text, and every token is predicted from those before it: the left-to-right
+factorisation, by which texts are scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
+from foretext.errors import UserError
+from foretext.nn.dropout import dropout
+from foretext.nn.loss import tied_softmax_loss
+from foretext.nn.xlnet import OrderedBatch, XLNetConfig
+from foretext.objectives.base import Draw, Examples, Objective, Trunk
+from foretext.objectives.factorisation import PermutationConfig, draw_order, draw_targets, ranks_of
+from foretext.objectives.paired_windows import PairedWindows
+from foretext.text.order import SampleOrder, StreamOrder, Windows
+from foretext.text.token_shards import TokenShards
+from foretext.text.tokenizer import Tokenizer
+from foretext.text.two_ways import Stretch, TwoWayOrder, TwoWays
+
+LOSS = "permuted"
+SEPARATOR, SPEAKER, MASK = "<sep>", "<cls>", "<mask>"
+
+
+class OutputBias(nn.Module):
+    """b: what is added to the scores of the vocabulary, beside W_e."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+
+
+class PermutationObjective(Objective):
+    def __init__(self, model: XLNetConfig, settings: PermutationConfig, tokenizer: Tokenizer) -> None:
+        super().__init__()
+        settings.check()
+        self.settings, self.tokenizer, self.p = settings, tokenizer, model.dropout
+        self.carries_state = model.memory > 0
+        self.head = OutputBias(model.vocabulary)
+        self.weights = {LOSS: 1.0}
+
+    def examples(self, shards: TokenShards, context: int, seed: int) -> Examples:
+        if self.settings.pairs:
+            separator, speaker = (self._special(name) for name in (SEPARATOR, SPEAKER))
+            return PairedWindows(shards, context, seed, self.tokenizer, separator, speaker)
+        return TwoWays(Windows(shards, context, seed))
+
+    def lengths(self, context: int) -> list[tuple[float, int]]:
+        return [(1.0, max(1, round(self.settings.length * context)))]
+
+    def order(self, examples: Examples, batch_size: int, seed: int) -> SampleOrder:
+        if self.settings.both_ways:
+            return TwoWayOrder(len(examples), batch_size)
+        return StreamOrder(len(examples) // 2, batch_size)  # the first half is read from the left
+
+    def make(self, examples: Sequence[Stretch], draw: Draw | None = None) -> Batch:
+        """With `draw`, a part of the tokens is predicted in a random order; without, all are, from left to right."""
+        rows, targets, ranks = [], [], []
+        for number, stretch in enumerate(examples):
+            ids = np.asarray(stretch.ids, dtype=np.int64)
+            told, rank = ids, np.arange(len(ids))
+            if draw is not None:
+                told, rank = self._drawn(ids, stretch, draw.generator(number))
+            turn = -1 if stretch.backward else 1
+            rows.append(ids[::turn])
+            targets.append(told[::turn])
+            ranks.append(rank[::turn])
+        ids_BT, real_BT = padded(rows)
+        backward_B = torch.tensor([stretch.backward for stretch in examples])
+        segments = [
+            stretch.segments[:: -1 if stretch.backward else 1] for stretch in examples if stretch.segments is not None
+        ]
+        assert len(segments) in (0, len(examples)) and len({stretch.kept for stretch in examples}) == 1
+        return OrderedBatch(
+            ids_BT,
+            None if bool(real_BT.all()) else real_BT,
+            segments_BT=padded(segments)[0] if segments else None,
+            kept=examples[0].kept,
+            targets_BT=padded(targets, fill=IGNORE)[0],
+            ranks_BT=padded(ranks)[0],
+            backward_B=backward_B if bool(backward_B.any()) else None,
+        )
+
+    def _drawn(self, ids: np.ndarray, stretch: Stretch, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """The targets and ranks of a sequence."""
+        apart = np.zeros(len(ids), dtype=bool) if stretch.apart is None else stretch.apart
+        chosen = draw_targets(self.tokenizer.word_starts(ids), ~apart, self.settings, draw)
+        order = draw_order(chosen, apart, draw)
+        return np.where(chosen, ids, IGNORE), ranks_of(order, int((chosen | apart).sum()), self.settings)
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        assert batch.targets_BT is not None
+        return {LOSS: float((batch.targets_BT != IGNORE).sum())}
+
+    def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
+        assert batch.targets_BT is not None
+        if self.carries_state and state is None:
+            state = trunk.new_state(len(batch.ids_BT))  # type: ignore[attr-defined]
+        hidden = trunk(batch, state)
+        asked = (batch.targets_BT.reshape(-1) != IGNORE).nonzero().squeeze(1)
+        states = dropout(hidden.top.flatten(0, 1)[asked], self.p, self.training)
+        targets = batch.targets_BT.reshape(-1)[asked]
+        total = tied_softmax_loss(states, trunk.output_table(), targets, bias_V=self.head.bias)
+        return Outcome({LOSS: LossSum(total, float(len(targets)))}, hidden.state)
+
+    def blank(self) -> int:
+        """The token whose name means a blank in a text that is to be filled."""
+        return self._special(MASK)
+
+    def _special(self, name: str) -> int:
+        if name not in self.tokenizer.specials:
+            raise UserError(f"the vocabulary has no {name}, which XLNet needs; use another")
+        return self.tokenizer.specials[name]
+
+    def token_logits(self, trunk: Trunk, states_ND: Tensor) -> Tensor:
+        """What stands at these places, as the query states tell: [N, V]."""
+        return torch.addmm(self.head.bias, states_ND, trunk.output_table().t())
+
+
+# -- orders that are not drawn ---------------------------------------------------------------------------------------
+
+
+def left_to_right(rows: Sequence[Sequence[int]], asked: Sequence[int]) -> OrderedBatch:
+    """Rows in the order of the text, each asked about its last so many tokens."""
+    ids_BT, real_BT = padded(rows)
+    length = ids_BT.shape[1]
+    ends_B = real_BT.sum(1)
+    places_T = torch.arange(length)
+    asked_BT = real_BT & (places_T >= (ends_B - torch.tensor(list(asked)))[:, None])
+    return OrderedBatch(
+        ids_BT,
+        None if bool(real_BT.all()) else real_BT,
+        targets_BT=ids_BT.masked_fill(~asked_BT, IGNORE),
+        ranks_BT=places_T.expand(len(rows), length),
+    )
+
+
+def with_blanks(ids: Sequence[int], blanks: Sequence[int]) -> OrderedBatch:
+    """One row that is asked about its blanks, each from all that is no blank; what stands in a blank is seen by none
+    that is not one itself."""
+    ids_BT = torch.tensor([list(ids)])
+    blank_BT = torch.zeros_like(ids_BT, dtype=torch.bool)
+    blank_BT[0, list(blanks)] = True
+    return OrderedBatch(ids_BT, targets_BT=ids_BT.masked_fill(~blank_BT, IGNORE), ranks_BT=blank_BT.long())

@@ -1,0 +1,178 @@
+"""XLNet: "XLNet: Generalized Autoregressive Pretraining for Language Understanding" (Yang, Dai, Yang, Carbonell,
+Salakhutdinov, Le, 2019).
+
+Followed
+    Trunk: two streams that share all weights, the query stream beginning as one learned vector w; relative positions
+    and a memory as in Transformer-XL; relative segments (the same, another) with a bias of their own; norm after each
+    residual addition, ε 1e-12, exact (erf) GELU, N(0, .02). Permutation language model: a factorisation order is drawn
+    for each sequence, which is not moved; the last 1/K of it, K = 6, is predicted through W_e with a bias. Half of each
+    batch is read from the right, with its own memory. Half of a sequence goes on with the text and is remembered, half
+    is two segments, `A <sep> B <sep> <cls>`, B following A or not; there is no next-sentence label, which the paper
+    found of no use. Unigram (SentencePiece) vocabulary of 32,000, cased. `paper` is the base model: 12 blocks of width
+    768, 12 heads, sequences of 512; Adam at 4e-4, ε 1e-6, decay .01, 40,000 updates of warm-up, then linear to 0, batch
+    8,192, dropout .1, as the paper trains the large one. Fine-tuning: `A <sep> B <sep> <cls>` by the content stream,
+    which sees everything; the state of `<cls>`, at the end, through a tanh layer, dropout and one new layer; everything
+    trained, 2e-5, ε 1e-6, linear decay. The side of the padding (the left, there) changes nothing here.
+
+From the released code, where the paper is silent or says otherwise
+    What is predicted is runs of 1 to 5 tokens, p(n) ∝ 1/n, that begin with a word, each somewhere in n·K tokens of
+    context (the paper: all lengths alike, anywhere). Tokens that are merely given see each other all (`--set
+    objective.context=ordered`: the paper's order). Memory of 384; for text that is read from the right, relative
+    positions count the other way. `<cls>` is a segment of its own. Sinusoids are dropped out too; gradients are clipped
+    at 1.
+
+Deviations
+    Segments end between words, not between sentences. `<sep>` stands between documents too, where the released code has
+    `<eod>`. Orders are drawn anew whenever a sequence is seen, over the whole of it; the released code draws what is
+    predicted once, and orders within 256 tokens. A query that may see nothing at all attends to nothing; there it
+    attends to everything. There is no dropout between the two layers of the feed-forward part. No rate by depth in
+    fine-tuning (SQuAD's .75: `--set transfer.rate_decay=1.333`). Adam corrects its bias. `tiny` and `small` are not the
+    paper's: see `systems/short.py`; they are lower-cased and read plain text (no pairs of segments, so that relative
+    segments and `<cls>` are new in fine-tuning) half a context at a time, after a memory of as much.
+"""
+
+from __future__ import annotations
+
+from foretext.nn.xlnet import XLNet, XLNetConfig
+from foretext.objectives.factorisation import PermutationConfig
+from foretext.objectives.permutation import MASK, SEPARATOR, SPEAKER, PermutationObjective
+from foretext.plan import TransferPlan
+from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
+from foretext.systems.hub import GELUS, HEAD, OF_LABELS, HubHead, HubNames, both
+from foretext.systems.short import short_permuted_size
+from foretext.tasks.framed import FramedLayout
+from foretext.text.unigram import XLNET_SPECIALS
+
+SIZES = {
+    "tiny": short_permuted_size(
+        XLNetConfig(0, 4, 192, 3, 256, memory=128), TokenizerConfig("unigram", 8000), PermutationConfig(length=0.5)
+    ),
+    "small": short_permuted_size(
+        XLNetConfig(0, 6, 384, 6, 256, memory=128), TokenizerConfig("unigram", 16000), PermutationConfig(length=0.5)
+    ),
+    "paper": Size(
+        XLNetConfig(0, 12, 768, 12, 512, memory=384),
+        TokenizerConfig("unigram", 32000, lower=False),
+        TrainingConfig(
+            rate=4e-4,
+            schedule="linear",
+            warmup_steps=40_000,
+            epsilon=1e-6,
+            batch_size=8192,
+            dropout=0.1,
+        ),
+        TrainingConfig(rate=2e-5, schedule="linear", warmup=0.1, epsilon=1e-6, batch_size=32, dropout=0.1),
+        epochs=3,
+        transfer=TransferPlan(lm_weight=0.0, head="hidden"),
+        objective=PermutationConfig(pairs=True),
+    ),
+}
+
+
+def build_objective(parts: ObjectiveParts) -> PermutationObjective:
+    return PermutationObjective(parts.model, parts.settings, parts.tokenizer)
+
+
+_READS = "the last one through a tanh layer"
+_LAYERS = both({"dense": "sequence_summary.summary", "head": "logits_proj"})
+_SUMMARY = {"summary_type": "last", "summary_use_proj": True, "summary_activation": "tanh"}
+_LABELS = HubHead("XLNetForSequenceClassification", _LAYERS, "extract", _READS, hidden=True, settings=_SUMMARY)
+_OF_HEADS = ("width", "heads", "head")
+HUB = HubNames(
+    model_type="xlnet",
+    language_model="XLNetLMHeadModel",
+    heads={
+        **dict.fromkeys(OF_LABELS, _LABELS),
+        "choice": HubHead("XLNetForMultipleChoice", _LAYERS, "extract", _READS, hidden=True, settings=_SUMMARY),
+        "tagging": HubHead("XLNetForTokenClassification", both({"head": "classifier"})),
+        "span": HubHead("XLNetForQuestionAnsweringSimple", both({"head": "qa_outputs"})),
+    },
+    prefix="transformer.",
+    outside={"tokens.weight": "word_embedding.weight", "query": "mask_emb"},
+    block="layer.{}.",
+    inside={
+        **{
+            f"attention.{ours}.weight": f"rel_attn.{theirs}"
+            for ours, theirs in {"query": "q", "key": "k", "value": "v", "distance": "r", "out": "o"}.items()
+        },
+        "attention.content": "rel_attn.r_w_bias",
+        "attention.position": "rel_attn.r_r_bias",
+        "attention.segment": "rel_attn.r_s_bias",
+        "attention.segments": "rel_attn.seg_embed",
+        **both({"norm1": "rel_attn.layer_norm", "up": "ff.layer_1", "down": "ff.layer_2", "norm2": "ff.layer_norm"}),
+    },
+    axes={
+        "query": ("one", "one", "width"),
+        **{f"attention.{name}.weight": _OF_HEADS for name in ("query", "key", "value", "distance", "out")},
+        **{f"attention.{name}": ("heads", "head") for name in ("content", "position", "segment")},
+    },
+    transposed=frozenset(f"attention.{name}.weight" for name in ("query", "key", "value", "distance")),
+    copies={"lm_loss.weight": "tokens.weight"},
+    empty=(),
+    shape={
+        "vocabulary": "vocab_size",
+        "layers": "n_layer",
+        "width": "d_model",
+        "heads": "n_head",
+        "inner": "d_inner",
+        "context": "foretext_context",  # theirs has none
+        "memory": "mem_len",
+        "epsilon": "layer_norm_eps",
+        "init_std": "initializer_range",
+    },
+    dropouts=("dropout",),
+    defaults={  # as `XLNetConfig` has them, without its memory, which published folders set to null
+        "vocab_size": 32000,
+        "n_layer": 24,
+        "d_model": 1024,
+        "n_head": 16,
+        "d_inner": 4096,
+        "ff_activation": "gelu",
+        "dropout": 0.1,
+        "foretext_context": 512,
+        "mem_len": 384,
+        "layer_norm_eps": 1e-12,
+        "initializer_range": 0.02,
+        "pad_token_id": 5,
+    },
+    unsaid=("mem_len",),
+    ids={"pad_token_id": "pad"},
+    only={
+        "attn_type": ("bi",),
+        "bi_data": (False,),
+        "clamp_len": (-1,),
+        "same_length": (False,),
+        "untie_r": (True,),
+    },
+    worded={"gelu": ("ff_activation", GELUS)},
+    least={"d_inner": 1},
+    pretraining={"head.bias": "lm_loss.bias"},
+    bare="XLNetModel",
+    absent={f"{HEAD}head.": "output bias"},
+    vocabularies=("Unigram",),
+    needs=(SPEAKER, SEPARATOR, MASK),
+)
+
+XLNET = System(
+    name="xlnet",
+    paper="Yang et al. 2019, XLNet: Generalized Autoregressive Pretraining for Language Understanding",
+    base="transformer of two streams, relative positions, memory, post-norm",
+    objective="permutation language model",
+    direction="every order of the factorisation; both at once for tasks",
+    tokenizer="unigram (SentencePiece)",
+    transfer="fine-tune everything: <cls>, the last, through a dense layer for texts, each token's state for tags and "
+    "spans",
+    specials=(),
+    sizes=SIZES,
+    config=XLNetConfig,
+    build_trunk=lambda parts: XLNet(parts.model),
+    build_objective=build_objective,
+    build_layout=lambda ids, context, direction: FramedLayout(
+        ids[SPEAKER], (ids[SEPARATOR],), context, segments=True, at_end=True
+    ),
+    causal=False,
+    objective_config=PermutationConfig,
+    vocabulary=XLNET_SPECIALS,
+    piece_rows=("trunk.tokens.weight", "task.head.bias"),
+    hub=HUB,
+)

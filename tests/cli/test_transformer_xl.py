@@ -1,0 +1,43 @@
+"""Transformer-XL as it is typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_harness import fails, works
+
+TINY = [
+    *("--set", "model.layers=2", "--set", "model.width=16", "--set", "model.heads=2", "--set", "model.context=16"),
+    *("--set", "model.memory=16", "--set", "tokenizer.size=300", "--set", "training.batch_size=4"),
+]
+
+
+@pytest.fixture(scope="module")
+def run(files: Path) -> Path:
+    works("pretrain", files / "text.txt", "--system", "transformer_xl", "--steps", 3, *TINY, "--out", files / "xl")
+    return files / "xl"
+
+
+def test_its_memory_is_said_and_set(run: Path, files: Path) -> None:
+    assert "each token after 256 tokens of memory at most" in works("evaluate", run, files / "text.txt").out
+    found = json.loads(works("evaluate", run, files / "text.txt", "--memory", 3, "--json").out)
+    usual = json.loads(works("evaluate", run, files / "text.txt", "--json").out)
+    assert (found["memory"], usual["memory"]) == (3, 256) and found["per_token"] != usual["per_token"]
+    assert works("generate", run, "--prompt", "the film", "--max-tokens", 40, "--seed", 1).out
+    works("attention", run, "a text", "--out", files / "attention.html")
+    rows = ("--task", "classification", "--epochs", 1, "--out", files / "xl-clf")
+    works("finetune", run, files / "cls.csv", *rows)
+    assert "--memory is for text" in fails("evaluate", files / "xl-clf", files / "cls.csv", "--memory", 3)
+
+
+def test_mistakes(run: Path, base: Path, files: Path, tmp_path: Path) -> None:
+    text = files / "text.txt"
+    for words, said in (
+        (["evaluate", base, text, "--memory", 4], "memory is for systems that keep one, such as transformer_xl; gpt"),
+        (["evaluate", run, text, "--memory", -1], "memory must be a whole number from 0"),
+        (["evaluate", run, text, "--stride", 4], "stride is for models with a context"),
+        (["export", run, "--out", tmp_path / "hf"], "transformer_xl"),
+    ):
+        assert said in fails(*words), words

@@ -1,0 +1,23 @@
+"""Both sides of the benchmark of memory score the same tokens alike, and each moves on by one."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.memory_reuse import Remembering, Rereading, agree, model_of, text_of
+
+SPECIFICATION = {"context": 12, "size": "tiny", "quick": True}
+
+
+def test_both_ways_agree() -> None:
+    assert agree(SPECIFICATION) < 1e-4
+
+
+@pytest.mark.parametrize("kind", [Remembering, Rereading])
+def test_each_token_is_scored_once_after_a_full_context(kind: type) -> None:
+    model = model_of(SPECIFICATION)
+    assert model.config.reads == 12, "all of it is read at once where it is read again"
+    reader = kind(model, text_of(SPECIFICATION, model, 3), 12)
+    assert reader.place == 11
+    scores = [reader.score() for _ in range(3)]
+    assert reader.place == 14 and len(set(scores)) == 3

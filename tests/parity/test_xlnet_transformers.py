@@ -1,0 +1,400 @@
+"""XLNet against `transformers` with the same random weights: both streams under given permutation masks and target
+mappings, with a memory and without, padded on the left; text read from the right; layers, attention, the gradient of
+the pre-training loss; and folders and heads exchanged with it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from masked_references import CORPUS, assert_same_run, loaded, ordinary_ids, refused, shaken
+from torch import Tensor, nn
+
+import foretext as ft
+from foretext.batch import IGNORE, Batch
+from foretext.errors import UserError
+from foretext.evaluate.fill import fill
+from foretext.interop.exchange import export_model, import_model
+from foretext.interop.hub import _ours, export_hub
+from foretext.interop.hub_config import model_of
+from foretext.interop.hub_tokenizer import tokenizer_files
+from foretext.nn.xlnet import OrderedBatch
+from foretext.objectives.base import Draw
+from foretext.objectives.permutation import PermutationObjective, left_to_right
+from foretext.plan import TransferPlan
+from foretext.systems import SYSTEMS
+from foretext.systems.base import ObjectiveParts, TokenizerConfig, TrunkParts
+from foretext.tasks.span import SpanExample, SpanTask
+from foretext.tasks.tagging import TaggedExample, TaggingTask
+from foretext.text.tokenizer import Tokenizer
+from foretext.text.two_ways import Stretch
+from foretext.train.saved import RunConfig, SavedModel, TaskConfig
+from foretext.train.vocabulary import new_tokenizer
+
+transformers = pytest.importorskip("transformers")
+
+SYSTEM = SYSTEMS["xlnet"]
+SHAPES = [(2, 32, 4, 128), (1, 8, 1, 20), (3, 48, 3, 96)]  # layers, width, heads, inner width
+LENGTH = 11
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return new_tokenizer(SYSTEM, CORPUS, TokenizerConfig("unigram", 120), 0, lambda title, done, total: None)
+
+
+def reference(shape: tuple[int, ...], vocabulary: int, name: str = "XLNetLMHeadModel", **more: Any) -> Any:
+    layers, width, heads, inner = shape
+    config = transformers.XLNetConfig(
+        vocab_size=vocabulary, n_layer=layers, d_model=width, n_head=heads, d_inner=inner, mem_len=16, **more
+    )
+    return shaken(getattr(transformers, name)(config))
+
+
+def copy_of(theirs: Any, tokenizer: Tokenizer) -> tuple[nn.Module, PermutationObjective]:
+    assert SYSTEM.hub is not None
+    config = model_of(theirs.config.to_dict(), SYSTEM, SYSTEM.hub, Path("config.json"))
+    weights = _ours(dict(theirs.state_dict()), SYSTEM, SYSTEM.hub, config, "reference", tokenizer)
+    trunk = SYSTEM.build_trunk(TrunkParts(config))
+    trunk.load_state_dict({name: tensor for name, tensor in weights.items() if not name.startswith("task.")})
+    objective = SYSTEM.build_objective(ObjectiveParts(config, SYSTEM.sizes["paper"].objective, tokenizer))
+    assert isinstance(objective, PermutationObjective)
+    objective.head.bias.data.copy_(weights["task.head.bias"])
+    return trunk.eval(), objective.eval()
+
+
+def close(ours: Tensor, theirs: Tensor) -> None:
+    assert theirs.std() > 0.05
+    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
+
+
+def drawn(ids_BT: Tensor, asked: int, first: int = 0) -> tuple[OrderedBatch, Tensor, Tensor]:
+    """Any order, of which the last so many are asked, none of them before column `first`; the mask of the permutation
+    and the mapping of the targets as their model takes them."""
+    rows, length = ids_BT.shape
+    ranks_BT = torch.rand(rows, length)
+    ranks_BT[:, :first] -= 1.0
+    ranks_BT = ranks_BT.argsort(1).argsort(1)
+    asked_BT = ranks_BT >= length - asked
+    batch = OrderedBatch(ids_BT, targets_BT=ids_BT.masked_fill(~asked_BT, IGNORE), ranks_BT=ranks_BT)
+    hidden_BTT = (ranks_BT[:, None, :] >= ranks_BT[:, :, None]).float()
+    mapping = F.one_hot(asked_BT.nonzero()[:, 1].view(rows, asked), length).float()
+    return batch, hidden_BTT, mapping
+
+
+def asked_logits(trunk: Any, objective: PermutationObjective, batch: OrderedBatch, state: Any = None) -> Tensor:
+    assert batch.targets_BT is not None
+    asked = batch.targets_BT != IGNORE
+    states = trunk(batch, state).top[asked]
+    return objective.token_logits(trunk, states).view(len(batch.ids_BT), -1, trunk.config.vocabulary)
+
+
+# -- logits ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("memory", [0, 6], ids=["alone", "after a memory"])
+@pytest.mark.parametrize("segments", [False, True], ids=["one segment", "segments"])
+def test_the_query_stream(shape: tuple[int, ...], memory: int, segments: bool, tokenizer: Tokenizer) -> None:
+    theirs = reference(shape, tokenizer.size)
+    trunk, objective = copy_of(theirs, tokenizer)
+    past, ids = ordinary_ids(tokenizer, 3, 6), ordinary_ids(tokenizer, 3, LENGTH)
+    batch, hidden, mapping = drawn(ids, 4)
+    parts = torch.randint(3, ids.shape) if segments else None
+    with torch.no_grad():
+        mems = theirs.transformer(past, use_mems=True).mems if memory else None
+        expected = theirs(ids, perm_mask=hidden, target_mapping=mapping, mems=mems, token_type_ids=parts, use_mems=True)
+        state = trunk(Batch(past), trunk.new_state(3)).state if memory else None
+        found = asked_logits(trunk, objective, replace(batch, segments_BT=parts), state)
+        close(found, expected.logits)
+        if state is not None:
+            kept = trunk(replace(batch, segments_BT=parts), state).state
+            for ours, other in zip(kept[0], expected.mems):
+                torch.testing.assert_close(ours, other.transpose(0, 1), atol=1e-4, rtol=0)
+
+
+def test_the_query_stream_padded_on_the_left(tokenizer: Tokenizer) -> None:
+    theirs = reference(SHAPES[0], tokenizer.size)
+    trunk, objective = copy_of(theirs, tokenizer)
+    ids = ordinary_ids(tokenizer, 3, LENGTH)
+    mask = torch.arange(LENGTH) >= torch.tensor([0, 3, 5])[:, None]
+    batch, hidden, mapping = drawn(ids, 3, first=6)
+    with torch.no_grad():
+        expected = theirs(ids, perm_mask=hidden, target_mapping=mapping, attention_mask=mask.float()).logits
+        close(asked_logits(trunk, objective, replace(batch, mask_BT=mask)), expected)
+
+
+def test_left_to_right_is_their_causal_permutation(tokenizer: Tokenizer) -> None:
+    theirs = reference(SHAPES[0], tokenizer.size)
+    trunk, objective = copy_of(theirs, tokenizer)
+    ids = ordinary_ids(tokenizer, 2, LENGTH)
+    hidden = torch.ones(LENGTH, LENGTH).triu()[None].repeat(2, 1, 1)
+    mapping = torch.eye(LENGTH)[None, 1:].repeat(2, 1, 1)  # the first sees nothing, where theirs sees everything
+    with torch.no_grad():
+        expected = theirs(ids, perm_mask=hidden, target_mapping=mapping).logits
+        close(asked_logits(trunk, objective, left_to_right(ids.tolist(), [LENGTH - 1] * 2)), expected)
+
+
+def test_text_read_from_the_right(tokenizer: Tokenizer) -> None:
+    """Their `bi_data`: the second half of the batch has positions that count the other way."""
+    theirs = reference(SHAPES[0], tokenizer.size, bi_data=True)
+    plain = reference(SHAPES[0], tokenizer.size)
+    plain.load_state_dict(theirs.state_dict())
+    trunk, objective = copy_of(plain, tokenizer)
+    past, ids = ordinary_ids(tokenizer, 4, 5), ordinary_ids(tokenizer, 4, LENGTH)
+    batch, hidden, mapping = drawn(ids, 3)
+    ways = torch.tensor([False, False, True, True])
+    with torch.no_grad():
+        mems = theirs.transformer(past, use_mems=True).mems
+        expected = theirs(ids, perm_mask=hidden, target_mapping=mapping, mems=mems, use_mems=True).logits
+        state = trunk(OrderedBatch(past, backward_B=ways), trunk.new_state(4)).state
+        close(asked_logits(trunk, objective, replace(batch, backward_B=ways), state), expected)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_layer_and_attention_of_the_content(shape: tuple[int, ...], tokenizer: Tokenizer) -> None:
+    theirs = reference(shape, tokenizer.size)
+    trunk, _ = copy_of(theirs, tokenizer)
+    ids = ordinary_ids(tokenizer, 3, LENGTH)
+    mask, parts = torch.arange(LENGTH) >= torch.tensor([4, 0, 7])[:, None], torch.randint(3, ids.shape)
+    with torch.no_grad():
+        expected = theirs.transformer(ids, attention_mask=mask.float(), token_type_ids=parts, output_hidden_states=True)
+        found = trunk(Batch(ids, mask, segments_BT=parts), keep_layers=True)
+        close(found.top[mask], expected.last_hidden_state[mask])
+        assert len(found.layers) == len(expected.hidden_states) == shape[0] + 1
+        for ours, other in zip(found.layers, expected.hidden_states):
+            torch.testing.assert_close(ours[mask], other[mask], atol=1e-4, rtol=0)
+        weights = theirs.transformer(ids[:1], output_attentions=True).attentions
+        found_weights: Tensor = trunk.attention_weights(ids[0])  # type: ignore[operator]
+    torch.testing.assert_close(found_weights, torch.cat(weights), atol=1e-4, rtol=0)
+
+
+def test_the_gradient_of_the_loss(tokenizer: Tokenizer) -> None:
+    theirs = reference(SHAPES[0], tokenizer.size, dropout=0.0)
+    trunk, objective = copy_of(theirs, tokenizer)
+    ids = ordinary_ids(tokenizer, 3, 24)
+    batch = objective.make([Stretch(row.numpy()) for row in ids], Draw(0, 0, (0, 1, 2)))
+    assert isinstance(batch, OrderedBatch) and batch.ranks_BT is not None and batch.targets_BT is not None
+    asked = batch.targets_BT != IGNORE
+    loss = objective(trunk, batch).losses["permuted"]
+    (loss.total / loss.count).backward()
+    ranks = batch.ranks_BT  # given tokens see each other; theirs are told by a mask without what a token is asked for
+    hidden = (ranks[:, None, :] > ranks[:, :, None]) | ((ranks[:, None, :] == ranks[:, :, None]) & asked[:, :, None])
+    mapping = F.one_hot(asked.nonzero()[:, 1].view(3, -1), 24).float()
+    logits = theirs(ids, perm_mask=hidden.float(), target_mapping=mapping).logits
+    other = F.cross_entropy(logits.flatten(0, 1), ids[asked])
+    torch.testing.assert_close(loss.total / loss.count, other, atol=1e-5, rtol=0)
+    other.backward()
+    expected = {name: p.grad for name, p in theirs.named_parameters() if p.grad is not None}
+    found = {name: p.grad for name, p in trunk.named_parameters() if p.grad is not None}
+    assert len(found) + 1 == len(expected), "and the bias of the output"
+    torch.testing.assert_close(objective.head.bias.grad, expected.pop("lm_loss.bias"), atol=1e-5, rtol=1e-3)
+    torch.testing.assert_close(found["query"], expected["transformer.mask_emb"].flatten(), atol=1e-5, rtol=1e-3)
+    torch.testing.assert_close(
+        found["tokens.weight"], expected["transformer.word_embedding.weight"], atol=1e-5, rtol=1e-3
+    )
+    for layer in range(2):
+        start = f"transformer.layer.{layer}.rel_attn."
+        for ours, name in {"query": "q", "key": "k", "value": "v", "distance": "r"}.items():
+            theirs_grad = expected[start + name].flatten(1).t()
+            torch.testing.assert_close(
+                found[f"blocks.{layer}.attention.{ours}.weight"], theirs_grad, atol=1e-5, rtol=1e-3
+            )
+        for ours, name in {"content": "r_w_bias", "position": "r_r_bias"}.items():
+            theirs_grad = expected[start + name].flatten()
+            torch.testing.assert_close(found[f"blocks.{layer}.attention.{ours}"], theirs_grad, atol=1e-5, rtol=1e-3)
+
+
+# -- folders ---------------------------------------------------------------------------------------------------------
+
+
+def write_folder(model: Any, tokenizer: Tokenizer, folder: Path) -> Path:
+    """As `save_pretrained` leaves it, with a tokenizer in its own library's format."""
+    model.save_pretrained(folder, safe_serialization=True)
+    layout: Any = SYSTEM.build_layout(dict(tokenizer.specials), 512, "forward")
+    files, notes = tokenizer_files(tokenizer, 512, False, layout)
+    assert notes == []
+    (folder / "tokenizer.json").write_bytes(files["tokenizer.json"])
+    return folder
+
+
+def logits_here(model: Any, batch: OrderedBatch) -> Tensor:
+    with torch.no_grad():
+        return asked_logits(model.trunk, model.objective, batch)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_in_and_out_and_in_again(shape: tuple[int, ...], tokenizer: Tokenizer, tmp_path: Path) -> None:
+    theirs = reference(shape, tokenizer.size)
+    write_folder(theirs, tokenizer, tmp_path / "theirs")
+    notes: list[str] = []
+    run = import_model(tmp_path / "theirs", tmp_path / "run", notes=notes)
+    model = loaded(run)
+    assert notes == [] and not model.sections["data"].head_drawn
+    assert model.model_config.context == 512 and model.model_config.memory == 16  # type: ignore[attr-defined]
+    ids = ordinary_ids(tokenizer, 2, LENGTH)
+    batch, hidden, mapping = drawn(ids, 4)
+    with torch.no_grad():
+        expected = theirs(ids, perm_mask=hidden, target_mapping=mapping).logits
+    close(logits_here(model, batch), expected)
+    assert export_model(run, tmp_path / "exported") == []
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "exported", local_files_only=True).eval()
+    assert type(again) is type(theirs)
+    with torch.no_grad():
+        close(again(ids, perm_mask=hidden, target_mapping=mapping).logits, expected)
+    import_model(tmp_path / "exported", tmp_path / "second")
+    assert_same_run(run, tmp_path / "second")
+
+
+def test_as_folders_are_published(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """No memory is said, nor is the head's bias there where the model alone was saved."""
+    theirs = reference(SHAPES[0], tokenizer.size, "XLNetModel")
+    folder = write_folder(theirs, tokenizer, tmp_path / "theirs")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"mem_len": None, "untie_r": True, "reuse_len": None}))
+    notes: list[str] = []
+    run = import_model(folder, tmp_path / "run", notes=notes)
+    assert len(notes) == 1 and "no output bias" in notes[0]
+    model = loaded(run)
+    assert model.model_config.memory == 384 and model.sections["data"].head_drawn  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match="imported without its output bias"):
+        fill(model, "a <mask> film")
+    assert "no output bias was trained" in export_model(run, tmp_path / "exported")[0]
+    again = transformers.AutoModel.from_pretrained(tmp_path / "exported", local_files_only=True).eval()
+    ids = ordinary_ids(tokenizer, 2, LENGTH)
+    with torch.no_grad():
+        close(again(ids).last_hidden_state, theirs(ids).last_hidden_state)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"attn_type": "uni"}, ("attn_type is 'uni'", "only 'bi'")),
+        ({"clamp_len": 400}, ("clamp_len is 400", "only -1")),
+        ({"ff_activation": "relu"}, ("ff_activation is 'relu'",)),
+        ({"n_head": 8}, ("rel_attn.q has shape [32, 4, 8]", "needs [32, 8, 4]")),
+        ({"pad_token_id": 4}, ("<pad> is id 5", "pad_token_id 4")),
+    ],
+    ids=str,
+)
+def test_folders_that_are_refused(
+    said: dict[str, Any], words: tuple[str, ...], tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    folder = write_folder(reference(SHAPES[0], tokenizer.size), tokenizer, tmp_path / "theirs")
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("d_head")
+    (folder / "config.json").write_text(json.dumps(config | said))
+    refused(folder, *words)
+
+
+def test_ids_and_roles_there(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    write_folder(reference(SHAPES[0], tokenizer.size), tokenizer, tmp_path / "theirs")
+    export_model(import_model(tmp_path / "theirs", tmp_path / "run"), tmp_path / "exported")
+    there = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported", local_files_only=True)
+    layout = SYSTEM.build_layout(dict(tokenizer.specials), 24, "forward")
+    for text in ["The cat's hat", "  so GOOD,\n\nfilm!", "那家酒店 yes", "", *CORPUS[:4]]:
+        assert there.encode(text, add_special_tokens=False) == tokenizer.encode(text), text
+        assert there.encode(text) == list(layout.frame(tokenizer.encode(text)).ids), text
+    for texts in (("The cat",), ("The cat", "so good film")):
+        given, frame = there(*texts), layout.frame(*(tokenizer.encode(text) for text in texts))
+        assert given["input_ids"] == list(frame.ids) and given["token_type_ids"] == list(frame.segments)
+        assert frame.ids[-2:] == (4, 3) and frame.segments[-1] == 2 and frame.extract == len(frame.ids) - 1
+    assert (there.cls_token, there.sep_token, there.mask_token) == ("<cls>", "<sep>", "<mask>")
+    assert (there.pad_token, there.unk_token, there.padding_side) == ("<pad>", "<unk>", "left")
+    names = ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
+    assert [tokenizer.specials[name] for name in names] == list(range(9)), "as the published vocabulary has them"
+
+
+# -- our own runs there ----------------------------------------------------------------------------------------------
+
+SMALL = ("model.layers=2", "model.width=32", "model.heads=2", "model.context=32", "model.memory=8")
+EXPORTABLE = ("transfer.pooling=extract", "transfer.head=hidden")
+
+
+@pytest.fixture(scope="module")
+def lm() -> ft.LanguageModel:
+    sets = (*SMALL, "training.batch_size=4", "tokenizer.size=120")
+    return ft.pretrain(documents=CORPUS, system="xlnet", steps=6, sets=sets)
+
+
+@pytest.mark.parametrize("task", ["classification", "entailment", "similarity", "regression"])
+def test_a_classifier_there_and_its_trunk_back(task: str, lm: ft.LanguageModel, tmp_path: Path) -> None:
+    rows: list[tuple[object, ...]] = [("a good film", "pos"), ("so bad", "neg"), ("good good", "pos")] * 4
+    if task in ("entailment", "similarity"):
+        rows = [("a good film", "good", "yes"), ("so bad", "good", "no"), ("bad film", "bad", "yes")] * 4
+    if task == "regression":
+        rows = [("a good film", 4.5), ("so bad", 1.0), ("good good", 5.0)] * 4
+    clf = lm.finetune(rows, task=task, epochs=2, out=tmp_path / "clf", sets=EXPORTABLE)
+    assert export_model(tmp_path / "clf", tmp_path / "out") == []
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
+    there = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    paired = task in ("entailment", "similarity")
+    texts: Any = [("so good film", "good"), ("bad", "a bad one indeed")] if paired else ["so good film", "bad"]
+    given = [list(column) for column in zip(*texts)] if paired else [texts]
+    with torch.no_grad():
+        logits = model(**there(*given, padding=True, return_tensors="pt")).logits
+    if task == "regression":
+        np.testing.assert_allclose(logits[:, 0].numpy(), clf.predict(texts), atol=1e-4)
+    else:
+        np.testing.assert_allclose(logits.softmax(-1).numpy(), clf.predict_proba(texts), atol=1e-4)
+    model.base_model.save_pretrained(tmp_path / "body", safe_serialization=True)
+    shutil.copy(tmp_path / "out" / "foretext_tokenizer.json", tmp_path / "body")
+    back = loaded(import_model(tmp_path / "body", tmp_path / "back"))
+    assert back.model_config == clf.model.model_config
+    for name, tensor in clf.model.trunk.state_dict().items():
+        assert torch.equal(back.trunk.state_dict()[name], tensor), name
+
+
+def test_a_chooser_there(lm: ft.LanguageModel, tmp_path: Path) -> None:
+    rows = [("the film", ["good", "bad"], 1), ("the end", ["so bad", "good film"], 2), ("it", ["bad", "so"], 1)] * 4
+    clf = lm.finetune(rows, task="choice", epochs=2, out=tmp_path / "clf", sets=EXPORTABLE)
+    assert export_model(tmp_path / "clf", tmp_path / "out") == []
+    model = transformers.AutoModelForMultipleChoice.from_pretrained(tmp_path / "out", local_files_only=True).eval()
+    there = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", local_files_only=True)
+    choices = ["good film", "a bad one", "so"]
+    given = there(["the film"] * 3, choices, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        scores = model(**{name: value[None] for name, value in given.items()}).logits[0]
+    np.testing.assert_allclose(scores.softmax(0).numpy(), clf.predict_proba([("the film", choices)])[0], atol=1e-4)
+
+
+def with_task(task: Any, config: TaskConfig, tokenizer: Tokenizer) -> SavedModel:
+    paper: Any = SYSTEM.sizes["paper"].model
+    model = replace(paper, vocabulary=tokenizer.size, layers=2, width=32, heads=4, context=24, dropout=0.0)
+    trunk = shaken(SYSTEM.build_trunk(TrunkParts(model)))
+    info = RunConfig("finetune", "xlnet", "paper", tokenizer=tokenizer.fingerprint())
+    sections = {"run": info, "model": model, "task": config, "transfer": TransferPlan()}
+    return SavedModel(None, sections, SYSTEM, tokenizer, trunk, task=shaken(task))
+
+
+def test_a_tagger_and_spans_there(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    ids = ordinary_ids(tokenizer, 1, 12)
+    parts = tuple([0] * 5 + [1] * 6 + [2])
+    own = tuple(ids[0].tolist())
+    tagger, pointer = TaggingTask(3, 32, 0.0, 0.0), SpanTask(32, 0.0, 0.0)
+    tagging = with_task(tagger, TaskConfig("tagging", ("O", "B-x", "I-x")), tokenizer)
+    answering = with_task(pointer, TaskConfig("span"), tokenizer)
+    assert export_hub(tagging, tmp_path / "tags") == [] and export_hub(answering, tmp_path / "spans") == []
+    tags = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "tags").eval()
+    spans = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path / "spans").eval()
+    with torch.no_grad():
+        scores = tagger(tagging.trunk, tagger.make([TaggedExample(own, (1, 4), None)])).scores
+        close(scores, tags(ids).logits)
+        scores = pointer(answering.trunk, pointer.make([SpanExample(own, (4, 10), None, None, parts)])).scores
+        output = spans(ids, token_type_ids=torch.tensor([parts]))
+    close(scores[..., 0], output.start_logits)
+    close(scores[..., 1], output.end_logits)
+
+
+def test_a_head_that_they_do_not_have(lm: ft.LanguageModel, tmp_path: Path) -> None:
+    rows = [("a good film", "pos"), ("so bad", "neg"), ("good good", "pos")] * 4
+    lm.finetune(rows, task="classification", epochs=1, out=tmp_path / "clf")
+    with pytest.raises(UserError, match=r"--set transfer\.pooling=extract --set transfer\.head=hidden to export"):
+        export_model(tmp_path / "clf", tmp_path / "out")

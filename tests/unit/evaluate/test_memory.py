@@ -1,0 +1,131 @@
+"""A model with a memory: text scored in pieces as at once and as one token at a time, with a memory of any length, and
+written on from it; with a plain softmax and with an adaptive one."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from systems_under_test import CAUSAL, base_model
+
+from foretext.api import LanguageModel
+from foretext.batch import Batch
+from foretext.errors import UserError
+from foretext.evaluate import perplexity as module
+from foretext.evaluate.likelihood import Query, score_queries
+from foretext.evaluate.perplexity import perplexity
+from foretext.generate.decoder import Decoder
+from foretext.nn.predict import token_logits
+from foretext.nn.transformer_xl import TransformerXL, remembering
+from foretext.systems.base import TrunkParts
+from foretext.train.saved import SavedModel, reach_of
+
+TEXTS = ["a text that is longer than the memory, and than a piece: 中文", "x", "", "the film was good"]
+VOCABULARIES = {"plain": {}, "adaptive": {"cutoffs": (100, 200), "divisor": 2}}
+
+
+def model_of(memory: int, **changes: object) -> SavedModel:
+    base = base_model("transformer_xl")
+    shape = replace(base.model_config, context=8, memory=5, evaluation_memory=memory, **changes)
+    torch.manual_seed(2)
+    trunk = base.system.build_trunk(TrunkParts(shape, base.tokenizer))
+    with torch.no_grad():
+        for parameter in trunk.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return replace(base, sections=base.sections | {"model": shape}, trunk=trunk.eval())
+
+
+def logs_slowly(model: SavedModel, ids: list[int], memory: int) -> torch.Tensor:
+    """One token after the other, from a state."""
+    trunk = model.trunk
+    assert isinstance(trunk, TransformerXL)
+    found = []
+    with torch.no_grad(), remembering(trunk, memory):
+        state = trunk.new_state(1)
+        for id in ids:
+            hidden = trunk(Batch(torch.tensor([[id]])), state)
+            state = hidden.state
+            found.append(torch.log_softmax(token_logits(trunk, hidden.top[0]).double(), -1)[0])
+    return torch.stack(found)
+
+
+@functools.cache
+def nats_slowly(vocabulary: str, memory: int) -> float:
+    """Of all texts."""
+    model, nats = model_of(6, **VOCABULARIES[vocabulary]), 0.0
+    for text in TEXTS:
+        stream = [model.tokenizer.end, *model.tokenizer.encode(text)]
+        logs = logs_slowly(model, stream, memory)
+        nats -= sum(float(logs[place, id]) for place, id in enumerate(stream[1:]))
+    return nats
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+@pytest.mark.parametrize(("rows", "piece"), [(16, 512), (2, 7), (1, 1)])
+def test_scored_in_pieces_is_scored_token_by_token(
+    vocabulary: str, rows: int, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ROWS", rows)
+    monkeypatch.setattr(module, "PIECE", piece)
+    model = model_of(6, **VOCABULARIES[vocabulary])
+    assert reach_of(model) is None
+    for memory in (None, 0, 3, 200):
+        measured, used = perplexity(model, TEXTS, memory=memory), 6 if memory is None else memory
+        nats = math.log(measured.per_token) * measured.tokens
+        assert nats == pytest.approx(nats_slowly(vocabulary, used), rel=1e-5)
+        assert measured.memory == measured.to_dict()["memory"] == used
+        assert (measured.context, measured.stride) == (None, None)
+    assert model.trunk.evaluation_memory == 6, "as it was"
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_logits_and_what_is_written_are_from_the_memory(vocabulary: str) -> None:
+    model = model_of(6, **VOCABULARIES[vocabulary])
+    ids = model.tokenizer.encode(TEXTS[0])
+    slowly = logs_slowly(model, ids, 6)
+    found = torch.log_softmax(torch.from_numpy(LanguageModel(model, Path()).logits(ids)).double(), -1)
+    torch.testing.assert_close(found, slowly, atol=1e-4, rtol=1e-4)
+    decoder = Decoder(model, [ids[:20], ids[:5], ids[:9]])  # of unequal length
+    for step in range(4):
+        logs = torch.log_softmax(decoder.logits().double(), -1)
+        for row, start in enumerate((20, 5, 9)):
+            torch.testing.assert_close(logs[row], slowly[start + step - 1], atol=1e-4, rtol=1e-4)
+        decoder.append([ids[20 + step], ids[5 + step], ids[9 + step]])
+    decoder.keep([2, 0])
+    logs = torch.log_softmax(decoder.logits().double(), -1)
+    torch.testing.assert_close(logs[1], slowly[23], atol=1e-4, rtol=1e-4)
+
+
+def test_completions_go_on_from_the_memory_of_their_context() -> None:
+    model = model_of(6)
+    ids = model.tokenizer.encode(TEXTS[0])
+    queries = [
+        Query(tuple(ids[:20]), (tuple(ids[20:23]), tuple(ids[30:31]))),
+        Query(tuple(ids[:9]), (tuple(ids[9:14]),)),
+    ]
+    for query, found in zip(queries, score_queries(model, queries)):
+        for completion, likelihood in zip(query.completions, found):
+            logs = logs_slowly(model, [*query.context, *completion], 6)
+            first = len(query.context) - 1
+            total = sum(float(logs[first + place, id]) for place, id in enumerate(completion))
+            assert likelihood.total == pytest.approx(total, rel=1e-4)
+            assert likelihood.cut == 0
+
+
+def test_memory_that_cannot_be() -> None:
+    model = model_of(6)
+    with pytest.raises(UserError, match=r"memory must be a whole number from 0 to 1,000,000, not -1"):
+        perplexity(model, TEXTS, memory=-1)
+    with pytest.raises(UserError, match=r"not 2\.5"):
+        LanguageModel(model, Path()).perplexity(TEXTS, memory=2.5)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="stride is for models with a context; transformer_xl reads a document"):
+        perplexity(model, TEXTS, stride=4)
+    for system in [name for name in CAUSAL if name != "transformer_xl"] + ["bert"]:
+        with pytest.raises(UserError, match=f"such as transformer_xl; {system} has none: leave it out"):
+            LanguageModel(base_model(system), Path()).perplexity(TEXTS, memory=4)
+    assert np.isfinite(LanguageModel(model, Path()).perplexity(TEXTS, memory=4).per_token)

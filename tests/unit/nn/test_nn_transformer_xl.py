@@ -1,0 +1,270 @@
+"""Transformer-XL's memory: where it equals one longer reading, how far it reaches, that nothing is learned through it,
+and that padding does not get into it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from systems_under_test import TINY, trunk_of
+from torch import Tensor
+
+from foretext.batch import Batch, detached
+from foretext.errors import UserError
+from foretext.nn.transformer_xl import TransformerXL, TransformerXLConfig, remembering
+from foretext.train.carried import from_tensors, to_tensors
+
+CLOSE = {"atol": 1e-5, "rtol": 1e-4}
+SHAPE: TransformerXLConfig = TINY["transformer_xl"]
+VARIANTS = [{}, {"untied": True}, {"cutoffs": (10, 30)}, {"cutoffs": (10, 30), "divisor": 2}, {"clamp": 3}]
+
+
+def ids_of(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randint(0, SHAPE.vocabulary, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def in_segments(trunk: TransformerXL, ids_BT: Tensor, lengths: list[int]) -> Tensor:
+    state, tops = trunk.new_state(len(ids_BT)), []
+    for segment in ids_BT.split(lengths, dim=1):
+        hidden = trunk(Batch(segment), state)
+        state = detached(hidden.state)
+        tops.append(hidden.top)
+    return torch.cat(tops, dim=1)
+
+
+# -- where it equals one longer reading ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", VARIANTS, ids=str)
+def test_a_memory_of_everything_is_one_longer_reading(changes: dict[str, object]) -> None:
+    """Of any depth: each layer's memory is the states that the longer reading has there."""
+    trunk = trunk_of("transformer_xl", layers=3, memory=40, evaluation_memory=40, **changes)
+    ids = ids_of(2, 14)
+    for training in (True, False):
+        trunk.train(training)
+        whole = trunk(Batch(ids)).top
+        for lengths in ([14], [5, 9], [4, 1, 6, 3]):
+            torch.testing.assert_close(in_segments(trunk, ids, lengths), whole, **CLOSE)
+
+
+def test_with_one_layer_a_memory_is_a_reading_from_where_it_begins() -> None:
+    """A layer's memory is embeddings, which do not depend on what stood before them."""
+    trunk = trunk_of("transformer_xl", layers=1, memory=5)
+    ids = ids_of(2, 16)
+    found = in_segments(trunk, ids, [6, 6, 4])
+    torch.testing.assert_close(found[:, 6:12], trunk(Batch(ids[:, 1:12])).top[:, 5:], **CLOSE)
+    torch.testing.assert_close(found[:, 12:], trunk(Batch(ids[:, 7:])).top[:, 5:], **CLOSE)
+    deep = trunk_of("transformer_xl", layers=2, memory=5)
+    farther = in_segments(deep, ids, [6, 6, 4])[:, 12:]
+    assert not torch.allclose(farther, deep(Batch(ids[:, 7:])).top[:, 5:], atol=1e-3), "two layers remember farther"
+
+
+def test_without_memory_segments_are_read_alone() -> None:
+    trunk = trunk_of("transformer_xl", memory=0)
+    ids = ids_of(2, 12)
+    alone = torch.cat([trunk(Batch(part)).top for part in ids.split(4, dim=1)], dim=1)
+    torch.testing.assert_close(in_segments(trunk, ids, [4, 4, 4]), alone, **CLOSE)
+
+
+@pytest.mark.parametrize("changes", VARIANTS, ids=str)
+@pytest.mark.parametrize("memory", [0, 1, 4, 7])
+def test_in_evaluation_pieces_never_matter(memory: int, changes: dict[str, object]) -> None:
+    """Each token sees itself and so many before it, however the text is cut; without a state too, and with gradients
+    as without."""
+    trunk = trunk_of("transformer_xl", layers=3, context=6, memory=3, evaluation_memory=memory, **changes).eval()
+    ids = ids_of(2, 20)
+    assert ids.shape[1] > trunk.config.reads
+    whole = trunk(Batch(ids), trunk.new_state(2)).top
+    for lengths in ([1] * 20, [7, 13], [2, 11, 1, 6]):
+        torch.testing.assert_close(in_segments(trunk, ids, lengths), whole, **CLOSE)
+    at_once = trunk(Batch(ids), keep_layers=True)
+    torch.testing.assert_close(at_once.top, whole, **CLOSE)
+    with torch.no_grad():
+        in_pieces = trunk(Batch(ids), keep_layers=True)
+        first = trunk(Batch(ids[:, :12]), trunk.new_state(2))
+        torch.testing.assert_close(trunk(Batch(ids[:, 12:]), first.state).top, whole[:, 12:], **CLOSE)
+    assert in_pieces.state is None
+    assert len(in_pieces.layers) == len(at_once.layers) == 4
+    for ours, theirs in zip((in_pieces.top, *in_pieces.layers), (at_once.top, *at_once.layers)):
+        torch.testing.assert_close(ours, theirs, **CLOSE)
+
+
+@pytest.mark.parametrize("memory", [1, 3])
+def test_it_reaches_back_by_its_memory_for_each_layer(memory: int) -> None:
+    """In evaluation the last of the tokens that matter stands layers · memory places back."""
+    trunk = trunk_of("transformer_xl", layers=2, evaluation_memory=memory).eval()
+    ids = ids_of(1, 20)
+    before = in_segments(trunk, ids, [7, 13])[0, -1]
+    for distance in range(20):
+        other = ids.clone()
+        other[0, 19 - distance] = (other[0, 19 - distance] + 1) % SHAPE.vocabulary
+        same = torch.equal(in_segments(trunk, other, [7, 13])[0, -1], before)
+        assert same == (distance > 2 * memory), distance
+
+
+def test_its_length_is_another_for_a_while() -> None:
+    trunk = trunk_of("transformer_xl").eval()
+    ids = ids_of(2, 12)
+    usual = trunk(Batch(ids)).top
+    with remembering(trunk, 2):
+        short = trunk(Batch(ids)).top
+    assert not torch.allclose(short, usual, atol=1e-3)
+    torch.testing.assert_close(short, trunk_of_length(trunk, 2)(Batch(ids)).top)
+    with remembering(trunk, None):
+        assert torch.equal(trunk(Batch(ids)).top, usual)
+
+
+def trunk_of_length(trunk: TransformerXL, memory: int) -> TransformerXL:
+    made = TransformerXL(replace(trunk.config, evaluation_memory=memory)).eval()
+    made.load_state_dict(trunk.state_dict())
+    return made
+
+
+# -- what is learned -------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_learned_through_memory() -> None:
+    """The gradient of the second segment is that of a memory which is a constant: what is read of it learns, what made
+    it does not."""
+    trunk = trunk_of("transformer_xl", memory=10)
+    first, second = torch.arange(8)[None], torch.arange(20, 28)[None]
+    state = trunk(Batch(first), trunk.new_state(1)).state
+    assert not any(tensor.requires_grad for tensor in (*state["layers"], state["real"]))
+    top = trunk(Batch(second), state).top
+    (top * torch.randn(top.shape)).sum().backward()
+    rows = trunk.tokens.weight.grad.abs().sum(1)
+    assert float(rows[:8].sum()) == 0 and bool((rows[20:28] > 0).all())
+    with_memory = trunk.blocks[0].attention.key.weight.grad.clone()
+    trunk.zero_grad()
+    torch.manual_seed(0)
+    constants = {"layers": tuple(torch.zeros_like(states) for states in state["layers"]), "real": state["real"]}
+    top = trunk(Batch(second), constants).top
+    (top * torch.randn(top.shape)).sum().backward()
+    assert not torch.allclose(with_memory, trunk.blocks[0].attention.key.weight.grad, atol=1e-3)
+
+
+def test_a_state_is_kept_in_a_checkpoint() -> None:
+    trunk = trunk_of("transformer_xl", memory=10)
+    state = trunk(Batch(ids_of(2, 8)), trunk.new_state(2)).state
+    restored = from_tensors(to_tensors({0: state}), torch.device("cpu"))[0]
+    second = Batch(ids_of(2, 8, seed=1))
+    assert torch.equal(trunk(second, restored).top, trunk(second, state).top)
+
+
+def test_dropout_falls_on_everything_but_what_is_remembered_of_the_top() -> None:
+    """In training two readings differ; in evaluation they do not; what is predicted from is dropped once more."""
+    trunk = trunk_of("transformer_xl", dropout=0.3, attention_dropout=0.3).train()
+    batch = Batch(ids_of(2, 8))
+    assert not torch.equal(trunk(batch).top, trunk(batch).top)
+    top = trunk(batch).top
+    dropped = trunk.output_dropout(top)
+    zeros = float((dropped == 0).float().mean())
+    assert 0.2 < zeros < 0.4 and float((top == 0).float().mean()) < 0.01
+    trunk.eval()
+    assert torch.equal(trunk(batch).top, trunk(batch).top) and trunk.output_dropout(top) is top
+
+
+# -- padding ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("side", ["left", "right", "between"])
+def test_padding_does_not_get_into_memory(side: str, training: bool) -> None:
+    """Rows that go on by unequal numbers of tokens, some by none, padded in any way, are each as if read alone."""
+    trunk = trunk_of("transformer_xl", memory=6, evaluation_memory=6).train(training)
+    draw = torch.Generator().manual_seed(2)
+    together, alone = trunk.new_state(3), [trunk.new_state(1) for _ in range(3)]
+    for step, counts in enumerate([(3, 5, 0), (4, 1, 2), (0, 0, 0), (7, 2, 3)]):
+        for width in (8,):
+            ids, mask = torch.full((3, width), step), torch.zeros(3, width, dtype=torch.bool)
+            tokens = [ids_of(1, count, seed=10 * step + row) for row, count in enumerate(counts)]
+            for row, count in enumerate(counts):
+                places = {
+                    "left": torch.arange(width - count, width),
+                    "right": torch.arange(count),
+                    "between": torch.randperm(width, generator=draw)[:count].sort().values,
+                }[side]
+                ids[row, places], mask[row, places] = tokens[row][0], True
+            hidden = trunk(Batch(ids, mask), together, keep_layers=True)
+            assert float(hidden.top[~mask].detach().abs().sum()) == 0
+            together = detached(hidden.state)
+            for row, own in enumerate(tokens):
+                if own.shape[1]:
+                    single = trunk(Batch(own), alone[row], keep_layers=True)
+                    alone[row] = detached(single.state)
+                    for ours, theirs in zip((hidden.top, *hidden.layers), (single.top, *single.layers)):
+                        torch.testing.assert_close(ours[row, mask[row]], theirs[0], **CLOSE)
+
+
+def test_rows_of_a_state_are_picked_and_one_row_serves_all() -> None:
+    trunk = trunk_of("transformer_xl").eval()
+    state = trunk(Batch(ids_of(3, 9)), trunk.new_state(3)).state
+    chosen, second = torch.tensor([2, 0, 2]), ids_of(3, 4, seed=1)
+    picked = trunk(Batch(second), trunk.pick(state, chosen)).top
+    for number, row in enumerate(chosen):
+        alone = trunk(Batch(second[number : number + 1]), trunk.pick(state, row[None])).top
+        torch.testing.assert_close(picked[number], alone[0], **CLOSE)
+    first = trunk.pick(state, torch.tensor([0]))
+    repeated = trunk.pick(state, torch.tensor([0, 0, 0]))
+    assert torch.equal(trunk(Batch(second), first).top, trunk(Batch(second), repeated).top)
+
+
+# -- the rest --------------------------------------------------------------------------------------------------------
+
+
+def test_attention_weights_are_what_is_mixed() -> None:
+    trunk = trunk_of("transformer_xl").eval()
+    ids = ids_of(7)
+    weights = trunk.attention_weights(ids)
+    assert weights.shape == (2, 4, 7, 7)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 7))
+    assert torch.equal(weights, weights.tril())
+    x = trunk(Batch(ids[None]), keep_layers=True).layers[0][0].detach()
+    block = trunk.blocks[0]
+    values = (x @ block.attention.value.weight.t()).view(7, 4, 8)
+    mixed = torch.einsum("hij,jhk->ihk", weights[0], values).flatten(1)
+    after = block._after(x, mixed)
+    torch.testing.assert_close(after, trunk(Batch(ids[None]), keep_layers=True).layers[1][0], **CLOSE)
+
+
+@pytest.mark.parametrize("changes", VARIANTS, ids=str)
+def test_the_vocabulary_grows(changes: dict[str, object]) -> None:
+    trunk = trunk_of("transformer_xl", **changes).eval()
+    before = trunk(Batch(ids_of(1, 6))).top
+    trunk.grow_vocabulary(SHAPE.vocabulary + 3)
+    torch.testing.assert_close(trunk(Batch(ids_of(1, 6))).top, before, **CLOSE)
+    assert bool(torch.isfinite(trunk(Batch(torch.tensor([[SHAPE.vocabulary + 2]]))).top).all())
+    shape = replace(trunk.config, vocabulary=SHAPE.vocabulary + 3)
+    assert shape.parameters() == sum(parameter.numel() for parameter in trunk.parameters())
+    assert TransformerXL(shape).load_state_dict(trunk.state_dict())
+    named = [name for group in trunk.layer_groups() for name in group]
+    assert sorted(named) == sorted(name for name, _ in trunk.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"memory": -1}, "model.memory must be at least 0"),
+        ({"evaluation_memory": 10**9}, "model.evaluation_memory must be at least 0 and at most"),
+        ({"clamp": -2}, "model.clamp must be at least 0"),
+        ({"attention_dropout": 1.0}, "model.attention_dropout must be at least 0 and below 1, not 1.0"),
+        ({"cutoffs": (5, 5)}, "model.cutoffs=5,5: give ids that rise"),
+        ({"cutoffs": (0, 5)}, "give ids that rise, from 1 on"),
+        ({"cutoffs": (5, 61)}, "the vocabulary has only 61 pieces"),
+        ({"divisor": 2}, "is for an adaptive softmax; set model.cutoffs too"),
+        ({"cutoffs": (5, 9), "divisor": 6}, "nothing is left of a width of 32"),
+        ({"heads": 5}, "must be a multiple of model.heads"),
+    ],
+    ids=str,
+)
+def test_shapes_that_cannot_be(changes: dict[str, object], said: str) -> None:
+    SHAPE.check()
+    with pytest.raises(UserError, match=said):
+        replace(SHAPE, **changes).check()
+
+
+def test_a_task_reads_as_far_as_distances_are_known_and_seen() -> None:
+    assert replace(SHAPE, context=10, memory=7, evaluation_memory=50).reads == 17
+    assert replace(SHAPE, context=10, memory=7, evaluation_memory=11).reads == 12
+    assert SHAPE.activations(40) > SHAPE.activations(20) > 0 and "memory of 24" in SHAPE.describe()

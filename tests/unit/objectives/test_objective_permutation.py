@@ -1,0 +1,205 @@
+"""The permutation language model: which orders are drawn, what is predicted, and what the batch says of it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from systems_under_test import TINY, tokenizer_of, trunk_of, windows
+
+from foretext.batch import IGNORE
+from foretext.errors import UserError
+from foretext.nn.xlnet import OrderedBatch
+from foretext.objectives.base import Draw
+from foretext.objectives.factorisation import PermutationConfig, draw_order, draw_targets, ranks_of
+from foretext.objectives.permutation import PermutationObjective, left_to_right, with_blanks
+from foretext.text.two_ways import Stretch
+
+
+def objective(**settings: object) -> PermutationObjective:
+    return PermutationObjective(TINY["xlnet"], PermutationConfig(**settings), tokenizer_of("xlnet"))  # type: ignore[arg-type]
+
+
+def order_of(length: int, config: PermutationConfig, seed: int, words: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """The targets and the order of a text whose words have so many tokens."""
+    draw = np.random.default_rng([seed, 3])
+    starts, everything = np.arange(length) % words == 0, np.ones(length, dtype=bool)
+    chosen = draw_targets(starts, everything, config, draw)
+    return chosen, draw_order(chosen, ~everything, draw)
+
+
+# -- orders ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("predicted", "longest"), [(1, 5), (4, 1)])
+def test_every_order_is_drawn_about_equally_often(predicted: int, longest: int) -> None:
+    """Where all tokens are predicted, whatever the runs; and where one is, and runs are single tokens."""
+    config, draws = PermutationConfig(predicted, longest), 4800
+    found = Counter(tuple(order_of(4, config, seed)[1].tolist()) for seed in range(draws))
+    assert found.keys() == set(itertools.permutations(range(4)))
+    expected = draws / math.factorial(4)
+    squares = sum((count - expected) ** 2 / expected for count in found.values())
+    assert squares < 49.7, "χ² with 23 degrees of freedom: one in a thousand is above that"
+
+
+def test_what_is_predicted_is_last_in_any_order() -> None:
+    config = PermutationConfig()
+    ends: Counter[tuple[int, ...]] = Counter()
+    for seed in range(300):
+        chosen, order = order_of(18, config, seed)
+        assert sorted(order.tolist()) == list(range(18)) and chosen.sum() == 3
+        assert set(order[-3:].tolist()) == set(np.flatnonzero(chosen).tolist())
+        ends[tuple(np.argsort(np.argsort(order[-3:])).tolist())] += 1
+    assert len(ends) == 6 and min(ends.values()) > 25, "given the places, all orders of them"
+
+
+def runs_of(chosen: np.ndarray) -> list[tuple[int, int]]:
+    """Where each run of chosen places begins, and its length."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], chosen.astype(int), [0]])))
+    return [(int(begin), int(end - begin)) for begin, end in zip(edges[::2], edges[1::2])]
+
+
+def test_runs_begin_with_a_word_and_are_as_long_as_in_the_released_code() -> None:
+    """p(n) ∝ 1/n, n up to 5. What is left over is drawn token by token, so that single ones may stand anywhere, and now
+    and then lengthen a run."""
+    found = [run for seed in range(300) for run in runs_of(order_of(600, PermutationConfig(), seed, words=4)[0])]
+    several = [(begin, length) for begin, length in found if length > 1]
+    assert len(several) > 5000
+    assert np.mean([begin % 4 == 0 for begin, _ in several]) > 0.9
+    assert np.mean([length > 5 for _, length in several]) < 0.03
+    share = np.array([sum(length == n for _, length in several) for n in range(2, 6)]) / len(several)
+    np.testing.assert_allclose(share, (1 / np.arange(2, 6)) / sum(1 / n for n in range(2, 6)), atol=0.04)
+    everywhere = np.bincount([begin * 4 // 600 for begin, _ in found], minlength=4) / len(found)
+    assert everywhere.min() > 0.2, "all over the text"
+
+
+def test_ranks() -> None:
+    chosen = np.array([False, True, False, False, True, False])
+    order = np.array([5, 0, 3, 2, 4, 1])
+    assert ranks_of(order, 2, PermutationConfig()).tolist() == [0, 2, 0, 0, 1, 0], "given tokens see each other all"
+    ordered = ranks_of(order, 2, PermutationConfig(context="ordered"))
+    assert ordered.tolist() == [1, 5, 3, 2, 4, 0] and ordered[order].tolist() == list(range(6))
+    assert chosen[order][-2:].all()
+
+
+def test_separators_are_not_predicted_and_not_seen_by_what_is_given() -> None:
+    apart = np.zeros(20, dtype=bool)
+    apart[[7, 18, 19]] = True
+    among = set()
+    for seed in range(200):
+        draw = np.random.default_rng(seed)
+        chosen = draw_targets(np.ones(20, dtype=bool), ~apart, PermutationConfig(), draw)
+        assert not (chosen & apart).any() and chosen.sum() == 17 // 6
+        order = draw_order(chosen, apart, draw)
+        ranks = ranks_of(order, 2 + 3, PermutationConfig())
+        assert sorted(ranks[chosen | apart].tolist()) == [1, 2, 3, 4, 5] and not ranks[~(chosen | apart)].any()
+        among.add(int(ranks[19]))
+    assert among == {1, 2, 3, 4, 5}, "anywhere among what is predicted"
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 6, 7, 13])
+@pytest.mark.parametrize("predicted", [1, 3, 6])
+def test_short_sequences_have_at_least_one_target(length: int, predicted: int) -> None:
+    for seed in range(20):
+        chosen, order = order_of(length, PermutationConfig(predicted), seed, words=4)
+        assert chosen.sum() == max(1, length // predicted) and len(order) == length
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"predicted": 0}, "objective.predicted must be at least 1, not 0"),
+        ({"longest": 0}, "objective.longest must be between 1 and 100, not 0"),
+        ({"length": 0.0}, "objective.length must be above 0 and at most 1, not 0.0"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, object], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        objective(**settings)
+
+
+# -- batches ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_sequence_is_drawn_alike_in_any_batch_and_direction() -> None:
+    """What is predicted and in which order follows from seed, epoch and index; ids read from the right are turned, and
+    all that belongs to them."""
+    own = objective()
+    rows = windows((20, 13, 20))
+    stretches = [Stretch(rows[0]), Stretch(rows[1], backward=True), Stretch(rows[2])]
+    batch = own.make(stretches, Draw(4, 1, (8, 2, 5)))
+    assert isinstance(batch, OrderedBatch) and batch.backward_B is not None and batch.mask_BT is not None
+    assert batch.backward_B.tolist() == [False, True, False] and batch.mask_BT.sum(1).tolist() == [20, 13, 20]
+    alone = own.make([Stretch(rows[1])], Draw(4, 1, (2,)))
+    assert isinstance(alone, OrderedBatch) and alone.backward_B is None and alone.mask_BT is None
+    for name in ("ids_BT", "targets_BT", "ranks_BT"):
+        assert torch.equal(getattr(batch, name)[1, :13].flip(0), getattr(alone, name)[0]), name
+    others = [own.make([Stretch(rows[0])], draw) for draw in (Draw(4, 2, (8,)), Draw(5, 1, (8,)), Draw(4, 1, (9,)))]
+    again = own.make([Stretch(rows[0])], Draw(4, 1, (8,)))
+    assert torch.equal(again.ranks_BT[0], batch.ranks_BT[0])  # type: ignore[attr-defined]
+    assert any(not torch.equal(other.targets_BT, again.targets_BT) for other in others)
+
+
+def test_targets_are_the_tokens_themselves() -> None:
+    own = objective()
+    batch = own.make(
+        [Stretch(row, backward=n % 2 == 1) for n, row in enumerate(windows((24, 24, 7, 1)))], Draw(0, 0, (0, 1, 2, 3))
+    )
+    assert batch.targets_BT is not None
+    asked = batch.targets_BT != IGNORE
+    assert asked.sum(1).tolist() == [4, 4, 1, 1]
+    assert torch.equal(batch.targets_BT[asked], batch.ids_BT[asked])
+    assert own.counts(batch) == {"permuted": 10.0}
+
+
+def test_nothing_drawn_is_left_to_right() -> None:
+    own = objective()
+    row = windows((9,))[0]
+    batch = own.make([Stretch(row)])
+    literal = left_to_right([row.tolist()], [9])
+    assert isinstance(batch, OrderedBatch) and batch.ranks_BT is not None and literal.ranks_BT is not None
+    assert batch.ranks_BT.tolist() == literal.ranks_BT.tolist() == [list(range(9))]
+    assert torch.equal(batch.targets_BT, batch.ids_BT) and torch.equal(literal.targets_BT, batch.ids_BT)  # type: ignore[arg-type]
+    some = left_to_right([[5, 6, 7], [8]], [2, 1])
+    assert some.targets_BT is not None and some.targets_BT.tolist() == [[IGNORE, 6, 7], [8, IGNORE, IGNORE]]
+
+
+def test_the_loss_is_the_surprise_of_each_target() -> None:
+    own, trunk = objective().eval(), trunk_of("xlnet").eval()
+    with torch.no_grad():
+        own.head.bias.normal_()
+        batch = own.make([Stretch(row) for row in windows((24, 24))], Draw(0, 0, (0, 1)))
+        outcome = own(trunk, batch)
+        top = trunk(batch, trunk.new_state(2)).top
+        logs = (top @ trunk.output_table().t() + own.head.bias).log_softmax(-1)  # type: ignore[operator]
+        assert batch.targets_BT is not None
+        asked = batch.targets_BT != IGNORE
+        literal = -logs[asked].gather(1, batch.targets_BT[asked][:, None]).sum()
+    torch.testing.assert_close(outcome.losses["permuted"].total, literal)
+    assert outcome.losses["permuted"].count == 8 and outcome.state[1].tolist() == [[True] * 8] * 2
+
+
+def test_a_model_without_a_memory_carries_nothing() -> None:
+    config = replace(TINY["xlnet"], memory=0)
+    own = PermutationObjective(config, PermutationConfig(), tokenizer_of("xlnet"))
+    assert not own.carries_state and objective().carries_state
+    outcome = own(trunk_of("xlnet", memory=0), own.make([Stretch(windows((24,))[0])], Draw(0, 0, (0,))))
+    assert outcome.state is None
+
+
+def test_blanks_are_told_from_all_that_is_none() -> None:
+    trunk = trunk_of("xlnet").eval()
+    ids = [5, 9, 3, 40, 12]
+    with torch.no_grad():
+        states = trunk(with_blanks(ids, [1, 3])).top[0]
+        assert not bool(states[[0, 2, 4]].any())
+        for place in range(5):
+            changed = list(ids)
+            changed[place] = 50
+            other = trunk(with_blanks(changed, [1, 3])).top[0]
+            assert torch.equal(other, states) == (place in (1, 3)), "what a blank holds is nothing to anyone"

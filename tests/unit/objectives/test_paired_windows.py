@@ -1,0 +1,121 @@
+"""Half of a window remembered, half two segments: what is read, what goes on, what is drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from systems_under_test import TINY, tokenizer_of, trunk_of
+
+from foretext.errors import UserError
+from foretext.objectives.base import Draw
+from foretext.objectives.factorisation import PermutationConfig
+from foretext.objectives.paired_windows import PairedWindows
+from foretext.objectives.permutation import PermutationObjective
+from foretext.text.two_ways import TwoWayOrder
+
+SEPARATOR, SPEAKER = 1001, 1000
+
+
+class Numbers:
+    """Shards whose tokens are their places."""
+
+    folder, split = "nowhere", "train"
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def window(self, start: int, length: int) -> np.ndarray:
+        assert start >= 0 and start + length <= self.length
+        return np.arange(start, start + length)
+
+
+class Words:
+    """A word every third place."""
+
+    def word_starts(self, ids: np.ndarray) -> np.ndarray:
+        return ids % 3 == 0
+
+
+def made(length: int = 300, context: int = 25) -> PairedWindows:
+    return PairedWindows(Numbers(length), context, 7, Words(), SEPARATOR, SPEAKER)  # type: ignore[arg-type]
+
+
+def parts(examples: PairedWindows, epoch: int, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
+    """The reused half, A and B in the order of reading."""
+    stretch = examples.example(epoch, index)
+    turn = -1 if stretch.backward else 1
+    assert stretch.segments is not None and stretch.apart is not None
+    ids, kinds, apart = stretch.ids[::turn], stretch.segments[::turn], stretch.apart[::turn]
+    assert len(ids) == 25 and stretch.kept == 12
+    assert ids[-2:].tolist() == [SEPARATOR, SPEAKER] and kinds[-1] == 2 and apart.sum() == 3
+    border = int(np.flatnonzero(ids == SEPARATOR)[0])
+    assert apart[[border, 23, 24]].all() and set(kinds[: border + 1]) == {0} and set(kinds[border + 1 : 24]) == {1}
+    return ids[:12], ids[12:border], ids[border + 1 : 23], stretch.backward
+
+
+def test_segments_of_a_window() -> None:
+    examples = made()
+    following, begins = [], []
+    for index in range(len(examples)):
+        reused, first, second, backward = parts(examples, 0, index)
+        step = -1 if backward else 1
+        assert backward == (index >= examples.windows)
+        assert (np.diff(np.concatenate([reused, first])) == step).all() and (np.diff(second) == step).all()
+        assert len(first) and len(second) and len(first) + len(second) == 10
+        begins += [first[-1] % 3 == (0 if backward else 2)]
+        following.append(int(second[0]) == int(first[-1]) + step)
+    assert 0.2 < np.mean(following) < 0.8, "about half of the second segments follow"
+    assert all(begins), "a word ends where the first does"
+
+
+def test_rows_go_on_where_the_reused_half_ended() -> None:
+    examples = made()
+    order = TwoWayOrder(len(examples), 4)
+    before = None
+    for step in range(order.steps_per_epoch):
+        epoch, indices = order.batch(step)
+        now = [parts(examples, epoch, index) for index in indices]
+        if before is not None:
+            for (past, *_), (reused, *_, backward) in zip(before, now):
+                assert int(reused[0]) == int(past[-1]) + (-1 if backward else 1)
+        before = now
+
+
+def test_the_draw_is_of_seed_epoch_and_index() -> None:
+    one, other = made().example(1, 5), made().example(1, 5)
+    assert np.array_equal(one.ids, other.ids)
+    assert len({made().example(epoch, 5).ids.tobytes() for epoch in range(6)}) > 3
+
+
+@pytest.mark.parametrize("length", [25, 26, 37, 49, 50, 61])
+def test_every_window_is_inside_the_text(length: int) -> None:
+    examples = made(length)
+    for epoch in range(8):
+        for index in range(len(examples)):
+            parts(examples, epoch, index)
+
+
+def test_too_short_a_text_or_context() -> None:
+    for length, context in ((6, 6), (20, 25)):
+        with pytest.raises(UserError, match=r"too few for two segments .* objective\.pairs=false"):
+            made(length, context)
+
+
+def test_only_the_reused_half_is_remembered() -> None:
+    objective = PermutationObjective(TINY["xlnet"], PermutationConfig(pairs=True), tokenizer_of("xlnet"))
+    specials = tokenizer_of("xlnet").specials
+    examples = PairedWindows(Numbers(61), 14, 0, tokenizer_of("xlnet"), specials["<sep>"], specials["<cls>"])  # type: ignore[arg-type]
+    stretches = [examples.example(0, 0), examples.example(0, examples.windows)]
+    batch = objective.make(stretches, Draw(0, 0, (0, 9)))
+    assert batch.segments_BT is not None and batch.segments_BT[:, -1].tolist() == [2, 2]
+    trunk = trunk_of("xlnet").eval()
+    with torch.no_grad():
+        state = objective(trunk, batch).state
+    assert state[1].shape == (2, 7) and bool(state[1].all())
+    torch.testing.assert_close(state[0][0], trunk.tokens(batch.ids_BT[:, :7]))  # type: ignore[operator]
+    assert batch.targets_BT is not None
+    assert not bool(((batch.targets_BT == specials["<sep>"]) | (batch.targets_BT == specials["<cls>"])).any())

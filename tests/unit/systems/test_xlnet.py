@@ -1,0 +1,169 @@
+"""XLNet as a system: what its file says, and what a run of it can be asked for."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from systems_under_test import pretrain_request, write_text
+
+from foretext.api import LanguageModel, load_language_model
+from foretext.errors import UserError
+from foretext.evaluate.attention_page import attention_page
+from foretext.evaluate.fill import fill
+from foretext.evaluate.likelihood import query_of, score_queries
+from foretext.generate.decoder import Decoder
+from foretext.nn.xlnet import OrderedBatch
+from foretext.objectives.permutation import PermutationObjective, left_to_right
+from foretext.systems import SYSTEMS
+from foretext.text.two_ways import TwoWayOrder
+from foretext.text.unigram import XLNET_SPECIALS, Unigram
+from foretext.train.pretrain import pretrain
+
+
+@pytest.fixture(scope="module")
+def lm(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
+    """Twelve steps on a little text, then shaken, so that what is read matters."""
+    folder = tmp_path_factory.mktemp("xlnet")
+    sets = ("model.memory=8", "training.log_samples=true")
+    run = pretrain(pretrain_request("xlnet", write_text(folder), folder / "run", 12, *sets))
+    found = load_language_model(run)
+    assert found.model.objective is not None
+    with torch.no_grad():
+        for parameter in [*found.model.trunk.parameters(), *found.model.objective.parameters()]:
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    return found
+
+
+def test_the_papers_size() -> None:
+    size = SYSTEMS["xlnet"].sizes["paper"]
+    model, objective = size.model, size.objective
+    assert (model.layers, model.width, model.heads, model.context) == (12, 768, 12, 512)  # type: ignore[attr-defined]
+    assert model.memory == 384 and size.tokenizer.size == 32_000 and not size.tokenizer.lower  # type: ignore[attr-defined]
+    assert (objective.predicted, objective.longest, objective.pairs, objective.both_ways) == (6, 5, True, True)  # type: ignore[attr-defined]
+    training = size.pretraining
+    assert (training.rate, training.batch_size, training.warmup_steps, training.epsilon) == (4e-4, 8192, 40_000, 1e-6)
+    assert size.transfer.head == "hidden" and size.transfer.pooling == "extract"
+
+
+def test_a_run_has_its_own_vocabulary_and_reads_both_ways(lm: LanguageModel) -> None:
+    tokenizer, objective = lm.model.tokenizer, lm.model.objective
+    assert isinstance(tokenizer, Unigram) and tuple(tokenizer.pieces[:9]) == XLNET_SPECIALS
+    assert tokenizer.end == tokenizer.specials["<sep>"]
+    assert isinstance(objective, PermutationObjective)
+    assert objective.lengths(256) == [(1.0, 128)], "half a context at a time, after a memory of as much"
+    assert isinstance(objective.order([0] * 8, 4, 0), TwoWayOrder)  # type: ignore[arg-type]
+    ids = tokenizer.encode("The cat sees fish.")
+    layout = lm.model.system.build_layout(dict(tokenizer.specials), 16, "forward")
+    frame = layout.frame(ids, ids)
+    assert frame.ids == (*ids, 4, *ids, 4, 3) and frame.extract == len(frame.ids) - 1
+    assert frame.segments == (*[0] * (len(ids) + 1), *[1] * (len(ids) + 1), 2)
+    assert frame.parts == ((0, len(ids)), (len(ids) + 1, len(ids))) and layout.overhead(2) == 3
+    (cut,) = layout.sequences("entailment", [ids * 9, ids * 9])
+    assert len(cut.ids) == 16 and cut.ids[-2:] == (4, 3) and cut.extract == 15 and cut.cut == 18 * len(ids) - 13
+
+
+@torch.no_grad()
+def prefix_nats(lm: LanguageModel, ids: list[int], context: int) -> list[float]:
+    """Each token by itself: what stands before it is read, and one query is asked."""
+    trunk, objective = lm.model.trunk, lm.model.objective
+    assert isinstance(objective, PermutationObjective)
+    nats = []
+    for place in range(1, len(ids)):
+        row = ids[max(0, place - context) : place + 1]
+        state = trunk(left_to_right([row], [1])).top[:, -1]
+        scores = objective.token_logits(trunk, state)[0].double()  # type: ignore[arg-type]
+        nats.append(float(-scores.log_softmax(-1)[ids[place]]))
+    return nats
+
+
+def test_perplexity_is_that_of_the_left_to_right_order(lm: LanguageModel) -> None:
+    texts = ["The cat sees fish.", "The old man likes the sun.", ""]
+    encoded = [lm.model.tokenizer.encode(text) for text in texts]
+    assert max(map(len, encoded)) <= 16, "a window each"
+    nats = [value for ids in encoded for value in prefix_nats(lm, [4, *ids], 16)]
+    found = lm.perplexity(texts)
+    assert found.order == "left to right" and not found.pseudo and found.tokens == len(nats) and found.stride == 8
+    assert found.per_token == pytest.approx(math.exp(sum(nats) / len(nats)), rel=1e-4)
+    assert found.bits_per_byte == pytest.approx(sum(nats) / math.log(2) / found.bytes, rel=1e-4)
+    assert found.to_dict()["order"] == "left to right" and not found.comparable
+    every = lm.perplexity(["The old man likes the sun. " * 8], stride=1)
+    ids = [4, *lm.model.tokenizer.encode("The old man likes the sun. " * 8)]
+    assert len(ids) > 3 * 16
+    assert every.per_token == pytest.approx(math.exp(sum(prefix_nats(lm, ids, 16)) / (len(ids) - 1)), rel=1e-4)
+
+
+def test_logits_are_of_each_token_by_those_before_it(lm: LanguageModel) -> None:
+    ids = lm.model.tokenizer.encode("The cat sees fish.")
+    logits = torch.from_numpy(lm.logits([4, *ids])).double()
+    assert logits.shape == (1 + len(ids), lm.model.tokenizer.size)
+    found = [float(-logits[place].log_softmax(-1)[id]) for place, id in enumerate(ids, start=1)]
+    assert found == pytest.approx(prefix_nats(lm, [4, *ids], 16), abs=1e-4)
+
+
+def test_a_blank_is_told_by_the_query_stream(lm: LanguageModel) -> None:
+    """From all the rest, on both sides, the special tokens at the end too."""
+    found = fill(lm.model, "The <mask> sees fish.", top=3)
+    before, after = lm.model.tokenizer.encode("The"), lm.model.tokenizer.encode("sees fish.")
+    place = len(before)
+    ids = torch.tensor([[*before, 6, *after, 4, 3]])
+    ranks = torch.zeros_like(ids)
+    ranks[0, place] = 1
+    targets = torch.full_like(ids, -100)
+    targets[0, place] = 6
+    objective, trunk = lm.model.objective, lm.model.trunk
+    assert isinstance(objective, PermutationObjective)
+    with torch.no_grad():
+        states = trunk(OrderedBatch(ids, targets_BT=targets, ranks_BT=ranks)).top[0, [place]]
+        scores = objective.token_logits(trunk, states)[0]  # type: ignore[arg-type]
+    scores[:9] = -torch.inf
+    assert [one.id for one in found.blanks[0]] == scores.topk(3).indices.tolist()
+    assert found.blanks[0][0].probability == pytest.approx(float(scores.softmax(-1).max()), abs=1e-5)
+    assert len(fill(lm.model, "<mask> <mask>", top=2).blanks) == 2
+    with pytest.raises(UserError, match="there is no blank to fill: write <mask>"):
+        fill(lm.model, "no blank")
+
+
+def test_what_else_it_does_and_does_not(lm: LanguageModel) -> None:
+    texts = ["The cat sees fish.", "The child eats a red ball."]
+    assert lm.features(texts).shape == (2, 32)
+    assert len(lm.word_features(texts)[0].words) == len(lm.word_features(texts)[0].vectors) > 3
+    page = attention_page(lm.model, "The cat sees fish.")
+    assert "cls" in page.split("<script>")[1], "with the special tokens"
+    with pytest.raises(UserError, match=r"learning in context needs a model .* xlnet sees both sides; foretext fill"):
+        score_queries(lm.model, [query_of(lm.model.tokenizer, "The cat", ["sees", "eats"])])
+
+
+@torch.no_grad()
+def test_it_writes_in_the_order_of_the_text(lm: LanguageModel) -> None:
+    """Token by token with a memory as by reading all anew each time; prompts of unlike length side by side."""
+    objective, trunk, tokenizer = lm.model.objective, lm.model.trunk, lm.model.tokenizer
+    assert isinstance(objective, PermutationObjective)
+    prompts = [tokenizer.encode("The cat sees"), [4], tokenizer.encode("The old man likes the")]
+    assert len({len(prompt) for prompt in prompts}) == 3
+    decoder = Decoder(lm.model, prompts)
+    for _ in range(6):
+        found = decoder.logits()
+        for row, own in zip(found, decoder.rows):
+            state = trunk(left_to_right([[*own, 0]], [1])).top[:, -1]
+            torch.testing.assert_close(row, objective.token_logits(trunk, state)[0], atol=1e-4, rtol=0)  # type: ignore[arg-type]
+        decoder.append(decoder.allowed(found).argmax(-1).tolist())
+    kept = [list(decoder.rows[2]), list(decoder.rows[0])]
+    decoder.keep([2, 0])
+    state = trunk(left_to_right([[*kept[1], 0]], [1])).top[:, -1]
+    torch.testing.assert_close(decoder.logits()[1], objective.token_logits(trunk, state)[0], atol=1e-4, rtol=0)  # type: ignore[arg-type]
+    for _ in range(20):
+        decoder.append([20, 21])
+    assert all(len(row) > 16 for row in decoder.rows) and bool(torch.isfinite(decoder.logits()).all()), "and on"
+    text = lm.generate("The cat", max_tokens=5, temperature=0.0)
+    assert text == lm.generate("The cat", max_tokens=5, temperature=0.0) and "<" not in text
+
+
+def test_pairs_are_learned_from_too(tmp_path: Path) -> None:
+    sets = ("model.memory=8", "objective.pairs=true", "model.context=24", "objective.length=1.0")
+    run = pretrain(pretrain_request("xlnet", write_text(tmp_path), tmp_path / "run", 4, *sets))
+    found = load_language_model(run).model
+    segments = [p for name, p in found.trunk.named_parameters() if name.endswith("attention.segments")]
+    assert all(bool(torch.isfinite(p).all()) for p in segments)
