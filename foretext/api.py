@@ -211,10 +211,11 @@ class LanguageModel:
     ) -> np.ndarray:
         """One vector a text: the mean of its tokens' states, float32 [texts, width]. `layers`: whose states, added up
         with `weights` (none: their mean); 0 is the embeddings; none: the top. `each`: not added up, [texts, layers,
-        width]; without `layers` all of them."""
+        width]; without `layers` all of them. Where layers are of unequal width `each` gives [texts, layers] of
+        vectors, of which `np.stack(found[:, 1])` is [texts, width] of the second."""
         mix = _mix(layers, weights, each)
         found = text_vectors(self.model, _texts(texts, "texts"), progress, reporter, mix)
-        return found.reshape(len(found), *mix.shape(self.model))
+        return mix.arranged(self.model, found)
 
     def word_features(
         self,
@@ -226,11 +227,10 @@ class LanguageModel:
         each: bool = False,
     ) -> list[WordVectors]:
         """For each text its words, their places in it and a vector for each, the mean of its pieces' states; with
-        `each` [words, layers, width]."""
+        `each` [words, layers, width], or [words, layers] of vectors, as in `features`."""
         mix = _mix(layers, weights, each)
         found = word_vectors(self.model, _texts(texts, "texts"), progress, reporter, mix)
-        shape = mix.shape(self.model)
-        return [replace(one, vectors=one.vectors.reshape(len(one.words), *shape)) for one in found]
+        return [replace(one, vectors=mix.arranged(self.model, one.vectors)) for one in found]
 
     def finetune(
         self,

@@ -6,7 +6,7 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -43,9 +43,10 @@ def features(
     ] = "strict",
 ) -> None:
     """Vectors of texts or of words: means of the states of a layer, or of a mix of layers."""
+    import numpy as np
     import polars
 
-    from foretext.evaluate.features import LayerMix
+    from foretext.evaluate.features import LayerMix, text_vectors, word_vectors
     from foretext.tasks.files import write_whole
     from foretext.terminal import Terminal
 
@@ -53,21 +54,22 @@ def features(
     if out.suffix.lower() not in (".parquet", ".pq"):
         raise UserError(f"{out}: vectors are written as Parquet; give a name that ends in .parquet")
     chosen, counted = _numbers(layers, "--layers", int), _numbers(weights, "--weights", float)
-    model = language_model(run)
+    model = language_model(run).model
     mix = LayerMix(tuple(chosen), tuple(counted), each)
-    mix.check(model.model.model_config.layers)
-    numbers = mix.chosen(model.model.model_config.layers) if each else None
+    widths = list(dict.fromkeys(mix.widths(model)))
     texts = read_texts([str(file)], text_column, documents, errors)
     told = progress("computing vectors")
     if words:
-        table = _table_of_words(model.word_features(texts, told, Terminal(), chosen, counted, each), numbers)
+        found = word_vectors(model, texts, told, Terminal(), mix)
+        vectors, about = np.concatenate([one.vectors for one in found]), _places_of_words(found)
     else:
-        vectors = model.features(texts, told, Terminal(), chosen, counted, each)
-        table = polars.DataFrame({"text": texts, **_columns(vectors, numbers)})
+        vectors, about = text_vectors(model, texts, told, Terminal(), mix), {"text": texts}
+    names = [f"layer_{layer}" for layer in mix.chosen(model.model_config.layers)] if each else ["vector"]
+    table = polars.DataFrame({**about, **dict(zip(names, map(_column, mix.parts(model, vectors))))})
     data = io.BytesIO()
     table.write_parquet(data)
     write_whole(out, data.getvalue())
-    typer.echo(f"{len(table):,} vectors of {mix.shape(model.model)[-1]} numbers in {out}", err=True)
+    typer.echo(f"{len(table):,} vectors of {' or '.join(map(str, widths))} numbers in {out}", err=True)
 
 
 def _numbers(written: str, option: str, kind: Callable[[str], Number]) -> list[Number]:
@@ -77,27 +79,14 @@ def _numbers(written: str, option: str, kind: Callable[[str], Number]) -> list[N
         raise UserError(f"{option} {written!r}: numbers with commas between them are wanted, as 0,4") from None
 
 
-def _table_of_words(found: list[WordVectors], layers: tuple[int, ...] | None) -> polars.DataFrame:
-    """A row a word: which text it is of (from 1), where it stands there in characters, and its vector."""
-    import numpy as np
-    import polars
-
-    return polars.DataFrame(
-        {
-            "text": [number for number, one in enumerate(found, 1) for _ in one.words],
-            "word": [word for one in found for word in one.words],
-            "start": [start for one in found for start, _ in one.places],
-            "end": [end for one in found for _, end in one.places],
-            **_columns(np.concatenate([one.vectors for one in found]), layers),
-        }
-    )
-
-
-def _columns(vectors: np.ndarray, layers: tuple[int, ...] | None) -> dict[str, polars.Series]:
-    """`vector`, or of [rows, layers, width] a column `layer_…` for each."""
-    if layers is None:
-        return {"vector": _column(vectors)}
-    return {f"layer_{layer}": _column(vectors[:, place]) for place, layer in enumerate(layers)}
+def _places_of_words(found: list[WordVectors]) -> dict[str, list[Any]]:
+    """A row a word: which text it is of (from 1), and where it stands there in characters."""
+    return {
+        "text": [number for number, one in enumerate(found, 1) for _ in one.words],
+        "word": [word for one in found for word in one.words],
+        "start": [start for one in found for start, _ in one.places],
+        "end": [end for one in found for _, end in one.places],
+    }
 
 
 def _column(vectors: np.ndarray) -> polars.Series:

@@ -40,21 +40,39 @@ class LayerMix:
         """The layers, of a model that has so many and the embeddings."""
         return self.layers or (tuple(range(count + 1)) if self.each else ())
 
-    def width(self, model: SavedModel) -> int:
-        """Numbers of a vector; UserError where the model does not have such a mix."""
+    def widths(self, model: SavedModel) -> tuple[int, ...]:
+        """Numbers of a vector, of each layer's if each is by itself; UserError where the model has no such mix."""
         config = model.model_config
         self.check(config.layers)
         layers = self.chosen(config.layers)
-        widths = [layer_widths(config)[layer] for layer in layers] or [config.width]
+        widths = tuple(layer_widths(config)[layer] for layer in layers) or (config.width,)
+        if self.each:
+            return widths
         if len(set(widths)) > 1:
             said = ", ".join(f"layer {layer} has {width}" for layer, width in zip(layers, widths))
-            raise UserError(f"layers of different widths cannot be taken together ({said} numbers); take one at a time")
-        return sum(widths) if self.each else widths[0]
+            raise UserError(
+                f"layers of different widths cannot be added up ({said} numbers); take one at a time, or each by "
+                "itself (--each, in Python each=True)"
+            )
+        return widths[:1]
 
-    def shape(self, model: SavedModel) -> tuple[int, ...]:
-        """Of what is given for a text or a word: (layers, width) if each is by itself, else (width,)."""
-        count = len(self.chosen(model.model_config.layers))
-        return (count, self.width(model) // count) if self.each else (self.width(model),)
+    def parts(self, model: SavedModel, vectors: np.ndarray) -> list[np.ndarray]:
+        """[rows, width] of each layer, of vectors in which they stand side by side; without `each` the vectors."""
+        return np.split(vectors, np.cumsum(self.widths(model))[:-1], axis=1)
+
+    def arranged(self, model: SavedModel, vectors: np.ndarray) -> np.ndarray:
+        """[rows, width]; with `each` [rows, layers, width], or, where layers are of unequal width, [rows, layers] of
+        vectors, so that a layer of a row stands at [row, layer] in either case."""
+        if not self.each:
+            return vectors
+        parts = self.parts(model, vectors)
+        if len(set(self.widths(model))) == 1:
+            return np.stack(parts, axis=1)
+        apart = np.empty((len(vectors), len(parts)), dtype=object)
+        for layer, part in enumerate(parts):
+            for row, vector in enumerate(part):
+                apart[row, layer] = vector
+        return apart
 
     def check(self, count: int) -> None:
         if self.each and self.weights:
@@ -85,7 +103,8 @@ TOP = LayerMix()
 
 @dataclass(frozen=True)
 class WordVectors:
-    """The words of one text, their places in it in characters, and a vector for each: float32 [words, width]."""
+    """The words of one text, their places in it in characters, and a vector for each: float32 [words, width], or as
+    `LayerMix.arranged` has them."""
 
     words: list[str]
     places: list[tuple[int, int]]
@@ -99,10 +118,10 @@ def text_vectors(
     reporter: Reporter | None = None,
     mix: LayerMix = TOP,
 ) -> np.ndarray:
-    """One float32 vector of the mix's width for each text; texts beyond the context count with their beginning.
+    """One float32 vector for each text, layers side by side; texts beyond the context count with their beginning.
     `progress` hears of the vectors, `reporter` of the encoding before them and of texts that were cut (without one,
     Python's warnings say that)."""
-    width = mix.width(model)
+    width = sum(mix.widths(model))
     reporter = reporter or Warns()
     heard = functools.partial(reporter.work, "encoding")
     encoded = [ids.tolist() for ids in encode_texts(texts, model.tokenizer, heard)]
@@ -125,7 +144,7 @@ def word_vectors(
 ) -> list[WordVectors]:
     """The words of each text that fit the context wholly. Where a script has no spaces a word is a piece, or a
     character. `progress`, `reporter`: as in `text_vectors`."""
-    width = mix.width(model)
+    width = sum(mix.widths(model))
     encoded = [model.tokenizer.encode_with_offsets(text) for text in texts]
     readings = _readings(model, [ids for ids, _ in encoded], reporter or Warns())
     found: list[WordVectors | None] = [None] * len(texts)

@@ -31,8 +31,9 @@ Deviations
     has one for each of the first thaws. Pairs of texts, which the paper has none of, are read one after the other.
     `tiny` and `small` are not the paper's: byte-level BPE, narrow layers, embeddings and input weights of a size that
     every layer hears from the first update on (`model.lively`), no dropout and no penalties while pre-training (a short
-    run sees no text twice), higher rates. GPT's way on the LSTM (`--plan gpt`) learns at .001, not tuned: the
-    classifier's .01 is for one layer at a time.
+    run sees no text twice), higher rates. GPT's way on the LSTM (`--plan gpt`) is GPT's loss L3 and schedule on running
+    text: the documents are read as ULMFiT reads them (`RunningTextLayout`), without GPT's start, delimiter and extract
+    tokens. It learns at .001, not tuned: the classifier's .01 is for one layer at a time.
 """
 
 from __future__ import annotations

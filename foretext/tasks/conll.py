@@ -22,6 +22,7 @@ from typing import Any
 
 from foretext.errors import UserError
 from foretext.tasks.files import read_text, text_lines
+from foretext.tasks.prose import LEAST_LINES, is_text_for_tags
 
 DOCUMENT = "-DOCSTART-"
 MANY_WORDS = 200  # in the only sentence of a file: more likely than not its blank lines are missing
@@ -30,7 +31,6 @@ _SKIPPED_ID = re.compile(r"[0-9]+[-.][0-9]+")
 _UNIVERSAL_TAGS = (4, 5)  # the columns of CoNLL-U where _ means that there is no tag
 _SPACES = re.compile("[ \t]+")
 _BREAKS = re.compile("[\t\r\n]")
-_LEAST_LINES = 4  # that tell columns from text
 
 
 class ColumnsError(UserError):
@@ -71,7 +71,7 @@ def are_columns(lines: Sequence[str]) -> bool:
     given = [line for line in lines if line.strip() and not line.startswith((DOCUMENT, "#"))]
     fields = [line.split() for line in given]
     blank = any(not line.strip() for line in lines)
-    if len(given) < _LEAST_LINES or not blank or len({len(own) for own in fields}) != 1 or len(fields[0]) < 2:
+    if len(given) < LEAST_LINES or not blank or len({len(own) for own in fields}) != 1 or len(fields[0]) < 2:
         return False
     return len({own[-1] for own in fields}) <= len(fields) / 2
 
@@ -103,7 +103,10 @@ def read_conll(
     unless `column` must be there all the same (`need_column`)."""
     path = Path(path)
     text = text_lines(read_text(path, errors, notes))
-    lines = _Lines(str(path), find_tag_format(path, format, text), column, need_tags, need_tags or need_column)
+    layout, told = find_tag_format(path, format, text), format is not None or column is not None
+    if not layout.universal and is_text_for_tags(text, told):
+        raise _is_text(path, need_tags, told)
+    lines = _Lines(str(path), layout, column, need_tags, need_tags or need_column)
     sentences: list[TaggedSentence] = []
     words: list[tuple[str, str | None]] = []
     begin = 0
@@ -123,6 +126,19 @@ def read_conll(
             "put a blank line after each sentence"
         )
     return sentences
+
+
+def _is_text(path: Path, need_tags: bool, told: bool) -> UserError:
+    otherwise = "" if told else " (if these are such columns, name the tag's: --columns tag=NUMBER)"
+    if need_tags:
+        return UserError(
+            f"{path}: looks like running text without tags; labelled rows have a word and its tag a line and a blank "
+            f"line after each sentence{otherwise}; text without tags is for --unlabelled (--system cvt)"
+        )
+    return UserError(
+        f"{path}: looks like running text; a file to tag has a word a line and a blank line after each sentence"
+        f"{otherwise}; sentences, one a line, are read from standard input"
+    )
 
 
 def _sentence(words: Sequence[tuple[str, str | None]], where: str) -> TaggedSentence:

@@ -66,14 +66,18 @@ def read_text(
 
 
 def first_line(path: Path, limit: int = 1_000_000) -> str:
-    """The first line that is not blank, to tell by it what a file holds; empty if there is none to read, for faults
-    are for the reader proper to report."""
+    """The first line that is not blank; empty if there is none."""
+    return next((line for line in first_lines(path, limit) if line.strip()), "")
+
+
+def first_lines(path: Path, limit: int = 1_000_000) -> list[str]:
+    """The lines of a file's beginning, to tell by them what it holds; none if it cannot be read, for faults are for the
+    reader proper to report."""
     try:
         with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
-            lines = file.read(limit).decode("utf-8-sig", errors="replace")
+            return text_lines(file.read(limit).decode("utf-8-sig", errors="replace"))
     except (OSError, EOFError, zlib.error):
-        return ""
-    return next((line for line in text_lines(lines) if line.strip()), "")
+        return []
 
 
 def decode(data: bytes, name: str, errors: str, notes: list[str] | None, encoding: str = "utf-8") -> str:

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from foretext.errors import UserError
-from foretext.tasks.files import REPLACEMENT, first_line, read_bytes, read_text, text_lines
+from foretext.tasks.files import REPLACEMENT, first_line, first_lines, read_bytes, read_text, text_lines
+from foretext.tasks.prose import is_text_for_rows
 from foretext.text.readers import csv_delimiter
 
 SUFFIXES = {
@@ -76,6 +77,13 @@ class Table:
 def read_table(path: str | Path, *, errors: str = "strict", notes: list[str] | None = None) -> Table:
     """Read a table by the file's ending: .csv, .tsv, .jsonl or .parquet, each also .gz."""
     path = Path(path)
+    if ending(path) not in SUFFIXES and is_text_for_rows(first_lines(path)):
+        raise UserError(
+            f"{path}: the ending {ending(path) or '(none)'!r} is not one of .csv, .tsv, .jsonl, .parquet, or .gz of "
+            "these, and it looks like running text without labels; labelled rows have columns, such as text and label, "
+            "or a published layout (--format); text without labels is for pretrain or --unlabelled, and predict reads "
+            "it, a text a line, from standard input"
+        )
     kind = table_kind(path)
     if kind == "parquet":
         table = _read_parquet(path, errors, notes)

@@ -83,8 +83,17 @@ def test_columns_vectors_and_formats(folder: Path) -> None:
 
 def test_mistakes(folder: Path) -> None:
     out = ("--out", folder / "x")
-    said = fails("finetune", folder / "text.txt", "--system", "cvt", "--task", "tagging", *out)
-    assert "text.txt line 2: 8 columns where line 1 has 5" in said, "unlabelled text in place of labels"
+    (folder / "three.txt").write_text("dogs chase cats\nbirds eat worms\nchildren like games\n" * 2)
+    for text in ("text.txt", "three.txt"):
+        given = ("finetune", folder / text, "--system", "cvt", "--task", "tagging", "--unlabelled", folder / "text.txt")
+        said = fails(*given, *out, *SHAPE)
+        assert f"{text}: looks like running text without tags; labelled rows have a word and its tag a line" in said
+        assert "text without tags is for --unlabelled" in said
+        said = fails(*given[:-1], folder / "names.txt", "--also", f"tagging={folder / text}", *out, *SHAPE)
+        assert f"{text}: looks like running text without tags" in said
+        said = fails("finetune", folder / text, "--system", "cvt", "--task", "classification", *out, *SHAPE)
+        assert f"{text}: the ending '.txt' is not one of" in said and "looks like running text without labels" in said
+        assert "labelled rows have columns" in said and "--unlabelled" in said and "rename" not in said
     given = ("finetune", folder / "names.txt", "--task", "tagging", *out)
     assert "is for a system that learns from rows and text at once" in fails(
         *given, "--system", "gpt", "--unlabelled", folder / "text.txt", "--set", "tokenizer.size=300"

@@ -194,7 +194,7 @@ def test_runs_of_the_wrong_kind(files: Path, base: Path, clf: Path, here: Path) 
     assert "has no task: fine-tune it first" in fails("predict", base, rows)
     assert "is fine-tuned" in fails("generate", clf)
     assert "is fine-tuned" in fails("features", clf, files / "text.txt", "--out", "v.parquet")
-    assert "ending '.txt'" in fails("evaluate", clf, files / "text.txt")
+    assert "looks like running text without labels" in fails("evaluate", clf, files / "text.txt")
     assert "--from takes a pre-trained run" in refuses_to_pretrain(files / "text.txt", "--from", clf, *BUDGET)
     for verb in (["info"], ["generate"], ["tokens", "x"], ["predict", "--text", "x"], ["evaluate", rows]):
         complaint = fails(verb[0], "nowhere", *verb[1:])

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import polars
 import pytest
 from cli_harness import fails, works
 
@@ -64,7 +65,17 @@ def test_a_run_translates_and_is_scored(parallel: Path, run: Path) -> None:
 
 
 def test_a_run_gives_features_and_becomes_a_classifier(parallel: Path, run: Path, tmp_path: Path) -> None:
-    works("features", run, parallel / "en.txt", "--out", tmp_path / "v.parquet", "--words", "--layers", "0")
+    file, given = tmp_path / "v.parquet", ("features", run, parallel / "en.txt", "--out", tmp_path / "v.parquet")
+    works(*given, "--words", "--layers", "0")
+    vectors = polars.read_parquet(file)["vector"]
+    for options, rows in ((["--words"], len(vectors)), ([], 120)):
+        said = works(*given, "--each", *options).err
+        table = polars.read_parquet(file)
+        assert f"{rows} vectors of 9 or 32 numbers in" in said and len(table) == rows
+        for layer, width in enumerate((9, 32, 32)):
+            assert set(table[f"layer_{layer}"].list.len()) == {width}
+        assert not options or table["layer_0"].equals(vectors)
+    assert "cannot be added up (layer 0 has 9, layer 1 has 32 numbers)" in fails(*given, "--layers", "0,1")
     rows = "text,label\n" + "".join(f"{line},{'eats' if 'eats' in line else 'sleeps'}\n" for line in SOURCES * 3)
     (tmp_path / "rows.csv").write_text(rows)
     out = tmp_path / "task"

@@ -10,6 +10,7 @@ import pytest
 from foretext.errors import UserError
 from foretext.tasks import squad
 from foretext.tasks.conll import read_conll
+from foretext.tasks.rows import read_rows
 from foretext.tasks.squad import read_squad
 
 UNIVERSAL = "1\tHe\the\tPRON\t_\t_\t2\tnsubj\t_\t_\n"
@@ -61,6 +62,88 @@ def test_a_bad_file_of_tags_gives_one_clear_line(tmp_path: Path, case: str) -> N
     with pytest.raises(UserError) as caught:
         read_conll(path, **options)
     says(caught.value, wanted)
+
+
+# sentences where columns of words and tags should be
+SENTENCES = {
+    "equally many words": "dogs chase cats\nbirds eat worms\nchildren like games\n" * 2,
+    "the same few last words": "the dog sees Tom\nthe cat sees Ann\n" * 4,
+    "ends of sentences": "the dog sleeps .\nthe cat sleeps .\na dog sleeps .\nthis dog sleeps .\n",
+    "a blank line after each": "dogs chase cats\n\nbirds eat worms\n\nchildren like games\n\nmen want peace\n\n",
+    "unequally many words": "the dog sees Tom .\nthe cat sees Ann and a dog .\n" * 3,
+    "paragraphs": "It was late.\nHe went home and slept.\n\nThe next day, he rose.\nNobody knew why, at all.\n",
+    "no spaces": "这部电影很好看。\n我不喜欢这个故事。\n演员都很好。\n他们昨天来了。\n",
+    "no spaces, hardly": "这部电影很好看。\n我 不喜欢这个故事。\n演员都很好。\n他们昨天来了。\n",
+}
+
+
+@pytest.mark.parametrize("case", SENTENCES)
+def test_running_text_is_not_learned_as_tags(tmp_path: Path, case: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(SENTENCES[case], encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        read_conll(path)
+    says(caught.value, ["a.txt: looks like running text without tags", "a word and its tag a line", "--unlabelled"])
+    with pytest.raises(UserError) as caught:
+        read_conll(path, need_tags=False)
+    says(caught.value, ["a.txt: looks like running text", "a word a line", "standard input"])
+
+
+REAL = "Confidence NN B-NP\nin IN B-PP\nthe DT B-NP\npound NN I-NP\nis VBZ B-VP\nwidely RB I-VP\n"
+# columns that have something of running text: sentences, their words, tags, options
+COLUMNS: dict[str, tuple[str, int, int, int, dict[str, Any]]] = {
+    "CoNLL-2000": (f"{REAL}. . O\n\n{REAL}", 2, 13, 6, {}),
+    "its one sentence": (REAL, 1, 6, 5, {}),
+    "by its name": (REAL, 1, 6, 5, {"format": "conll2000"}),
+    "CoNLL-2003": ("-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n. . O O\n\n" * 2, 2, 6, 2, {}),
+    "one very short sentence": ("He PRP\nran VBD\nto TO\nParis NNP\n. .\n", 1, 5, 5, {}),
+    "two words": ("go verb\nhome noun\n", 1, 2, 2, {}),
+    "all O": ("he O\nsees O\nthe O\nold O\nman O\n", 1, 5, 1, {}),
+    "chunks in small letters": ("Ann B-per\nsees O\nNew B-geo\nYork I-geo\n", 1, 4, 4, {}),
+    "small tags": ("the det\ncat noun\nsees verb\na det\nbig adj\ndog noun\n", 1, 6, 4, {}),
+    "lemmas": ("cats cat\nsleep sleep\n\ndogs dog\nate eat\nmice mouse\n", 2, 5, 5, {}),
+    "lemmas with tabs": ("cats\tcat\nsleep\tsleep\ndogs\tdog\nate\teat\nmice\tmouse\n", 1, 5, 5, {}),
+    "it is said which column": (
+        "dogs chase cats\nbirds eat worms\nmen want peace\nwe had fun\n",
+        1,
+        4,
+        4,
+        {"column": 3},
+    ),
+    "morphology": ("Der Case=Nom\nHund Case=Nom\nsah Tense=Past\nihn Case=Acc\n", 1, 4, 3, {}),
+    "full stops": ("Ja ITJ\n. .\n\nNein ITJ\n! .\n\nDoch ITJ\n. .\n\n", 3, 6, 2, {}),
+}
+
+
+@pytest.mark.parametrize("case", COLUMNS)
+def test_columns_are_not_taken_for_running_text(tmp_path: Path, case: str) -> None:
+    text, sentences, words, tags, options = COLUMNS[case]
+    path = tmp_path / "a.txt"
+    path.write_text(text, encoding="utf-8")
+    found = read_conll(path, **options)
+    assert (len(found), sum(len(one.words) for one in found)) == (sentences, words)
+    assert len({tag for one in found for tag in one.tags or ()}) == tags
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a", "a.text.gz"])
+def test_running_text_is_no_table_by_another_name(tmp_path: Path, name: str) -> None:
+    """What could be a table of some kind is to be renamed; sentences are not."""
+    path = tmp_path / name
+    for text, table in (
+        ("The film was good, and long.\nI slept.\n", False),
+        ("Yes, indeed\nIt was good.\n", False),
+        ("text,label\nA good film.,1\n", True),
+        ("text;label\nA good film;1\n", True),
+        ("A good film\t1\n", True),
+        (REAL, True),
+        ('{"text": "A good film", "label": 1}\n', True),
+        ("PK\0\0 and other bytes\n", True),
+    ):
+        path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+        with pytest.raises(UserError) as caught:
+            read_rows(path, "classification")
+        wanted = ["rename the file"] if table else ["looks like running text without labels", "--unlabelled"]
+        says(caught.value, [name, "is not one of .csv", *wanted])
 
 
 def says(error: UserError, wanted: list[str]) -> None:

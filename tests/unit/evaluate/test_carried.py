@@ -77,14 +77,46 @@ def test_all_of_a_document_counts_in_logits_vectors_and_what_is_written() -> Non
         LanguageModel(model, Path()).logits([])
 
 
+def of_other_shape(system: str, **changes: int) -> SavedModel:
+    base = base_model(system)
+    shape = replace(base.model_config, **changes)
+    trunk = base.system.build_trunk(TrunkParts(shape, base.tokenizer))
+    return replace(base, sections=base.sections | {"model": shape}, trunk=trunk)
+
+
+@pytest.mark.parametrize(
+    ("system", "changes", "widths"),
+    [
+        ("ulmfit", {"hidden": 20}, (32, 20, 32)),
+        ("cove", {"vectors": 12}, (12, 32, 32)),
+        ("cvt", {"vectors": 9}, (21, 32, 32)),  # and three kinds of filters of 4
+    ],
+)
+def test_each_layer_has_a_width_of_its_own(system: str, changes: dict[str, int], widths: tuple[int, ...]) -> None:
+    """At [row, layer] stands what that layer alone gives; together they are refused only where they would be added."""
+    model = of_other_shape(system, **changes)
+    lm, texts = LanguageModel(model, Path()), ["one text", "and another, longer one", ""]
+    found = lm.features(texts, each=True)
+    words = lm.word_features(texts, each=True)
+    assert found.shape == (3, 3) and [one.vectors.shape for one in words] == [(len(one.words), 3) for one in words]
+    assert words[0].words == ["one", "text"] and not words[2].words
+    for layer, width in enumerate(widths):
+        alone = lm.features(texts, layers=[layer])
+        assert alone.shape == (3, width) and alone[:2].any(1).all()
+        np.testing.assert_array_equal(np.stack(found[:, layer]), alone)
+        for every, own in zip(words[:2], lm.word_features(texts, layers=[layer])):
+            np.testing.assert_array_equal(np.stack(every.vectors[:, layer]), own.vectors)
+    turned = lm.features(texts, layers=[2, 0, 1], each=True)
+    assert all(np.array_equal(turned[row, 1], found[row, 0]) for row in range(3))
+    said = f"cannot be added up .layer 0 has {widths[0]}, layer 1 has {widths[1]} numbers"
+    for ask in (lm.features, lm.word_features):
+        for weights in ((), (0.5, 0.5)):
+            with pytest.raises(UserError, match=said):
+                ask(texts, layers=[0, 1], weights=weights)
+
+
 def test_layers_of_unequal_width_are_given_but_not_added() -> None:
-    base = base_model("ulmfit")
-    shape = replace(base.model_config, hidden=20)
-    model = replace(
-        base,
-        sections=base.sections | {"model": shape},
-        trunk=base.system.build_trunk(TrunkParts(shape, base.tokenizer)),
-    )
+    model = of_other_shape("ulmfit", hidden=20)
     assert text_vectors(model, TEXTS[-1:], mix=LayerMix((1,))).shape == (1, 20)
     assert text_vectors(model, TEXTS[-1:], mix=LayerMix((0, 2))).shape == (1, 32)
     with pytest.raises(UserError, match="layer 1 has 20, layer 2 has 32 numbers"):

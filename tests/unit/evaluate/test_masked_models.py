@@ -236,8 +236,8 @@ def test_a_mix_of_layers_is_their_weighted_sum(system: str) -> None:
     if len(wide) == len(widths):
         np.testing.assert_array_equal(found.features(texts, each=True), np.stack([*layers.values()], 1))
     else:
-        with pytest.raises(UserError, match=r"different widths cannot be taken together .* take one at a time"):
-            found.features(texts, each=True)
+        with pytest.raises(UserError, match=r"different widths cannot be added up .* take one at a time, or each by"):
+            found.features(texts, layers=range(len(widths)))
     words, single = (found.word_features(texts, layers=some, each=len(some) > 1)[0] for some in (wide, [below]))
     assert words.words == single.words and words.vectors.shape == (len(words.words), len(wide), 32)
     np.testing.assert_array_equal(words.vectors[:, -2], single.vectors)

@@ -58,7 +58,9 @@ def test_rates_over_time_are_the_papers_slanted_triangle() -> None:
 def test_rates_by_depth_and_thawing_are_the_released_codes() -> None:
     """lr/2.6⁴ … lr over embeddings, three layers and head; each epoch exactly one group more learns."""
     trunk = AwdLstm(replace(PAPER.model, vocabulary=4, width=2, hidden=3))
-    groups = [*trunk.layer_groups(), ["head"]]
+    lstm = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    groups = [["tokens.weight"], *([f"layers.{n}.{part}" for part in lstm] for n in range(3)), ["head"]]
+    assert trunk.layer_groups() == groups[:-1]
     factors = [WAY.transfer.rate_factor(number, 5) for number in range(5)]
     assert factors == pytest.approx([2.6**-4, 2.6**-3, 2.6**-2, 1 / 2.6, 1.0])
     parameters = dict(trunk.named_parameters()) | {"head": torch.nn.Parameter(torch.zeros(1))}
