@@ -80,11 +80,11 @@ def wait_for_step(pid: int, run: RunDirectory, step: int) -> None:
         time.sleep(0.001)
 
 
-def killed_until_finished(work: Callable[[], Any], run: RunDirectory, steps: int, seed: int) -> int:
-    """`work` killed at ten random moments, then left to end. How many kills hit it after a checkpoint."""
+def killed_until_finished(work: Callable[[], Any], run: RunDirectory, steps: int, seed: int, kills: int = 10) -> int:
+    """`work` killed at random moments, then left to end. How many kills hit it after a checkpoint."""
     moments = random.Random(seed)
     hits = 0
-    for step in sorted(moments.randrange(steps * 9 // 10) for _ in range(10)):
+    for step in sorted(moments.randrange(steps * 9 // 10) for _ in range(kills)):
         pid = in_child(work)
         wait_for_step(pid, run, step)
         time.sleep(moments.uniform(0.0, 0.02))
@@ -162,6 +162,21 @@ def test_fine_tuning_killed_ten_times(system: str, tmp_path: Path) -> None:
     assert sample_log(run.path) == sample_log(whole.path)
     shown = [[row["validation"] for row in each.metrics() if "validation" in row] for each in (run, whole)]
     assert shown[0] == shown[1] and len(shown[0]) == 12
+
+
+def test_learning_from_unlabelled_text_too_killed_four_times(tmp_path: Path) -> None:
+    """Cross-view training has a batch of sentences after each labelled one, and averages its weights over all."""
+    warm()
+    text = [f"{who} {does} it" for who in ("he", "she", "a dog") for does in ("is", "saw", "so likes", "wants")]
+    request = replace(finetune_request("cvt", tmp_path / "whole", 2), unlabelled=text)
+    assert code_of(in_child(lambda: finetune(request))) == 0
+    log = sample_log(request.out)
+    assert [step for step, *_ in log] == list(range(20)), "34 rows, eight a step, and as many steps of text"
+    again = replace(request, out=tmp_path / "killed")
+    run, whole = RunDirectory(again.out), RunDirectory(request.out)
+    assert killed_until_finished(lambda: finetune(again), run, 20, 2, kills=4) >= 2
+    assert run.read("model.safetensors") == whole.read("model.safetensors")
+    assert sample_log(again.out) == log
 
 
 # -- SIGINT and SIGTERM ----------------------------------------------------------------------------------------------
