@@ -86,7 +86,8 @@ class Experiment:
     choose: bool = False  # whether a run is about one of the starts, named by --system
     others: tuple[str, ...] = ("scratch", "tfidf")  # methods beside the starts
     minutes: float = 20.0  # of each pre-training
-    after: Callable[[Mapping[str, ft.LanguageModel]], str] | None = None  # what else the page says of the models
+    # What else the page says of the models; it is given the data folder too.
+    after: Callable[[Mapping[str, ft.LanguageModel], Path], str] | None = None
 
 
 # -- options ---------------------------------------------------------------------------------------------------------
@@ -392,7 +393,7 @@ def main(experiment: Experiment, words: Sequence[str] | None = None) -> int:
         results = Results(given.out / "results.jsonl")
         bases = {method: begun(method, experiment, given, results, log) for method in given.starts}
         left = run_cells(given, bases, results, log)
-        more = experiment.after(bases) if experiment.after is not None else ""
+        more = experiment.after(bases, given.data) if experiment.after is not None else ""
     except (UserError, Interrupted) as error:
         print(error, file=sys.stderr)
         return error.code
