@@ -198,9 +198,8 @@ class _RelativeMix(torch.autograd.Function):
         out, saved = torch.empty(q.shape), []
         for block in _blocks(rows, heads * queries * keys):
             wide = torch.empty(heads * (block.stop - block.start), queries, columns + 1)
-            wide[:, :, 0] = (
-                0.0  # is read ahead of each query but the last, and hidden there; uninitialised it may be NaN
-            )
+            # The first column is read ahead of each query but the last, and hidden there; left as it is it may be NaN.
+            wide[:, :, 0] = 0.0
             for number, row in enumerate(range(block.start, block.stop)):
                 target = wide[number * heads : (number + 1) * heads, :, 1:]
                 torch.bmm(by_distance[row].transpose(0, 1), far_HKR, out=target)

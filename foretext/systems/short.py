@@ -40,22 +40,15 @@ def short_size(model: TransformerConfig | TransformerXLConfig, pieces: int) -> S
 
 
 def short_masked_size(model: EncoderConfig, tokenizer: TokenizerConfig, objective: MaskingConfig) -> Size:
-    """The same for a masked system: no auxiliary loss in fine-tuning; more masks than it has by itself, and short
-    sequences first."""
-    return Size(
-        model,
-        tokenizer,
-        _PRETRAINING,
-        _FINETUNING,
-        epochs=6,
-        least_updates=_LEAST_UPDATES,
-        transfer=TransferPlan(lm_weight=0.0, pooling="mean", head="probe"),
-        objective=replace(objective, part=_PART, early=_EARLY, early_length=_EARLY_LENGTH, grown=_GROWN),
-    )
+    """The same for a masked system: more masks than it has by itself, and short sequences first."""
+    more = replace(objective, part=_PART, early=_EARLY, early_length=_EARLY_LENGTH, grown=_GROWN)
+    return short_two_sided_size(model, tokenizer, more)
 
 
-def short_permuted_size(model: XLNetConfig, tokenizer: TokenizerConfig, objective: PermutationConfig) -> Size:
-    """The same for XLNet, whose memory stands for a part of the context."""
+def short_two_sided_size(
+    model: EncoderConfig | XLNetConfig, tokenizer: TokenizerConfig, objective: MaskingConfig | PermutationConfig
+) -> Size:
+    """The same without an auxiliary loss in fine-tuning, for a system that sees both sides."""
     return Size(
         model,
         tokenizer,

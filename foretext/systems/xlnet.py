@@ -39,15 +39,15 @@ from foretext.objectives.permutation import MASK, SEPARATOR, SPEAKER, Permutatio
 from foretext.plan import TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
 from foretext.systems.hub import GELUS, HEAD, OF_LABELS, HubHead, HubNames, both
-from foretext.systems.short import short_permuted_size
+from foretext.systems.short import short_two_sided_size
 from foretext.tasks.framed import FramedLayout
 from foretext.text.unigram import XLNET_SPECIALS
 
 SIZES = {
-    "tiny": short_permuted_size(
+    "tiny": short_two_sided_size(
         XLNetConfig(0, 4, 192, 3, 256, memory=128), TokenizerConfig("unigram", 8000), PermutationConfig(length=0.5)
     ),
-    "small": short_permuted_size(
+    "small": short_two_sided_size(
         XLNetConfig(0, 6, 384, 6, 256, memory=128), TokenizerConfig("unigram", 16000), PermutationConfig(length=0.5)
     ),
     "paper": Size(
