@@ -34,6 +34,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
@@ -228,7 +229,8 @@ class CvtEncoder(nn.Module):
             return x_ND
         assert isinstance(batch, WordBatch) and batch.characters_UC is not None and batch.spelled_BT is not None
         spelled_UD = self.characters(batch.characters_UC)
-        return torch.cat([x_ND, dropout(spelled_UD[batch.spelled_BT.flatten()[places_N]], p, p > 0)], dim=1)
+        spelled_ND = F.embedding(batch.spelled_BT.flatten()[places_N], spelled_UD)  # `[]` adds gradients in no order
+        return torch.cat([x_ND, dropout(spelled_ND, p, p > 0)], dim=1)
 
     def forward(self, batch: Batch, state: Any = None, keep_layers: bool = False) -> Hidden:
         """`layers`: what is read, h₁, h₂."""
@@ -341,4 +343,4 @@ def _next_place(places_BT: Tensor) -> Tensor:
     columns_T = torch.arange(length, device=places_BT.device)
     own_BT = columns_T.expand_as(places_BT).masked_fill(~places_BT, length)
     from_here_BT = own_BT.flip(1).cummin(dim=1).values.flip(1)
-    return nn.functional.pad(from_here_BT[:, 1:], (0, 1), value=length)
+    return F.pad(from_here_BT[:, 1:], (0, 1), value=length)

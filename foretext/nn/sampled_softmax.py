@@ -29,6 +29,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 MOST_SHARE = 2  # candidates are at most 1/so much of all classes: beyond that the last ones take ever more draws
@@ -78,7 +79,9 @@ def sampled_softmax_loss(
     """The sum over n of the loss above."""
     drawn_M = candidates.drawn_M
     less_M, less_N = (candidates.log_counts(of).to(h_ND.dtype) for of in (drawn_M, targets_N))
-    target_N = (h_ND * table_VD[targets_N]).sum(dim=1) + bias_V[targets_N] - less_N
+    # A target may come often, and the gradients of rows that are read by `[]` are added in any order by several threads.
+    own_ND, own_bias_N = F.embedding(targets_N, table_VD), F.embedding(targets_N, bias_V[:, None]).squeeze(1)
+    target_N = (h_ND * own_ND).sum(dim=1) + own_bias_N - less_N
     other_NM = torch.addmm(bias_V[drawn_M] - less_M, h_ND, table_VD[drawn_M].t())
     other_NM = other_NM.masked_fill(targets_N[:, None] == drawn_M, -torch.inf)
     return (torch.cat([target_N[:, None], other_NM], dim=1).logsumexp(dim=1) - target_N).sum()
