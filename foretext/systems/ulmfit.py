@@ -72,7 +72,7 @@ def _short(model: AwdLstmConfig, pieces: int) -> Size:
     return Size(
         model,
         TokenizerConfig("byte-bpe", pieces),
-        _training(rate=4e-3, clip=0.3, batch_size=32, dropout=0.0),
+        _training(rate=8e-3, clip=0.3, batch_size=32, dropout=0.0),
         _training(rate=1e-2, clip=25.0, batch_size=16, dropout=0.5),
         epochs=8,
         least_updates=100,
@@ -85,7 +85,7 @@ def _short(model: AwdLstmConfig, pieces: int) -> Size:
 
 
 SIZES = {
-    "tiny": _short(AwdLstmConfig(vocabulary=0, layers=3, width=192, hidden=448, lively=True), 8000),
+    "tiny": _short(AwdLstmConfig(vocabulary=0, layers=3, width=192, hidden=320, lively=True), 8000),
     "small": _short(AwdLstmConfig(vocabulary=0, layers=3, width=256, hidden=768, lively=True), 16000),
     "paper": Size(
         AwdLstmConfig(vocabulary=0),
