@@ -1,11 +1,14 @@
-"""Scoring token by token after a context: Transformer-XL's memory against reading the context again for each token.
+"""Scoring each token after a context: Transformer-XL's memory against reading the context again for each token.
 
     python -m bench.memory_reuse [--quick] [--context 512] [--size tiny]
 
-Both sides score the same tokens of one text, each token's probability after the 512 before it, with the same random
-weights: one by a step of one token from the state that the step before left, the other by reading the last 512 tokens
-anew and taking the last state, as a model without memory has to. Both compute the softmax of that state over the whole
-vocabulary. They take turns. Before that both score a few tokens in one process, and have to agree.
+All sides score tokens of one text, each token's probability after the 512 before it, with the same random weights. A
+model without memory reads the last 512 tokens anew for each token and takes the last state. One with a memory does what
+`foretext evaluate` does: it reads a segment of tokens after the memory that the last one left, and has the probability
+of each of them (the paper's evaluation, section 4.4). And it can go on by a single token, as it does where text is
+written: then nothing is shared between tokens, and reading the weights once for each is most of the cost. All compute
+the softmax of the states over the whole vocabulary. They take turns. Before that they score a few tokens in one
+process, and have to agree.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ def text_of(specification: dict[str, Any], model: TransformerXL, tokens: int) ->
 
 
 class Remembering:
-    """One token at a time, from the state that the last one left."""
+    """So many tokens at a time, from the state that the last ones left."""
 
     def __init__(self, model: TransformerXL, ids: torch.Tensor, context: int) -> None:
         self.model, self.ids, self.place = model, ids, context - 1
@@ -52,11 +55,12 @@ class Remembering:
             self.state = model(Batch(ids[:, : self.place]), model.new_state(1)).state
 
     @torch.no_grad()
-    def score(self) -> float:
-        hidden = self.model(Batch(self.ids[:, self.place : self.place + 1]), self.state)
-        self.state, self.place = hidden.state, self.place + 1
-        losses, _ = token_losses(self.model, hidden.top[:, -1], self.ids[0, self.place : self.place + 1])
-        return float(losses)
+    def score(self, tokens: int) -> list[float]:
+        upto = self.place + tokens
+        hidden = self.model(Batch(self.ids[:, self.place : upto]), self.state)
+        losses, _ = token_losses(self.model, hidden.top[0], self.ids[0, self.place + 1 : upto + 1])
+        self.state, self.place = hidden.state, upto
+        return losses.tolist()
 
 
 class Rereading:
@@ -66,7 +70,10 @@ class Rereading:
         self.model, self.ids, self.place, self.context = model, ids, context - 1, context
 
     @torch.no_grad()
-    def score(self) -> float:
+    def score(self, tokens: int) -> list[float]:
+        return [self._next() for _ in range(tokens)]
+
+    def _next(self) -> float:
         window = self.ids[:, self.place + 1 - self.context : self.place + 1]
         last = torch.zeros(window.shape, dtype=torch.bool)
         last[:, -1] = True
@@ -86,23 +93,28 @@ def rereading(specification: dict[str, Any], turns: Turns) -> None:
 
 def _side(kind: type[Remembering] | type[Rereading], specification: dict[str, Any], turns: Turns) -> None:
     model = model_of(specification)
-    ids = text_of(specification, model, specification["tokens"])
+    tokens, at_a_time = specification["tokens"], specification["at_a_time"]
+    ids = text_of(specification, model, tokens)
     while True:
         reader = kind(model, ids, specification["context"])
         turns.begin()
-        for _ in range(specification["tokens"]):
-            reader.score()
+        for _ in range(tokens // at_a_time):
+            reader.score(at_a_time)
         turns.end()
 
 
-def agree(specification: dict[str, Any]) -> float:
-    """The largest difference between the two ways over the first tokens. The first layer sees the same in both; in
-    the layers above, a memory reaches farther back than a window, so that only a model of one layer has to agree."""
+def agree(specification: dict[str, Any], tokens: int = 4) -> float:
+    """The largest difference between the ways over the first tokens. The first layer sees the same in all; in the
+    layers above, a memory reaches farther back than a window, so that only a model of one layer has to agree."""
     model = model_of(specification)
     one = TransformerXL(replace(model.config, layers=1)).eval()
-    ids = text_of(specification, one, 4)
-    ways = [kind(one, ids, specification["context"]) for kind in (Remembering, Rereading)]
-    return max(abs(ways[0].score() - ways[1].score()) for _ in range(4))
+    ids = text_of(specification, one, tokens)
+    again, segment, single = (
+        kind(one, ids, specification["context"]) for kind in (Rereading, Remembering, Remembering)
+    )
+    right, together = again.score(tokens), segment.score(tokens)
+    apart = [single.score(1)[0] for _ in range(tokens)]
+    return max(abs(loss - told) for way in (together, apart) for loss, told in zip(way, right, strict=True))
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -115,16 +127,28 @@ def main(words: Sequence[str] | None = None) -> int:
     difference = agree(specification)
     if difference > AGREE:
         raise SystemExit(f"the two ways differ by {difference:.2g} nats: one of them is wrong")
+    segment = model_of(specification).config.context
+    tokens = {"segments": 4 * segment, "single": 20 if given.quick else 200, "again": 2 if given.quick else 10}
+    at_a_time = {"segments": segment, "single": 1, "again": 1}
     sides = {
-        "memory": (remembering, specification | {"tokens": 20 if given.quick else 200}),
-        "again": (rereading, specification | {"tokens": 2 if given.quick else 10}),
+        name: (
+            rereading if name == "again" else remembering,
+            specification | {"tokens": tokens[name], "at_a_time": at_a_time[name]},
+        )
+        for name in tokens
     }
     seconds = alternate(sides, 2 if given.quick else 5)
-    each = {name: statistics.median(took) / sides[name][1]["tokens"] for name, took in seconds.items()}
-    ratio, target = ratio_cell(each["again"] / each["memory"], TARGET)
-    shown = [f"{1000 * each[name]:.2f}" for name in ("memory", "again")]
-    columns = ["context", "ms a token, memory", "ms a token, read again", "ratio", "target"]
-    print(table(columns, [[str(given.context), *shown, ratio, target]]))
+    each = {name: statistics.median(took) / tokens[name] for name, took in seconds.items()}
+    rows = []
+    for name, said in (
+        ("segments", f"memory, segments of {segment}: `evaluate`"),
+        ("single", "memory, one token at a time: `generate`"),
+    ):
+        ratio, target = ratio_cell(each["again"] / each[name], TARGET)
+        shown = [f"{1000 * each[way]:.3f}" for way in (name, "again")]
+        rows.append([said, str(given.context), *shown, ratio, target if name == "segments" else ""])
+    columns = ["", "context", "ms a token", "ms a token, read again", "ratio", "target"]
+    print(table(columns, rows))
     return 0
 
 

@@ -117,7 +117,8 @@ def memory_of(model: SavedModel, asked: int | None) -> int | None:
         return own
     if own is None:
         raise UserError(
-            f"memory is for systems that keep one, such as transformer_xl; {model.system.name} has none: leave it out"
+            "memory is for systems that are scored with one, such as transformer_xl; a text is scored by "
+            f"{model.system.name} without: leave it out"
         )
     if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= LONGEST_MEMORY:
         raise UserError(f"memory must be a whole number from 0 to {LONGEST_MEMORY:,}, not {asked!r}")

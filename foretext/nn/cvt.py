@@ -123,6 +123,11 @@ class CvtConfig:
     def lowest(self) -> int:
         return self.vectors + self.char_filters * len(self.char_widths)
 
+    @property
+    def layer_widths(self) -> tuple[int, ...]:
+        """Of what is read, and of each layer."""
+        return (self.lowest, self.lower_width, self.width)
+
     def describe(self) -> str:
         characters = f" and {self.char_filters * len(self.char_widths)} features of characters"
         return (

@@ -79,7 +79,7 @@ def sampled_softmax_loss(
     """The sum over n of the loss above."""
     drawn_M = candidates.drawn_M
     less_M, less_N = (candidates.log_counts(of).to(h_ND.dtype) for of in (drawn_M, targets_N))
-    # A target may come often, and the gradients of rows that are read by `[]` are added in any order by several threads.
+    # A target may come often, and gradients of rows that are read by `[]` are added in no order by several threads.
     own_ND, own_bias_N = F.embedding(targets_N, table_VD), F.embedding(targets_N, bias_V[:, None]).squeeze(1)
     target_N = (h_ND * own_ND).sum(dim=1) + own_bias_N - less_N
     other_NM = torch.addmm(bias_V[drawn_M] - less_M, h_ND, table_VD[drawn_M].t())

@@ -125,7 +125,7 @@ def test_memory_that_cannot_be() -> None:
         LanguageModel(model, Path()).perplexity(TEXTS, memory=2.5)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="stride is for models with a context; transformer_xl reads a document"):
         perplexity(model, TEXTS, stride=4)
-    for system in [name for name in CAUSAL if name != "transformer_xl"] + ["bert"]:
-        with pytest.raises(UserError, match=f"such as transformer_xl; {system} has none: leave it out"):
+    for system in [name for name in CAUSAL if name != "transformer_xl"] + ["bert", "xlnet"]:
+        with pytest.raises(UserError, match=f"such as transformer_xl; a text is scored by {system} without: leave it"):
             LanguageModel(base_model(system), Path()).perplexity(TEXTS, memory=4)
     assert np.isfinite(LanguageModel(model, Path()).perplexity(TEXTS, memory=4).per_token)

@@ -54,6 +54,14 @@ def sentences(count: int, seed: int = 0) -> list[TaggedSentence]:
 TEXT = [" ".join(row.words) + " again" for row in sentences(30, seed=1)]
 
 
+def test_each_layer_has_its_own_width() -> None:
+    narrow = new_model(sentences(4), "cvt", "tiny", 0, (*SHAPE, "model.upper_cells=6"), None, "tagging", TEXT)
+    found = narrow.features(TEXT[:2], each=True)
+    assert [[len(vector) for vector in row] for row in found] == [[8 + 3 * 3, 2 * 8, 2 * 6]] * 2
+    with pytest.raises(UserError, match=r"different widths .*layer 0 has 17, layer 2 has 12"):
+        narrow.features(TEXT[:2], layers=[0, 2])
+
+
 def base_of(rows: Any, task: str = "tagging", more: Any = TEXT) -> LanguageModel:
     return new_model(rows, "cvt", "tiny", 0, SHAPE, None, task, more)
 
