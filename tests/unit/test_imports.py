@@ -21,6 +21,8 @@ ORDER = [
     {"generate"},
     {"evaluate"},
     {"interop"},  # others' harness asks what our own evaluation asks
+    {"task_model"},
+    {"language_model"},  # fine-tuning makes a task model of it
     {"api"},
     {"terminal", "inspection"},
     {
