@@ -1,4 +1,4 @@
-"""`foretext features`, `fill` and `attention`: what a model makes of a text, token by token."""
+"""`foretext features`, `fill`, `tokens` and `attention`: what a model makes of a text, token by token."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from foretext.cli_input import check_output, language_model, load_run, read_texts, text_argument
+from foretext.cli_options import Json, RunArgument
 from foretext.cli_output import progress
 from foretext.errors import UserError
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from foretext.evaluate.features import WordVectors
 
 Number = TypeVar("Number", int, float)
-RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
 
 
 def features(
@@ -120,6 +120,24 @@ def fill(
         for one in blank:
             typer.echo(f"  {one.probability:7.4f}  {visible(one.piece)}")
     typer.echo(found.text)
+
+
+def tokens(
+    run: RunArgument,
+    text: Annotated[list[str], typer.Argument(help="The text; several for a pair, a choice, a question.")],
+    as_json: Json = False,
+) -> None:
+    """The pieces and ids of a text, and for a fine-tuned run the transformed sequences."""
+    from foretext.inspection import aligned_pieces, pieces_of, sequences_of
+    from foretext.train.rundir import RunDirectory
+
+    text = [text_argument(part, "TEXT") for part in text]
+    found = sequences_of(RunDirectory(run), text) or [pieces_of(RunDirectory(run), part) for part in text]
+    if as_json:
+        typer.echo(json.dumps([[{"id": i, "piece": p} for i, p in sequence] for sequence in found], ensure_ascii=False))
+        return
+    for sequence in found:
+        typer.echo(aligned_pieces(sequence))
 
 
 def attention(
