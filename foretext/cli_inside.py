@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from foretext.cli_input import check_output, language_model, load_run, read_texts, text_argument
-from foretext.cli_options import Json, RunArgument
+from foretext.cli_options import Documents, Errors, Json, RunArgument, TextColumn
 from foretext.cli_output import progress
 from foretext.errors import UserError
 
@@ -36,11 +36,9 @@ def features(
         bool, typer.Option("--each", help="A column for each layer (without --layers: all) instead of their sum.")
     ] = False,
     words: Annotated[bool, typer.Option("--words", help="A vector for each word instead of each text.")] = False,
-    text_column: Annotated[str | None, typer.Option(help="The text column of tables.")] = None,
-    documents: Annotated[str, typer.Option(help="What is a document in .txt: auto, line, blank, file.")] = "auto",
-    errors: Annotated[
-        str, typer.Option(help="Bytes that are not UTF-8: strict (an error) or replace (counted).")
-    ] = "strict",
+    text_column: TextColumn = None,
+    documents: Documents = "auto",
+    errors: Errors = "strict",
 ) -> None:
     """Vectors of texts or of words: means of the states of a layer, or of a mix of layers."""
     import numpy as np
@@ -102,7 +100,7 @@ def fill(
     run: RunArgument,
     text: Annotated[str, typer.Argument(help="A text with a blank or several: [MASK], or <mask> for RoBERTa.")],
     top: Annotated[int, typer.Option(help="How many candidates a blank.")] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a script.")] = False,
+    as_json: Json = False,
 ) -> None:
     """What a masked model would put into the blanks of a text, with probabilities."""
     found = language_model(run).fill(text_argument(text, "TEXT"), top)
