@@ -8,16 +8,7 @@ from typing import Annotated
 
 import typer
 
-from foretext.cli_input import (
-    averaged_model,
-    check_output,
-    load_run,
-    parse_columns,
-    read_texts,
-    rows_for,
-    rows_to_predict,
-    task_model,
-)
+from foretext.cli_input import averaged_model, load_run, read_texts, rows_for, rows_to_predict, task_model
 from foretext.cli_options import (
     Columns,
     Errors,
@@ -29,6 +20,8 @@ from foretext.cli_options import (
     Target,
     TextColumn,
     With,
+    check_output,
+    parse_columns,
 )
 from foretext.cli_output import progress, show_perplexity
 from foretext.cli_translate import evaluate_translations

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foretext.cli_input import language_model, standard_input, text_argument
-from foretext.cli_options import Json
+from foretext.cli_input import language_model, standard_input
+from foretext.cli_options import Json, text_argument
 from foretext.errors import UserError
 
 if TYPE_CHECKING:

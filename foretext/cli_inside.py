@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from foretext.cli_input import check_output, language_model, load_run, read_texts, text_argument
-from foretext.cli_options import Documents, Errors, Json, RunArgument, TextColumn
+from foretext.cli_input import language_model, load_run, read_texts
+from foretext.cli_options import Documents, Errors, Json, RunArgument, TextColumn, check_output, text_argument
 from foretext.cli_output import progress
 from foretext.errors import UserError
 

@@ -12,17 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from foretext.cli_input import (
-    check_output,
-    labelled_rows,
-    language_model,
-    parse_columns,
-    parse_pairs,
-    plain_table,
-    read_texts,
-    text_argument,
-)
-from foretext.cli_options import Json
+from foretext.cli_input import labelled_rows, language_model, plain_table, read_texts
+from foretext.cli_options import Json, check_output, parse_columns, parse_pairs, text_argument
 from foretext.cli_output import progress
 from foretext.errors import UserError
 

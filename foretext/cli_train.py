@@ -8,14 +8,7 @@ from typing import Annotated
 
 import typer
 
-from foretext.cli_input import (
-    given_settings,
-    labelled_rows,
-    language_model,
-    other_tasks,
-    parse_columns,
-    unlabelled_lines,
-)
+from foretext.cli_input import labelled_rows, language_model, other_tasks, unlabelled_lines
 from foretext.cli_options import (
     Columns,
     Config,
@@ -29,6 +22,8 @@ from foretext.cli_options import (
     Source,
     Target,
     TextColumn,
+    given_settings,
+    parse_columns,
 )
 from foretext.cli_output import show_validation
 from foretext.errors import UserError

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from foretext.cli_input import check_output, language_model, standard_input, text_argument
-from foretext.cli_options import Errors
+from foretext.cli_input import language_model, standard_input
+from foretext.cli_options import Errors, check_output, text_argument
 from foretext.cli_output import progress
 from foretext.errors import UserError
 
