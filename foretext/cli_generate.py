@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foretext.cli_input import language_model, standard_input, text_argument
+from foretext.cli_input import language_model, standard_input
+from foretext.cli_options import Json, text_argument
 from foretext.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def generate(
     errors: Annotated[
         str | None, typer.Option(help="--prompts: bytes that are not UTF-8: strict (an error, the default) or replace.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a script.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write text with a pre-trained model, as it comes."""
     from foretext.generate.decode import Sampling

@@ -1,83 +1,24 @@
-"""What the verbs of the command line read: runs, rows, texts, standard input; and where they may write."""
+"""What the verbs of the command line read: runs, rows, texts, standard input."""
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from foretext.cli_options import parse_pairs, text_argument
 from foretext.cli_output import progress
 from foretext.errors import UserError
 
 if TYPE_CHECKING:
     from foretext.api import LanguageModel, TaskModel
-    from foretext.config import Setting
     from foretext.tasks.family import Read
     from foretext.tasks.tables import Table
     from foretext.train.finetune_request import OtherTask
 
 BIG_FILE = 20_000_000  # bytes of a table that take a while to read: the user is told
-
-
-def text_argument(text: str, name: str, otherwise: str = "") -> str:
-    """Text from the command line. Bytes that the locale cannot read come from Python as halves of surrogate pairs:
-    UTF-8 is read all the same, and other bytes are refused, never replaced. `otherwise`: another way to give them."""
-    try:
-        text.encode("utf-8")
-        return text
-    except UnicodeEncodeError:
-        data = os.fsencode(text)
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{name}: not UTF-8 at byte offset {error.start} (byte 0x{data[error.start]:02x}); "
-            f"use a terminal and a locale that are set to UTF-8{otherwise and f', or {otherwise}'}"
-        ) from None
-
-
-def parse_columns(text: str) -> dict[str, str] | None:
-    """`text=review,label=stars` as a dictionary."""
-    return parse_pairs(text, "--columns", "write field=column, field=column; for example text=review,label=stars")
-
-
-def parse_pairs(text: str, option: str, advice: str) -> dict[str, str] | None:
-    """`a=b,c=d` as a dictionary; None without any."""
-    if not text:
-        return None
-    text = text_argument(text, option)
-    pairs = [part.split("=", 1) for part in text.split(",")]
-    if any(len(pair) != 2 or not pair[0].strip() or not pair[1].strip() for pair in pairs):
-        raise UserError(f"{option} {text}: {advice}")
-    return {field.strip(): column.strip() for field, column in pairs}
-
-
-def given_settings(config: Path | None, sets: list[str] | None) -> list[Setting]:
-    """What --config's file says, then what --set says, so that --set counts where both say something."""
-    from foretext.config import setting_of, settings_in
-    from foretext.tasks.files import read_bytes
-
-    said = [setting_of(one) for one in sets or ()]
-    if config is None:
-        return said
-    try:
-        text = read_bytes(config).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{config}: not UTF-8 at byte offset {error.start}; save the file as UTF-8") from None
-    return [*settings_in(text, str(config)), *said]
-
-
-def check_output(path: Path) -> None:
-    """A mistake in --out is found before the work is done, not after it."""
-    if path.is_dir():
-        raise UserError(f"{path} is a folder; give the name of a file to write")
-    if not path.parent.is_dir():
-        raise UserError(f"{path}: the folder {path.parent} does not exist; create it first")
-    if not os.access(path.parent, os.W_OK):
-        raise UserError(f"{path}: the folder {path.parent} is not writable; choose another --out")
 
 
 # -- runs ------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`foretext features`, `fill` and `attention`: what a model makes of a text, token by token."""
+"""`foretext features`, `fill`, `tokens` and `attention`: what a model makes of a text, token by token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from foretext.cli_input import check_output, language_model, load_run, read_texts, text_argument
+from foretext.cli_input import language_model, load_run, read_texts
+from foretext.cli_options import Documents, Errors, Json, RunArgument, TextColumn, check_output, text_argument
 from foretext.cli_output import progress
 from foretext.errors import UserError
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from foretext.evaluate.features import WordVectors
 
 Number = TypeVar("Number", int, float)
-RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
 
 
 def features(
@@ -36,11 +36,9 @@ def features(
         bool, typer.Option("--each", help="A column for each layer (without --layers: all) instead of their sum.")
     ] = False,
     words: Annotated[bool, typer.Option("--words", help="A vector for each word instead of each text.")] = False,
-    text_column: Annotated[str | None, typer.Option(help="The text column of tables.")] = None,
-    documents: Annotated[str, typer.Option(help="What is a document in .txt: auto, line, blank, file.")] = "auto",
-    errors: Annotated[
-        str, typer.Option(help="Bytes that are not UTF-8: strict (an error) or replace (counted).")
-    ] = "strict",
+    text_column: TextColumn = None,
+    documents: Documents = "auto",
+    errors: Errors = "strict",
 ) -> None:
     """Vectors of texts or of words: means of the states of a layer, or of a mix of layers."""
     import numpy as np
@@ -102,7 +100,7 @@ def fill(
     run: RunArgument,
     text: Annotated[str, typer.Argument(help="A text with a blank or several: [MASK], or <mask> for RoBERTa.")],
     top: Annotated[int, typer.Option(help="How many candidates a blank.")] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a script.")] = False,
+    as_json: Json = False,
 ) -> None:
     """What a masked model would put into the blanks of a text, with probabilities."""
     found = language_model(run).fill(text_argument(text, "TEXT"), top)
@@ -120,6 +118,24 @@ def fill(
         for one in blank:
             typer.echo(f"  {one.probability:7.4f}  {visible(one.piece)}")
     typer.echo(found.text)
+
+
+def tokens(
+    run: RunArgument,
+    text: Annotated[list[str], typer.Argument(help="The text; several for a pair, a choice, a question.")],
+    as_json: Json = False,
+) -> None:
+    """The pieces and ids of a text, and for a fine-tuned run the transformed sequences."""
+    from foretext.inspection import aligned_pieces, pieces_of, sequences_of
+    from foretext.train.rundir import RunDirectory
+
+    text = [text_argument(part, "TEXT") for part in text]
+    found = sequences_of(RunDirectory(run), text) or [pieces_of(RunDirectory(run), part) for part in text]
+    if as_json:
+        typer.echo(json.dumps([[{"id": i, "piece": p} for i, p in sequence] for sequence in found], ensure_ascii=False))
+        return
+    for sequence in found:
+        typer.echo(aligned_pieces(sequence))
 
 
 def attention(

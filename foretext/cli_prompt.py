@@ -12,16 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from foretext.cli_input import (
-    check_output,
-    labelled_rows,
-    language_model,
-    parse_columns,
-    parse_pairs,
-    plain_table,
-    read_texts,
-    text_argument,
-)
+from foretext.cli_input import labelled_rows, language_model, plain_table, read_texts
+from foretext.cli_options import Json, check_output, parse_columns, parse_pairs, text_argument
 from foretext.cli_output import progress
 from foretext.errors import UserError
 
@@ -79,7 +71,7 @@ def prompt(
     format: Annotated[str | None, typer.Option(help="A published layout: sst2, cola, copa, …")] = None,
     errors: Annotated[str, typer.Option(help="Bytes that are not UTF-8: strict or replace.")] = "strict",
     out: Annotated[Path | None, typer.Option(help="Each row's answers and scores, as JSON lines.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a script.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Ask a pre-trained model without training it: examples in the context, no gradient."""
     names = parse_columns(columns)

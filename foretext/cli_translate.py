@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from foretext.cli_input import check_output, language_model, standard_input, text_argument
+from foretext.cli_input import language_model, standard_input
+from foretext.cli_options import Errors, check_output, text_argument
 from foretext.cli_output import progress
 from foretext.errors import UserError
 
@@ -19,9 +20,7 @@ def translate(
     text: Annotated[str, typer.Argument(help="A file with a sentence a line, - for standard input, or the text.")],
     out: Annotated[Path | None, typer.Option(help="A file for the translations; without it standard output.")] = None,
     beams: Annotated[int, typer.Option(help="Hypotheses that are kept; 1: the likeliest word each time.")] = 5,
-    errors: Annotated[
-        str, typer.Option(help="Bytes that are not UTF-8: strict (an error) or replace (counted).")
-    ] = "strict",
+    errors: Errors = "strict",
 ) -> None:
     """Translate sentences, a line for each line."""
     from foretext.tasks.files import write_whole

@@ -21,16 +21,21 @@ ORDER = [
     {"generate"},
     {"evaluate"},
     {"interop"},  # others' harness asks what our own evaluation asks
+    {"task_model"},
+    {"language_model"},  # fine-tuning makes a task model of it
     {"api"},
     {"terminal", "inspection"},
     {
         "demo",
         "cli",
+        "cli_evaluate",
         "cli_generate",
         "cli_input",
         "cli_inside",
+        "cli_options",
         "cli_output",
         "cli_prompt",
+        "cli_train",
         "cli_translate",
         "serve",
         "__init__",

@@ -1,0 +1,294 @@
+"""A pre-trained run as `ft.pretrain` and `ft.load` give it: everything that can be asked of it, and `finetune`.
+
+Each method checks what it was given and leaves the work to the room that does it; where systems differ in what can be
+asked (causal, masked, both ways, permuted), the way is chosen here.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from foretext.batch import Batch
+from foretext.config import Setting
+from foretext.errors import UserError
+from foretext.evaluate.both_ways import perplexity_of_both
+from foretext.evaluate.features import LayerMix, WordVectors, text_vectors, word_vectors
+from foretext.evaluate.fill import Filled, fill, masked_objective
+from foretext.evaluate.perplexity import Perplexity, memory_of
+from foretext.evaluate.perplexity import perplexity as measure_perplexity
+from foretext.evaluate.pseudo import pseudo_perplexity
+from foretext.evaluate.translation import TranslationScores, score_files, translate_lines
+from foretext.generate.decode import Sampling, generate_text
+from foretext.generate.many import Written, beam_search, write_many
+from foretext.generate.translate import Search
+from foretext.nn.predict import token_logits
+from foretext.objectives.bilm import BilmObjective
+from foretext.objectives.permutation import PermutationObjective, left_to_right
+from foretext.task_model import TaskModel, as_rows
+from foretext.tasks.family import Progress
+from foretext.tasks.remembered import layout_name
+from foretext.train.finetune import FinetuneRequest, finetune
+from foretext.train.finetune_request import OtherTask
+from foretext.train.report import Reporter
+from foretext.train.saved import SavedModel, reach_of
+from foretext.train.signals import StopRequest
+from foretext.train.trained_head import need_trained_head
+
+
+class LanguageModel:
+    """A pre-trained run."""
+
+    def __init__(self, model: SavedModel, path: Path) -> None:
+        self.model = model
+        self.path = path
+
+    def logits(self, ids: Sequence[int]) -> np.ndarray:
+        """For each position the scores of the next token, or (masked systems) of the token that stands there, or
+        (XLNet) of that token by those before it: float32 [len(ids), vocabulary]."""
+        context = reach_of(self.model)
+        try:
+            numbers = [operator.index(number) for number in ids]
+        except TypeError:
+            raise UserError("logits takes token ids, whole numbers as lm.model.tokenizer.encode(text) gives") from None
+        if not numbers or (context is not None and len(numbers) > context):
+            most = "at least 1 id" if context is None else f"between 1 and {context} ids (the context)"
+            raise UserError(f"logits takes {most}, not {len(numbers)}")
+        if min(numbers) < 0 or max(numbers) >= self.model.model_config.vocabulary:
+            raise UserError(f"ids must be from 0 to {self.model.model_config.vocabulary - 1}, the vocabulary")
+        trunk = self.model.trunk
+        device = next(trunk.parameters()).device
+        with torch.no_grad():
+            if isinstance(self.model.objective, PermutationObjective):
+                need_trained_head(self.model, "logits")
+                states = trunk(left_to_right([numbers], [len(numbers)]).to(device)).top[0]
+                return self.model.objective.token_logits(trunk, states).float().cpu().numpy()  # type: ignore[arg-type]
+            top = trunk(Batch(torch.tensor([numbers], device=device))).top[0]
+            if not self.model.system.causal:
+                scores = masked_objective(self.model, "logits").eval().token_logits(trunk, top)  # type: ignore[arg-type]
+                return scores.float().cpu().numpy()
+            return token_logits(trunk, top).float().cpu().numpy()
+
+    def perplexity(
+        self,
+        texts: str | Sequence[str],
+        stride: int | None = None,
+        progress: Progress | None = None,
+        reporter: Reporter | None = None,
+        memory: int | None = None,
+    ) -> Perplexity:
+        """Perplexity per token and per word, and bits per byte; each text is a document. Of a masked system
+        pseudo-perplexity: each token is masked alone, which takes a reading of its window for every token. Of one that
+        reads both ways, each by itself (ELMo): of both directions together. Of XLNet: of the left-to-right order.
+        `memory`: how many tokens before each Transformer-XL sees, if not as many as it was configured with."""
+        given = _texts(texts, "texts")
+        memory_of(self.model, memory)
+        if self.model.system.causal or isinstance(self.model.objective, PermutationObjective):
+            return measure_perplexity(self.model, given, stride, progress, reporter, memory)
+        if stride is not None:
+            raise UserError(f"stride is for models that read in one direction, not {self.model.system.name}")
+        if isinstance(self.model.objective, BilmObjective):
+            return perplexity_of_both(self.model, given, progress, reporter)
+        return pseudo_perplexity(self.model, given, progress, reporter)
+
+    def fill(self, text: str, top: int = 5) -> Filled:
+        """The best `top` pieces for each blank ([MASK]; <mask> for RoBERTa and XLNet) of `text`, with probabilities."""
+        if not isinstance(text, str):
+            raise UserError(f"text must be a text, not {type(text).__name__}")
+        return fill(self.model, text, top)
+
+    def stream(
+        self,
+        prompt: str = "",
+        max_tokens: int = 100,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        stop: str | Sequence[str] = (),
+        repetition_penalty: float = 1.0,
+    ) -> Iterator[str]:
+        """The continuation of `prompt`, piece by piece; it begins with the space that belongs between them, if any."""
+        if not isinstance(prompt, str):
+            raise UserError(f"prompt must be a text, not {type(prompt).__name__}")
+        stops = tuple(_texts(stop, "stop"))
+        sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, stops, repetition_penalty)
+        return generate_text(self.model, prompt, sampling)
+
+    def generate(
+        self,
+        prompt: str = "",
+        max_tokens: int = 100,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        stop: str | Sequence[str] = (),
+        repetition_penalty: float = 1.0,
+    ) -> str:
+        """The continuation of `prompt` (a right-to-left model: what stands before it): the two put together read
+        right."""
+        return "".join(self.stream(prompt, max_tokens, temperature, top_k, top_p, seed, stop, repetition_penalty))
+
+    def generate_many(
+        self,
+        prompts: Sequence[str],
+        max_tokens: int = 100,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        stop: str | Sequence[str] = (),
+        repetition_penalty: float = 1.0,
+    ) -> list[Written]:
+        """Continuations of several prompts at once, with the log-probability of each token and how each ended."""
+        stops = tuple(_texts(stop, "stop"))
+        sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, stops, repetition_penalty)
+        return write_many(self.model, _texts(prompts, "prompts"), sampling)
+
+    def beam_search(
+        self,
+        prompt: str,
+        beams: int = 4,
+        max_tokens: int = 100,
+        stop: str | Sequence[str] = (),
+        repetition_penalty: float = 1.0,
+    ) -> list[tuple[Written, float]]:
+        """The most likely continuations that a search with so many beams finds, best first, and their scores."""
+        if not isinstance(prompt, str):
+            raise UserError(f"prompt must be a text, not {type(prompt).__name__}")
+        stops = tuple(_texts(stop, "stop"))
+        return beam_search(self.model, prompt, beams, max_tokens, 1.0, stops, repetition_penalty)
+
+    def translate(self, texts: str | Sequence[str], beams: int = 5, progress: Progress | None = None) -> list[str]:
+        """A translation of each text, by a run that was trained to translate (cove); one beam is greedy search."""
+        return translate_lines(self.model, _texts(texts, "texts"), Search(beams=beams), progress)
+
+    def translation_scores(
+        self,
+        source: str | Path,
+        target: str | Path,
+        beams: int = 5,
+        language: str = "",
+        errors: str = "strict",
+        progress: Progress | None = None,
+    ) -> TranslationScores:
+        """Loss, perplexity and BLEU on two files, line n of one the translation of line n of the other. `language` of
+        the target chooses how BLEU tells words apart (zh, ja, ko)."""
+        return score_files(self.model, source, target, Search(beams=beams), language, errors, progress)
+
+    def features(
+        self,
+        texts: str | Sequence[str],
+        progress: Progress | None = None,
+        reporter: Reporter | None = None,
+        layers: Sequence[int] = (),
+        weights: Sequence[float] = (),
+        each: bool = False,
+    ) -> np.ndarray:
+        """One vector a text: the mean of its tokens' states, float32 [texts, width]. `layers`: whose states, added up
+        with `weights` (none: their mean); 0 is the embeddings; none: the top. `each`: not added up, [texts, layers,
+        width]; without `layers` all of them. Where layers are of unequal width `each` gives [texts, layers] of
+        vectors, of which `np.stack(found[:, 1])` is [texts, width] of the second."""
+        mix = _mix(layers, weights, each)
+        found = text_vectors(self.model, _texts(texts, "texts"), progress, reporter, mix)
+        return mix.arranged(self.model, found)
+
+    def word_features(
+        self,
+        texts: str | Sequence[str],
+        progress: Progress | None = None,
+        reporter: Reporter | None = None,
+        layers: Sequence[int] = (),
+        weights: Sequence[float] = (),
+        each: bool = False,
+    ) -> list[WordVectors]:
+        """For each text its words, their places in it and a vector for each, the mean of its pieces' states; with
+        `each` [words, layers, width], or [words, layers] of vectors, as in `features`."""
+        mix = _mix(layers, weights, each)
+        found = word_vectors(self.model, _texts(texts, "texts"), progress, reporter, mix)
+        return [replace(one, vectors=mix.arranged(self.model, one.vectors)) for one in found]
+
+    def finetune(
+        self,
+        rows: Any,
+        *,
+        task: str,
+        valid: Any = None,
+        out: str | Path | None = None,
+        seed: int = 0,
+        epochs: int | None = None,
+        plan: str | None = None,
+        lm_weight: float | None = None,
+        layers: int | None = None,
+        from_scratch: bool = False,
+        columns: dict[str, str] | None = None,
+        format: str | None = None,
+        metric: str | None = None,
+        hold_out: float | None = None,
+        unlabelled: Sequence[str] = (),
+        also: Sequence[OtherTask] = (),
+        sets: Sequence[str | Setting] = (),
+        resume: bool = False,
+        device: str = "auto",
+        reporter: Reporter | None = None,
+        stopping: StopRequest | None = None,
+    ) -> TaskModel:
+        """Teaches the model a task. `rows`: a file, or rows as `rows_from` (tagging: `sentences_from`, span:
+        `questions_from`) takes them. `plan`: a way of transfer by its name (gpt, ulmfit). `metric`: what the best epoch
+        is chosen by, if not the layout's or the task's own. `hold_out`: the part of the rows to validate on where
+        `valid` is None, if not .15; 0 trains on all and keeps the last epoch. `unlabelled` (sentences) and `also`
+        (other tasks) are for a system that learns from them at once (cvt)."""
+        format = layout_name(format)
+        request = FinetuneRequest(
+            base=self.model,
+            rows=as_rows(rows, task, columns, format),
+            kind=task,
+            out=None if out is None else Path(out),
+            valid=None if valid is None else as_rows(valid, task, columns, format),
+            seed=seed,
+            epochs=epochs,
+            plan=plan,
+            lm_weight=lm_weight,
+            layers=layers,
+            from_scratch=from_scratch,
+            columns=columns,
+            format=format,
+            metric=metric,
+            hold_out=hold_out,
+            unlabelled=tuple(unlabelled),
+            also=tuple(also),
+            sets=tuple(sets),
+            resume=resume,
+            device=device,
+        )
+        return TaskModel(finetune(request, reporter, stopping), None if out is None else Path(out))
+
+
+def _texts(given: str | Sequence[str], name: str) -> list[str]:
+    """One text or several, as a list; `name` is the argument's."""
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, Iterable) or isinstance(given, bytes):
+        raise UserError(f"{name} must be a text or a list of texts, not {type(given).__name__}")
+    texts = list(given)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UserError(f"{name}[{number}] is {type(text).__name__}, not text; leave it out, or give a text")
+    return texts
+
+
+def _mix(layers: Sequence[int], weights: Sequence[float], each: bool = False) -> LayerMix:
+    try:
+        return LayerMix(tuple(map(operator.index, layers)), tuple(map(float, weights)), each)
+    except (TypeError, ValueError):
+        raise UserError(
+            f"layers and weights are lists of numbers, as layers=[0, 4] and weights=[.5, .5], not {layers!r} and "
+            f"{weights!r}"
+        ) from None

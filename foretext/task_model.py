@@ -1,0 +1,159 @@
+"""A fine-tuned run as `ft.load` and `finetune` give it: it reads rows as it was trained to, predicts and is scored.
+
+What differs between kinds of task is asked of their family (`tasks/family.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from foretext.errors import UserError
+from foretext.tasks.families import family_of
+from foretext.tasks.family import Encoded, Progress, Reading
+from foretext.tasks.metrics import Scores, check_metric, with_main
+from foretext.tasks.predictions import Predictions
+from foretext.train.examples import encode
+from foretext.train.report import Reporter
+from foretext.train.saved import SavedModel
+from foretext.train.scoring import example_scores
+
+
+class TaskModel:
+    """A fine-tuned run."""
+
+    def __init__(self, model: SavedModel, path: Path | None, others: Sequence[TaskModel] = ()) -> None:
+        """`others`: what they predict is averaged with this one's."""
+        self.model = model
+        self.path = path
+        self.others = tuple(others)
+        self.task = model.task_config.kind
+        self.family = family_of(self.task)
+
+    def averaged_with(self, *others: TaskModel) -> TaskModel:
+        """A model that predicts the mean of what this one and these predict: ULMFiT's forward and backward model."""
+        if not self.family.averages:
+            raise UserError(
+                f"what several runs say has no mean in {self.task}: --with is for tasks with one label a row; leave it "
+                "out"
+            )
+        for other in others:
+            if other.task != self.task or other.labels != self.labels:
+                raise UserError(
+                    f"{other.path} and {self.path} cannot be averaged: {_taught(other)} and {_taught(self)}; fine-tune "
+                    "both on the same rows"
+                )
+        return TaskModel(self.model, self.path, (*self.others, *others))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(self.model.task_config.labels)
+
+    @property
+    def draws_confusion(self) -> bool:
+        """Whether its scores have a confusion matrix."""
+        return self.family.draws_confusion(self.model.task_config)
+
+    def rows(
+        self,
+        data: Any,
+        need_labels: bool = False,
+        columns: dict[str, str] | None = None,
+        format: str | None = None,
+    ) -> list[Any]:
+        """Rows of a file laid out like the training file or under the task's own column names, or of Python data;
+        `columns` or `format` say that a file is laid out otherwise (`format="none"`: by the task's own names)."""
+        reading = self.reading(need_labels, columns, format)
+        if isinstance(data, str | Path):
+            return self.family.read(Path(data), reading).rows
+        return self.family.from_data(data, reading)
+
+    def reading(
+        self,
+        need_labels: bool = False,
+        columns: dict[str, str] | None = None,
+        format: str | None = None,
+        errors: str = "strict",
+    ) -> Reading:
+        """How this run reads rows: what it remembers of its training file counts where nothing is given."""
+        return Reading(self.task, columns, format, self.model.task_config, need_labels, errors)
+
+    def predictions(self, data: Any, progress: Progress | None = None, reporter: Reporter | None = None) -> Predictions:
+        """Values and probabilities of a file's rows or of Python data, as `predict` takes them; labels that they may
+        have play no part. `reporter` hears of the encoding, and of rows that had to be cut."""
+        return self._predictions(self.rows(data), False, progress, reporter)
+
+    def _predictions(
+        self, rows: Sequence[Any], labelled: bool, progress: Progress | None, reporter: Reporter | None
+    ) -> Predictions:
+        assert self.model.task is not None
+        encoded, scores = self._scores(rows, labelled, progress, reporter)
+        own = self.family.predictions(encoded, scores, self.model.task_config, self.model.task)
+        if not self.others:
+            return own
+        others = [other._predictions(rows, False, progress, reporter) for other in self.others]
+        return self.family.averaged([own, *others])
+
+    def predict(self, data: Any, columns: dict[str, str] | None = None, format: str | None = None) -> list[Any]:
+        """Class names, numbers of choices (from 1), scores, lists of tags, or texts of answers. `columns`, `format`: as
+        in `rows`."""
+        return self.family.values(self.predictions(self.rows(data, False, columns, format)))
+
+    def predict_proba(self, data: Any, columns: dict[str, str] | None = None, format: str | None = None) -> np.ndarray:
+        """Probabilities [rows, classes], in the order of `labels`; choices in their own order."""
+        rows = self.rows(data, False, columns, format)
+        _, scores = self._scores(rows, False)
+        own = self.family.probabilities(scores, self.model.task_config)
+        return np.mean([own, *(other.predict_proba(rows) for other in self.others)], axis=0) if self.others else own
+
+    def evaluate(
+        self,
+        data: Any,
+        progress: Progress | None = None,
+        *,
+        columns: dict[str, str] | None = None,
+        format: str | None = None,
+        metric: str | None = None,
+        reporter: Reporter | None = None,
+    ) -> Scores:
+        """The task's metrics on labelled rows; `metric`: the main one, if not that of the fine-tuning."""
+        rows = self.rows(data, True, columns, format)
+        if metric is not None:
+            check_metric(metric, self.family.metrics(self.model.task_config))
+        predictions = self._predictions(rows, True, progress, reporter)
+        scores = self.family.score(rows, predictions, self.model.task_config)
+        return scores if metric is None else with_main(scores, metric)
+
+    def _scores(
+        self,
+        rows: Sequence[Any],
+        labelled: bool,
+        progress: Progress | None = None,
+        reporter: Reporter | None = None,
+    ) -> tuple[Encoded, list[np.ndarray]]:
+        if not rows:
+            raise UserError("there are no rows to predict")
+        assert self.model.task is not None
+        device = next(self.model.trunk.parameters()).device
+        encoded = encode(rows, self.model, reporter, labelled=labelled)
+        return encoded, example_scores(self.model.trunk, self.model.task, encoded.examples, device, progress)
+
+
+def _taught(model: TaskModel) -> str:
+    labels = ", ".join(model.labels[:4]) + (", …" if len(model.labels) > 4 else "")
+    return f"{model.task} of {labels}" if labels else model.task
+
+
+def as_rows(
+    data: Any,
+    kind: str,
+    columns: dict[str, str] | None = None,
+    format: str | None = None,
+    need_labels: bool = True,
+) -> list[Any]:
+    """A file's rows, or rows given in Python."""
+    family, reading = family_of(kind), Reading(kind, columns, format, need_labels=need_labels)
+    return family.read(Path(data), reading).rows if isinstance(data, str | Path) else family.from_data(data, reading)
