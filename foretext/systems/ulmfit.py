@@ -67,17 +67,18 @@ def _training(rate: float, clip: float, batch_size: int, dropout: float) -> Trai
     )
 
 
-def _short(model: AwdLstmConfig, pieces: int) -> Size:
+def _short(model: AwdLstmConfig, pieces: int, rate: float) -> Size:
     """For minutes on a CPU; epochs enough for all five groups to thaw."""
     return Size(
         model,
         TokenizerConfig("byte-bpe", pieces),
-        _training(rate=8e-3, clip=0.3, batch_size=32, dropout=0.0),
+        _training(rate=rate, clip=0.3, batch_size=32, dropout=0.0),
         _training(rate=1e-2, clip=25.0, batch_size=16, dropout=0.5),
         epochs=8,
         least_updates=100,
         transfer=WAY.transfer,
         objective=StreamConfig(activation=0.0, temporal=0.0),
+        onward=_training(rate=4e-3, clip=0.3, batch_size=32, dropout=0.0),
         start=START,
         pooling=POOLING,
         rates=RATES,
@@ -85,8 +86,8 @@ def _short(model: AwdLstmConfig, pieces: int) -> Size:
 
 
 SIZES = {
-    "tiny": _short(AwdLstmConfig(vocabulary=0, layers=3, width=192, hidden=320, lively=True), 8000),
-    "small": _short(AwdLstmConfig(vocabulary=0, layers=3, width=256, hidden=768, lively=True), 16000),
+    "tiny": _short(AwdLstmConfig(vocabulary=0, layers=3, width=192, hidden=320, lively=True), 8000, 8e-3),
+    "small": _short(AwdLstmConfig(vocabulary=0, layers=3, width=256, hidden=768, lively=True), 16000, 4e-3),
     "paper": Size(
         AwdLstmConfig(vocabulary=0),
         TokenizerConfig("wordpiece", 30000),
