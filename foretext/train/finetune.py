@@ -86,7 +86,7 @@ def _train(
     train, valid = _split(request, family, reporter)
     run = writer.run if writer else None
     sections = resolve(request, family, train, valid, run, lambda change: reporter.note(going_on(change)))
-    for said in (unused_head(request, family), thawed(request, sections)):
+    for said in (*unused_head(request, family), thawed(request, sections)):
         if said:
             reporter.note(said)
     device = choose_device(request.device)

@@ -105,6 +105,9 @@ def test_mistakes(folder: Path) -> None:
     assert "cvt is taught tagging and classification, not entailment" in said
     said = fails(*given, "--system", "cvt", "--set", "transfer.model=recurrent", *SHAPE)
     assert "transfer.model=recurrent: cvt has heads of its own" in said
+    for option in (("--plan", "ulmfit"), ("--set", "transfer.head=probe"), ("--set", "transfer.pooling=concat")):
+        said = fails(*given, "--system", "cvt", *option, *SHAPE)
+        assert f"{option[0]} {option[1]}: " in said and "cvt has heads of its own" in said
     assert "cvt is not pre-trained" in fails("pretrain", folder / "text.txt", "--system", "cvt", "--steps", 1, *out)
     assert not (folder / "x").exists()
     assert foretext("systems").code == 0

@@ -14,6 +14,7 @@ import torch
 from systems_under_test import pretrain_request, stopping_after, write_text
 
 from foretext.api import LanguageModel, TaskModel, new_model
+from foretext.config import settings_in
 from foretext.errors import Interrupted, UserError
 from foretext.inspection import summary_of
 from foretext.nn.cvt import CvtConfig, CvtEncoder
@@ -308,3 +309,33 @@ def test_what_is_asked_wrongly(tmp_path: Path) -> None:
         finetune(request_of(also=[OtherTask("more", "tagging", sentences(4))] * 2))
     with pytest.raises(UserError, match=r"cvt is not pre-trained: .* foretext finetune FILE --system cvt"):
         pretrain(replace(pretrain_request("gpt", write_text(tmp_path), tmp_path / "x"), system="cvt"))
+
+
+@pytest.mark.parametrize("kind", ["tagging", "classification"])
+def test_what_says_how_a_task_is_put_on_a_trunk_is_refused(kind: str) -> None:
+    rows: Any = sentences(8)
+    if kind == "classification":
+        rows = [Row((" ".join(row.words),), "cat" if "cat" in row.words else "other", row.where) for row in rows]
+    request = request_of(rows, kind, epochs=1, valid=[])
+    for plan in ("ulmfit", "gpt"):
+        with pytest.raises(UserError, match=f"--plan {plan}: .* cvt has heads of its own; leave it out$"):
+            finetune(replace(request, plan=plan))
+    for setting in ("head=probe", "head=random", "pooling=concat", "reader.cells=8", "model=recurrent"):
+        words = rf"--set transfer\.{setting}: cvt has heads of its own, and nothing else is put on it; leave it out$"
+        with pytest.raises(UserError, match=words):
+            finetune(replace(request, sets=(*SETS, f"transfer.{setting}")))
+    (setting,) = (one for one in settings_in('[transfer]\nhead = "probe"\n', "own.toml") if len(one.names) > 1)
+    with pytest.raises(UserError, match=r"own\.toml \[transfer\] head: cvt has heads of its own"):
+        finetune(replace(request, sets=(*SETS, setting)))
+    for changes in ({"layers": 1}, {"sets": (*SETS, "transfer.layers=1")}):
+        with pytest.raises(UserError, match="by --from-scratch or --system nothing is; leave one out"):
+            finetune(replace(request, **changes))
+
+
+def test_how_fast_which_layers_learn_is_still_the_users_to_say() -> None:
+    request = request_of(epochs=1, valid=[], sets=(*SETS, "transfer.thaw=gradual", "transfer.rate_decay=2.0"))
+    model = finetune(request)
+    assert (model.sections["transfer"].thaw, model.sections["transfer"].rate_decay) == ("gradual", 2.0)
+    torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
+    drawn = CVT.build_trunk(TrunkParts(model.model_config, model.tokenizer)).state_dict()
+    assert all(torch.equal(drawn[name], weight) for name, weight in model.trunk.state_dict().items())
