@@ -31,7 +31,7 @@ from foretext.generate.translate import Search
 from foretext.nn.predict import token_logits
 from foretext.objectives.bilm import BilmObjective
 from foretext.objectives.permutation import PermutationObjective, left_to_right
-from foretext.task_model import TaskModel, as_rows
+from foretext.task_model import TaskModel, as_rows, as_sentences, as_tasks
 from foretext.tasks.family import Progress
 from foretext.tasks.remembered import layout_name
 from foretext.train.finetune import FinetuneRequest, finetune
@@ -243,8 +243,9 @@ class LanguageModel:
         """Teaches the model a task. `rows`: a file, or rows as `rows_from` (tagging: `sentences_from`, span:
         `questions_from`) takes them. `plan`: a way of transfer by its name (gpt, ulmfit). `metric`: what the best epoch
         is chosen by, if not the layout's or the task's own. `hold_out`: the part of the rows to validate on where
-        `valid` is None, if not .15; 0 trains on all and keeps the last epoch. `unlabelled` (sentences) and `also`
-        (other tasks) are for a system that learns from them at once (cvt)."""
+        `valid` is None, if not .15; 0 trains on all and keeps the last epoch. `unlabelled` (a list of
+        sentences, as `read_sentences` gives them) and `also` (other tasks) are for a system that learns from them at
+        once (cvt)."""
         format = layout_name(format)
         request = FinetuneRequest(
             base=self.model,
@@ -262,8 +263,8 @@ class LanguageModel:
             format=format,
             metric=metric,
             hold_out=hold_out,
-            unlabelled=tuple(unlabelled),
-            also=tuple(also),
+            unlabelled=as_sentences(unlabelled, "unlabelled"),
+            also=as_tasks(also),
             sets=tuple(sets),
             resume=resume,
             device=device,

@@ -5,7 +5,8 @@ What differs between kinds of task is asked of their family (`tasks/family.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from foretext.tasks.family import Encoded, Progress, Reading
 from foretext.tasks.metrics import Scores, check_metric, with_main
 from foretext.tasks.predictions import Predictions
 from foretext.train.examples import encode
+from foretext.train.finetune_request import OtherTask
 from foretext.train.report import Reporter
 from foretext.train.saved import SavedModel
 from foretext.train.scoring import example_scores
@@ -157,3 +159,31 @@ def as_rows(
     """A file's rows, or rows given in Python."""
     family, reading = family_of(kind), Reading(kind, columns, format, need_labels=need_labels)
     return family.read(Path(data), reading).rows if isinstance(data, str | Path) else family.from_data(data, reading)
+
+
+def as_tasks(also: Iterable[OtherTask]) -> tuple[OtherTask, ...]:
+    """Further tasks, each with its rows as `as_rows` makes them."""
+    tasks = tuple(also)
+    for number, one in enumerate(tasks):
+        if not isinstance(one, OtherTask):
+            raise UserError(
+                f"also[{number}] is a {type(one).__name__}, not a task; give foretext.OtherTask(name, kind, rows)"
+            )
+    return tuple(replace(one, rows=as_rows(one.rows, one.kind)) for one in tasks)
+
+
+def as_sentences(given: Any, name: str) -> tuple[str, ...]:
+    """Unlabelled text given in Python; `name` is the argument's. A text alone would be read letter by letter."""
+    if isinstance(given, str | bytes | Path) or not isinstance(given, Iterable):
+        what = "a text or a file name" if isinstance(given, str | Path) else type(given).__name__
+        raise UserError(
+            f"{name} is a list of sentences, not {what}; those of a file: foretext.read_sentences(FILE) gives them"
+        )
+    sentences = tuple(given)
+    for number, sentence in enumerate(sentences):
+        if not isinstance(sentence, str):
+            raise UserError(
+                f"{name}[{number}] is {type(sentence).__name__}, not text; give a sentence as a text, spaces between "
+                "its words"
+            )
+    return sentences

@@ -13,6 +13,7 @@ import pytest
 import torch
 from systems_under_test import pretrain_request, stopping_after, write_text
 
+import foretext as ft
 from foretext.api import LanguageModel, TaskModel, new_model
 from foretext.config import settings_in
 from foretext.errors import Interrupted, UserError
@@ -228,6 +229,8 @@ def test_vectors_that_others_learned(tmp_path: Path) -> None:
     table = tuned.trunk.words.weight.detach()  # type: ignore[union-attr]
     zebra = base.model.tokenizer.encode("zebra")[0]
     assert table[zebra].tolist() == [5, 5, 5], "not in the rows: as it was given"
+    without = finetune(FinetuneRequest(base.model, rows, "tagging", epochs=1, sets=SETS))
+    assert without.trunk.words.weight[zebra].tolist() == [5, 5, 5], "and whether or not it is called from scratch"  # type: ignore[union-attr]
     dog = base.model.tokenizer.encode("dog")[0]
     moved = (table[dog] - torch.tensor([1.0, 2.0, 3.0])).abs().max()
     assert 0 < moved < 0.2, "in the rows: it goes on learning"
@@ -339,3 +342,48 @@ def test_how_fast_which_layers_learn_is_still_the_users_to_say() -> None:
     torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
     drawn = CVT.build_trunk(TrunkParts(model.model_config, model.tokenizer)).state_dict()
     assert all(torch.equal(drawn[name], weight) for name, weight in model.trunk.state_dict().items())
+
+
+def test_a_new_model_takes_rows_as_finetune_does(tmp_path: Path) -> None:
+    pairs = [(list(row.words), list(row.tags or ())) for row in sentences(8)]
+    chunks, text = tmp_path / "chunks.txt", tmp_path / "text.txt"
+    chunks.write_text("\n".join("".join(f"{word} {tag}\n" for word, tag in zip(*pair)) for pair in pairs))
+    text.write_text("\n".join(TEXT) + "\n")
+    unlabelled = ft.read_sentences(text)
+    assert unlabelled == TEXT
+    wanted = base_of(sentences(8)).model.tokenizer
+    for rows in (chunks, str(chunks), pairs):
+        base = ft.new_model(rows, "cvt", sets=SHAPE, task="tagging", more=unlabelled)
+        assert base.model.tokenizer.fingerprint() == wanted.fingerprint()
+    three = tmp_path / "three.txt"
+    three.write_text(chunks.read_text().replace(" B-N", " B-N X").replace(" B-C", " B-C X").replace(" O", " O X"))
+    named = ft.new_model(three, "cvt", sets=SHAPE, task="tagging", more=unlabelled, columns={"tag": "2"})
+    assert named.model.tokenizer.fingerprint() == wanted.fingerprint()
+    others = [ft.OtherTask("more", "tagging", chunks), ft.OtherTask("pairs", "tagging", pairs)]
+    both = ft.new_model(chunks, "cvt", sets=SHAPE, task="tagging", more=unlabelled, also=others)
+    given: dict[str, Any] = {"valid": pairs[:2], "unlabelled": unlabelled, "also": others, "epochs": 1, "sets": SETS}
+    model = both.finetune(chunks, task="tagging", from_scratch=True, **given)
+    assert model.model.task_config.also == {"more": "tagging 3", "pairs": "tagging 3"}
+    assert model.model.task_config.sentences == len(TEXT) and len(model.predict([["the", "cat"]])[0]) == 2
+
+
+def test_a_file_name_is_no_list_of_sentences() -> None:
+    rows = sentences(8)
+    base = base_of(rows)
+
+    def vocabulary(given: Any) -> Any:
+        return new_model(rows, "cvt", sets=SHAPE, task="tagging", more=given)
+
+    def taught(given: Any) -> Any:
+        return base.finetune(rows, task="tagging", from_scratch=True, epochs=1, sets=SETS, unlabelled=given)
+
+    for name, ask in (("more", vocabulary), ("unlabelled", taught)):
+        named = "a text or a file name"
+        for given, what in (("text.txt", named), (Path("text.txt"), named), (5, "int")):
+            words = rf"^{name} is a list of sentences, not {what}; .* foretext\.read_sentences\(FILE\) gives them$"
+            with pytest.raises(UserError, match=words):
+                ask(given)
+        with pytest.raises(UserError, match=rf"^{name}\[1\] is list, not text; give a sentence as a text"):
+            ask(["the cat", ["the", "cat"]])
+    with pytest.raises(UserError, match=r"^also\[0\] is a tuple, not a task; give foretext\.OtherTask"):
+        new_model(rows, "cvt", sets=SHAPE, task="tagging", also=[("more", "tagging", rows)])  # type: ignore[list-item]
