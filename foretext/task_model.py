@@ -1,4 +1,5 @@
-"""A fine-tuned run as `ft.load` and `finetune` give it: it reads rows as it was trained to, predicts and is scored.
+"""A fine-tuned run as `ft.load` and `finetune` give it: it reads rows as it was trained to, predicts and is scored; one
+of a system that is not pre-trained gives vectors too.
 
 What differs between kinds of task is asked of their family (`tasks/family.py`).
 """
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from foretext.errors import UserError
+from foretext.evaluate.features import WordVectors, features_of, word_features_of
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Progress, Reading
 from foretext.tasks.metrics import Scores, check_metric, with_main
@@ -128,6 +130,36 @@ class TaskModel:
         predictions = self._predictions(rows, True, progress, reporter)
         scores = self.family.score(rows, predictions, self.model.task_config)
         return scores if metric is None else with_main(scores, metric)
+
+    def features(
+        self,
+        texts: str | Sequence[str],
+        progress: Progress | None = None,
+        reporter: Reporter | None = None,
+        layers: Sequence[int] = (),
+        weights: Sequence[float] = (),
+        each: bool = False,
+    ) -> np.ndarray:
+        """As `LanguageModel.features`, of a run whose system is not pre-trained (cvt)."""
+        self._check_alone()
+        return features_of(self.model, texts, progress, reporter, layers, weights, each)
+
+    def word_features(
+        self,
+        texts: str | Sequence[str],
+        progress: Progress | None = None,
+        reporter: Reporter | None = None,
+        layers: Sequence[int] = (),
+        weights: Sequence[float] = (),
+        each: bool = False,
+    ) -> list[WordVectors]:
+        """As `LanguageModel.word_features`, of a run whose system is not pre-trained (cvt)."""
+        self._check_alone()
+        return word_features_of(self.model, texts, progress, reporter, layers, weights, each)
+
+    def _check_alone(self) -> None:
+        if self.others:
+            raise UserError("vectors of several runs have no mean: ask each of them for its own")
 
     def _scores(
         self,

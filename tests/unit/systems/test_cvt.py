@@ -15,6 +15,7 @@ from systems_under_test import pretrain_request, stopping_after, write_text
 
 import foretext as ft
 from foretext.api import LanguageModel, TaskModel, new_model
+from foretext.batch import Batch
 from foretext.config import settings_in
 from foretext.errors import Interrupted, UserError
 from foretext.inspection import summary_of
@@ -64,6 +65,28 @@ def test_each_layer_has_its_own_width() -> None:
         narrow.features(TEXT[:2], layers=[0, 2])
 
 
+def test_a_trained_run_gives_vectors(tmp_path: Path) -> None:
+    made = TaskModel(finetune(request_of(out=tmp_path / "run", epochs=2)), tmp_path / "run")
+    run = ft.load(tmp_path / "run")
+    assert isinstance(run, TaskModel)
+    texts = ["the cat sees Tom", "an unheard zebra"]
+    found = run.features(texts)
+    assert found.shape == (2, 2 * 8) and found.dtype == np.float32
+    np.testing.assert_allclose(found, made.features(texts), atol=1e-6)
+    model = run.model
+    ids = model.tokenizer.encode(texts[0])
+    frame = CVT.build_layout(dict(model.tokenizer.specials), 100, "forward").frame(ids)
+    with torch.no_grad():
+        top = model.trunk(Batch(torch.tensor([list(frame.ids)]))).top[0, 1:-1]
+    np.testing.assert_allclose(found[0], top.mean(0), atol=1e-5)
+    each = run.features(texts, each=True)
+    assert [[len(vector) for vector in row] for row in each] == [[8 + 3 * 3, 2 * 8, 2 * 8]] * 2
+    words = run.word_features(texts, layers=[1, 2])
+    assert [one.words for one in words] == [text.split() for text in texts] and words[1].vectors.shape == (3, 16)
+    with pytest.raises(UserError, match="vectors of several runs have no mean: ask each of them for its own"):
+        TaskModel(model, None, (made,)).features(texts)
+
+
 def base_of(rows: Any, task: str = "tagging", more: Any = TEXT) -> LanguageModel:
     return new_model(rows, "cvt", "tiny", 0, SHAPE, None, task, more)
 
@@ -94,8 +117,6 @@ def test_words_of_one_form_share_a_vector_and_keep_their_spelling() -> None:
     assert rows.tolist() == [2, 2, 4, 2, 5, 1], "99 is 00 as 10 is; an unknown form is unknown"
     assert len({tuple(row) for row in characters.tolist()}) == 6, "but each is spelled as it is written"
     trunk = CvtEncoder(CvtConfig(6, 8, char_filters=3, char_length=6, cells=8, upper_cells=8, direction=8), forms.read)
-    from foretext.batch import Batch
-
     with torch.no_grad():
         top = trunk.eval()(Batch(torch.tensor([ids, [5] * 6]))).top
         alone = trunk(Batch(torch.tensor([ids]))).top
