@@ -31,7 +31,7 @@ def read_sentences(
     what is to be said."""
     if errors not in ERRORS:
         raise UserError(f"errors must be {' or '.join(ERRORS)}, not {errors!r}")
-    said = [] if notes is None else notes
+    said: list[str] = [] if notes is None else notes
     plain: list[TextFile] = []
     words: list[str] = []
     for file in find_files([files] if isinstance(files, str | Path) else list(files)):

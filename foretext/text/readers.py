@@ -80,7 +80,7 @@ def all_documents(
         if len(texts) % 256 == 0:
             tell(report.done_bytes, report.total_bytes)
     tell(1, 1)
-    said = [] if notes is None else notes
+    said: list[str] = [] if notes is None else notes
     if report.replaced:
         said.append(f"{report.replaced:,} bytes that are not UTF-8 were replaced")
     if report.blank:
