@@ -1,7 +1,7 @@
 """Foretext turns a pile of unlabelled text and a few labels into a working language model.
 
-`import foretext as ft` gives `ft.pretrain`, `ft.load` and `ft.TextClassifier`; torch is imported when one of them is
-first used.
+`import foretext as ft` gives `ft.pretrain`, `ft.load` and `ft.TextClassifier`, and for what is taught from nothing
+`ft.new_model`, `ft.OtherTask` and `ft.read_sentences`; torch is imported when one of them first needs it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,21 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from foretext.api import LanguageModel, TaskModel, load, pretrain
+    from foretext.api import LanguageModel, OtherTask, TaskModel, load, new_model, pretrain
     from foretext.interop.sklearn import TextClassifier
+    from foretext.tasks.unlabelled import read_sentences
 
-__all__ = ["LanguageModel", "TaskModel", "TextClassifier", "__version__", "load", "pretrain"]
+__all__ = [
+    "LanguageModel",
+    "OtherTask",
+    "TaskModel",
+    "TextClassifier",
+    "__version__",
+    "load",
+    "new_model",
+    "pretrain",
+    "read_sentences",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,6 +33,10 @@ def __getattr__(name: str) -> Any:
         from foretext.interop.sklearn import TextClassifier
 
         return TextClassifier
+    if name == "read_sentences":
+        from foretext.tasks.unlabelled import read_sentences
+
+        return read_sentences
     if name in __all__:
         from foretext import api
 

@@ -19,8 +19,9 @@ from typing import Any, Literal
 from foretext.config import Setting
 from foretext.errors import UserError
 from foretext.language_model import LanguageModel
-from foretext.task_model import TaskModel
+from foretext.task_model import TaskModel, as_rows, as_sentences, as_tasks
 from foretext.tasks.families import family_of
+from foretext.tasks.remembered import layout_name
 from foretext.tasks.rows import Row
 from foretext.train.budget import Budget
 from foretext.train.finetune_request import OtherTask
@@ -33,7 +34,7 @@ from foretext.train.signals import StopRequest
 
 
 def new_model(
-    rows: Sequence[Any],
+    rows: Any,
     system: str = "gpt",
     size: str = "tiny",
     seed: int = 0,
@@ -43,13 +44,17 @@ def new_model(
     more: Sequence[str] = (),
     also: Sequence[OtherTask] = (),
     vectors: str | Path | None = None,
+    columns: dict[str, str] | None = None,
+    format: str | None = None,
 ) -> LanguageModel:
     """A model that has learned nothing, with a vocabulary made of the texts of `rows` (those to train on, without rows
-    that are held out), of `more` and of the tasks `also`: to fine-tune from nothing. `vectors`: for cvt, a file of what
-    the words' vectors start as."""
-    given = [*family_of(task).texts(rows), *(text for one in also for text in family_of(one.kind).texts(one.rows))]
-    texts = [Row((text,), None, "a row") for text in given]
-    return LanguageModel(fresh_model(system, size, texts, seed, sets, reporter, more, vectors), Path())
+    that are held out; whatever `finetune` takes, and `columns` and `format` as there), of `more` (a list of sentences)
+    and of the tasks `also`: to fine-tune from nothing. `vectors`: for cvt, a file of what the words' vectors start
+    as."""
+    sentences, others = as_sentences(more, "more"), as_tasks(also)
+    learned = [OtherTask("rows", task, as_rows(rows, task, columns, layout_name(format))), *others]
+    texts = [Row((text,), None, "a row") for one in learned for text in family_of(one.kind).texts(one.rows)]
+    return LanguageModel(fresh_model(system, size, texts, seed, sets, reporter, sentences, vectors), Path())
 
 
 def load(path: str | Path, device: str = "cpu") -> LanguageModel | TaskModel:

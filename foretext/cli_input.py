@@ -115,21 +115,12 @@ def other_tasks(given: list[str], task: str, format: str | None, errors: str) ->
 
 def unlabelled_lines(files: list[str], errors: str) -> list[str]:
     """Sentences to learn from; of files of columns, as labelled ones are, the words."""
-    from foretext.tasks.conll import are_columns, read_conll
-    from foretext.text.files import find_files
-    from foretext.text.lines import unpacked_beginning
+    from foretext.tasks.unlabelled import read_sentences
 
-    plain, found = list[str](), list[str]()
-    for file in find_files(files):
-        start = unpacked_beginning(file, 1 << 16).decode("utf-8", "replace").splitlines()[:500]
-        if file.kind != "txt" or not are_columns(start):
-            plain.append(str(file.path))
-            continue
-        notes: list[str] = []
-        rows = read_conll(file.path, errors=errors, need_tags=False, notes=notes)
-        _show([*notes, f"{file.path}: columns, of which the words are read ({len(rows):,} sentences) and no tags"])
-        found += [" ".join(row.words) for row in rows]
-    return [*(read_texts(plain, None, "line", errors) if plain else ()), *found]
+    notes: list[str] = []
+    sentences = read_sentences(files, errors, progress("reading"), notes)
+    _show(notes)
+    return sentences
 
 
 def rows_for(
@@ -194,19 +185,9 @@ def standard_input(errors: str = "strict") -> str:
 
 def read_texts(files: list[str], column: str | None, documents: str, errors: str) -> list[str]:
     """The documents of text files."""
-    from foretext.text.files import ReadReport, find_files
-    from foretext.text.readers import ReadOptions, read_documents
+    from foretext.text.readers import ReadOptions, all_documents, find_files
 
-    report = ReadReport()
-    show = progress("reading")
-    texts = []
-    for text in read_documents(find_files(files), ReadOptions(column, documents, errors), report):
-        texts.append(text)
-        if len(texts) % 256 == 0:
-            show(report.done_bytes, report.total_bytes)
-    show(1, 1)
-    if report.replaced:
-        typer.echo(f"{report.replaced:,} bytes that are not UTF-8 were replaced", err=True)
-    if report.blank:
-        typer.echo(f"{report.blank:,} rows or lines without text were left out", err=True)
+    notes: list[str] = []
+    texts = all_documents(find_files(files), ReadOptions(column, documents, errors), progress("reading"), notes)
+    _show(notes)
     return texts

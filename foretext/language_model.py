@@ -7,8 +7,7 @@ asked (causal, masked, both ways, permuted), the way is chosen here.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,12 @@ from foretext.batch import Batch
 from foretext.config import Setting
 from foretext.errors import UserError
 from foretext.evaluate.both_ways import perplexity_of_both
-from foretext.evaluate.features import LayerMix, WordVectors, text_vectors, word_vectors
+from foretext.evaluate.features import WordVectors, features_of, word_features_of
 from foretext.evaluate.fill import Filled, fill, masked_objective
 from foretext.evaluate.perplexity import Perplexity, memory_of
 from foretext.evaluate.perplexity import perplexity as measure_perplexity
 from foretext.evaluate.pseudo import pseudo_perplexity
+from foretext.evaluate.reading import given_texts
 from foretext.evaluate.translation import TranslationScores, score_files, translate_lines
 from foretext.generate.decode import Sampling, generate_text
 from foretext.generate.many import Written, beam_search, write_many
@@ -31,7 +31,7 @@ from foretext.generate.translate import Search
 from foretext.nn.predict import token_logits
 from foretext.objectives.bilm import BilmObjective
 from foretext.objectives.permutation import PermutationObjective, left_to_right
-from foretext.task_model import TaskModel, as_rows
+from foretext.task_model import TaskModel, as_rows, as_sentences, as_tasks
 from foretext.tasks.family import Progress
 from foretext.tasks.remembered import layout_name
 from foretext.train.finetune import FinetuneRequest, finetune
@@ -87,7 +87,7 @@ class LanguageModel:
         pseudo-perplexity: each token is masked alone, which takes a reading of its window for every token. Of one that
         reads both ways, each by itself (ELMo): of both directions together. Of XLNet: of the left-to-right order.
         `memory`: how many tokens before each Transformer-XL sees, if not as many as it was configured with."""
-        given = _texts(texts, "texts")
+        given = given_texts(texts, "texts")
         memory_of(self.model, memory)
         if self.model.system.causal or isinstance(self.model.objective, PermutationObjective):
             return measure_perplexity(self.model, given, stride, progress, reporter, memory)
@@ -117,7 +117,7 @@ class LanguageModel:
         """The continuation of `prompt`, piece by piece; it begins with the space that belongs between them, if any."""
         if not isinstance(prompt, str):
             raise UserError(f"prompt must be a text, not {type(prompt).__name__}")
-        stops = tuple(_texts(stop, "stop"))
+        stops = tuple(given_texts(stop, "stop"))
         sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, stops, repetition_penalty)
         return generate_text(self.model, prompt, sampling)
 
@@ -148,9 +148,9 @@ class LanguageModel:
         repetition_penalty: float = 1.0,
     ) -> list[Written]:
         """Continuations of several prompts at once, with the log-probability of each token and how each ended."""
-        stops = tuple(_texts(stop, "stop"))
+        stops = tuple(given_texts(stop, "stop"))
         sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, stops, repetition_penalty)
-        return write_many(self.model, _texts(prompts, "prompts"), sampling)
+        return write_many(self.model, given_texts(prompts, "prompts"), sampling)
 
     def beam_search(
         self,
@@ -163,12 +163,12 @@ class LanguageModel:
         """The most likely continuations that a search with so many beams finds, best first, and their scores."""
         if not isinstance(prompt, str):
             raise UserError(f"prompt must be a text, not {type(prompt).__name__}")
-        stops = tuple(_texts(stop, "stop"))
+        stops = tuple(given_texts(stop, "stop"))
         return beam_search(self.model, prompt, beams, max_tokens, 1.0, stops, repetition_penalty)
 
     def translate(self, texts: str | Sequence[str], beams: int = 5, progress: Progress | None = None) -> list[str]:
         """A translation of each text, by a run that was trained to translate (cove); one beam is greedy search."""
-        return translate_lines(self.model, _texts(texts, "texts"), Search(beams=beams), progress)
+        return translate_lines(self.model, given_texts(texts, "texts"), Search(beams=beams), progress)
 
     def translation_scores(
         self,
@@ -196,9 +196,7 @@ class LanguageModel:
         with `weights` (none: their mean); 0 is the embeddings; none: the top. `each`: not added up, [texts, layers,
         width]; without `layers` all of them. Where layers are of unequal width `each` gives [texts, layers] of
         vectors, of which `np.stack(found[:, 1])` is [texts, width] of the second."""
-        mix = _mix(layers, weights, each)
-        found = text_vectors(self.model, _texts(texts, "texts"), progress, reporter, mix)
-        return mix.arranged(self.model, found)
+        return features_of(self.model, texts, progress, reporter, layers, weights, each)
 
     def word_features(
         self,
@@ -211,9 +209,7 @@ class LanguageModel:
     ) -> list[WordVectors]:
         """For each text its words, their places in it and a vector for each, the mean of its pieces' states; with
         `each` [words, layers, width], or [words, layers] of vectors, as in `features`."""
-        mix = _mix(layers, weights, each)
-        found = word_vectors(self.model, _texts(texts, "texts"), progress, reporter, mix)
-        return [replace(one, vectors=mix.arranged(self.model, one.vectors)) for one in found]
+        return word_features_of(self.model, texts, progress, reporter, layers, weights, each)
 
     def finetune(
         self,
@@ -243,8 +239,9 @@ class LanguageModel:
         """Teaches the model a task. `rows`: a file, or rows as `rows_from` (tagging: `sentences_from`, span:
         `questions_from`) takes them. `plan`: a way of transfer by its name (gpt, ulmfit). `metric`: what the best epoch
         is chosen by, if not the layout's or the task's own. `hold_out`: the part of the rows to validate on where
-        `valid` is None, if not .15; 0 trains on all and keeps the last epoch. `unlabelled` (sentences) and `also`
-        (other tasks) are for a system that learns from them at once (cvt)."""
+        `valid` is None, if not .15; 0 trains on all and keeps the last epoch. `unlabelled` (a list of
+        sentences, as `read_sentences` gives them) and `also` (other tasks) are for a system that learns from them at
+        once (cvt)."""
         format = layout_name(format)
         request = FinetuneRequest(
             base=self.model,
@@ -262,33 +259,10 @@ class LanguageModel:
             format=format,
             metric=metric,
             hold_out=hold_out,
-            unlabelled=tuple(unlabelled),
-            also=tuple(also),
+            unlabelled=as_sentences(unlabelled, "unlabelled"),
+            also=as_tasks(also),
             sets=tuple(sets),
             resume=resume,
             device=device,
         )
         return TaskModel(finetune(request, reporter, stopping), None if out is None else Path(out))
-
-
-def _texts(given: str | Sequence[str], name: str) -> list[str]:
-    """One text or several, as a list; `name` is the argument's."""
-    if isinstance(given, str):
-        return [given]
-    if not isinstance(given, Iterable) or isinstance(given, bytes):
-        raise UserError(f"{name} must be a text or a list of texts, not {type(given).__name__}")
-    texts = list(given)
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise UserError(f"{name}[{number}] is {type(text).__name__}, not text; leave it out, or give a text")
-    return texts
-
-
-def _mix(layers: Sequence[int], weights: Sequence[float], each: bool = False) -> LayerMix:
-    try:
-        return LayerMix(tuple(map(operator.index, layers)), tuple(map(float, weights)), each)
-    except (TypeError, ValueError):
-        raise UserError(
-            f"layers and weights are lists of numbers, as layers=[0, 4] and weights=[.5, .5], not {layers!r} and "
-            f"{weights!r}"
-        ) from None

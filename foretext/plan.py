@@ -2,9 +2,9 @@
 
 GPT trains everything at one rate at once; ULMFiT lowers the rate by depth and thaws one group of layers an epoch; ELMo
 and CoVe keep the trunk as it is under a task model of its own, which reads a mixture of the layers. All are settings of
-one plan, so each way of transfer works on any trunk. How the rate moves over time is a setting of training, which a
-fine-tuning has for itself. A trunk names its layer groups from the bottom (embeddings) to the top; the task's head is
-one group more.
+one plan, so each way of transfer works on any trunk, unless its system has heads of its own (cross-view training). How
+the rate moves over time is a setting of training, which a fine-tuning has for itself. A trunk names its layer groups
+from the bottom (embeddings) to the top; the task's head is one group more.
 """
 
 from __future__ import annotations

@@ -1,22 +1,26 @@
-"""A fine-tuned run as `ft.load` and `finetune` give it: it reads rows as it was trained to, predicts and is scored.
+"""A fine-tuned run as `ft.load` and `finetune` give it: it reads rows as it was trained to, predicts and is scored; one
+of a system that is not pre-trained gives vectors too.
 
 What differs between kinds of task is asked of their family (`tasks/family.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from foretext.errors import UserError
+from foretext.evaluate.features import WordVectors, features_of, word_features_of
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Progress, Reading
 from foretext.tasks.metrics import Scores, check_metric, with_main
 from foretext.tasks.predictions import Predictions
 from foretext.train.examples import encode
+from foretext.train.finetune_request import OtherTask
 from foretext.train.report import Reporter
 from foretext.train.saved import SavedModel
 from foretext.train.scoring import example_scores
@@ -127,6 +131,36 @@ class TaskModel:
         scores = self.family.score(rows, predictions, self.model.task_config)
         return scores if metric is None else with_main(scores, metric)
 
+    def features(
+        self,
+        texts: str | Sequence[str],
+        progress: Progress | None = None,
+        reporter: Reporter | None = None,
+        layers: Sequence[int] = (),
+        weights: Sequence[float] = (),
+        each: bool = False,
+    ) -> np.ndarray:
+        """As `LanguageModel.features`, of a run whose system is not pre-trained (cvt)."""
+        self._check_alone()
+        return features_of(self.model, texts, progress, reporter, layers, weights, each)
+
+    def word_features(
+        self,
+        texts: str | Sequence[str],
+        progress: Progress | None = None,
+        reporter: Reporter | None = None,
+        layers: Sequence[int] = (),
+        weights: Sequence[float] = (),
+        each: bool = False,
+    ) -> list[WordVectors]:
+        """As `LanguageModel.word_features`, of a run whose system is not pre-trained (cvt)."""
+        self._check_alone()
+        return word_features_of(self.model, texts, progress, reporter, layers, weights, each)
+
+    def _check_alone(self) -> None:
+        if self.others:
+            raise UserError("vectors of several runs have no mean: ask each of them for its own")
+
     def _scores(
         self,
         rows: Sequence[Any],
@@ -157,3 +191,31 @@ def as_rows(
     """A file's rows, or rows given in Python."""
     family, reading = family_of(kind), Reading(kind, columns, format, need_labels=need_labels)
     return family.read(Path(data), reading).rows if isinstance(data, str | Path) else family.from_data(data, reading)
+
+
+def as_tasks(also: Iterable[OtherTask]) -> tuple[OtherTask, ...]:
+    """Further tasks, each with its rows as `as_rows` makes them."""
+    tasks = tuple(also)
+    for number, one in enumerate(tasks):
+        if not isinstance(one, OtherTask):
+            raise UserError(
+                f"also[{number}] is a {type(one).__name__}, not a task; give foretext.OtherTask(name, kind, rows)"
+            )
+    return tuple(replace(one, rows=as_rows(one.rows, one.kind)) for one in tasks)
+
+
+def as_sentences(given: Any, name: str) -> tuple[str, ...]:
+    """Unlabelled text given in Python; `name` is the argument's. A text alone would be read letter by letter."""
+    if isinstance(given, str | bytes | Path) or not isinstance(given, Iterable):
+        what = "a text or a file name" if isinstance(given, str | Path) else type(given).__name__
+        raise UserError(
+            f"{name} is a list of sentences, not {what}; those of a file: foretext.read_sentences(FILE) gives them"
+        )
+    sentences = tuple(given)
+    for number, sentence in enumerate(sentences):
+        if not isinstance(sentence, str):
+            raise UserError(
+                f"{name}[{number}] is {type(sentence).__name__}, not text; give a sentence as a text, spaces between "
+                "its words"
+            )
+    return sentences

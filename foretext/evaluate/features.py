@@ -1,4 +1,5 @@
-"""Contextual vectors of texts and of words, from any layer or a mix of layers, of every system.
+"""Contextual vectors of texts and of words, from any layer or a mix of layers, of every system: of its pre-trained
+runs, or, where nothing is pre-trained (cross-view training), of those that were taught a task.
 
 A text's vector is the mean of its tokens' states, without the special tokens that a masked system puts round them (a
 causal one's end-of-text counts, as it always has). A word's is the mean of its pieces'. Layers are counted from 0, the
@@ -9,8 +10,9 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,7 +20,7 @@ from torch import Tensor
 
 from foretext.batch import Batch, padded
 from foretext.errors import UserError
-from foretext.evaluate.reading import Reading, read_as
+from foretext.evaluate.reading import Reading, given_texts, read_as
 from foretext.nn.model_config import layer_widths, reads
 from foretext.text.encoding import encode_texts
 from foretext.train.report import Reporter, Warns
@@ -109,6 +111,54 @@ class WordVectors:
     words: list[str]
     places: list[tuple[int, int]]
     vectors: np.ndarray
+
+
+def check_gives_vectors(model: SavedModel) -> None:
+    """UserError for a fine-tuned run of a system that has pre-trained ones: its layers have become the task's."""
+    if model.task is not None and model.system.reads != "rows":
+        where = model.run.path if model.run else "this model"
+        raise UserError(f"{where} is fine-tuned: vectors are of the pre-trained run that it was made from; use that")
+
+
+def features_of(
+    model: SavedModel,
+    texts: str | Sequence[str],
+    progress: Progress | None = None,
+    reporter: Reporter | None = None,
+    layers: Sequence[int] = (),
+    weights: Sequence[float] = (),
+    each: bool = False,
+) -> np.ndarray:
+    """What `LanguageModel.features` and `TaskModel.features` give."""
+    check_gives_vectors(model)
+    mix = _mix(layers, weights, each)
+    return mix.arranged(model, text_vectors(model, given_texts(texts, "texts"), progress, reporter, mix))
+
+
+def word_features_of(
+    model: SavedModel,
+    texts: str | Sequence[str],
+    progress: Progress | None = None,
+    reporter: Reporter | None = None,
+    layers: Sequence[int] = (),
+    weights: Sequence[float] = (),
+    each: bool = False,
+) -> list[WordVectors]:
+    """What `LanguageModel.word_features` and `TaskModel.word_features` give."""
+    check_gives_vectors(model)
+    mix = _mix(layers, weights, each)
+    found = word_vectors(model, given_texts(texts, "texts"), progress, reporter, mix)
+    return [replace(one, vectors=mix.arranged(model, one.vectors)) for one in found]
+
+
+def _mix(layers: Sequence[int], weights: Sequence[float], each: bool) -> LayerMix:
+    try:
+        return LayerMix(tuple(map(operator.index, layers)), tuple(map(float, weights)), each)
+    except (TypeError, ValueError):
+        raise UserError(
+            f"layers and weights are lists of numbers, as layers=[0, 4] and weights=[.5, .5], not {layers!r} and "
+            f"{weights!r}"
+        ) from None
 
 
 def text_vectors(

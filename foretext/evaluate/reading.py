@@ -1,11 +1,26 @@
-"""One text as a pre-trained model reads it: after end-of-text, or between a masked system's special tokens."""
+"""Texts as they are given from Python, and one as a model reads it: after end-of-text, or between a masked system's
+special tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from foretext.errors import UserError
 from foretext.train.saved import SavedModel, reach_of
+
+
+def given_texts(given: str | Sequence[str], name: str) -> list[str]:
+    """One text or several, as a list; `name` is the argument's."""
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, Iterable) or isinstance(given, bytes):
+        raise UserError(f"{name} must be a text or a list of texts, not {type(given).__name__}")
+    texts = list(given)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UserError(f"{name}[{number}] is {type(text).__name__}, not text; leave it out, or give a text")
+    return texts
 
 
 @dataclass(frozen=True)

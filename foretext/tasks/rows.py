@@ -265,9 +265,9 @@ def _choice_label(text: str, choices: tuple[str, ...], where: str, numbered: boo
 
 
 def rows_from(data: Any, kind: str, *, columns: dict[str, str] | None = None, need_labels: bool = True) -> list[Row]:
-    """Rows of Python data; see `table_from` for what it may be. A list of `Row` passes through."""
-    if isinstance(data, list) and data and all(isinstance(item, Row) for item in data):
-        return data
+    """Rows of Python data; see `table_from` for what it may be. A list or tuple of `Row` passes through."""
+    if isinstance(data, list | tuple) and data and all(isinstance(item, Row) for item in data):
+        return data if isinstance(data, list) else list(data)
     return rows_of(table_from(data, kind), kind, columns=columns, need_labels=need_labels)
 
 

@@ -12,7 +12,7 @@ import csv
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from foretext.errors import UserError
 from foretext.text.files import ReadReport, TextFile, find_files, plain_path, text_blocks
 from foretext.text.tokenizer import encodable
 
-__all__ = ["ReadOptions", "ReadReport", "TextFile", "find_files", "read_documents"]
+__all__ = ["ReadOptions", "ReadReport", "TextFile", "all_documents", "find_files", "read_documents"]
 
 LONGEST = 8_000_000  # characters of one document
 _LONGEST_LINE = 64_000_000  # characters of one JSON line or table row
@@ -63,6 +63,29 @@ def read_documents(files: Sequence[TextFile], options: ReadOptions, report: Read
         report.empty_files += report.documents == before
     if report.documents == 0:
         raise UserError(f"{files[0].path}: blank, there is no text to read; give a file with text in it")
+
+
+def all_documents(
+    files: Sequence[TextFile],
+    options: ReadOptions,
+    progress: Callable[[int, int], None] | None = None,
+    notes: list[str] | None = None,
+) -> list[str]:
+    """The same as a list. `progress` hears of the bytes that are read; `notes` collects what is to be said."""
+    report = ReadReport()
+    tell = progress or (lambda done, total: None)
+    texts = []
+    for text in read_documents(files, options, report):
+        texts.append(text)
+        if len(texts) % 256 == 0:
+            tell(report.done_bytes, report.total_bytes)
+    tell(1, 1)
+    said: list[str] = [] if notes is None else notes
+    if report.replaced:
+        said.append(f"{report.replaced:,} bytes that are not UTF-8 were replaced")
+    if report.blank:
+        said.append(f"{report.blank:,} rows or lines without text were left out")
+    return texts
 
 
 def _rule_for_all(files: Sequence[TextFile], documents: str) -> str:

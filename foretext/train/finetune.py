@@ -86,7 +86,7 @@ def _train(
     train, valid = _split(request, family, reporter)
     run = writer.run if writer else None
     sections = resolve(request, family, train, valid, run, lambda change: reporter.note(going_on(change)))
-    for said in (unused_head(request, family), thawed(request, sections)):
+    for said in (*unused_head(request, family), thawed(request, sections)):
         if said:
             reporter.note(said)
     device = choose_device(request.device)
@@ -195,13 +195,13 @@ def _build(request: FinetuneRequest, sections: dict[str, Any]) -> SavedModel:
     torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
     tokenizer = base.tokenizer.with_specials(system.specials)
     trunk = system.build_trunk(TrunkParts(model, tokenizer))
-    if base.vectors is not None:
-        trunk.put_vectors(base.vectors)  # type: ignore[operator]
     check_reader(transfer, trunk)
     if task.from_scratch:
         _copy(base.trunk, trunk, _fixed(base.trunk))
     else:
         _transfer(base.trunk, trunk, transfer.layers)
+    if base.vectors is not None:  # after the base's own, which were drawn
+        trunk.put_vectors(base.vectors)  # type: ignore[operator]
     head = build_task(system, sections, tokenizer, model.head_dropout)
     return SavedModel(None, sections, system, tokenizer, trunk, head)
 

@@ -127,10 +127,8 @@ def check_asked(request: FinetuneRequest) -> None:
                     f"{option} is for a system that learns from rows and text at once (cvt), not {system.name}; "
                     "leave it out"
                 )
-    elif (asked := _setting(request, "transfer.model")) not in (None, "linear"):
-        raise UserError(
-            f"transfer.model={asked}: {system.name} has heads of its own, and nothing else is put on it; leave it out"
-        )
+    else:
+        _check_own_heads(request)
     names = [one.name for one in request.also]
     for one in request.also:
         if one.kind not in system.tasks:
@@ -141,6 +139,23 @@ def check_asked(request: FinetuneRequest) -> None:
             raise UserError(
                 f"--also: two tasks are called {one.name!r}, by their files' names; rename one of the files"
             )
+
+
+def _check_own_heads(request: FinetuneRequest) -> None:
+    """UserError for what says how a task is put on the trunk, where the system has heads of its own. What says how fast
+    which layers learn (`transfer.thaw`, `rate_decay`) is no concern of the head's."""
+    name = request.base.system.name
+    if request.plan is not None:
+        raise UserError(
+            f"--plan {request.plan}: a way of transfer is for pre-trained weights under a new head, and {name} has "
+            "heads of its own; leave it out"
+        )
+    for one in map(setting_of, request.sets):
+        section, *keys = one.names
+        if section != "transfer" or not keys:
+            continue
+        if keys[0] in ("head", "pooling", "reader") or (keys[0] == "model" and one.value != "linear"):
+            raise UserError(f"{one.where}: {name} has heads of its own, and nothing else is put on it; leave it out")
 
 
 def learned_of(task: OtherTask) -> TaskConfig:
@@ -194,12 +209,17 @@ def _settings(
     transfer: TransferPlan = dataclasses.replace(
         sections["transfer"], **{name: value for name, value in given.items() if value is not None}
     )
+    _check_own_model(transfer, request)
     check_transfer(transfer)
     transfer = _possible(transfer, request, family)
     if transfer.thaw == "never" and (request.from_scratch or (old is not None and old["task"].from_scratch)):
         transfer = dataclasses.replace(transfer, thaw="all")  # weights as drawn are no features
-    if request.from_scratch and request.layers is not None:
-        raise UserError("--layers says what is transferred and --from-scratch that nothing is; leave one out")
+    if request.from_scratch and (request.layers is not None or transfer.layers != -1):
+        raise UserError(
+            "--layers says what is transferred, and by --from-scratch or --system nothing is; leave one out"
+        )
+    if old is None:
+        _check_taken(transfer, request)
     if request.epochs is not None and request.epochs < 1:
         raise UserError(f"epochs must be at least 1, not {request.epochs}")
     objective = sections.get("objective")
@@ -232,9 +252,33 @@ def _pooling(
     return None
 
 
+def _check_own_model(transfer: TransferPlan, request: FinetuneRequest) -> None:
+    """UserError for what is asked of the head where the task has a model of its own, which has no use for it."""
+    if transfer.model != "recurrent":
+        return
+    own = "the task's own model (transfer.model=recurrent)"
+    head, pooling = _setting(request, "transfer.head"), _setting(request, "transfer.pooling")
+    if head not in (None, "random"):
+        raise UserError(f"transfer.head={head}: {own} starts at random; leave it out")
+    if pooling is not None:
+        raise UserError(f"transfer.pooling={pooling}: {own} reads every token, and pools for itself; leave it out")
+
+
+def _check_taken(transfer: TransferPlan, request: FinetuneRequest) -> None:
+    """UserError where blocks that are not taken over would be read for ever as they were drawn."""
+    if transfer.thaw != "never" or transfer.layers < 0:
+        return
+    blocks = len(request.base.trunk.layer_groups()) - 1  # type: ignore[operator]
+    if transfer.layers < blocks:
+        raise UserError(
+            f"layers {transfer.layers} of {blocks}: the others would be newly drawn, and with transfer.thaw=never stay "
+            "so and be read as features; leave it out, or give --set transfer.thaw=all"
+        )
+
+
 def _possible(transfer: TransferPlan, request: FinetuneRequest, family: Family) -> TransferPlan:
     """The plan as far as the system and the task can follow it. A language-model loss that is asked for and cannot be
-    is refused; what only a size asks for is left out."""
+    is refused; what only a size or a named plan asks for is left out."""
     system = request.base.system
     if not system.causal and transfer.lm_weight:
         if request.lm_weight is not None or _setting(request, "transfer.lm_weight") is not None:
@@ -260,12 +304,16 @@ def _setting(request: FinetuneRequest, key: str) -> Any:
     return next((one.value for one in map(setting_of, reversed(request.sets)) if one.key == key), None)
 
 
-def unused_head(request: FinetuneRequest, family: Family) -> str:
-    """What to say where a way to start the head is asked for that the task does not have."""
-    asked = _setting(request, "transfer.head")
-    if family.fits_head or asked in (None, "random"):
-        return ""
-    return f"transfer.head={asked} is for tasks with one label a row: the head for {request.kind} starts at random"
+def unused_head(request: FinetuneRequest, family: Family) -> list[str]:
+    """What to say where something is asked of the head that the task's does not have."""
+    if family.fits_head:
+        return []
+    head, pooling = _setting(request, "transfer.head"), _setting(request, "transfer.pooling")
+    of = f"is for tasks with one label a row: the head for {request.kind}"
+    return [
+        *([f"transfer.head={head} {of} starts at random"] if head not in (None, "random") else []),
+        *([f"transfer.pooling={pooling} {of} reads every token"] if pooling is not None else []),
+    ]
 
 
 def thawed(request: FinetuneRequest, sections: dict[str, Any]) -> str:

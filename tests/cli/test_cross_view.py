@@ -6,6 +6,7 @@ import json
 import random
 from pathlib import Path
 
+import polars
 import pytest
 from cli_harness import fails, foretext, works
 
@@ -46,6 +47,13 @@ def test_rows_text_and_another_task(folder: Path) -> None:
     assert [line.split()[0] for line in predicted if line.strip()] == ["the", "zebra", "sees", "Tom"]
     assert "f1" in works("evaluate", out, folder / "names.txt").out.lower()
     assert "cvt tiny" in works("info", out).out
+    vectors = ("features", out, folder / "text.txt", "--out", folder / "v.parquet")
+    assert "12 vectors of 16 numbers in" in works(*vectors).err
+    works(*vectors, "--words", "--each")
+    table = polars.read_parquet(folder / "v.parquet")
+    assert table.columns == ["text", "word", "start", "end", "layer_0", "layer_1", "layer_2"]
+    assert table["word"].to_list()[:5] == ["the", "dog", "sees", "Tom", "."]
+    assert [set(table[f"layer_{layer}"].list.len()) for layer in range(3)] == [{8 + 3 * 3}, {16}, {16}]
     said = fails(*given, "--resume", "--epochs", 2)
     assert "unlabelled text or the other tasks are not those" in said
 
@@ -105,6 +113,9 @@ def test_mistakes(folder: Path) -> None:
     assert "cvt is taught tagging and classification, not entailment" in said
     said = fails(*given, "--system", "cvt", "--set", "transfer.model=recurrent", *SHAPE)
     assert "transfer.model=recurrent: cvt has heads of its own" in said
+    for option in (("--plan", "ulmfit"), ("--set", "transfer.head=probe"), ("--set", "transfer.pooling=concat")):
+        said = fails(*given, "--system", "cvt", *option, *SHAPE)
+        assert f"{option[0]} {option[1]}: " in said and "cvt has heads of its own" in said
     assert "cvt is not pre-trained" in fails("pretrain", folder / "text.txt", "--system", "cvt", "--steps", 1, *out)
     assert not (folder / "x").exists()
     assert foretext("systems").code == 0

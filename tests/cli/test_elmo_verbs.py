@@ -66,8 +66,12 @@ def test_what_it_cannot_do(elmo: Path, base: Path, files: Path, here: Path) -> N
         ("transfer.reader.cells=0", "transfer.reader.cells must be at least 1, not 0"),
         ("transfer.reader.mix=false", "the task's model reads nothing"),
         ("transfer.model=deep", "transfer.model"),
+        ("transfer.head=probe", "transfer.head=probe: the task's own model"),
+        ("transfer.pooling=concat", "transfer.pooling=concat: the task's own model"),
+        ("transfer.layers=0", "layers 0 of 2: the others would be newly drawn"),
     ):
         assert says in fails(*rows, "--set", setting)
+    assert "layers 1 of 2: the others would be newly drawn" in fails(*rows, "--layers", 1)
     other = ("finetune", base, files / "cls.csv", "--task", "classification", "--out", "out")
     recurrent = ("--set", "transfer.model=recurrent")
     assert "no language-model loss beside it" in fails(*other, *recurrent, "--lm-weight", "0.5")

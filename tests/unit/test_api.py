@@ -133,6 +133,9 @@ def test_mistakes_are_user_errors(lm: ft.LanguageModel, clf: ft.TaskModel) -> No
         clf.evaluate([("x", "meh")])
     with pytest.raises(UserError, match="layers must be between 0 and 1"):
         lm.finetune(PAIRS, task="classification", layers=5)
+    for ask in (clf.features, clf.word_features):
+        with pytest.raises(UserError, match=r"clf is fine-tuned: vectors are of the pre-trained run .*; use that$"):
+            ask(["the film"])
     with pytest.raises(UserError, match="epochs must be at least 1"):
         lm.finetune(PAIRS, task="classification", epochs=0)
 

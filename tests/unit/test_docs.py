@@ -267,6 +267,26 @@ def test_the_epochs_of_every_size_are_documented() -> None:
         assert epochs == {name: system.sizes[size].epochs for name, system in SYSTEMS.items()}, size
 
 
+def test_the_least_updates_of_every_size_are_documented() -> None:
+    """The page on formats has them, and leaves epochs to the page on the command line: each number stands once."""
+    from foretext.systems import SYSTEMS
+    from foretext.train.finetune_request import MOST_EPOCHS
+
+    _, meaning = documented_keys()["[task]"]["epochs"]
+    assert "[`--epochs`](cli.md#finetune); `tiny` and `small` take more" in meaning
+    ((usual, others),) = re.findall(r"under (\d+) updates \(([^)]*)\)", meaning)
+    said = {name: int(usual) for name in SYSTEMS}
+    for names, count in re.findall(r"([\w, -]+): (\d+)", others):
+        exceptions = {name.strip().lower(): int(count) for name in names.split(",")}
+        assert exceptions.keys() <= SYSTEMS.keys()
+        said |= exceptions
+    for name, system in SYSTEMS.items():
+        for size, found in system.sizes.items():
+            least = said[name] if size in ("tiny", "small") else 0
+            assert found.least_updates == least, f"{name} {size}"
+    assert set(re.findall(r"\d+", meaning)) == {str(MOST_EPOCHS), *map(str, said.values())}, "and no epochs"
+
+
 def test_every_word_that_a_key_may_be_is_documented() -> None:
     documented = documented_keys()
     looked_at = 0

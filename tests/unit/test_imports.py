@@ -47,6 +47,7 @@ TORCH_FREE = [
     *("errors", "config", "text", "tasks/rows", "tasks/formats", "tasks/choices", "tasks/labels", "tasks/metrics"),
     *("tasks/conll", "tasks/tag_metrics", "tasks/squad", "tasks/span_metrics", "tasks/windows"),
     *("tasks/families", "tasks/family", "tasks/row_family", "tasks/tag_family", "tasks/span_family"),
+    "tasks/unlabelled",
 ]
 
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -122,7 +123,10 @@ def test_the_finder_sees_all_kinds_of_import() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["foretext", "foretext.errors", "foretext.config", "foretext.text", "foretext.tasks.families", "foretext.cli"],
+    [
+        *("foretext", "foretext.errors", "foretext.config", "foretext.text"),
+        *("foretext.tasks.families", "foretext.tasks.unlabelled", "foretext.cli"),
+    ],
 )
 def test_importing_does_not_import_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"

@@ -13,7 +13,10 @@ import pytest
 import torch
 from systems_under_test import pretrain_request, stopping_after, write_text
 
+import foretext as ft
 from foretext.api import LanguageModel, TaskModel, new_model
+from foretext.batch import Batch
+from foretext.config import settings_in
 from foretext.errors import Interrupted, UserError
 from foretext.inspection import summary_of
 from foretext.nn.cvt import CvtConfig, CvtEncoder
@@ -62,6 +65,28 @@ def test_each_layer_has_its_own_width() -> None:
         narrow.features(TEXT[:2], layers=[0, 2])
 
 
+def test_a_trained_run_gives_vectors(tmp_path: Path) -> None:
+    made = TaskModel(finetune(request_of(out=tmp_path / "run", epochs=2)), tmp_path / "run")
+    run = ft.load(tmp_path / "run")
+    assert isinstance(run, TaskModel)
+    texts = ["the cat sees Tom", "an unheard zebra"]
+    found = run.features(texts)
+    assert found.shape == (2, 2 * 8) and found.dtype == np.float32
+    np.testing.assert_allclose(found, made.features(texts), atol=1e-6)
+    model = run.model
+    ids = model.tokenizer.encode(texts[0])
+    frame = CVT.build_layout(dict(model.tokenizer.specials), 100, "forward").frame(ids)
+    with torch.no_grad():
+        top = model.trunk(Batch(torch.tensor([list(frame.ids)]))).top[0, 1:-1]
+    np.testing.assert_allclose(found[0], top.mean(0), atol=1e-5)
+    each = run.features(texts, each=True)
+    assert [[len(vector) for vector in row] for row in each] == [[8 + 3 * 3, 2 * 8, 2 * 8]] * 2
+    words = run.word_features(texts, layers=[1, 2])
+    assert [one.words for one in words] == [text.split() for text in texts] and words[1].vectors.shape == (3, 16)
+    with pytest.raises(UserError, match="vectors of several runs have no mean: ask each of them for its own"):
+        TaskModel(model, None, (made,)).features(texts)
+
+
 def base_of(rows: Any, task: str = "tagging", more: Any = TEXT) -> LanguageModel:
     return new_model(rows, "cvt", "tiny", 0, SHAPE, None, task, more)
 
@@ -92,8 +117,6 @@ def test_words_of_one_form_share_a_vector_and_keep_their_spelling() -> None:
     assert rows.tolist() == [2, 2, 4, 2, 5, 1], "99 is 00 as 10 is; an unknown form is unknown"
     assert len({tuple(row) for row in characters.tolist()}) == 6, "but each is spelled as it is written"
     trunk = CvtEncoder(CvtConfig(6, 8, char_filters=3, char_length=6, cells=8, upper_cells=8, direction=8), forms.read)
-    from foretext.batch import Batch
-
     with torch.no_grad():
         top = trunk.eval()(Batch(torch.tensor([ids, [5] * 6]))).top
         alone = trunk(Batch(torch.tensor([ids]))).top
@@ -227,6 +250,8 @@ def test_vectors_that_others_learned(tmp_path: Path) -> None:
     table = tuned.trunk.words.weight.detach()  # type: ignore[union-attr]
     zebra = base.model.tokenizer.encode("zebra")[0]
     assert table[zebra].tolist() == [5, 5, 5], "not in the rows: as it was given"
+    without = finetune(FinetuneRequest(base.model, rows, "tagging", epochs=1, sets=SETS))
+    assert without.trunk.words.weight[zebra].tolist() == [5, 5, 5], "and whether or not it is called from scratch"  # type: ignore[union-attr]
     dog = base.model.tokenizer.encode("dog")[0]
     moved = (table[dog] - torch.tensor([1.0, 2.0, 3.0])).abs().max()
     assert 0 < moved < 0.2, "in the rows: it goes on learning"
@@ -308,3 +333,78 @@ def test_what_is_asked_wrongly(tmp_path: Path) -> None:
         finetune(request_of(also=[OtherTask("more", "tagging", sentences(4))] * 2))
     with pytest.raises(UserError, match=r"cvt is not pre-trained: .* foretext finetune FILE --system cvt"):
         pretrain(replace(pretrain_request("gpt", write_text(tmp_path), tmp_path / "x"), system="cvt"))
+
+
+@pytest.mark.parametrize("kind", ["tagging", "classification"])
+def test_what_says_how_a_task_is_put_on_a_trunk_is_refused(kind: str) -> None:
+    rows: Any = sentences(8)
+    if kind == "classification":
+        rows = [Row((" ".join(row.words),), "cat" if "cat" in row.words else "other", row.where) for row in rows]
+    request = request_of(rows, kind, epochs=1, valid=[])
+    for plan in ("ulmfit", "gpt"):
+        with pytest.raises(UserError, match=f"--plan {plan}: .* cvt has heads of its own; leave it out$"):
+            finetune(replace(request, plan=plan))
+    for setting in ("head=probe", "head=random", "pooling=concat", "reader.cells=8", "model=recurrent"):
+        words = rf"--set transfer\.{setting}: cvt has heads of its own, and nothing else is put on it; leave it out$"
+        with pytest.raises(UserError, match=words):
+            finetune(replace(request, sets=(*SETS, f"transfer.{setting}")))
+    (setting,) = (one for one in settings_in('[transfer]\nhead = "probe"\n', "own.toml") if len(one.names) > 1)
+    with pytest.raises(UserError, match=r"own\.toml \[transfer\] head: cvt has heads of its own"):
+        finetune(replace(request, sets=(*SETS, setting)))
+    for changes in ({"layers": 1}, {"sets": (*SETS, "transfer.layers=1")}):
+        with pytest.raises(UserError, match="by --from-scratch or --system nothing is; leave one out"):
+            finetune(replace(request, **changes))
+
+
+def test_how_fast_which_layers_learn_is_still_the_users_to_say() -> None:
+    request = request_of(epochs=1, valid=[], sets=(*SETS, "transfer.thaw=gradual", "transfer.rate_decay=2.0"))
+    model = finetune(request)
+    assert (model.sections["transfer"].thaw, model.sections["transfer"].rate_decay) == ("gradual", 2.0)
+    torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
+    drawn = CVT.build_trunk(TrunkParts(model.model_config, model.tokenizer)).state_dict()
+    assert all(torch.equal(drawn[name], weight) for name, weight in model.trunk.state_dict().items())
+
+
+def test_a_new_model_takes_rows_as_finetune_does(tmp_path: Path) -> None:
+    pairs = [(list(row.words), list(row.tags or ())) for row in sentences(8)]
+    chunks, text = tmp_path / "chunks.txt", tmp_path / "text.txt"
+    chunks.write_text("\n".join("".join(f"{word} {tag}\n" for word, tag in zip(*pair)) for pair in pairs))
+    text.write_text("\n".join(TEXT) + "\n")
+    unlabelled = ft.read_sentences(text)
+    assert unlabelled == TEXT
+    wanted = base_of(sentences(8)).model.tokenizer
+    for rows in (chunks, str(chunks), pairs):
+        base = ft.new_model(rows, "cvt", sets=SHAPE, task="tagging", more=unlabelled)
+        assert base.model.tokenizer.fingerprint() == wanted.fingerprint()
+    three = tmp_path / "three.txt"
+    three.write_text(chunks.read_text().replace(" B-N", " B-N X").replace(" B-C", " B-C X").replace(" O", " O X"))
+    named = ft.new_model(three, "cvt", sets=SHAPE, task="tagging", more=unlabelled, columns={"tag": "2"})
+    assert named.model.tokenizer.fingerprint() == wanted.fingerprint()
+    others = [ft.OtherTask("more", "tagging", chunks), ft.OtherTask("pairs", "tagging", pairs)]
+    both = ft.new_model(chunks, "cvt", sets=SHAPE, task="tagging", more=unlabelled, also=others)
+    given: dict[str, Any] = {"valid": pairs[:2], "unlabelled": unlabelled, "also": others, "epochs": 1, "sets": SETS}
+    model = both.finetune(chunks, task="tagging", from_scratch=True, **given)
+    assert model.model.task_config.also == {"more": "tagging 3", "pairs": "tagging 3"}
+    assert model.model.task_config.sentences == len(TEXT) and len(model.predict([["the", "cat"]])[0]) == 2
+
+
+def test_a_file_name_is_no_list_of_sentences() -> None:
+    rows = sentences(8)
+    base = base_of(rows)
+
+    def vocabulary(given: Any) -> Any:
+        return new_model(rows, "cvt", sets=SHAPE, task="tagging", more=given)
+
+    def taught(given: Any) -> Any:
+        return base.finetune(rows, task="tagging", from_scratch=True, epochs=1, sets=SETS, unlabelled=given)
+
+    for name, ask in (("more", vocabulary), ("unlabelled", taught)):
+        named = "a text or a file name"
+        for given, what in (("text.txt", named), (Path("text.txt"), named), (5, "int")):
+            words = rf"^{name} is a list of sentences, not {what}; .* foretext\.read_sentences\(FILE\) gives them$"
+            with pytest.raises(UserError, match=words):
+                ask(given)
+        with pytest.raises(UserError, match=rf"^{name}\[1\] is list, not text; give a sentence as a text"):
+            ask(["the cat", ["the", "cat"]])
+    with pytest.raises(UserError, match=r"^also\[0\] is a tuple, not a task; give foretext\.OtherTask"):
+        new_model(rows, "cvt", sets=SHAPE, task="tagging", also=[("more", "tagging", rows)])  # type: ignore[list-item]

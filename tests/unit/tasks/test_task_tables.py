@@ -148,6 +148,7 @@ def test_python_data_in_all_its_forms_gives_the_same_rows() -> None:
     rows = rows_from(records, "classification")
     assert rows[1].where == "data[1]"
     assert rows_from(rows, "classification") is rows
+    assert rows_from(tuple(rows), "classification") == rows
     assert labels(rows_from(["a", "b"], "classification", need_labels=False)) == [None, None]
 
 

@@ -126,7 +126,8 @@ def test_exactly_the_first_blocks_and_the_embeddings_are_taken(
     groups = base.trunk.layer_groups()
     if layers is not None and layers >= len(groups):
         pytest.skip("all layers share one block")
-    model = finetune(request_of("classification", base=base, layers=layers))
+    sets = (*NO_DROPOUT, *(("transfer.thaw=all",) if system in OWN_MODEL else ()))  # what is drawn has to learn
+    model = finetune(request_of("classification", base=base, layers=layers, sets=sets))
     old, new = base.trunk.state_dict(), model.trunk.state_dict()
     taken = {name for group in groups[: (len(groups) if layers is None else layers + 1)] for name in group}
     taken |= {name for name, _ in base.trunk.named_buffers()}  # what never learns belongs to the embeddings

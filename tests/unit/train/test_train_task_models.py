@@ -10,7 +10,7 @@ import pytest
 import torch
 from systems_under_test import OWN_MODEL, base_model, stopping_after
 
-from foretext.errors import Interrupted
+from foretext.errors import Interrupted, UserError
 from foretext.tasks.recurrent_models import RecurrentRows
 from foretext.tasks.rows import rows_from
 from foretext.train.finetune import FinetuneRequest, finetune
@@ -82,3 +82,41 @@ def test_new_weights_learn_where_pretrained_ones_would_stay(
     assert finetune(replace(new, resume=True)).sections["transfer"].thaw == "all"
     set_so = replace(new, out=None, sets=(*SETS, "transfer.thaw=never"))
     assert learned(set_so, monkeypatch, notes)[0]
+
+
+@pytest.mark.parametrize("system", OWN_MODEL)
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("transfer.head=probe", r"transfer\.head=probe: the task's own model .* starts at random; leave it out$"),
+        ("transfer.head=hidden", r"transfer\.head=hidden: the task's own model .* starts at random; leave it out$"),
+        ("transfer.pooling=concat", r"transfer\.pooling=concat: the task's own model .* for itself; leave it out$"),
+        ("transfer.pooling=pooler", r"transfer\.pooling=pooler: the task's own model .* for itself; leave it out$"),
+    ],
+    ids=str,
+)
+def test_what_the_tasks_own_model_has_no_use_for_is_refused(system: str, setting: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        finetune(request_of(system, sets=(setting,)))
+
+
+def test_what_follows_from_a_size_or_a_plan_is_left_out_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretext.train.loop.Loop.run", lambda self: None)
+    for system, plan in (("gpt", None), ("ulmfit", None), ("gpt", "ulmfit")):  # a fitted head, concatenated pooling
+        notes = Notes()
+        transfer = finetune(request_of(system, plan=plan), notes).sections["transfer"]
+        assert (transfer.model, transfer.head) == ("recurrent", "random") and transfer.pooling != "concat"
+        assert not notes.said
+    assert finetune(request_of("elmo", sets=("transfer.head=random",))).sections["transfer"].head == "random"
+
+
+@pytest.mark.parametrize("system", [*OWN_MODEL, "gpt"])
+def test_blocks_that_would_be_read_for_ever_as_drawn_are_refused(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretext.train.loop.Loop.run", lambda self: None)
+    sets = (*SETS, "transfer.thaw=never") if system == "gpt" else SETS
+    words = r"layers 1 of 2: .* with transfer\.thaw=never .* leave it out, or give --set transfer\.thaw=all$"
+    for changes in ({"layers": 1, "sets": sets}, {"sets": (*sets, "transfer.layers=1")}):
+        with pytest.raises(UserError, match=words):
+            finetune(request_of(system, **changes))
+    for changes in ({"layers": 2, "sets": sets}, {"layers": 1, "sets": (*sets, "transfer.thaw=all")}):
+        finetune(request_of(system, **changes))

@@ -227,6 +227,16 @@ def test_a_fitted_head_is_for_whole_texts(kind: str, untrained: None) -> None:
         assert model.sections["transfer"].head == "random" and (words in heard.said) == said
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_pooling_is_for_whole_texts(kind: str, untrained: None) -> None:
+    words = f"transfer.pooling=concat is for tasks with one label a row: the head for {kind} reads every token"
+    pooled = (*SETS, "transfer.pooling=concat", "transfer.head=random")
+    for changes, said in (({"plan": "ulmfit"}, False), ({"sets": pooled}, True)):
+        heard = Notes()
+        model = finetune(request_of(kind, **changes), heard)
+        assert model.sections["transfer"].pooling == "extract" and (words in heard.said) == said
+
+
 @pytest.mark.parametrize("kind", [*KINDS, "classification"])
 def test_a_model_that_sees_both_sides_has_no_language_model_loss(kind: str, untrained: None) -> None:
     base = base_model()

@@ -1,0 +1,48 @@
+"""Unlabelled text as sentences: lines, rows of tables, the words of files of columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import foretext as ft
+from foretext.errors import UserError
+from foretext.tasks.unlabelled import read_sentences
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "a.txt").write_text("the dog sees Tom .\n\nthe cat sees Ann and a dog .\n")
+    (tmp_path / "b.txt").write_text("a X\ngnu PROPN\n\n" * 3)
+    (tmp_path / "c.jsonl").write_text('{"text": "one more"}\n')
+    return tmp_path
+
+
+def test_lines_rows_and_the_words_of_columns(folder: Path) -> None:
+    notes: list[str] = []
+    heard: list[tuple[int, int]] = []
+    found = read_sentences([folder], progress=lambda done, total: heard.append((done, total)), notes=notes)
+    assert found == ["the dog sees Tom .", "the cat sees Ann and a dog .", "one more", "a gnu", "a gnu", "a gnu"]
+    columns = f"{folder / 'b.txt'}: columns, of which the words are read (3 sentences) and no tags"
+    assert notes == [columns, "1 rows or lines without text were left out"] and heard[-1] == (1, 1)
+
+
+def test_one_file_or_several(folder: Path) -> None:
+    assert ft.read_sentences is read_sentences
+    alone = read_sentences(folder / "c.jsonl")
+    assert alone == read_sentences(str(folder / "c.jsonl")) == read_sentences([folder / "c.jsonl"]) == ["one more"]
+    assert read_sentences(str(folder / "*.jsonl")) == alone
+
+
+def test_what_cannot_be_read(folder: Path) -> None:
+    (folder / "bad.txt").write_bytes(b"a dog\n\xff\n")
+    with pytest.raises(UserError, match=r"bad\.txt.*UTF-8"):
+        read_sentences(folder / "bad.txt")
+    notes: list[str] = []
+    assert read_sentences(folder / "bad.txt", "replace", notes=notes) == ["a dog", "\ufffd"]
+    assert notes == ["1 bytes that are not UTF-8 were replaced"]
+    with pytest.raises(UserError, match="errors must be strict or replace, not 'ignore'"):
+        read_sentences(folder / "b.txt", "ignore")
+    with pytest.raises(UserError, match=r"nowhere\.txt"):
+        read_sentences("nowhere.txt")
