@@ -2,9 +2,8 @@
 
 A word has no row of an embedding table here, so ids alone do not say what is to be read. A `WordBatch` brings the
 characters of its distinct words along, and its ids are rows of that table: any word can be read, known or not, and each
-is encoded once, however often it stands in the batch (`objectives.bilm.word_batch` makes one of sentences). A trunk
-that was given a vocabulary's way of spelling reads plain batches of that vocabulary's ids too, as tasks and features
-make them.
+is encoded once, however often it stands in the batch. A trunk that was given a vocabulary's way of spelling reads plain
+batches of that vocabulary's ids too, as tasks and features make them.
 
 Training gives the two directions different text to read (`objectives/bilm.py` says why): `back_ids_BT`, which stands in
 the order of the text as everything does, and is read from its end. The top is then the forward states of `ids_BT`
@@ -34,7 +33,7 @@ DISTINCT = 4  # tokens of a batch for each distinct word, about: in text the fre
 
 @dataclass(frozen=True)
 class WordBatch(Batch):
-    """`ids_BT` are rows of `characters_UC`, of which row 0 is no word, as in `text.characters.WordTable`."""
+    """`ids_BT` are rows of `characters_UC`, of which row 0 is no word."""
 
     characters_UC: Tensor | None = None
     back_ids_BT: Tensor | None = None  # what the backward direction reads; None: the same

@@ -50,7 +50,6 @@ from foretext.text.characters import (
     END,
     END_SENTENCE,
     NO_WORD,
-    WordTable,
     border_characters,
     word_characters,
 )
@@ -188,12 +187,6 @@ def spelling(tokenizer: Tokenizer, ids: np.ndarray, length: int) -> np.ndarray:
         if id is not None:
             table[ids == id] = border_characters(character, length)
     return table
-
-
-def word_batch(table: WordTable) -> WordBatch:
-    """Sentences for both directions to read."""
-    mask_BT = torch.from_numpy(table.mask_BT)
-    return WordBatch(torch.from_numpy(table.places_BT), mask_BT, characters_UC=torch.from_numpy(table.characters_UC))
 
 
 def _targets(batch: Batch) -> dict[str, Tensor]:

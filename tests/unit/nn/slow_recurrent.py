@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
+from word_tables import word_table
 
 from foretext.nn.bilstm import BiLstm
 from foretext.nn.scalar_mix import ScalarMix
 from foretext.nn.word_inputs import WordInput, WordInputConfig, WordReader
-from foretext.text.characters import word_table
 
 LENGTHS = [4, 1, 3]
 INPUTS = WordInputConfig(
@@ -79,8 +79,7 @@ def sentences(seed: int = 0, lengths: list[int] | None = None) -> WordInput:
 
     mask = torch.arange(longest) < torch.tensor(lengths)[:, None]
     table = word_table([[f"w{place * 3 + seed}" for place in range(n)] for n in lengths], 6, borders=False)
-    characters, places = torch.from_numpy(table.characters_UC), torch.from_numpy(table.places_BT)
-    return WordInput(mask, some(3), (some(4), some(4)), characters, places)
+    return WordInput(mask, some(3), (some(4), some(4)), table.characters_UC, table.places_BT)
 
 
 def repadded(words: WordInput, padding: str, row: int | None = None) -> WordInput:

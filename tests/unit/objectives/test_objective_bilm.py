@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from word_tables import word_table
 
 from foretext.batch import IGNORE, detached
 from foretext.errors import UserError
 from foretext.nn.bilm import LstmStack
 from foretext.nn.bilm_trunk import BilmTrunk, BilmTrunkConfig, WordBatch
 from foretext.nn.char_cnn import CharEncoderConfig
-from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig, spelling, word_batch
-from foretext.text.characters import END_SENTENCE, border_characters, word_characters, word_table
+from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig, spelling
+from foretext.text.characters import END_SENTENCE, border_characters, word_characters
 from foretext.text.order import Windows
 from foretext.text.token_shards import TokenShards
 from foretext.text.tokenizer import Tokenizer
@@ -237,10 +238,9 @@ def test_read_in_pieces_it_is_the_same_as_at_once(trunk: BilmTrunk, rows: int) -
 
 
 def test_sentences_and_vocabularies_are_read_alike(trunk: BilmTrunk) -> None:
-    table = word_table([["the", "cat"], ["odd"]], 9, borders=False)
+    batch = word_table([["the", "cat"], ["odd"]], 9, borders=False).batch()
     spelled = BilmTrunk(CONFIG, lambda ids: spelling(TOKENIZER, ids, 9)).double()
     spelled.load_state_dict(trunk.state_dict())
-    batch = word_batch(table)
     ids = torch.tensor([[5, 7], [16, 0]])
     assert TOKENIZER.piece(16) == "odd"
     top = spelled(replace(batch, ids_BT=ids, characters_UC=None)).top
