@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from foretext.nn.bilm import Bilm
-from foretext.nn.bilm_trunk import WordBatch
+from foretext.nn.bilm_trunk import SpelledBatch
 from foretext.text.characters import BEGIN, END, NO_WORD, WORD_LENGTH, word_characters
 
 
@@ -25,9 +25,9 @@ class WordTable:
     def mask_BT(self) -> Tensor:
         return self.places_BT > 0
 
-    def batch(self) -> WordBatch:
+    def batch(self) -> SpelledBatch:
         """For both directions to read."""
-        return WordBatch(self.places_BT, self.mask_BT, characters_UC=self.characters_UC)
+        return SpelledBatch(self.places_BT, self.mask_BT, characters_UC=self.characters_UC)
 
     def encoded(self, bilm: Bilm) -> Tensor:
         return F.embedding(self.places_BT, bilm.words(self.characters_UC))

@@ -40,7 +40,7 @@ from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig, spellin
 from foretext.plan import ReaderPlan, TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, TrunkParts
 from foretext.tasks.framed import FramedLayout
-from foretext.tasks.running_text import ENDS
+from foretext.tasks.layout import end_of_document
 from foretext.text.characters import BEGIN
 from foretext.text.word_vocabulary import Words
 
@@ -106,7 +106,7 @@ def build_trunk(parts: TrunkParts) -> BilmTrunk:
 
 def build_layout(ids: dict[str, int], context: int, direction: str) -> FramedLayout:
     """`border text border`, a pair as `border a border b border`; the first border is a begin if there is one."""
-    border = next(ids[name] for name in ENDS if name in ids)
+    border = end_of_document(ids)
     return FramedLayout(ids.get(BEGIN, border), (border,), context, segments=False)
 
 

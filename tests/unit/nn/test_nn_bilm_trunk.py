@@ -11,7 +11,7 @@ from word_tables import word_table
 from foretext.batch import Batch
 from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import UserError
-from foretext.nn.bilm_trunk import BilmTrunk, BilmTrunkConfig, WordBatch
+from foretext.nn.bilm_trunk import BilmTrunk, BilmTrunkConfig, SpelledBatch
 from foretext.nn.char_cnn import CharEncoderConfig
 
 WORDS = CharEncoderConfig(width=3, filter_widths=(1, 2), filter_counts=(3, 4), embedding=2, length=9, highways=1)
@@ -51,14 +51,14 @@ def test_plain_ids_are_spelled(trunk: BilmTrunk) -> None:
 
 
 def test_a_text_for_each_direction(trunk: BilmTrunk) -> None:
-    both = WordBatch(IDS, MASK, characters_UC=CHARACTERS, back_ids_BT=IDS.flip(0), back_mask_BT=MASK.flip(0))
+    both = SpelledBatch(IDS, MASK, characters_UC=CHARACTERS, back_ids_BT=IDS.flip(0), back_mask_BT=MASK.flip(0))
     hidden, plain = trunk(both, trunk.new_state(2)), trunk(BATCH, trunk.new_state(2))
     torch.testing.assert_close(hidden.top[..., :3], plain.top[..., :3], rtol=0, atol=1e-13)
     torch.testing.assert_close(hidden.top[..., 3:], plain.top[..., 3:].flip(0), rtol=0, atol=1e-13)
     for layer, expected in zip(hidden.state[1], plain.state[1]):
         torch.testing.assert_close(layer[0], expected[0].flip(0), rtol=0, atol=1e-13)
     moved = both.to(torch.device("cpu"))
-    assert isinstance(moved, WordBatch) and moved.real_tokens == int(MASK.sum())
+    assert isinstance(moved, SpelledBatch) and moved.real_tokens == int(MASK.sum())
 
 
 def test_groups_and_shape(trunk: BilmTrunk) -> None:

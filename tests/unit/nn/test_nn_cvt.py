@@ -12,11 +12,11 @@ from word_tables import word_table
 
 from foretext.errors import UserError
 from foretext.nn.cvt import (
+    CvtBatch,
     CvtConfig,
     CvtEncoder,
     CvtStates,
     PredictionModule,
-    WordBatch,
     sentence_states,
     view_places,
     view_states,
@@ -43,7 +43,7 @@ def encoder(config: CvtConfig = CONFIG) -> CvtEncoder:
     return CvtEncoder(config).double()
 
 
-def batch_of(sentences: list[tuple[str, ...]], left: int = 0, right: int = 0) -> WordBatch:
+def batch_of(sentences: list[tuple[str, ...]], left: int = 0, right: int = 0) -> CvtBatch:
     """Begin, words, end; ids by spelling; padding on both sides."""
     table = word_table(sentences, CONFIG.char_length)
     columns = table.places_BT.shape[1]
@@ -56,7 +56,7 @@ def batch_of(sentences: list[tuple[str, ...]], left: int = 0, right: int = 0) ->
         mask[row, left:end], words[row, left + 1 : end - 1] = True, True
     tensors = (torch.from_numpy(x) for x in (ids, mask, words, spelled))
     ids_BT, mask_BT, words_BT, spelled_BT = tensors
-    return WordBatch(
+    return CvtBatch(
         ids_BT,
         mask_BT,
         words_BT=words_BT,
