@@ -22,6 +22,8 @@ Deviations
     read between two of it. Imported weights have both borders.
     The backward direction reads the text from its end, as the forward one does from its beginning, so that the state
     that it carries is that of the text to the right (`objectives/bilm.py`).
+    Tasks and features begin every text with an empty state and read at most `model.reads` tokens of it at once, where
+    the released code carries the state from sentence to sentence when it makes features.
     The biLM reads the two texts of a pair as one sequence, a border between them, where the paper's tasks have it read
     each by itself; the task model reads two texts. One shape of task model for all kinds of task, and its vectors are
     learned with the task, where the paper begins with published ones.
