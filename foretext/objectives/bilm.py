@@ -108,7 +108,7 @@ class WordSoftmax(nn.Module):
 
 class BilmObjective(Objective):
     carries_state = True
-    perplexity = FORWARD  # the backward direction's is much like it
+    perplexity = (FORWARD, BACKWARD)
 
     def __init__(self, config: BilmTrunkConfig, settings: BilmObjectiveConfig, tokenizer: Tokenizer) -> None:
         super().__init__()

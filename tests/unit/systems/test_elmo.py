@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ def test_it_trains_is_saved_and_reads_any_word(tmp_path: Path) -> None:
     values = [line["validation"] for line in RunDirectory(path).metrics() if "validation" in line]
     assert set(values[-1]) == {"loss", "forward", "backward", "perplexity"}
     assert values[-1]["loss"] == pytest.approx((values[-1]["forward"] + values[-1]["backward"]) / 2)
+    assert values[-1]["perplexity"] == pytest.approx(math.exp(values[-1]["loss"])), "of both, as `evaluate` says it"
     model = load_model(path)
     assert isinstance(model.objective, BilmObjective) and model.objective.samples == 8
     assert any(p.any() for p in model.objective.parameters())
