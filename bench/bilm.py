@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from bench.common import Turns, repeat
 from bench.models import BATCHES, RATE
-from foretext.nn.bilm_trunk import BilmTrunk, BilmTrunkConfig, WordBatch
+from foretext.nn.bilm_trunk import BilmTrunk, BilmTrunkConfig, SpelledBatch
 from foretext.nn.char_cnn import CharEncoder, CharEncoderConfig
 from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig, BothWays
 from foretext.systems.base import TrainingConfig
@@ -115,7 +115,7 @@ class PlainBilm(nn.Module):
         self.stacks = nn.ModuleList([stack(), stack()])
         self.softmax = nn.Linear(width, config.vocabulary)
 
-    def forward(self, batch: WordBatch, state: list[list[Any]]) -> tuple[Tensor, list[list[Any]]]:
+    def forward(self, batch: SpelledBatch, state: list[list[Any]]) -> tuple[Tensor, list[list[Any]]]:
         """The mean of both directions' losses, and what to go on from."""
         assert batch.characters_UC is not None and batch.back_ids_BT is not None
         words_UD = self.words(batch.characters_UC)
@@ -145,7 +145,7 @@ def plain(spec: BilmSpecification, turns: Turns) -> None:
     def step() -> None:
         nonlocal state
         batch = objective.make([stock.example(0, index) for index in order.batch(next(numbers))[1]])
-        assert isinstance(batch, WordBatch)
+        assert isinstance(batch, SpelledBatch)
         optimizer.zero_grad()
         loss, state = model(batch, state)
         loss.backward()

@@ -1,5 +1,6 @@
 """Minute configurations of every system, and minute runs, for tests that hold for all of them. A new system is one
-line in `TINY`; what else differs follows from what systems declare."""
+line in `TINY`, and one in `_OWN` where its size `tiny` has more that is large than `SMALL` makes small; what else
+differs follows from what systems declare."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
-from foretext.nn.lstm_steps import lstm_steps
+from foretext.nn.lstm_steps import KEPT_PER_CELL, lstm_steps
 from foretext.nn.reading_order import ReadingOrder, reading_order
 from foretext.nn.recurrent_dropout import drop_weights, embed_dropped, locked_dropout, locked_mask
 
@@ -45,7 +45,6 @@ MOST = {"layers": 1_000, "width": 100_000_000, "hidden": 100_000_000, "context":
 DROPOUTS = ("embedding_dropout", "input_dropout", "weight_dropout", "hidden_dropout", "output_dropout")
 OF_EVEN_DRAW = 3**-0.5  # deviation of what is drawn evenly from ±1
 OF_STATES = 0.2  # deviation of a layer's states h, about, where its gates hear inputs of deviation 1
-KEPT_PER_CELL = 8  # numbers that the kernel keeps for its backward pass: four gates, cell, state and a little more
 
 LayerState = tuple[Tensor, Tensor]  # h and c, [B, H] each
 State = tuple[LayerState, ...]

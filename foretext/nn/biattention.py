@@ -1,4 +1,4 @@
-"""CoVe's biattentive classification network, for a pair of sentences or for one (McCann et al. 2017, section 5).
+"""CoVe's biattentive classification network, for a pair of sentences (McCann et al. 2017, section 5).
 
     X = biLSTM(f(x)),   Y = biLSTM(f(y)),   f: one layer with ReLU, the same for both, as is this biLSTM
     A = X Yᵀ,   A_x = softmax of A's columns, over the words of x,   A_y = softmax of Aᵀ's columns, over those of y
@@ -6,13 +6,12 @@
     X|y = biLSTM([X; X − C_y; X ∘ C_y]),   Y|x = biLSTM([Y; Y − C_x; Y ∘ C_x]),   a biLSTM for each
     pooled: [max; mean; min; self-attentive] of each, those of both side by side, then a maxout network
 
-One sentence is taken as both x and y, as in the paper. Why this one and not ESIM, which ELMo's paper uses for
-inference: it is CoVe's own model for all of its tasks, and one set of code for single sentences and for pairs, so what
-CoVe and ELMo are worth is compared over the same model. ELMo's second mixture stands beside the states of the first
-biLSTM.
+Why this one and not ESIM, which ELMo's paper uses for inference: it is CoVe's own model, so what CoVe and ELMo are
+worth is compared over the same model. ELMo's second mixture stands beside the states of the first biLSTM.
 
-Deviations: layer norm where the paper's maxout network has batch norm, so that a row's scores do not depend on the
-other rows of its batch; the last of its three layers is linear.
+Deviations: only pairs are read so, where the paper takes a single sentence as both x and y; here a single one has the
+classifier of `task_models.py`. Layer norm where the paper's maxout network has batch norm, so that a row's scores do
+not depend on the other rows of its batch; the last of its three layers is linear.
 """
 
 from __future__ import annotations
@@ -22,12 +21,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from foretext.batch import LossSum
 from foretext.errors import UserError
 from foretext.nn.bilstm import BiLstm
 from foretext.nn.dropout import dropout
 from foretext.nn.pooling import POOLS, Pool, Pooling, check_pools, masked_softmax
-from foretext.nn.task_models import check_shape, label_loss
+from foretext.nn.task_models import check_shape
 from foretext.nn.word_inputs import WordInput, WordInputConfig, WordReader
 
 
@@ -83,11 +81,10 @@ class BiattentiveClassifier(nn.Module):
         )
         self.scores = nn.Linear(config.hidden, config.classes)
 
-    def forward(self, first: WordInput, second: WordInput | None = None) -> Tensor:
-        """Scores [B, C] of pairs; without a second sentence, of the first alone."""
-        x_BTD = self._encoded(first)
-        y_BSD = x_BTD if second is None else self._encoded(second)
-        masks = first.mask_BT, first.mask_BT if second is None else second.mask_BT
+    def forward(self, first: WordInput, second: WordInput) -> Tensor:
+        """Scores [B, C] of pairs."""
+        x_BTD, y_BSD = self._encoded(first), self._encoded(second)
+        masks = first.mask_BT, second.mask_BT
         affinity_BTS = torch.bmm(x_BTD, y_BSD.transpose(1, 2))
         for_x_BTD = torch.bmm(masked_softmax(affinity_BTS, masks[1][:, None]), y_BSD)  # C_y
         for_y_BSD = torch.bmm(masked_softmax(affinity_BTS.transpose(1, 2), masks[0][:, None]), x_BTD)  # C_x
@@ -101,7 +98,3 @@ class BiattentiveClassifier(nn.Module):
     def _encoded(self, words: WordInput) -> Tensor:
         projected_BTD = torch.relu(self.project(self.read(words)))
         return self.read.beside(self.encode(projected_BTD, words.mask_BT), words)
-
-    def loss(self, first: WordInput, second: WordInput | None, labels_B: Tensor) -> LossSum:
-        """The count is of rows."""
-        return label_loss(self(first, second), labels_B, self.read)

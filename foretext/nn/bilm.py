@@ -16,11 +16,9 @@ the new ones start at 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.errors import UserError
@@ -119,10 +117,6 @@ class Bilm(nn.Module):
     def new_state(self, rows: int) -> BilmState:
         return self.forwards.new_state(rows), self.backwards.new_state(rows)
 
-    def encode(self, characters_UC: Tensor, places_BT: Tensor) -> Tensor:
-        """The words' encodings [B, T, width], each distinct word (see `text.characters.WordTable`) encoded once."""
-        return F.embedding(places_BT, self.words(characters_UC))
-
     def forward(self, words_BTD: Tensor, mask_BT: Tensor | None = None, state: BilmState | None = None) -> BilmStates:
         """All layers of encoded words; `mask_BT` is true at real ones, padding may stand on either side."""
         if mask_BT is None:
@@ -136,20 +130,6 @@ class Bilm(nn.Module):
         encoded_BTD = words_BTD.masked_fill(~mask_BT[..., None], 0.0)
         layers_BTD = [torch.cat(pair, dim=-1) for pair in zip(forward, backward)]
         return BilmStates((torch.cat([encoded_BTD] * 2, dim=-1), *layers_BTD), (forward_state, backward_state))
-
-
-def without_borders(layers: Sequence[Tensor], mask_BT: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-    """The layers without the first and last real token of each row, which were a sentence's begin and end, moved to the
-    left; and the mask of what is left. Zeros at padding."""
-    lengths_B = (mask_BT.sum(dim=1) - 2).clamp(min=0)
-    columns = mask_BT.shape[1]
-    inner_BT = torch.arange(max(columns - 2, 0), device=mask_BT.device) < lengths_B[:, None]
-    number_BT = mask_BT.cumsum(dim=1) * mask_BT  # from 1, at real tokens
-    keep_BT = (number_BT > 1) & (number_BT < number_BT.amax(dim=1, keepdim=True)) if columns else mask_BT
-    kept = tuple(layer.new_zeros(*inner_BT.shape, layer.shape[-1]) for layer in layers)
-    for new, layer in zip(kept, layers):
-        new[inner_BT] = layer[keep_BT]
-    return kept, inner_BT
 
 
 def _fitted(part_BD: Tensor, rows: int) -> Tensor:

@@ -1,10 +1,9 @@
 """ELMo's biLM (`bilm.py`) as a trunk: what it reads is a batch of words by their characters.
 
-A word has no row of an embedding table here, so ids alone do not say what is to be read. A `WordBatch` brings the
+A word has no row of an embedding table here, so ids alone do not say what is to be read. A `SpelledBatch` brings the
 characters of its distinct words along, and its ids are rows of that table: any word can be read, known or not, and each
-is encoded once, however often it stands in the batch (`objectives.bilm.word_batch` makes one of sentences). A trunk
-that was given a vocabulary's way of spelling reads plain batches of that vocabulary's ids too, as tasks and features
-make them.
+is encoded once, however often it stands in the batch. A trunk that was given a vocabulary's way of spelling reads plain
+batches of that vocabulary's ids too, as tasks and features make them.
 
 Training gives the two directions different text to read (`objectives/bilm.py` says why): `back_ids_BT`, which stands in
 the order of the text as everything does, and is read from its end. The top is then the forward states of `ids_BT`
@@ -33,8 +32,8 @@ DISTINCT = 4  # tokens of a batch for each distinct word, about: in text the fre
 
 
 @dataclass(frozen=True)
-class WordBatch(Batch):
-    """`ids_BT` are rows of `characters_UC`, of which row 0 is no word, as in `text.characters.WordTable`."""
+class SpelledBatch(Batch):
+    """`ids_BT` are rows of `characters_UC`, of which row 0 is no word."""
 
     characters_UC: Tensor | None = None
     back_ids_BT: Tensor | None = None  # what the backward direction reads; None: the same
@@ -106,7 +105,7 @@ class BilmTrunk(nn.Module):
         """`layers`, where asked for: the words' encodings twice, then each layer's states."""
         characters_UC, ids_BT = self.characters(batch)
         words_UD = self.bilm.words(characters_UC)
-        if isinstance(batch, WordBatch) and batch.back_ids_BT is not None:
+        if isinstance(batch, SpelledBatch) and batch.back_ids_BT is not None:
             assert not keep_layers, "the layers of two texts are not those of one"
             return self._two_texts(words_UD, batch, state)
         read = self.bilm(F.embedding(ids_BT, words_UD), batch.mask_BT, state)
@@ -114,14 +113,14 @@ class BilmTrunk(nn.Module):
 
     def characters(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The characters of the batch's distinct words, and its places in these."""
-        if isinstance(batch, WordBatch) and batch.characters_UC is not None:
+        if isinstance(batch, SpelledBatch) and batch.characters_UC is not None:
             return batch.characters_UC, batch.ids_BT
         assert self.spelling is not None, "ids without the characters of their words"
         distinct_U, places_BT = torch.unique(batch.ids_BT, return_inverse=True)
         characters_UC = torch.from_numpy(self.spelling(distinct_U.cpu().numpy()))
         return characters_UC.to(batch.ids_BT.device), places_BT
 
-    def _two_texts(self, words_UD: Tensor, batch: WordBatch, state: BilmState | None) -> Hidden:
+    def _two_texts(self, words_UD: Tensor, batch: SpelledBatch, state: BilmState | None) -> Hidden:
         assert batch.back_ids_BT is not None
         given = (None, None) if state is None else state
         texts = ((batch.ids_BT, batch.mask_BT), (batch.back_ids_BT, batch.back_mask_BT))

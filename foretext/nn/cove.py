@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
+from foretext.nn.lstm_steps import KEPT_PER_CELL
 from foretext.nn.translation import ContextEncoder, Encoded, FixedVectors, TranslationConfig
 
 DRAWN_STD = 0.4  # of vectors that nobody gives
-KEPT_PER_CELL = 8  # numbers that the kernel keeps for its backward pass
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import IGNORE, LossSum
@@ -95,11 +96,11 @@ class LinearChainCrf(nn.Module):
         real_BT = torch.arange(len(x_TBC), device=mask_BT.device) < lengths_B[:, None]
         y_BT = tags_BT.gather(1, places_BT).masked_fill(~real_BT, 0)
         own_BT = x_TBC.transpose(0, 1).gather(2, y_BT[:, :, None]).squeeze(2)
-        steps_BT = transitions_CC[y_BT[:, :-1], y_BT[:, 1:]]
+        steps_BT = _entries(transitions_CC.flatten(), y_BT[:, :-1] * len(transitions_CC) + y_BT[:, 1:])
         last_B = y_BT.gather(1, (lengths_B - 1).clamp(min=0)[:, None]).squeeze(1)
         inner_B = torch.where(real_BT, own_BT, 0.0).sum(1) + torch.where(real_BT[:, 1:], steps_BT, 0.0).sum(1)
         first_B = starts_BC.gather(1, y_BT[:, :1]).squeeze(1)
-        return torch.where(lengths_B > 0, first_B + inner_B + ends_C[last_B], 0.0)
+        return torch.where(lengths_B > 0, first_B + inner_B + _entries(ends_C, last_B), 0.0)
 
     @torch.no_grad()
     def viterbi(self, emissions_BTC: Tensor, mask_BT: Tensor, begins_B: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -142,6 +143,11 @@ class LinearChainCrf(nn.Module):
             starts_BC,
             torch.where(self.last_ok_C, self.ends, forbidden),
         )
+
+
+def _entries(table_N: Tensor, places: Tensor) -> Tensor:
+    """`table_N[places]`. Gradients of what is read by `[]` are added in no order by several threads."""
+    return F.embedding(places, table_N[:, None]).squeeze(-1)
 
 
 def _together(emissions_BTC: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -145,7 +145,7 @@ class CvtConfig:
 
 
 @dataclass(frozen=True)
-class WordBatch(Batch):
+class CvtBatch(Batch):
     """Sentences of whole words with a begin and an end round each, read as word ids and as characters."""
 
     words_BT: Tensor | None = None  # true at words, neither at borders nor at padding
@@ -213,33 +213,33 @@ class CvtEncoder(nn.Module):
 
     def _read(self, batch: Batch) -> Batch:
         """A batch of ids as one of forms and characters."""
-        if self.reading is None or (isinstance(batch, WordBatch) and batch.spelled_BT is not None):
+        if self.reading is None or (isinstance(batch, CvtBatch) and batch.spelled_BT is not None):
             return batch
         different_U, places_BT = torch.unique(batch.ids_BT, return_inverse=True)
         forms_U, characters_UC = self.reading(different_U.cpu().numpy())
         device = batch.ids_BT.device
         ids_BT = torch.from_numpy(forms_U).to(device)[places_BT]
         characters = torch.from_numpy(characters_UC).to(device)
-        if isinstance(batch, WordBatch):
+        if isinstance(batch, CvtBatch):
             if batch.hidden_BT is not None:
                 assert self.unknown is not None
                 ids_BT = ids_BT.masked_fill(batch.hidden_BT, self.unknown)
             return replace(batch, ids_BT=ids_BT, characters_UC=characters, spelled_BT=places_BT)
-        return WordBatch(ids_BT, batch.mask_BT, characters_UC=characters, spelled_BT=places_BT, task=0)
+        return CvtBatch(ids_BT, batch.mask_BT, characters_UC=characters, spelled_BT=places_BT, task=0)
 
     def _inputs(self, batch: Batch, places_N: Tensor, p: float) -> Tensor:
         """The real tokens' vectors and characters, in the order of reading."""
         x_ND = dropout(self.words(batch.ids_BT.flatten()[places_N]), p, p > 0) * self.scale
         if self.characters is None:
             return x_ND
-        assert isinstance(batch, WordBatch) and batch.characters_UC is not None and batch.spelled_BT is not None
+        assert isinstance(batch, CvtBatch) and batch.characters_UC is not None and batch.spelled_BT is not None
         spelled_UD = self.characters(batch.characters_UC)
         spelled_ND = F.embedding(batch.spelled_BT.flatten()[places_N], spelled_UD)  # `[]` adds gradients in no order
         return torch.cat([x_ND, dropout(spelled_ND, p, p > 0)], dim=1)
 
     def forward(self, batch: Batch, state: Any = None, keep_layers: bool = False) -> Hidden:
         """`layers`: what is read, h₁, h₂."""
-        labelled = not isinstance(batch, WordBatch) or batch.task is not None
+        labelled = not isinstance(batch, CvtBatch) or batch.task is not None
         p = self.config.dropout if labelled else self.config.unlabelled_dropout
         states = self.states(batch, p if self.training else 0.0)
         layers = (states.x_BTE, states.lower_BTD, states.top_BTD) if keep_layers else ()

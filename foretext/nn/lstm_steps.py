@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+KEPT_PER_CELL = 8  # numbers kept for the backward pass, by torch's kernel too: four gates, cell, state, a little more
+
 
 def lstm_steps(
     inputs_N4C: Tensor,

@@ -17,7 +17,7 @@ What this has in common with the full softmax: the sum over the drawn classes is
 classes other than the target, and the logits that are right for the one loss are right for the other, because among
 the candidates y is the target with a probability in the ratio of p(y) / Q(y). The loss itself is not the full one,
 mostly it is smaller; so it is for training only, and scores are taken with the full softmax. Where every class is a
-candidate (`every_class`), Q is 1 and both are the same.
+candidate, Q is 1 and both are the same.
 
 The draws come from torch's own generator, which the loop seeds for each step; all micro-batches of a step share them.
 """
@@ -53,10 +53,6 @@ class Candidates:
 def log_uniform(of: Tensor, classes: int) -> Tensor:
     """P of these classes, float64."""
     return torch.log1p(1.0 / (of.double() + 1.0)) / math.log(classes + 1.0)
-
-
-def every_class(classes: int, device: torch.device | None = None) -> Candidates:
-    return Candidates(torch.arange(classes, device=device), classes, None)
 
 
 def draw_candidates(count: int, classes: int, device: torch.device | None = None) -> Candidates:

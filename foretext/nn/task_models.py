@@ -4,7 +4,7 @@ classifier. (`biattention.py` has the model of pairs of sentences.)
 Tagger (Lample et al. 2016, as ELMo's for names):   x → biLSTM → [r; v'] → scores of tags → CRF, or a softmax each
 Classifier (the simpler half of McCann et al. 2017): x → biLSTM → [r; v'] → pooled → linear
 
-x and v' are `word_inputs.py`'s. Losses are sums with counts; the mixtures' penalty is added once for each that is
+x and v' are `word_inputs.py`'s. A loss is a sum with its count; the mixtures' penalty is added once for each that is
 counted, so that it is whole after the division, however a batch is split.
 """
 
@@ -83,12 +83,9 @@ class BiLstmTagger(nn.Module):
         states_BTD = drop_words(states_BTD, words.mask_BT, self.config.dropout, self.training)
         return self.scores(self.read.beside(states_BTD, words))
 
-    def loss(self, words: WordInput, tags_BT: Tensor) -> LossSum:
-        """Of the words whose tag is not IGNORE; the count is of words."""
-        return self.loss_of(self(words), words.mask_BT, tags_BT)
-
     def loss_of(self, scores_BTC: Tensor, mask_BT: Tensor, tags_BT: Tensor, begins_B: Tensor | None = None) -> LossSum:
-        """The same, of scores that are known. `begins_B`: which rows begin their sentence; None: all."""
+        """Of the words whose tag is not IGNORE; the count is of words. `begins_B`: which rows begin their sentence;
+        None: all."""
         asked_BT = mask_BT & (tags_BT != IGNORE)
         count = float(asked_BT.sum())
         if self.crf is not None:
@@ -130,12 +127,3 @@ class SentenceClassifier(nn.Module):
         states_BTD = self.read.beside(self.recurrent(self.read(words), words.mask_BT), words)
         pooled_BD = self.pool(states_BTD, words.mask_BT)
         return self.scores(dropout(pooled_BD, self.config.dropout, self.training))
-
-    def loss(self, words: WordInput, labels_B: Tensor) -> LossSum:
-        """The count is of sentences."""
-        return label_loss(self(words), labels_B, self.read)
-
-
-def label_loss(scores_BC: Tensor, labels_B: Tensor, read: WordReader) -> LossSum:
-    count = float(len(labels_B))
-    return LossSum(F.cross_entropy(scores_BC, labels_B, reduction="sum") + count * read.penalty(), count)

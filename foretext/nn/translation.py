@@ -23,9 +23,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
 
 from foretext.errors import UserError
+from foretext.nn.bilstm import bilstm_layers, read_layer
 from foretext.nn.dropout import dropout
 from foretext.nn.reading_order import ReadingOrder, reading_order
 
@@ -106,8 +106,7 @@ class ContextEncoder(nn.Module):
         super().__init__()
         self.p = config.dropout
         self.width = config.width
-        inputs = [config.vectors] + [config.width] * (config.layers - 1)
-        self.layers = nn.ModuleList(nn.LSTM(size, config.width // 2, bidirectional=True) for size in inputs)
+        self.layers = bilstm_layers(config.vectors, config.width // 2, config.layers)
 
     def forward(self, x_BSE: Tensor, mask_BS: Tensor | None = None, keep_layers: bool = False) -> Encoded:
         if mask_BS is None:
@@ -124,9 +123,9 @@ class ContextEncoder(nn.Module):
                 last.append((x_ND.new_zeros(len(mask_BS), self.width), x_ND.new_zeros(len(mask_BS), self.width)))
                 layers += [order.scatter(x_ND)] if keep_layers else []
                 continue
-            packed, (h_2BK, c_2BK) = layer(PackedSequence(x_ND, torch.tensor(order.sizes)))
+            read_ND, (h_2BK, c_2BK) = read_layer(layer, x_ND, order)
             last.append((self._both(h_2BK, order), self._both(c_2BK, order)))
-            x_ND = dropout(packed.data, self.p, self.training)
+            x_ND = dropout(read_ND, self.p, self.training)
             layers += [order.scatter(x_ND)] if keep_layers else []
         return Encoded(order.scatter(x_ND), mask_BS, tuple(last), tuple(layers))
 

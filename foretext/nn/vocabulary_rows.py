@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 
 def carried_rows(rows_V: Tensor, old_ids: np.ndarray) -> Tensor:
@@ -20,8 +20,3 @@ def carried_rows(rows_V: Tensor, old_ids: np.ndarray) -> Tensor:
     taken = rows_V[ids.clamp(min=0)]
     taken[ids < 0] = rows_V.mean(0)
     return taken
-
-
-def carry_embeddings(tokens: nn.Embedding, old_ids: np.ndarray) -> nn.Embedding:
-    """New embeddings, to be learned, for the vocabulary whose pieces had these ids."""
-    return nn.Embedding.from_pretrained(carried_rows(tokens.weight, old_ids), freeze=False)

@@ -31,7 +31,7 @@ class WordInput:
     mask_BT: Tensor
     vectors_BTD: Tensor | None = None
     layers: tuple[Tensor, ...] = ()  # of [B, T, width], the lowest first
-    characters_UC: Tensor | None = None  # distinct words by their characters, as in `text.characters.WordTable`
+    characters_UC: Tensor | None = None  # distinct words by their characters
     places_BT: Tensor | None = None  # rows of it
 
 

@@ -105,7 +105,7 @@ class Objective(nn.Module):
     carries_state: bool = False
     direction: Direction = "forward"
     norms_rows: bool = False  # whether rows that are read together change each other's loss: batch norm
-    perplexity: str | None = None  # the loss, in nats a token, whose exponential is a perplexity
+    perplexity: tuple[str, ...] = ()  # the losses, in nats a token, whose mean's exponential is a perplexity
     average: float = 0.0  # decay of the averaged weights that are evaluated and kept; 0: the last ones are
 
     def examples(self, shards: TokenShards, context: int, seed: int) -> Examples:

@@ -39,7 +39,7 @@ from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
 from foretext.errors import UserError
-from foretext.nn.bilm_trunk import BilmTrunkConfig, WordBatch
+from foretext.nn.bilm_trunk import BilmTrunkConfig, SpelledBatch
 from foretext.nn.dropout import dropout
 from foretext.nn.loss import tied_softmax_loss
 from foretext.nn.sampled_softmax import MOST_SHARE, Candidates, draw_candidates, sampled_softmax_loss
@@ -50,7 +50,6 @@ from foretext.text.characters import (
     END,
     END_SENTENCE,
     NO_WORD,
-    WordTable,
     border_characters,
     word_characters,
 )
@@ -109,7 +108,7 @@ class WordSoftmax(nn.Module):
 
 class BilmObjective(Objective):
     carries_state = True
-    perplexity = FORWARD  # the backward direction's is much like it
+    perplexity = (FORWARD, BACKWARD)
 
     def __init__(self, config: BilmTrunkConfig, settings: BilmObjectiveConfig, tokenizer: Tokenizer) -> None:
         super().__init__()
@@ -148,7 +147,7 @@ class BilmObjective(Objective):
         if self.tokenizer.unknown is not None:
             told = torch.where(told < self.words, told, self.tokenizer.unknown)
         front, back = slice(None, rows), slice(rows, None)
-        return WordBatch(
+        return SpelledBatch(
             ids[front, :-1].contiguous(),
             real[front, 1:],  # the last real word of a row is read by nobody
             targets_BT=told[front, 1:].contiguous(),
@@ -190,14 +189,8 @@ def spelling(tokenizer: Tokenizer, ids: np.ndarray, length: int) -> np.ndarray:
     return table
 
 
-def word_batch(table: WordTable) -> WordBatch:
-    """Sentences for both directions to read."""
-    mask_BT = torch.from_numpy(table.mask_BT)
-    return WordBatch(torch.from_numpy(table.places_BT), mask_BT, characters_UC=torch.from_numpy(table.characters_UC))
-
-
 def _targets(batch: Batch) -> dict[str, Tensor]:
-    assert isinstance(batch, WordBatch) and batch.targets_BT is not None and batch.back_targets_BT is not None
+    assert isinstance(batch, SpelledBatch) and batch.targets_BT is not None and batch.back_targets_BT is not None
     return {FORWARD: batch.targets_BT, BACKWARD: batch.back_targets_BT}
 
 

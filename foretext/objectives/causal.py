@@ -29,7 +29,7 @@ class CausalConfig:
 class CausalObjective(Objective):
     """L1 over windows of text, left to right or right to left."""
 
-    perplexity = "lm"
+    perplexity = ("lm",)
 
     def __init__(self, direction: Direction = "forward") -> None:
         super().__init__()

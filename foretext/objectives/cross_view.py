@@ -29,13 +29,13 @@ from foretext.batch import IGNORE, Batch, LossSum, Outcome
 from foretext.errors import UserError
 from foretext.nn.cvt import (
     VIEWS,
+    CvtBatch,
     CvtConfig,
     CvtEncoder,
     CvtStates,
     Kind,
     PredictionModule,
     View,
-    WordBatch,
     sentence_states,
     view_places,
     view_states,
@@ -98,7 +98,7 @@ class TaskModules(nn.Module):
             }
         )
 
-    def logits(self, states: CvtStates, view: str, batch: WordBatch) -> Tensor:
+    def logits(self, states: CvtStates, view: str, batch: CvtBatch) -> Tensor:
         """Of the view's places one after the other, or of each sentence."""
         assert batch.words_BT is not None
         if self.task.kind == "tagging":
@@ -106,14 +106,14 @@ class TaskModules(nn.Module):
             return self.of_view[_key(view)](view_states(states, view, batch.words_BT, firsts_BT))
         return self.of_view[_key(view)](sentence_states(states, view, batch.words_BT))
 
-    def asked(self, view: str, batch: WordBatch) -> Tensor:
+    def asked(self, view: str, batch: CvtBatch) -> Tensor:
         """Which of the primary's predictions, in its order, the view is to make too."""
         assert batch.words_BT is not None
         if self.task.kind == "tagging":
             return view_places(batch.words_BT, view, batch.asked_BT)[batch.words_BT]
         return batch.words_BT.any(dim=1)
 
-    def view_losses(self, teacher_NC: Tensor, states: CvtStates, batch: WordBatch) -> dict[str, LossSum]:
+    def view_losses(self, teacher_NC: Tensor, states: CvtStates, batch: CvtBatch) -> dict[str, LossSum]:
         """KL of each view to the primary's log-probabilities."""
         losses = {}
         for view in self.views:
@@ -146,7 +146,7 @@ class CrossViewObjective(Objective):
         return [part for part in self.parts if isinstance(part, TaskModules)]
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        assert isinstance(batch, WordBatch) and batch.words_BT is not None
+        assert isinstance(batch, CvtBatch) and batch.words_BT is not None
         found = dict.fromkeys(self.weights, 0.0)
         if batch.task is not None:
             wanted = batch.labels if batch.targets_BT is None else batch.targets_BT
@@ -160,12 +160,12 @@ class CrossViewObjective(Objective):
     # -- losses ------------------------------------------------------------------------------------------------------
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
-        assert isinstance(trunk, CvtEncoder) and isinstance(batch, WordBatch)
+        assert isinstance(trunk, CvtEncoder) and isinstance(batch, CvtBatch)
         if batch.task is not None:
             return self._labelled(trunk, batch)
         return self._unlabelled(trunk, batch)
 
-    def _labelled(self, trunk: CvtEncoder, batch: WordBatch) -> Outcome:
+    def _labelled(self, trunk: CvtEncoder, batch: CvtBatch) -> Outcome:
         """`scores`: the primary's logits, [B, T, C] (zeros where there is no word), or [B, C]."""
         assert batch.task is not None and batch.words_BT is not None
         part, words_BT = self._parts()[batch.task], batch.words_BT
@@ -183,7 +183,7 @@ class CrossViewObjective(Objective):
         total = F.cross_entropy(logits_NC, labels_N, ignore_index=IGNORE, reduction="sum", label_smoothing=smoothing)
         return Outcome({part.task.name: LossSum(total, float((labels_N != IGNORE).sum()))}, None, scores)
 
-    def _unlabelled(self, trunk: CvtEncoder, batch: WordBatch) -> Outcome:
+    def _unlabelled(self, trunk: CvtEncoder, batch: CvtBatch) -> Outcome:
         assert batch.words_BT is not None
         teachers = self.teachers(trunk, batch)
         upper = any("full" in part.views for part in self._parts())  # the others see the first layer alone
@@ -194,7 +194,7 @@ class CrossViewObjective(Objective):
         return Outcome(losses)
 
     @torch.no_grad()
-    def teachers(self, trunk: CvtEncoder, batch: WordBatch) -> list[Tensor]:
+    def teachers(self, trunk: CvtEncoder, batch: CvtBatch) -> list[Tensor]:
         """The primaries' log-probabilities of each task, of all words or all sentences, nothing dropped."""
         assert batch.words_BT is not None
         states = trunk.states(batch, 0.0)

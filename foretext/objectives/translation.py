@@ -46,7 +46,7 @@ class PairBatch(Batch):
 
 
 class TranslationObjective(Objective):
-    perplexity = NAME
+    perplexity = (NAME,)
 
     def __init__(self, model: CoveConfig, settings: TranslationSettings, tokenizer: Tokenizer) -> None:
         super().__init__()

@@ -40,7 +40,7 @@ from foretext.plan import TransferPlan
 from foretext.systems.base import HeadParts, ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, TrunkParts
 from foretext.tasks.cross_view_head import KINDS, CrossViewHead
 from foretext.tasks.framed import FramedLayout
-from foretext.tasks.running_text import ENDS
+from foretext.tasks.layout import end_of_document
 from foretext.text.word_forms import WordForms
 from foretext.text.word_vocabulary import Words
 
@@ -115,7 +115,7 @@ def build_objective(parts: ObjectiveParts) -> Objective:
 
 def build_layout(ids: dict[str, int], context: int, direction: str) -> FramedLayout:
     """`border text border`."""
-    border = next(ids[name] for name in ENDS if name in ids)
+    border = end_of_document(ids)
     return FramedLayout(border, (border,), context, segments=False)
 
 

@@ -22,6 +22,8 @@ Deviations
     read between two of it. Imported weights have both borders.
     The backward direction reads the text from its end, as the forward one does from its beginning, so that the state
     that it carries is that of the text to the right (`objectives/bilm.py`).
+    Tasks and features begin every text with an empty state and read at most `model.reads` tokens of it at once, where
+    the released code carries the state from sentence to sentence when it makes features.
     The biLM reads the two texts of a pair as one sequence, a border between them, where the paper's tasks have it read
     each by itself; the task model reads two texts. One shape of task model for all kinds of task, and its vectors are
     learned with the task, where the paper begins with published ones.
@@ -40,7 +42,7 @@ from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig, spellin
 from foretext.plan import ReaderPlan, TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, TrunkParts
 from foretext.tasks.framed import FramedLayout
-from foretext.tasks.running_text import ENDS
+from foretext.tasks.layout import end_of_document
 from foretext.text.characters import BEGIN
 from foretext.text.word_vocabulary import Words
 
@@ -106,7 +108,7 @@ def build_trunk(parts: TrunkParts) -> BilmTrunk:
 
 def build_layout(ids: dict[str, int], context: int, direction: str) -> FramedLayout:
     """`border text border`, a pair as `border a border b border`; the first border is a begin if there is one."""
-    border = next(ids[name] for name in ENDS if name in ids)
+    border = end_of_document(ids)
     return FramedLayout(ids.get(BEGIN, border), (border,), context, segments=False)
 
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from foretext.batch import padded
 from foretext.errors import UserError
-from foretext.nn.cvt import CvtConfig, Kind, WordBatch
+from foretext.nn.cvt import CvtBatch, CvtConfig, Kind
 from foretext.objectives.base import Draw, Examples
 from foretext.objectives.cross_view import CrossViewObjective, CrossViewSettings, CrossViewTask
 from foretext.tasks.predictions import probabilities_of
@@ -182,7 +182,7 @@ class CrossViewHead(CrossViewObjective):
         assert isinstance(examples, ManySources)
         return examples.order(batch_size, seed)
 
-    def make(self, examples: Sequence[Any], draw: Draw | None = None) -> WordBatch:
+    def make(self, examples: Sequence[Any], draw: Draw | None = None) -> CvtBatch:
         """All of one task, or all unlabelled; examples that do not say so are of the task that is asked for."""
         given = [one if isinstance(one, Sourced) else Sourced(0, one) for one in examples]
         task = given[0].task
@@ -207,10 +207,10 @@ class CrossViewHead(CrossViewObjective):
             table[row, list(one.seldom)] = chosen
         return torch.from_numpy(table)
 
-    def _batch(self, rows: Sequence[Sequence[int]], task: int | None) -> WordBatch:
+    def _batch(self, rows: Sequence[Sequence[int]], task: int | None) -> CvtBatch:
         ids_BT, real_BT = padded(rows)
         words_BT = real_BT & ~torch.isin(ids_BT, torch.tensor(self.borders, dtype=torch.int64))
-        return WordBatch(ids_BT, real_BT, words_BT=words_BT, task=task)
+        return CvtBatch(ids_BT, real_BT, words_BT=words_BT, task=task)
 
     # -- what the scores [words, C] of a tagged example mean
 

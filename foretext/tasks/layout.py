@@ -15,6 +15,9 @@ from typing import Literal, Protocol
 
 from foretext.errors import UserError
 from foretext.tasks.formats import question_in
+from foretext.text.tokenizer import END
+
+ENDS = ("[SEP]", "<sep>", "</s>", "</S>", END)  # what ends a document, by kind of vocabulary: the first that it has
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,14 @@ def keeping_question(
     """The encoded `texts` of a row, the first with its question as a tail if the published layout has one there."""
     question = question_in(texts[0], format)
     return [Tailed(parts[0], len(encode(question))), *parts[1:]] if question else parts
+
+
+def end_of_document(ids: dict[str, int]) -> int:
+    """The token that stands after each document, of the ids of a vocabulary's specials."""
+    found = [ids[name] for name in ENDS if name in ids]
+    if not found:
+        raise UserError("the vocabulary has no token that ends a document; use another")
+    return found[0]
 
 
 def fit(parts: Sequence[Sequence[int]], room: int) -> tuple[list[list[int]], int]:

@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from foretext.errors import UserError
-from foretext.tasks.layout import Frame, TokenSequence, fit
-from foretext.tasks.running_text import ENDS
+from foretext.tasks.layout import Frame, TokenSequence, end_of_document, fit
 
 
 class PlainLayout:
@@ -21,10 +19,7 @@ class PlainLayout:
 
     def __init__(self, ids: dict[str, int], longest: int) -> None:
         """`longest`: tokens that are read of a row."""
-        found = [ids[name] for name in ENDS if name in ids]
-        if not found:
-            raise UserError("the vocabulary has no token that ends a document; use another")
-        self.end, self.context = found[0], longest
+        self.end, self.context = end_of_document(ids), longest
 
     def sequences(self, kind: str, texts: Sequence[Sequence[int]]) -> list[TokenSequence]:
         if kind == "choice":

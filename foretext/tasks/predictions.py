@@ -22,7 +22,7 @@ import numpy as np
 
 from foretext.errors import UserError
 from foretext.tasks.files import write_whole
-from foretext.tasks.tables import Table, table_kind, unpacked
+from foretext.tasks.tables import Table, unpacked
 
 _DIGITS = 6
 # What is quoted. The csv module would leave a lone carriage return bare, which readers take for the end of a row.
@@ -91,11 +91,6 @@ def probabilities_of(scores: np.ndarray) -> np.ndarray:
 def written_probability(probability: float | None) -> float | None:
     """A probability as it is written."""
     return None if probability is None else round(float(probability), _DIGITS)
-
-
-def write_table(table: Table, path: str | Path) -> None:
-    """Write a table by the file's ending: .csv, .tsv, .jsonl or .parquet, each also .gz."""
-    write_output(table, Path(path), table_kind(Path(path)))
 
 
 def write_output(content: Table | str, path: Path, form: str) -> None:

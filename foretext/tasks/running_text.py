@@ -15,12 +15,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from foretext.errors import UserError
 from foretext.tasks.causal_layout import CausalLayout
-from foretext.tasks.layout import Frame
-from foretext.text.tokenizer import END
+from foretext.tasks.layout import Frame, end_of_document
 
-ENDS = ("[SEP]", "<sep>", "</s>", "</S>", END)  # what ends a document, by kind of vocabulary: the first that it has
 LONGEST = 1 << 16  # tokens; a row that has more is a mistake in the file, sooner than a text
 
 
@@ -30,10 +27,7 @@ class RunningTextLayout(CausalLayout):
     specials: tuple[str, ...] = ()
 
     def __init__(self, ids: dict[str, int], direction: Literal["forward", "backward"], longest: int = LONGEST) -> None:
-        found = [ids[name] for name in ENDS if name in ids]
-        if not found:
-            raise UserError("the vocabulary has no token that ends a document; use another")
-        self.end = found[0]
+        self.end = end_of_document(ids)
         super().__init__(longest, direction)
 
     def overhead(self, texts: int) -> int:

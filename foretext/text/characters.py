@@ -18,7 +18,6 @@ left out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,25 +27,6 @@ BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, REST = range(257, 262)
 CHARACTERS = 262  # ids, that of no word included
 WORD_LENGTH = 50
 BEGIN, END = "<S>", "</S>"  # texts that mean the borders of a sentence
-
-
-@dataclass(frozen=True)
-class WordTable:
-    """Sentences as places in a table of their distinct words, each of which has to be encoded only once.
-
-    Row 0 of the table is no word, rows 1 and 2 are a sentence's begin and end.
-    """
-
-    characters_UC: np.ndarray  # int64, [distinct words, characters of a word]
-    places_BT: np.ndarray  # int64, rows of the table; 0 where a sentence has ended
-
-    @property
-    def mask_BT(self) -> np.ndarray:
-        return self.places_BT > 0
-
-    @property
-    def characters_BTC(self) -> np.ndarray:
-        return self.characters_UC[self.places_BT]
 
 
 def word_characters(words: Sequence[str], length: int = WORD_LENGTH, borders: bool = True) -> np.ndarray:
@@ -73,18 +53,6 @@ def border_characters(character: int, length: int = WORD_LENGTH) -> np.ndarray:
     ids = np.full(length, REST, dtype=np.int64)
     ids[:3] = BEGIN_WORD, character, END_WORD
     return ids
-
-
-def word_table(sentences: Sequence[Sequence[str]], length: int = WORD_LENGTH, borders: bool = True) -> WordTable:
-    """Sentences of words, with (or without) a begin and an end round each; short ones end in places of no word."""
-    rows: dict[str, int] = {BEGIN: 1, END: 2}
-    before, after = ([1], [2]) if borders else ([], [])
-    placed = [[*before, *(rows.setdefault(word, len(rows) + 1) for word in words), *after] for words in sentences]
-    places = np.zeros((len(placed), max((len(row) for row in placed), default=0)), dtype=np.int64)
-    for number, row in enumerate(placed):
-        places[number, : len(row)] = row
-    none = np.full((1, length), NO_WORD, dtype=np.int64)
-    return WordTable(np.concatenate([none, word_characters(list(rows), length)]), places)
 
 
 def _bytes_of(word: str, most: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from foretext.config import Setting, setting_of
@@ -38,6 +39,14 @@ def check_sets(sets: Sequence[str | Setting], options: Mapping[str, str] | None 
             raise UserError(f"{setting.where}: {DERIVED[setting.key]}")
         if options and setting.key in options:
             raise UserError(f"{setting.where}: {options[setting.key]} the same; leave one of them out")
+
+
+def check_vectors(sets: Sequence[str | Setting], vectors: int, width: int, file: str | Path) -> None:
+    """Refuses `model.vectors` (what it is with `sets` put in) where these say another than the width of the vectors in
+    `file`, which it follows from."""
+    for setting in map(setting_of, sets):
+        if setting.key == "model.vectors" and vectors != width:
+            raise UserError(f"{setting.where}: the vectors in {file} have {width} numbers; leave it out")
 
 
 def check_tokenizer(tokenizer: TokenizerConfig) -> None:

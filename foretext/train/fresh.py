@@ -6,11 +6,10 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from foretext.config import Setting, apply_sets, setting_of
+from foretext.config import Setting, apply_sets
 from foretext.errors import UserError
 from foretext.systems import size_named, system_named
 from foretext.systems.base import System, TokenizerConfig, TrunkParts
@@ -18,7 +17,7 @@ from foretext.tasks.rows import Row
 from foretext.text.form_vectors import with_vectors
 from foretext.text.tokenizer import Tokenizer
 from foretext.text.word_vocabulary import Words
-from foretext.train.checks import check_seed, check_sets, check_tokenizer
+from foretext.train.checks import check_seed, check_sets, check_tokenizer, check_vectors
 from foretext.train.planning import Memory, check_memory
 from foretext.train.report import Reporter, Silent
 from foretext.train.rundir import RunDirectory
@@ -54,7 +53,8 @@ def fresh_model(
     if vectors is not None:
         tokenizer, matrix = _started_vectors(found, tokenizer, vectors, config.size)
         reporter.note(f"{int(matrix.any(axis=1).sum()):,} of {tokenizer.size:,} words have a vector in {vectors}")
-        sections["model"] = _of_width(sections["model"], matrix.shape[1], vectors, sets)
+        check_vectors(sets, sections["model"].vectors, matrix.shape[1], vectors)
+        sections["model"] = dataclasses.replace(sections["model"], vectors=matrix.shape[1])
     sections["model"] = dataclasses.replace(sections["model"], vocabulary=tokenizer.size)
     sections["run"] = RunConfig("pretrain", system, size, "forward", seed, tokenizer.fingerprint())
     trunk = found.build_trunk(TrunkParts(sections["model"], tokenizer))
@@ -95,11 +95,3 @@ def _started_vectors(
             f"--vectors are of words, and tokenizer.kind={tokenizer.kind} has pieces; leave one of them out"
         )
     return with_vectors(tokenizer, vectors, size)
-
-
-def _of_width(model: Any, width: int, vectors: str | Path, sets: Sequence[str | Setting]) -> Any:
-    """With `model.vectors` as the file has it."""
-    for one in map(setting_of, sets):
-        if one.key == "model.vectors" and model.vectors != width:
-            raise UserError(f"{one.where}: the vectors in {vectors} have {width} numbers; leave it out")
-    return dataclasses.replace(model, vectors=width)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 
-from foretext.config import setting_of
 from foretext.errors import UserError
 from foretext.objectives.translation_pairs import (
     PairReport,
@@ -25,6 +24,7 @@ from foretext.objectives.translation_pairs import (
 from foretext.text.files import ReadReport
 from foretext.text.shards import ShardManifest, write_documents
 from foretext.text.word_tokenizer import WordTokenizer
+from foretext.train.checks import check_vectors
 from foretext.train.loop import POSITION
 from foretext.train.machine import check_space
 from foretext.train.preparing import Preparing
@@ -84,9 +84,7 @@ def _make_vocabularies(work: Preparing, counts: WordCounts) -> None:
     assert data.vectors is not None
     tokenizer, work.vectors = vocabularies(data.vectors, counts, settings, work.sections["tokenizer"].size)
     width = work.vectors.shape[1]
-    for one in map(setting_of, work.request.sets):
-        if one.key == "model.vectors" and work.sections["model"].vectors != width:
-            raise UserError(f"{one.where}: the vectors in {data.vectors} have {width} numbers; leave it out")
+    check_vectors(work.request.sets, work.sections["model"].vectors, width, data.vectors)
     work.sections["model"] = dataclasses.replace(work.sections["model"], vectors=width)
     work.name_vocabulary(tokenizer)
     work.progress("reading vectors", 1, 1)

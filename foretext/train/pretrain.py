@@ -310,8 +310,8 @@ def validator(
         values = {"loss": sum(objective.weights[name] * loss for name, loss in losses.items())}
         if len(losses) > 1:
             values |= losses
-        if objective.perplexity is not None:
-            values["perplexity"] = math.exp(min(losses[objective.perplexity], 700.0))
+        if told := [losses[name] for name in objective.perplexity]:
+            values["perplexity"] = math.exp(min(sum(told) / len(told), 700.0))
         return values
 
     return evaluate

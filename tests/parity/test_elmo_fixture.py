@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
+from word_tables import word_table
 
 from foretext.api import load_language_model
 from foretext.batch import Batch, padded
 from foretext.cli import app
 from foretext.interop.bilm_weights import load_bilm
 from foretext.interop.exchange import import_model
-from foretext.nn.bilm import Bilm, BilmState, without_borders
+from foretext.nn.bilm import Bilm, BilmState
 from foretext.nn.model_config import reads
-from foretext.text.characters import word_characters, word_table
+from foretext.text.characters import word_characters
 from foretext.train.saved import load_model
 
 h5py = pytest.importorskip("h5py")
@@ -51,13 +52,11 @@ def expected(folder: Path, stream: int, sentence: int) -> np.ndarray:
 
 
 def top_layers(bilm: Bilm, sentences: list[list[str]], state: BilmState | None) -> tuple[list[np.ndarray], BilmState]:
+    """Of each sentence's words, without its borders; and what to go on from."""
     table = word_table(sentences)
-    mask = torch.from_numpy(table.mask_BT)
     with torch.no_grad():
-        words = bilm.encode(torch.from_numpy(table.characters_UC), torch.from_numpy(table.places_BT))
-        read = bilm(words, mask, state)
-    (top,), inner = without_borders([read.top], mask)
-    return [row[real].numpy() for row, real in zip(top, inner)], read.state
+        read = bilm(table.encoded(bilm), table.mask_BT, state)
+    return [row[1 : 1 + len(words)].numpy() for row, words in zip(read.top, sentences)], read.state
 
 
 def test_top_layer_with_the_state_carried_over_batches_of_three(
@@ -105,14 +104,13 @@ def test_features_of_the_imported_run(folder: Path, bilm: Bilm, tmp_path: Path) 
     """The three layers of each word of a sentence, without a state from before."""
     sentence = ["The", "cat", "sat", ",", "n't", "it", "?"]
     table = word_table([sentence])
-    mask = torch.from_numpy(table.mask_BT)
     with torch.no_grad():
-        words = bilm.encode(torch.from_numpy(table.characters_UC), torch.from_numpy(table.places_BT))
-        layers, _ = without_borders(bilm(words, mask).layers, mask)
+        layers = bilm(table.encoded(bilm), table.mask_BT).layers
     lm = load_language_model(import_model(folder, tmp_path / "run"))
     (found,) = lm.word_features(" ".join(sentence), each=True)
     assert found.words == sentence
-    np.testing.assert_allclose(found.vectors, np.stack([layer[0].numpy() for layer in layers], 1), rtol=0, atol=1e-5)
+    expected = np.stack([layer[0, 1:-1].numpy() for layer in layers], 1)  # without the borders
+    np.testing.assert_allclose(found.vectors, expected, rtol=0, atol=1e-5)
 
 
 def test_encodings_of_the_vocabulary(folder: Path, bilm: Bilm) -> None:

@@ -1,17 +1,17 @@
 """A bidirectional LSTM and the inputs of the task models, one sentence and one word after the other, to check against;
-and sentences to check with."""
+and sentences to check with. CoVe's translation and the AWD-LSTM are checked against the same steps."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from word_tables import word_table
 
 from foretext.nn.bilstm import BiLstm
 from foretext.nn.scalar_mix import ScalarMix
 from foretext.nn.word_inputs import WordInput, WordInputConfig, WordReader
-from foretext.text.characters import word_table
 
 LENGTHS = [4, 1, 3]
 INPUTS = WordInputConfig(
@@ -21,25 +21,34 @@ PADDINGS = ["none", "right", "left"]
 
 
 def lstm(x: Tensor, h: Tensor, c: Tensor, weights: dict[str, Tensor], end: str) -> tuple[Tensor, Tensor]:
+    """One step: i, f, g, o = W x + b + U h + d; c = σ(f) c + σ(i) tanh(g); h = σ(o) tanh(c)."""
     gates = weights["weight_ih" + end] @ x + weights["bias_ih" + end]
     i, f, g, o = (gates + weights["weight_hh" + end] @ h + weights["bias_hh" + end]).split(len(h))
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(c), c
 
 
-def slow_bilstm(model: BiLstm, words: list[Tensor]) -> list[Tensor]:
-    for layer in model.layers:
+def slow_layers(layers: nn.ModuleList, words: list[Tensor]) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
+    """The top states of bidirectional layers, and the last h and c of each layer, both directions side by side."""
+    last = []
+    for layer in layers:
         weights = dict(layer.named_parameters())
-        sides = []
+        sides, ends = [], []
         for end, read in (("_l0", words), ("_l0_reverse", words[::-1])):
-            h = c = torch.zeros(model.width // 2, dtype=torch.double)
+            h = c = torch.zeros(layer.hidden_size, dtype=torch.double)
             states = []
             for x in read:
                 h, c = lstm(x, h, c, weights, end)
                 states.append(h)
             sides.append(states if end == "_l0" else states[::-1])
+            ends.append((h, c))
         words = [torch.cat(pair) for pair in zip(*sides)]
-    return words
+        last.append((torch.cat([h for h, _ in ends]), torch.cat([c for _, c in ends])))
+    return words, last
+
+
+def slow_bilstm(model: BiLstm, words: list[Tensor]) -> list[Tensor]:
+    return slow_layers(model.layers, words)[0]
 
 
 def slow_mix(mix: ScalarMix, layers: tuple[Tensor, ...], row: int, word: int) -> Tensor:
@@ -79,8 +88,7 @@ def sentences(seed: int = 0, lengths: list[int] | None = None) -> WordInput:
 
     mask = torch.arange(longest) < torch.tensor(lengths)[:, None]
     table = word_table([[f"w{place * 3 + seed}" for place in range(n)] for n in lengths], 6, borders=False)
-    characters, places = torch.from_numpy(table.characters_UC), torch.from_numpy(table.places_BT)
-    return WordInput(mask, some(3), (some(4), some(4)), characters, places)
+    return WordInput(mask, some(3), (some(4), some(4)), table.characters_UC, table.places_BT)
 
 
 def repadded(words: WordInput, padding: str, row: int | None = None) -> WordInput:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from slow_recurrent import lstm
 from systems_under_test import assert_same, gradients
 from torch import Tensor, nn
 
@@ -56,13 +57,10 @@ def some_state(trunk: AwdLstm, rows: int) -> tuple[tuple[Tensor, Tensor], ...]:
 
 
 def literal_lstm(x_TD: Tensor, h: Tensor, c: Tensor, weights: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """One row, step by step: i, f, g, o = W x + b + U h + d; c = σ(f) c + σ(i) tanh(g); h = σ(o) tanh(c)."""
+    """One row, step by step."""
     states = []
     for x in x_TD:
-        gates = weights["weight_ih"] @ x + weights["bias_ih"] + weights["weight_hh"] @ h + weights["bias_hh"]
-        i, f, g, o = gates.chunk(4)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        h = torch.sigmoid(o) * torch.tanh(c)
+        h, c = lstm(x, h, c, weights, "")
         states.append(h)
     return torch.stack(states) if states else x_TD.new_zeros(0, len(h)), h, c
 

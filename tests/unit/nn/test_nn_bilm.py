@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor
+from word_tables import word_table
 
 from foretext.batch import detached
 from foretext.errors import UserError
-from foretext.nn.bilm import Bilm, BilmConfig, BilmState, LstmStack, without_borders
+from foretext.nn.bilm import Bilm, BilmConfig, BilmState, LstmStack
 from foretext.nn.char_cnn import CharEncoderConfig
 from foretext.nn.scalar_mix import ScalarMix
-from foretext.text.characters import word_table
 from foretext.train.carried import from_tensors, to_tensors
 
 WORDS = CharEncoderConfig(width=3, filter_widths=(1, 2), filter_counts=(3, 4), embedding=2, length=9, highways=1)
@@ -134,28 +134,10 @@ def test_dropout_is_on_the_input_of_each_layer_and_in_training_only() -> None:
     assert not torch.equal(read.layers[1], made(words).layers[1])
 
 
-def test_from_words_to_layers_without_borders() -> None:
-    made = bilm()
-    table = word_table([["ab", "c", "ab"], ["c"], []], WORDS.length)
-    mask, places = torch.from_numpy(table.mask_BT), torch.from_numpy(table.places_BT)
-    words = made.encode(torch.from_numpy(table.characters_UC), places)
-    torch.testing.assert_close(words, made.words(torch.from_numpy(table.characters_BTC)), rtol=0, atol=1e-13)
-    read = made(words, mask)
-    kept, inner = without_borders(read.layers, mask)
-    assert inner.tolist() == [[True] * 3, [True, False, False], [False] * 3]
-    for new, layer in zip(kept, read.layers):
-        assert torch.equal(new[0], layer[0, 1:4]) and torch.equal(new[1, 0], layer[1, 1])
-        assert not new[~inner].any()
-    shifted = torch.roll(mask, 2, dims=1)  # padding at the left
-    assert torch.equal(without_borders([torch.roll(read.top, 2, dims=1)], shifted)[0][0][1], kept[-1][1])
-
-
 def test_gradients_reach_every_weight_once() -> None:
     made = bilm()
     table = word_table([["ab", "c"], ["d"]], WORDS.length)
-    mask = torch.from_numpy(table.mask_BT)
-    words = made.encode(torch.from_numpy(table.characters_UC), torch.from_numpy(table.places_BT))
-    made(words, mask).top.square().sum().backward()
+    made(table.encoded(made), table.mask_BT).top.square().sum().backward()
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in made.parameters())
 
 

@@ -6,25 +6,24 @@ from dataclasses import replace
 
 import pytest
 import torch
+from word_tables import word_table
 
 from foretext.batch import Batch
 from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import UserError
-from foretext.nn.bilm_trunk import BilmTrunk, BilmTrunkConfig, WordBatch
+from foretext.nn.bilm_trunk import BilmTrunk, BilmTrunkConfig, SpelledBatch
 from foretext.nn.char_cnn import CharEncoderConfig
-from foretext.text.characters import word_table
 
 WORDS = CharEncoderConfig(width=3, filter_widths=(1, 2), filter_counts=(3, 4), embedding=2, length=9, highways=1)
 CONFIG = BilmTrunkConfig(vocabulary=20, layers=2, cells=5, context=6, dropout=0.0, words=WORDS)
 TABLE = word_table([["ab", "c", "ab"], ["d", "c"]], WORDS.length)
-CHARACTERS, IDS, MASK = (torch.from_numpy(x) for x in (TABLE.characters_UC, TABLE.places_BT, TABLE.mask_BT))
-BATCH = WordBatch(IDS, MASK, characters_UC=CHARACTERS)
+CHARACTERS, IDS, MASK, BATCH = TABLE.characters_UC, TABLE.places_BT, TABLE.mask_BT, TABLE.batch()
 
 
 @pytest.fixture
 def trunk() -> BilmTrunk:
     torch.manual_seed(0)
-    made = BilmTrunk(CONFIG, TABLE.characters_UC.__getitem__).double()
+    made = BilmTrunk(CONFIG, CHARACTERS.numpy().__getitem__).double()
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.normal_()
@@ -32,7 +31,9 @@ def trunk() -> BilmTrunk:
 
 
 def test_it_is_the_bilm(trunk: BilmTrunk) -> None:
-    read = trunk.bilm(trunk.bilm.encode(CHARACTERS, IDS), MASK)
+    words = TABLE.encoded(trunk.bilm)
+    torch.testing.assert_close(words, trunk.bilm.words(CHARACTERS[IDS]), rtol=0, atol=1e-12)  # each by itself
+    read = trunk.bilm(words, MASK)
     hidden = trunk(BATCH, keep_layers=True)
     assert hidden.state is None and len(hidden.layers) == 3 and torch.equal(hidden.top, read.top)
     assert all(torch.equal(one, other) for one, other in zip(hidden.layers, read.layers))
@@ -50,14 +51,14 @@ def test_plain_ids_are_spelled(trunk: BilmTrunk) -> None:
 
 
 def test_a_text_for_each_direction(trunk: BilmTrunk) -> None:
-    both = WordBatch(IDS, MASK, characters_UC=CHARACTERS, back_ids_BT=IDS.flip(0), back_mask_BT=MASK.flip(0))
+    both = SpelledBatch(IDS, MASK, characters_UC=CHARACTERS, back_ids_BT=IDS.flip(0), back_mask_BT=MASK.flip(0))
     hidden, plain = trunk(both, trunk.new_state(2)), trunk(BATCH, trunk.new_state(2))
     torch.testing.assert_close(hidden.top[..., :3], plain.top[..., :3], rtol=0, atol=1e-13)
     torch.testing.assert_close(hidden.top[..., 3:], plain.top[..., 3:].flip(0), rtol=0, atol=1e-13)
     for layer, expected in zip(hidden.state[1], plain.state[1]):
         torch.testing.assert_close(layer[0], expected[0].flip(0), rtol=0, atol=1e-13)
     moved = both.to(torch.device("cpu"))
-    assert isinstance(moved, WordBatch) and moved.real_tokens == int(MASK.sum())
+    assert isinstance(moved, SpelledBatch) and moved.real_tokens == int(MASK.sum())
 
 
 def test_groups_and_shape(trunk: BilmTrunk) -> None:

@@ -104,6 +104,24 @@ def test_score_and_loss_of_a_path(rows: list[Tensor], layout: str) -> None:
     torch.testing.assert_close(loss.total, torch.stack([part.total for part in parts]).sum())
 
 
+@pytest.mark.parametrize("longest", [4, 1])  # of one place nothing follows
+def test_gradients_of_a_path_are_its_counts(rows: list[Tensor], longest: int) -> None:
+    crf = field()
+    x, mask = laid_out([row[:longest] for row in rows], "right")
+    tags = torch.full(mask.shape, IGNORE)
+    tags[mask] = torch.randint(len(TAGS), (int(mask.sum()),))
+    transitions, starts, ends = (torch.zeros_like(part) for part in (crf.transitions, crf.starts, crf.ends))
+    for row, real in zip(tags, mask):
+        path = row[real].tolist()
+        starts[path[0]] += 1
+        ends[path[-1]] += 1
+        for before, tag in pairwise(path):
+            transitions[before, tag] += 1
+    found = torch.autograd.grad(crf.score(x, tags, mask).sum(), [crf.transitions, crf.starts, crf.ends])
+    for ours, expected in zip(found, (transitions, starts, ends)):
+        assert torch.equal(ours, expected)
+
+
 @pytest.mark.parametrize("constrained", [False, True])
 def test_gradients_are_expected_counts(rows: list[Tensor], constrained: bool) -> None:
     allowed = iob2_allowed(TAGS) if constrained else None

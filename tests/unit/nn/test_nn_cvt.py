@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from word_tables import word_table
 
 from foretext.errors import UserError
 from foretext.nn.cvt import (
+    CvtBatch,
     CvtConfig,
     CvtEncoder,
     CvtStates,
     PredictionModule,
-    WordBatch,
     sentence_states,
     view_places,
     view_states,
     view_width,
 )
 from foretext.nn.projected_lstm import ProjectedLstm
-from foretext.text.characters import word_table
 
 CONFIG = CvtConfig(
     vocabulary=20,
@@ -43,7 +43,7 @@ def encoder(config: CvtConfig = CONFIG) -> CvtEncoder:
     return CvtEncoder(config).double()
 
 
-def batch_of(sentences: list[tuple[str, ...]], left: int = 0, right: int = 0) -> WordBatch:
+def batch_of(sentences: list[tuple[str, ...]], left: int = 0, right: int = 0) -> CvtBatch:
     """Begin, words, end; ids by spelling; padding on both sides."""
     table = word_table(sentences, CONFIG.char_length)
     columns = table.places_BT.shape[1]
@@ -52,15 +52,15 @@ def batch_of(sentences: list[tuple[str, ...]], left: int = 0, right: int = 0) ->
     for row, sentence in enumerate(sentences):
         end = left + len(sentence) + 2
         ids[row, left:end] = [0, *(3 + sum(map(ord, word)) % 17 for word in sentence), 1]
-        spelled[row, left : left + columns] = table.places_BT[row]
+        spelled[row, left : left + columns] = table.places_BT[row].numpy()
         mask[row, left:end], words[row, left + 1 : end - 1] = True, True
     tensors = (torch.from_numpy(x) for x in (ids, mask, words, spelled))
     ids_BT, mask_BT, words_BT, spelled_BT = tensors
-    return WordBatch(
+    return CvtBatch(
         ids_BT,
         mask_BT,
         words_BT=words_BT,
-        characters_UC=torch.from_numpy(table.characters_UC),
+        characters_UC=table.characters_UC,
         spelled_BT=spelled_BT,
     )
 

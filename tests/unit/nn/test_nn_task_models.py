@@ -7,6 +7,7 @@ from itertools import pairwise, product
 
 import pytest
 import torch
+import torch.nn.functional as F
 from slow_recurrent import (
     INPUTS,
     LENGTHS,
@@ -21,7 +22,7 @@ from slow_recurrent import (
 )
 from torch import Tensor
 
-from foretext.batch import IGNORE
+from foretext.batch import IGNORE, LossSum
 from foretext.errors import UserError
 from foretext.nn.crf import iob2_allowed
 from foretext.nn.pooling import POOLS, Pooling, masked_softmax
@@ -64,6 +65,10 @@ def test_the_tagger_word_by_word() -> None:
         assert word == length - 1
 
 
+def loss_of_tags(made: BiLstmTagger, words: WordInput, tags: Tensor) -> LossSum:
+    return made.loss_of(made(words), words.mask_BT, tags)
+
+
 def best_tags(made: BiLstmTagger, words: WordInput) -> Tensor:
     assert made.crf is not None
     return made.crf.viterbi(made(words), words.mask_BT)[0]
@@ -83,7 +88,7 @@ def test_the_taggers_loss_over_all_paths() -> None:
         every = torch.tensor(list(scores.values()), dtype=torch.double).logsumexp(0)
         total += float(every) - scores[tuple(TAGS[row, :length].tolist())]
         best.append([*max(scores, key=lambda path: scores[path]), *[IGNORE] * (4 - length)])
-    loss = made.loss(words, TAGS)
+    loss = loss_of_tags(made, words, TAGS)
     assert float(loss.total) == pytest.approx(total, abs=1e-9) and loss.count == sum(LENGTHS)
     assert best_tags(made, words).tolist() == best
 
@@ -95,7 +100,7 @@ def test_without_a_field_each_tag_is_for_itself() -> None:
     tags[0, 1] = IGNORE  # a tag that was not trained on
     logs = made(words).log_softmax(2)
     expected = -sum(float(logs[row, word, tag]) for (row, word), tag in _tagged(tags))
-    loss = made.loss(words, tags)
+    loss = loss_of_tags(made, words, tags)
     assert float(loss.total) == pytest.approx(expected) and loss.count == sum(LENGTHS) - 1
 
 
@@ -123,9 +128,6 @@ def test_the_classifier_word_by_word() -> None:
             dtype=torch.double,
         )
         torch.testing.assert_close(found[row], made.scores.weight @ pooled + made.scores.bias, rtol=0, atol=1e-12)
-    loss = made.loss(words, torch.tensor([1, 0, 1]))
-    expected = -sum(float(found[row].log_softmax(0)[label]) for row, label in enumerate((1, 0, 1)))
-    assert float(loss.total) == pytest.approx(expected) and loss.count == 3
 
 
 # --- padding and batches
@@ -173,10 +175,10 @@ def test_a_batch_may_hold_sentences_without_words() -> None:
     scores = made(clean)
     torch.testing.assert_close(scores[1], made.scores.bias)
     nothing = replace(clean, mask_BT=torch.zeros_like(clean.mask_BT))
-    made.loss(nothing, torch.tensor([0, 1, 0])).total.backward()
+    F.cross_entropy(made(nothing), torch.tensor([0, 1, 0]), reduction="sum").backward()
     assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in made.parameters())
     for crf in (True, False):
-        loss = tagger(crf).loss(nothing, TAGS)
+        loss = loss_of_tags(tagger(crf), nothing, TAGS)
         assert loss.count == 0 and float(loss.total.detach()) == 0.0
 
 
@@ -184,17 +186,17 @@ def test_splitting_a_batch_changes_no_gradient_with_the_penalty() -> None:
     made = BiLstmTagger(replace(TAGGER, inputs=replace(INPUTS, mix_penalty=0.1)))
     randomised(made)
     words = sentences()
-    whole = made.loss(words, TAGS)
+    whole = loss_of_tags(made, words, TAGS)
     mixes = [made.read.at_input, made.read.at_output]
     squares = sum(float(mix.weights_L.detach().square().sum()) for mix in mixes if mix is not None)
     plain = randomised(BiLstmTagger(TAGGER))
     assert isinstance(plain, BiLstmTagger)
     assert float(whole.total.detach()) == pytest.approx(
-        float(plain.loss(words, TAGS).total.detach()) + whole.count * 0.1 * squares
+        float(loss_of_tags(plain, words, TAGS).total.detach()) + whole.count * 0.1 * squares
     )
-    parts, wider = [], torch.nn.functional.pad(TAGS, (2, 1), value=IGNORE)
+    parts, wider = [], F.pad(TAGS, (2, 1), value=IGNORE)
     for row in range(3):
-        parts.append(made.loss(quiet(repadded(words, "left", row)), wider[row : row + 1]).total)
+        parts.append(loss_of_tags(made, quiet(repadded(words, "left", row)), wider[row : row + 1]).total)
     learned = list(made.parameters())
     for one, other in zip(
         torch.autograd.grad(whole.total, learned), torch.autograd.grad(torch.stack(parts).sum(), learned)
@@ -268,7 +270,7 @@ def test_the_tagger_learns_what_follows() -> None:
     optimizer = torch.optim.Adam(made.parameters(), 0.05)
     for _ in range(40):
         optimizer.zero_grad()
-        made.loss(words, tags).total.backward()
+        loss_of_tags(made, words, tags).total.backward()
         optimizer.step()
     assert float((best_tags(made, words) == tags).float().mean()) > 0.95
     assert len(tags.unique()) == 3
@@ -285,7 +287,7 @@ def test_the_classifier_learns_from_the_right_layer() -> None:
     for _ in range(30):
         words = WordInput(torch.ones(24, 5).bool(), layers=(torch.randn(24, 5, 6), vectors))
         optimizer.zero_grad()
-        made.loss(words, labels).total.backward()
+        F.cross_entropy(made(words), labels, reduction="sum").backward()
         optimizer.step()
     assert float((made(words).argmax(1) == labels).float().mean()) > 0.95
     assert made.read.at_input is not None and float(made.read.at_input.shares()[1].detach()) > 0.7

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from slow_recurrent import lstm, slow_layers
 from torch import Tensor
 from translation_under_test import TranslationModel
 
@@ -24,36 +25,9 @@ def model() -> TranslationModel:
 # --- the slow version: lists of vectors, no batches, no padding
 
 
-def lstm(x: Tensor, h: Tensor, c: Tensor, w: dict[str, Tensor], end: str) -> tuple[Tensor, Tensor]:
-    gates = w["weight_ih" + end] @ x + w["bias_ih" + end] + w["weight_hh" + end] @ h + w["bias_hh" + end]
-    i, f, g, o = gates.split(len(h))
-    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-    return torch.sigmoid(o) * torch.tanh(c), c
-
-
-@torch.no_grad()
-def slow_encoder(encoder: ContextEncoder, sentence: list[Tensor]) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
-    last = []
-    for layer in encoder.layers:
-        w = dict(layer.named_parameters())
-        found: list[list[Tensor]] = []
-        ends = []
-        for end, words in (("_l0", sentence), ("_l0_reverse", sentence[::-1])):
-            h = c = torch.zeros(CONFIG.width // 2, dtype=torch.double)
-            states = []
-            for x in words:
-                h, c = lstm(x, h, c, w, end)
-                states.append(h)
-            found.append(states)
-            ends.append((h, c))
-        sentence = [torch.cat([one, other]) for one, other in zip(found[0], found[1][::-1])]
-        last.append((torch.cat([ends[0][0], ends[1][0]]), torch.cat([ends[0][1], ends[1][1]])))
-    return sentence, last
-
-
 @torch.no_grad()
 def slow_translation(model: TranslationModel, source: list[Tensor], before: list[int]) -> Tensor:
-    states, s = slow_encoder(model.encoder, source)
+    states, s = slow_layers(model.encoder.layers, source)
     big_h = torch.stack(states)
     decoder = model.decoder
     w1, b1 = decoder.query.weight, decoder.query.bias
@@ -118,7 +92,7 @@ def test_encoder_alone(model: TranslationModel, left: list[int], length: int) ->
     x, mask = laid_out(sources, left, length)
     encoded = model.encoder(x, mask)
     for row, source in enumerate(sources):
-        states, last = slow_encoder(model.encoder, list(source))
+        states, last = slow_layers(model.encoder.layers, list(source))
         torch.testing.assert_close(encoded.states_BSD[row][mask[row]], torch.stack(states), atol=1e-12, rtol=1e-10)
         for ours, expected in zip(encoded.last, last):
             torch.testing.assert_close(torch.stack([ours[0][row], ours[1][row]]), torch.stack(expected))

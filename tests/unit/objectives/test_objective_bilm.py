@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from word_tables import word_table
 
 from foretext.batch import IGNORE, detached
 from foretext.errors import UserError
 from foretext.nn.bilm import LstmStack
-from foretext.nn.bilm_trunk import BilmTrunk, BilmTrunkConfig, WordBatch
+from foretext.nn.bilm_trunk import BilmTrunk, BilmTrunkConfig, SpelledBatch
 from foretext.nn.char_cnn import CharEncoderConfig
-from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig, spelling, word_batch
-from foretext.text.characters import END_SENTENCE, border_characters, word_characters, word_table
+from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig, spelling
+from foretext.text.characters import END_SENTENCE, border_characters, word_characters
 from foretext.text.order import Windows
 from foretext.text.token_shards import TokenShards
 from foretext.text.tokenizer import Tokenizer
@@ -102,7 +103,7 @@ def slow_losses(made: BilmObjective, trunk: BilmTrunk, examples: Sequence[Pair])
 def test_each_word_is_told_from_one_side() -> None:
     made = objective()
     batch = made.make([(np.array([5, 7, 9]), np.array([6, 3, 8])), (np.array([10, 5]), np.array([7, 6]))])
-    assert isinstance(batch, WordBatch) and batch.characters_UC is not None
+    assert isinstance(batch, SpelledBatch) and batch.characters_UC is not None
     assert batch.back_ids_BT is not None and batch.mask_BT is not None and batch.back_mask_BT is not None
     assert batch.targets_BT is not None and batch.back_targets_BT is not None
     assert batch.targets_BT.tolist() == [[7, 9], [5, IGNORE]]
@@ -122,7 +123,7 @@ def test_rare_words_are_read_but_not_told() -> None:
     made = objective(BilmObjectiveConfig(0, targets=rare))
     assert made.head.table_VD.shape == (rare, 3)
     batch = made.make([(np.array([5, rare, 6]), np.array([rare, rare, 6]))])
-    assert isinstance(batch, WordBatch) and batch.characters_UC is not None and batch.back_targets_BT is not None
+    assert isinstance(batch, SpelledBatch) and batch.characters_UC is not None and batch.back_targets_BT is not None
     assert batch.targets_BT is not None and batch.targets_BT.tolist() == [[TOKENIZER.unknown, 6]]
     assert batch.back_targets_BT.tolist() == [[TOKENIZER.unknown] * 2]
     assert torch.equal(batch.characters_UC[batch.ids_BT[0, 1]], torch.from_numpy(word_characters(["rare"], 9)[0]))
@@ -237,10 +238,9 @@ def test_read_in_pieces_it_is_the_same_as_at_once(trunk: BilmTrunk, rows: int) -
 
 
 def test_sentences_and_vocabularies_are_read_alike(trunk: BilmTrunk) -> None:
-    table = word_table([["the", "cat"], ["odd"]], 9, borders=False)
+    batch = word_table([["the", "cat"], ["odd"]], 9, borders=False).batch()
     spelled = BilmTrunk(CONFIG, lambda ids: spelling(TOKENIZER, ids, 9)).double()
     spelled.load_state_dict(trunk.state_dict())
-    batch = word_batch(table)
     ids = torch.tensor([[5, 7], [16, 0]])
     assert TOKENIZER.piece(16) == "odd"
     top = spelled(replace(batch, ids_BT=ids, characters_UC=None)).top

@@ -13,7 +13,7 @@ from torch import Tensor
 from foretext.batch import IGNORE
 from foretext.errors import UserError
 from foretext.nn.averaging import AveragedWeights
-from foretext.nn.cvt import CvtConfig, CvtEncoder, WordBatch
+from foretext.nn.cvt import CvtBatch, CvtConfig, CvtEncoder
 from foretext.objectives.cross_view import CrossViewObjective, CrossViewSettings, CrossViewTask
 from foretext.systems.base import TrainingConfig
 from foretext.tasks.cross_view_head import CrossViewHead, Sourced, UnlabelledExample
@@ -105,7 +105,7 @@ def test_sentences_have_borders_and_words_their_ids() -> None:
     unlabelled = objective.make(PLAIN)
     assert unlabelled.task is None and unlabelled.targets_BT is None and unlabelled.labels is None
     moved = unlabelled.to(torch.device("cpu"))
-    assert isinstance(moved, WordBatch) and moved.words_BT is not None and unlabelled.words_BT is not None
+    assert isinstance(moved, CvtBatch) and moved.words_BT is not None and unlabelled.words_BT is not None
     assert torch.equal(moved.words_BT, unlabelled.words_BT)
 
 
@@ -240,7 +240,7 @@ def test_the_full_view_sees_everything_and_has_no_relu() -> None:
 # -- padding and micro-batches ---------------------------------------------------------------------------------------
 
 
-def wider(batch: WordBatch, left: int, right: int) -> WordBatch:
+def wider(batch: CvtBatch, left: int, right: int) -> CvtBatch:
     def pad(x: Tensor | None, fill: int) -> Tensor | None:
         return None if x is None else F.pad(x, (left, right), value=fill)
 
@@ -254,7 +254,7 @@ def wider(batch: WordBatch, left: int, right: int) -> WordBatch:
     )
 
 
-def gradients(trunk: CvtEncoder, objective: CrossViewHead, batches: list[WordBatch]) -> dict[str, Tensor]:
+def gradients(trunk: CvtEncoder, objective: CrossViewHead, batches: list[CvtBatch]) -> dict[str, Tensor]:
     """Of the sum of all losses, each divided by its count over all batches."""
     trunk.zero_grad()
     objective.zero_grad()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,17 +10,17 @@ from typing import Any
 import pytest
 import torch
 from systems_under_test import TINY, pretrain_request, stopping_after, trunk_of, write_text
+from word_tables import word_table
 
 from foretext.batch import Batch
 from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import Interrupted, UserError
 from foretext.nn.bilm_trunk import BilmTrunkConfig
 from foretext.nn.word_inputs import WordInputConfig
-from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig, word_batch
+from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig
 from foretext.plan import ReaderPlan, TransferPlan
 from foretext.systems.elmo import ELMO
 from foretext.tasks.trunk_words import TrunkWords, check_reader
-from foretext.text.characters import word_table
 from foretext.text.tokenizer import END
 from foretext.train.budget import Budget
 from foretext.train.pretrain import pretrain
@@ -43,12 +44,13 @@ def test_it_trains_is_saved_and_reads_any_word(tmp_path: Path) -> None:
     values = [line["validation"] for line in RunDirectory(path).metrics() if "validation" in line]
     assert set(values[-1]) == {"loss", "forward", "backward", "perplexity"}
     assert values[-1]["loss"] == pytest.approx((values[-1]["forward"] + values[-1]["backward"]) / 2)
+    assert values[-1]["perplexity"] == pytest.approx(math.exp(values[-1]["loss"])), "of both, as `evaluate` says it"
     model = load_model(path)
     assert isinstance(model.objective, BilmObjective) and model.objective.samples == 8
     assert any(p.any() for p in model.objective.parameters())
     model.trunk.eval()
     with torch.no_grad():
-        batch = word_batch(word_table([["Zyzzyva", "naïve"], ["x"]]))
+        batch = word_table([["Zyzzyva", "naïve"], ["x"]]).batch()
         layers = model.trunk(batch, keep_layers=True).layers
     assert len(layers) == 3 and layers[0].shape == (2, 4, 10) and not torch.equal(layers[2][0, 1], layers[2][0, 2])
 

@@ -40,6 +40,12 @@ def test_objective_and_layout_work(name: str, kind: str) -> None:
     assert max(row.ids) < whole.size
 
 
+@pytest.mark.parametrize("name", ["ulmfit", "elmo", "cove", "cvt"])
+def test_texts_with_ends_need_a_vocabulary_that_has_one(name: str) -> None:
+    with pytest.raises(UserError, match="the vocabulary has no token that ends a document; use another"):
+        SYSTEMS[name].build_layout({"<x>": 1}, 24, "forward")
+
+
 def objective_works(system: System, shape: Any, tokenizer: Tokenizer, ids: np.ndarray) -> None:
     objective = system.build_objective(ObjectiveParts(shape, system.sizes["tiny"].objective, tokenizer))
     batch = objective.make([example_for(objective, ids)], Draw(0, 0, (0,)))

@@ -13,8 +13,8 @@ from foretext.errors import UserError
 from foretext.tasks.labels import LabelSet
 from foretext.tasks.metrics import score
 from foretext.tasks.pictures import _largest, confusion_matrix_png
-from foretext.tasks.predictions import Predictions, prediction_table, table_text, write_table
-from foretext.tasks.tables import Table, read_table
+from foretext.tasks.predictions import Predictions, prediction_table, table_text, write_output
+from foretext.tasks.tables import Table, read_table, table_kind
 
 ROWS = Table("new.csv", ("id", "text"), [(7, 'a, "b"\r\nc'), (8, '"d'), (9, "e\tf")], ["", "", ""])
 CLASSES = Predictions(
@@ -56,7 +56,7 @@ def test_files_read_back(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text("old")
     table = prediction_table(ROWS, CLASSES)
-    write_table(table, path)
+    write_output(table, path, table_kind(path))
     back = read_table(path)
     assert back.columns == table.columns
     texts = [row[1] for row in table.rows]
@@ -68,7 +68,7 @@ def test_files_read_back(tmp_path: Path, name: str) -> None:
 
 def test_parquet_of_values_of_several_types(tmp_path: Path) -> None:
     table = Table("a", ("x", "n", "empty"), [(1, 1, None), ("two", None, None), ([3], 3, None)], ["", "", ""])
-    write_table(table, tmp_path / "a.parquet")
+    write_output(table, tmp_path / "a.parquet", "parquet")
     frame = polars.read_parquet(tmp_path / "a.parquet")
     assert frame["x"].to_list() == ["1", "two", "[3]"]
     assert frame["n"].to_list() == [1, None, 3]
@@ -87,10 +87,10 @@ def test_text_for_standard_output() -> None:
 
 def test_where_it_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist; create it"):
-        write_table(ROWS, tmp_path / "no" / "p.csv")
+        write_output(ROWS, tmp_path / "no" / "p.csv", "csv")
     (tmp_path / "p.csv").mkdir()
     with pytest.raises(UserError, match="is a folder"):
-        write_table(ROWS, tmp_path / "p.csv")
+        write_output(ROWS, tmp_path / "p.csv", "csv")
     assert [file.name for file in tmp_path.iterdir()] == ["p.csv"]
 
 

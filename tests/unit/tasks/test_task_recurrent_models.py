@@ -313,6 +313,16 @@ def test_a_pair_is_two_texts_and_special_tokens_are_none() -> None:
     assert torch.equal(task(trunk, batch).scores, task.model(*alone))
 
 
+@pytest.mark.parametrize("kind", ["classification", "entailment"])
+def test_the_loss_of_rows_is_the_surprise_of_their_labels(kind: str) -> None:
+    trunk, task, data = trunk_of("bert"), task_of(kind, replace(PLAN, penalty=0.0)), examples(kind, 4)
+    outcome = task(trunk, task.make(data))
+    logs = outcome.scores.detach().log_softmax(1)
+    expected = -sum(float(logs[row, one.label]) for row, one in enumerate(data))
+    assert float(outcome.losses["label"].total.detach()) == pytest.approx(expected, rel=1e-5)
+    assert outcome.losses["label"].count == 4
+
+
 def test_both_orders_of_a_pair_count_alike() -> None:
     trunk, task = trunk_of("gpt"), task_of("similarity")
     row = examples("similarity", 1)[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from foretext.errors import UserError
 from foretext.tasks.running_text import RunningTextLayout
 from foretext.text.tokenizer import END, KINDS
 from foretext.text.train_vocab import train_tokenizer
@@ -49,5 +48,3 @@ def test_only_what_no_document_has_is_cut() -> None:
 def test_the_end_is_the_vocabularys_own(kind: str) -> None:
     tokenizer = train_tokenizer(["the cat sat on the mat"] * 9, kind, 300, splitter="rules")
     assert RunningTextLayout(dict(tokenizer.specials), "forward").end == tokenizer.end
-    with pytest.raises(UserError, match="no token that ends a document"):
-        RunningTextLayout({"<x>": 1}, "forward")

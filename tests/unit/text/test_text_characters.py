@@ -16,7 +16,6 @@ from foretext.text.characters import (
     REST,
     border_characters,
     word_characters,
-    word_table,
 )
 
 ODD = ["", " ", "\x00", "a\x00b", "x" * 47, "x" * 48, "x" * 49, "é" * 24, "é" * 25, "a" + "é" * 40, "\U0001f600" * 13]
@@ -57,21 +56,3 @@ def test_a_word_by_hand() -> None:
 
 def test_no_words() -> None:
     assert word_characters([]).shape == (0, 50)
-    assert word_table([]).places_BT.shape == (0, 0)
-
-
-def test_sentences_share_the_rows_of_their_words() -> None:
-    sentences = [["the", "cat", "the"], [], ["cat"]]
-    table = word_table(sentences)
-    assert len(table.characters_UC) == 3 + 2
-    assert table.mask_BT.tolist() == [[True] * 5, [True] * 2 + [False] * 3, [True] * 3 + [False] * 2]
-    for row, words in zip(table.characters_BTC, sentences):
-        framed = [literal(word) for word in ["<S>", *words, "</S>"]]
-        assert row[: len(framed)].tolist() == framed
-        assert not row[len(framed) :].any()
-
-
-def test_sentences_without_borders() -> None:
-    table = word_table([["a", "</S>"], ["b"]], length=7, borders=False)
-    assert table.characters_BTC[0].tolist() == [literal("a", 7), literal("</S>", 7)]
-    assert table.characters_BTC[1].tolist() == [literal("b", 7), [0] * 7]

@@ -3,21 +3,43 @@ was never stopped. Sums that threads share out without an order would show only 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from systems_under_test import PRETRAINED, TINY, examples, objective_of, task_of, tokenizer_of, trunk_of, unlabelled
+from systems_under_test import (
+    PRETRAINED,
+    TINY,
+    examples,
+    objective_of,
+    task_of,
+    tokenizer_of,
+    trunk_of,
+    unlabelled,
+    windows,
+)
 from test_train_gradients import loop_over, step_gradients
 
+from foretext.nn.crf import LinearChainCrf
 from foretext.nn.sampled_softmax import draw_candidates, sampled_softmax_loss
 from foretext.objectives.base import Objective
 from foretext.objectives.bilm import BilmObjectiveConfig
+from foretext.plan import ReaderPlan
 from foretext.systems import SYSTEMS
-from foretext.systems.base import ObjectiveParts
+from foretext.systems.base import HeadParts, ObjectiveParts
+from foretext.tasks.concat_pooling import ConcatPoolingConfig, ConcatPoolingTask
+from foretext.tasks.cross_view_head import Sourced, UnlabelledText
+from foretext.tasks.recurrent_models import RecurrentRows, RecurrentTagging
 from foretext.tasks.supervised import Example
+from foretext.tasks.tagging import TaggedExample
+from foretext.tasks.task_config import TaskConfig
 
 ROWS, TIMES = 200, 4  # torch shares out what has more than 32,768 numbers
+LABELS = ("O", "B-X", "I-X")
+READER = ReaderPlan(twice=True, norm=True, penalty=0.1, vectors=8, cells=16)
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +49,7 @@ def _two_threads() -> Iterator[None]:
     torch.set_num_threads(1)
 
 
-def assert_repeats(system: str, objective: Objective, data: list[object] | list[Example]) -> None:
+def assert_repeats(system: str, objective: Objective, data: Sequence[Any]) -> None:
     trunk = trunk_of(system)
     first, losses = step_gradients(loop_over(trunk, objective, data, len(data), len(data)))
     for _ in range(TIMES):
@@ -63,3 +85,69 @@ def test_the_sampled_softmax() -> None:
 @pytest.mark.parametrize("system", TINY)
 def test_fine_tuning(system: str) -> None:
     assert_repeats(system, task_of("classification", 0.0), examples("classification", 2 * ROWS))
+
+
+# -- other heads than a linear layer ---------------------------------------------------------------------------------
+
+
+def tagged(count: int) -> list[TaggedExample]:
+    """Rows without special tokens, each token a word."""
+    rows = [row.sequences[0].ids for row in examples("classification", count)]
+    return [TaggedExample(ids, tuple(range(len(ids))), tuple(id % 2 for id in ids)) for ids in rows]
+
+
+def in_parts(count: int, texts: int) -> list[Example]:
+    """Rows that are one text, or two."""
+    made = []
+    for row in examples("classification", count):
+        (one,) = row.sequences
+        border = len(one.ids) // texts
+        parts = [(0, border), (border, len(one.ids) - border)]
+        made.append(replace(row, sequences=(replace(one, parts=tuple(parts[:texts])),)))
+    return made
+
+
+@pytest.mark.parametrize("kind", ["tagging", "classification"])
+def test_cross_views(kind: str) -> None:
+    """A labelled step, and one of text in which every third token goes on with a word."""
+    found = SYSTEMS["cvt"]
+    assert found.build_head is not None
+    settings = found.sizes["tiny"].objective
+    head = found.build_head(HeadParts(TaskConfig(kind, LABELS), TINY["cvt"], settings, tokenizer_of("cvt")))
+    assert_repeats("cvt", head, tagged(2 * ROWS) if kind == "tagging" else examples(kind, 2 * ROWS))
+    text = UnlabelledText((row, np.arange(len(row)) % 3 < 2) for row in windows((20,) * ROWS))
+    assert_repeats("cvt", head, [Sourced(None, one) for one in text])
+
+
+@pytest.mark.parametrize(("kind", "texts"), [("classification", 1), ("entailment", 2)])
+def test_a_recurrent_model_of_rows(kind: str, texts: int) -> None:
+    task = RecurrentRows(kind, len(LABELS), texts == 2, TINY["elmo"], READER, 0.3)
+    data = in_parts(ROWS, texts)
+    task.meet(data)
+    assert_repeats("elmo", task, data)
+
+
+def test_a_recurrent_tagger_with_a_crf() -> None:
+    task = RecurrentTagging(LABELS, True, TINY["elmo"], READER, 0.3)
+    data = tagged(ROWS)
+    task.meet(data)
+    assert_repeats("elmo", task, data)
+
+
+def test_the_crf() -> None:
+    """With weights: where all paths count alike their gradients are equal, and add up to the same in any order."""
+    crf, every = LinearChainCrf(3), torch.ones(40_000, 2, dtype=torch.bool)
+    x_BTC, weights_B, tags_BT = torch.randn(40_000, 2, 3), torch.randn(40_000), torch.randint(0, 3, (40_000, 2))
+    found = []
+    for _ in range(TIMES):
+        total = (crf.score(x_BTC, tags_BT, every) * weights_B).sum()
+        found.append(torch.autograd.grad(total, list(crf.parameters())))
+    for again in found[1:]:
+        assert all(torch.equal(one, other) for one, other in zip(again, found[0]))
+
+
+@pytest.mark.parametrize("system", ["ulmfit", "bert"])
+def test_concatenated_pools(system: str) -> None:
+    config = ConcatPoolingConfig(piece=8, learned=16)
+    task = ConcatPoolingTask("classification", len(LABELS), TINY[system].width, config)
+    assert_repeats(system, task, examples("classification", 2 * ROWS))
