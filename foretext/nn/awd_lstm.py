@@ -21,8 +21,9 @@ and so has both the raw and the dropped states without a second field that no ot
 The state is ((h, c), …), one pair of [B, H] a layer. Initial weights are those of the released code: embeddings uniform
 in ±.1, a layer's matrices and both its biases uniform in ±1/√cells, no forget gate opened beforehand. So drawn, what a
 gate hears of its input is a hundredth of what opens it, in each of three layers, and hundreds of updates go by before a
-token makes a difference. `lively` reads embeddings multiplied to a deviation of 1, and draws the weights of every
-layer's input so that its gates hear it with a deviation of 1; the softmax has the embeddings as they are.
+token makes a difference. `lively` reads each embedding divided by its root mean square, and draws the weights of every
+layer's input so that its gates hear it with a deviation of 1; the softmax has the embeddings as they are, whose size is
+then its own affair: they grow severalfold in a run, and gates that heard them grow would end up shut or open for good.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class AwdLstmConfig:
     hidden_dropout: float = 0.3
     output_dropout: float = 0.4
     init_range: float = 0.1  # embeddings start uniform in ± this
-    lively: bool = False  # whether gates hear their layer's input with a deviation of 1 from the start
+    lively: bool = False  # whether embeddings are read at one size, which gates hear from the start
     init_std: float = 0.02  # of what is put on top, such as a task's head; nothing in the trunk is drawn so
 
     def check(self) -> None:
@@ -101,11 +102,6 @@ class AwdLstmConfig:
         """What each layer reads, and how many cells it has."""
         cells = [self.hidden] * (self.layers - 1) + [self.width]
         return list(zip([self.width, *cells], cells))
-
-    @property
-    def scale(self) -> float:
-        """What embeddings are multiplied by before they are read."""
-        return 1.0 / (OF_EVEN_DRAW * self.init_range) if self.lively else 1.0
 
     def input_bounds(self) -> list[float]:
         """What each layer's input weights are drawn evenly within: ± this."""
@@ -190,8 +186,9 @@ class AwdLstm(nn.Module):
         order = reading_order(real_BT)
         before = self.new_state(rows) if state is None else _for_rows(state, rows)
         ids_N = order.gather(batch.ids_BT)
-        x = embed_dropped(self.tokens.weight, ids_N, config.dropout * config.embedding_dropout, self.training)
-        x = self._locked(x if config.scale == 1.0 else config.scale * x, order, config.input_dropout)
+        p = config.dropout * config.embedding_dropout
+        x = embed_dropped(self.tokens.weight, ids_N, p, self.training, level=config.lively)
+        x = self._locked(x, order, config.input_dropout)
         layers = [order.scatter(x)] if keep_layers else []
         after: list[LayerState] = []
         for number, layer in enumerate(self.layers):

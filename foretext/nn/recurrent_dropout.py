@@ -25,6 +25,8 @@ from torch import Tensor
 from foretext.batch import Batch, LossSum
 from foretext.nn.dropout import dropout, keep_mask
 
+LEAST_SQUARE = 1e-8  # added to a row's mean square, so that one of zeros stays as it is
+
 
 def kept(shape: tuple[int, ...], p: float, like: Tensor) -> Tensor:
     """Zeros (probability p) and 1 / (1 − p), of the kind and on the device of `like`."""
@@ -33,10 +35,12 @@ def kept(shape: tuple[int, ...], p: float, like: Tensor) -> Tensor:
     return F.dropout(torch.ones(shape, dtype=like.dtype, device=like.device), p)
 
 
-def embed_dropped(table_VD: Tensor, ids_N: Tensor, p: float, training: bool) -> Tensor:
+def embed_dropped(table_VD: Tensor, ids_N: Tensor, p: float, training: bool, level: bool = False) -> Tensor:
     """The rows of these ids, where each row of the whole table is dropped or not. The table itself is not copied: only
-    the rows that are read are scaled."""
+    the rows that are read are scaled. `level`: each row divided by its own root mean square first."""
     x_ND = F.embedding(ids_N, table_VD)
+    if level:
+        x_ND = F.rms_norm(x_ND, x_ND.shape[1:], eps=LEAST_SQUARE)
     if not training or p == 0.0:
         return x_ND
     return x_ND * kept((len(table_VD),), p, table_VD)[ids_N, None]

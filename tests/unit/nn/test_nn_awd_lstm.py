@@ -448,6 +448,8 @@ def test_gates_of_a_lively_trunk_hear_their_inputs() -> None:
         assert first == pytest.approx(1.0, rel=0.05)
         assert all(0.5 < one < 1.5 for one in upper)
         assert float(trunk.output_table().abs().max()) <= 0.1, "the softmax has the embeddings as they are"
+        trunk.tokens.weight.mul_(torch.empty(500, 1).uniform_(0.2, 20.0))
+        assert heard(trunk) == pytest.approx([first, *upper], rel=0.01), "however large they become"
         assert heard(AwdLstm(wide))[0] < 0.05
 
 
