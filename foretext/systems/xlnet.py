@@ -17,18 +17,20 @@ Followed
 From the released code, where the paper is silent or says otherwise
     What is predicted is runs of 1 to 5 tokens, p(n) ∝ 1/n, that begin with a word, each somewhere in n·K tokens of
     context (the paper: all lengths alike, anywhere). Tokens that are merely given see each other all (`--set
-    objective.context=ordered`: the paper's order). Memory of 384; for text that is read from the right, relative
-    positions count the other way. `<cls>` is a segment of its own. Sinusoids are dropped out too; gradients are clipped
-    at 1.
+    objective.context=ordered`: the paper's order). The half that is remembered and the two segments behind it are drawn
+    apart, and it sees nothing of them, which the next window reads and is asked about. Memory of 384; for text that is
+    read from the right, relative positions count the other way. `<cls>` is a segment of its own. Sinusoids are dropped
+    out too; gradients are clipped at 1.
 
 Deviations
     Segments end between words, not between sentences. `<sep>` stands between documents too, where the released code has
-    `<eod>`. Orders are drawn anew whenever a sequence is seen, over the whole of it; the released code draws what is
-    predicted once, and orders within 256 tokens. A query that may see nothing at all attends to nothing; there it
-    attends to everything. There is no dropout between the two layers of the feed-forward part. No rate by depth in
-    fine-tuning (SQuAD's .75: `--set transfer.rate_decay=1.333`). Adam corrects its bias. `tiny` and `small` are not the
-    paper's: see `systems/short.py`; they are lower-cased and read plain text (no pairs of segments, so that relative
-    segments and `<cls>` are new in fine-tuning) half a context at a time, after a memory of as much.
+    `<eod>`. What is predicted is drawn anew whenever a sequence is seen; the released code draws it once. Where there
+    are no pairs an order is drawn over all that is read at a time; there orders are of 256 tokens, half of a sequence,
+    always. A query that may see nothing at all attends to nothing; there it attends to everything. There is no dropout
+    between the two layers of the feed-forward part. No rate by depth in fine-tuning (SQuAD's .75: `--set
+    transfer.rate_decay=1.333`). Adam corrects its bias. `tiny` and `small` are not the paper's: see `systems/short.py`;
+    they are lower-cased and read plain text (no pairs of segments, so that relative segments and `<cls>` are new in
+    fine-tuning) half a context at a time, after a memory of as much.
 """
 
 from __future__ import annotations
