@@ -171,10 +171,15 @@ def left_to_right(rows: Sequence[Sequence[int]], asked: Sequence[int]) -> Ordere
     )
 
 
-def with_blanks(ids: Sequence[int], blanks: Sequence[int]) -> OrderedBatch:
+def with_blanks(ids: Sequence[int], blanks: Sequence[int], segments: Sequence[int] = ()) -> OrderedBatch:
     """One row that is asked about its blanks, each from all that is no blank; what stands in a blank is seen by none
-    that is not one itself."""
+    that is not one itself. `segments`: of each token; empty: all are of one."""
     ids_BT = torch.tensor([list(ids)])
     blank_BT = torch.zeros_like(ids_BT, dtype=torch.bool)
     blank_BT[0, list(blanks)] = True
-    return OrderedBatch(ids_BT, targets_BT=ids_BT.masked_fill(~blank_BT, IGNORE), ranks_BT=blank_BT.long())
+    return OrderedBatch(
+        ids_BT,
+        segments_BT=torch.tensor([list(segments)]) if segments else None,
+        targets_BT=ids_BT.masked_fill(~blank_BT, IGNORE),
+        ranks_BT=blank_BT.long(),
+    )

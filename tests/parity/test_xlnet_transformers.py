@@ -20,6 +20,7 @@ from torch import Tensor, nn
 import foretext as ft
 from foretext.batch import IGNORE, Batch
 from foretext.errors import UserError
+from foretext.evaluate.features import text_vectors
 from foretext.evaluate.fill import fill
 from foretext.interop.exchange import export_model, import_model
 from foretext.interop.hub import _ours, export_hub
@@ -171,9 +172,10 @@ def test_every_layer_and_attention_of_the_content(shape: tuple[int, ...], tokeni
         assert len(found.layers) == len(expected.hidden_states) == shape[0] + 1
         for ours, other in zip(found.layers, expected.hidden_states):
             torch.testing.assert_close(ours[mask], other[mask], atol=1e-4, rtol=0)
-        weights = theirs.transformer(ids[:1], output_attentions=True).attentions
-        found_weights: Tensor = trunk.attention_weights(ids[0])  # type: ignore[operator]
-    torch.testing.assert_close(found_weights, torch.cat(weights), atol=1e-4, rtol=0)
+        for own in (None, parts[:1]):
+            weights = theirs.transformer(ids[:1], token_type_ids=own, output_attentions=True).attentions
+            found_weights: Tensor = trunk.attention_weights(ids[0], None if own is None else own[0])  # type: ignore[operator]
+            torch.testing.assert_close(found_weights, torch.cat(weights), atol=1e-4, rtol=0)
 
 
 def test_the_gradient_of_the_loss(tokenizer: Tokenizer) -> None:
@@ -310,6 +312,24 @@ def test_ids_and_roles_there(tokenizer: Tokenizer, tmp_path: Path) -> None:
     assert (there.pad_token, there.unk_token, there.padding_side) == ("<pad>", "<unk>", "left")
     names = ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
     assert [tokenizer.specials[name] for name in names] == list(range(9)), "as the published vocabulary has them"
+
+
+def test_vectors_of_texts_there(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """As their tokenizer frames a text, with its types of tokens."""
+    theirs = reference(SHAPES[0], tokenizer.size)
+    write_folder(theirs, tokenizer, tmp_path / "theirs")
+    run = import_model(tmp_path / "theirs", tmp_path / "run")
+    export_model(run, tmp_path / "exported")
+    there = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported", local_files_only=True)
+    texts = ["The cat's hat", "so good and so bad, a film"]
+    for text, vector in zip(texts, text_vectors(loaded(run), texts)):
+        given = there(text, return_tensors="pt")
+        assert given["token_type_ids"][0, -2:].tolist() == [0, 2]
+        with torch.no_grad():
+            expected = theirs.transformer(**given).last_hidden_state[0, :-2].mean(0)
+            plain = theirs.transformer(given["input_ids"]).last_hidden_state[0, :-2].mean(0)
+        torch.testing.assert_close(torch.from_numpy(vector), expected, atol=1e-4, rtol=0)
+        assert not torch.allclose(plain, expected, atol=2e-4), "the types matter"
 
 
 # -- our own runs there ----------------------------------------------------------------------------------------------

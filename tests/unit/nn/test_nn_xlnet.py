@@ -292,12 +292,24 @@ def test_segments_are_the_same_or_another() -> None:
     assert not torch.allclose(found, plain, atol=1e-3)
 
 
-def test_attention_weights() -> None:
+@torch.no_grad()
+def test_attention_weights_are_what_is_mixed() -> None:
+    """With the segments that a text has; all of one kind are as none."""
     trunk = trunk_of("xlnet").eval()
-    weights = trunk.attention_weights(torch.arange(LENGTH))
+    ids, parts = torch.arange(LENGTH), torch.tensor([0, 0, 0, 1, 1, 1, 1, 2, 2])
+    weights = trunk.attention_weights(ids, parts)
     assert weights.shape == (2, 4, LENGTH, LENGTH)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, LENGTH))
     assert float(weights.std()) > 0.01
+    layers = trunk(Batch(ids[None], segments_BT=parts[None]), keep_layers=True).layers
+    for number, block in enumerate(trunk.blocks):
+        x = layers[number][0]
+        values = (x @ block.attention.value.weight.t()).view(LENGTH, 4, 8)
+        mixed = torch.einsum("hij,jhk->ihk", weights[number], values).flatten(1)
+        torch.testing.assert_close(block._finish(x, mixed), layers[number + 1][0], atol=1e-5, rtol=1e-4)
+    plain = trunk.attention_weights(ids)
+    assert not torch.allclose(weights[0], plain[0], atol=1e-4), "what the first block reads is the same"
+    torch.testing.assert_close(trunk.attention_weights(ids, torch.zeros_like(ids)), plain, atol=1e-6, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -203,3 +203,6 @@ def test_blanks_are_told_from_all_that_is_none() -> None:
             changed[place] = 50
             other = trunk(with_blanks(changed, [1, 3])).top[0]
             assert torch.equal(other, states) == (place in (1, 3)), "what a blank holds is nothing to anyone"
+        parted = with_blanks(ids, [1, 3], [0, 0, 0, 0, 2])
+        assert parted.segments_BT is not None and parted.segments_BT.tolist() == [[0, 0, 0, 0, 2]]
+        assert not torch.allclose(trunk(parted).top[0, [1, 3]], states[[1, 3]], atol=1e-4)
