@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from systems_under_test import TINY, assert_same, gradients, trunk_of
+from systems_under_test import TINY, assert_same, gradients, masks_drawn, trunk_of
 from torch import Tensor
 
 from foretext.batch import IGNORE, Batch
@@ -323,6 +323,31 @@ def test_attention_weights_are_what_is_mixed() -> None:
 def test_shapes_that_cannot_be(changes: dict[str, int], says: str) -> None:
     with pytest.raises(UserError, match=says):
         replace(TINY["xlnet"], **changes).check()
+
+
+def test_dropout_falls_on_everything_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two blocks and four heads over two rows of nine tokens, by the content alone, and with four queries a row; the
+    last block's content is then not computed. In evaluation nothing is dropped."""
+    found = masks_drawn(monkeypatch)
+    trunk, batch = trunk_of("xlnet", dropout=0.3).train(), drawn(2, LENGTH, 4)
+    trunk(Batch(batch.ids_BT))
+    assert found == {
+        (17, 32): 1,  # sinusoids
+        (18, 32): 1 + 2 * 2,  # embeddings, and what each block adds to the states twice
+        (2 * 4, 9, 9): 2,  # attention weights
+    }
+    found.clear()
+    trunk(batch)
+    assert found == {
+        (17, 32): 1,
+        (18, 32): 1 + 2,
+        (2 * 4, 9, 9): 1,
+        (8, 32): 1 + 2 * 2,  # the vector that queries begin as, and what each block adds to it
+        (2, 4, 4, 9): 2,
+    }
+    found.clear()
+    trunk.eval()(batch)
+    assert not found
 
 
 def test_the_configuration_says_what_it_remembers() -> None:

@@ -24,6 +24,7 @@ from foretext.objectives.permutation import PermutationObjective, left_to_right
 from foretext.systems import SYSTEMS
 from foretext.text.two_ways import TwoWayOrder
 from foretext.text.unigram import XLNET_SPECIALS, Unigram
+from foretext.train.loop import Loop
 from foretext.train.pretrain import pretrain
 
 
@@ -202,9 +203,23 @@ def test_it_writes_in_the_order_of_the_text(lm: LanguageModel) -> None:
     assert text == lm.generate("The cat", max_tokens=5, temperature=0.0) and "<" not in text
 
 
-def test_pairs_are_learned_from_too(tmp_path: Path) -> None:
-    sets = ("model.memory=8", "objective.pairs=true", "model.context=24", "objective.length=1.0")
+@pytest.mark.parametrize("pairs", ["true", "false"])
+def test_pairs_are_learned_from_too(pairs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What belongs to segments moves; without pairs it stays as it was drawn."""
+    begun: dict[str, Tensor] = {}
+    real = Loop._step
+
+    def noted(loop: Loop) -> dict[str, float]:
+        if not begun:
+            begun.update({name: p.detach().clone() for name, p in loop.job.trunk.named_parameters()})
+        return real(loop)
+
+    monkeypatch.setattr(Loop, "_step", noted)
+    sets = ("model.memory=8", f"objective.pairs={pairs}", "model.context=24", "objective.length=1.0")
     run = pretrain(pretrain_request("xlnet", write_text(tmp_path), tmp_path / "run", 4, *sets))
-    found = load_language_model(run).model
-    segments = [p for name, p in found.trunk.named_parameters() if name.endswith("attention.segments")]
-    assert all(bool(torch.isfinite(p).all()) for p in segments)
+    ended = dict(load_language_model(run).model.trunk.named_parameters())
+    names = [name for name in ended if name.endswith((".attention.segment", ".attention.segments"))]
+    assert len(names) == 4
+    for name in names:
+        moved = float((ended[name].detach() - begun[name]).abs().max())
+        assert 1e-4 < moved < 1 if pairs == "true" else moved == 0, name
