@@ -23,12 +23,10 @@ from foretext.errors import UserError
 from foretext.nn.block import check_shape
 from foretext.nn.dropout import dropout
 from foretext.nn.feed_forward import Gelu
-from foretext.nn.memory import remember
+from foretext.nn.memory import LONGEST_MEMORY, remember
 from foretext.nn.packing import Packing, pack
 from foretext.nn.relative import distances, sinusoids
 from foretext.nn.two_stream import Asked, Sight, StreamBlock, StreamShape
-
-MOST_MEMORY = 100_000_000
 
 MemoryState = tuple[tuple[Tensor, ...], Tensor]  # what each block was given, [B, M, D], and what of it is real
 
@@ -62,8 +60,8 @@ class XLNetConfig:
         check_shape(self)
         if self.inner < 0:
             raise UserError(f"model.inner must be at least 0, not {self.inner}")
-        if not 0 <= self.memory <= MOST_MEMORY:
-            raise UserError(f"model.memory must be at least 0 and at most {MOST_MEMORY:,}, not {self.memory}")
+        if not 0 <= self.memory <= LONGEST_MEMORY:
+            raise UserError(f"model.memory must be at least 0 and at most {LONGEST_MEMORY:,}, not {self.memory}")
 
     @property
     def head_dropout(self) -> float:

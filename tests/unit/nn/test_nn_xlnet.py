@@ -315,7 +315,8 @@ def test_attention_weights_are_what_is_mixed() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"memory": -1}, "model.memory must be at least 0 and at most 100,000,000, not -1"),
+        ({"memory": -1}, "model.memory must be at least 0 and at most 1,000,000, not -1"),
+        ({"memory": 1_000_001}, "model.memory must be at least 0 and at most 1,000,000, not 1000001"),
         ({"inner": -4}, "model.inner must be at least 0, not -4"),
         ({"heads": 5}, "model.width=32 must be a multiple of model.heads=5"),
     ],
