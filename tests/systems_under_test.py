@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cache
@@ -15,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -23,6 +25,7 @@ from foretext.nn.bilm_trunk import BilmTrunkConfig
 from foretext.nn.char_cnn import CharEncoderConfig
 from foretext.nn.cove import CoveConfig
 from foretext.nn.cvt import CvtConfig
+from foretext.nn.dropout import keep_mask
 from foretext.nn.encoder import EncoderConfig
 from foretext.nn.transformer import TransformerConfig
 from foretext.nn.transformer_xl import TransformerXLConfig
@@ -198,6 +201,19 @@ def assert_same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], toleranc
         alike = ours.shape == theirs.shape and ours.dtype == theirs.dtype
         if not (alike and torch.allclose(ours, theirs, **close)):  # the quicker; the other says more
             torch.testing.assert_close(ours, theirs, **close, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def masks_drawn(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, ...]]:
+    """Will count, by shape, what dropout draws a mask for from now on."""
+    found: Counter[tuple[int, ...]] = Counter()
+
+    def counted(shape: tuple[int, ...], p: float) -> torch.Tensor:
+        found[tuple(shape)] += 1
+        return keep_mask(shape, p)
+
+    for module in ("dropout", "relative_attention"):
+        monkeypatch.setattr(f"foretext.nn.{module}.keep_mask", counted)
+    return found
 
 
 # -- whole runs ------------------------------------------------------------------------------------------------------

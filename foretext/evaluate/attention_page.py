@@ -9,12 +9,13 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from foretext.errors import UserError
-from foretext.evaluate.reading import read_as
+from foretext.evaluate.reading import Reading, read_as, told_apart
 from foretext.tasks.supervised import SupervisedTask
 from foretext.train.saved import SavedModel
 
@@ -25,20 +26,23 @@ def attention_page(model: SavedModel, text: str) -> str:
     """The page for `text`. A causal model reads it after end-of-text, if it has that: there a head rests."""
     if not hasattr(model.trunk, "attention_weights"):
         raise UserError(f"{model.system.name} has no attention to look at")
-    ids = _sequence(model, text)
+    reading = _sequence(model, text)
+    ids = reading.ids
     most = min(MOST_TOKENS, model.model_config.context)
     if not 2 <= len(ids) <= most:
         raise UserError(
             f"the text has {len(ids)} tokens; the page shows between 2 and {most}: give more, or less, text"
         )
     device = next(model.trunk.parameters()).device
-    weights = model.trunk.eval().attention_weights(torch.tensor(ids, device=device)).cpu().numpy()  # type: ignore[operator]
+    # Segments are for a trunk that tells them apart: no other has any in a single text.
+    given = [torch.tensor(part, device=device) for part in (ids, reading.segments) if part]
+    weights = model.trunk.eval().attention_weights(*given).cpu().numpy()  # type: ignore[operator]
     pieces = [model.tokenizer.piece(number) for number in ids]
-    reading = ", which reads from right to left" if model.info.direction == "backward" else ""
-    return render(pieces, weights, f"{model.system.name} {model.info.size}{reading}", model.system.causal)
+    way = ", which reads from right to left" if model.info.direction == "backward" else ""
+    return render(pieces, weights, f"{model.system.name} {model.info.size}{way}", model.system.causal)
 
 
-def _sequence(model: SavedModel, text: str) -> list[int]:
+def _sequence(model: SavedModel, text: str) -> Reading:
     """What the model reads of a text, in its reading direction: a fine-tuned one with the tokens of its task."""
     ids = model.tokenizer.encode(text)
     if isinstance(model.task, SupervisedTask):
@@ -48,9 +52,12 @@ def _sequence(model: SavedModel, text: str) -> list[int]:
             )
         specials = dict(model.tokenizer.specials)
         layout = model.system.build_layout(specials, model.model_config.context, model.info.direction)
-        return list(layout.sequences(model.task.kind, [ids])[0].ids)
+        (sequence,) = layout.sequences(model.task.kind, [ids])
+        return Reading(list(sequence.ids), 0, len(sequence.ids), told_apart(sequence.segments))
     reading = read_as(model, ids)
-    return reading.ids if reading.count == len(ids) else [*reading.ids, *ids[reading.count :]]  # too many, and refused
+    if reading.count == len(ids):
+        return reading
+    return replace(reading, ids=[*reading.ids, *ids[reading.count :]])  # too many, and refused
 
 
 def render(pieces: Sequence[str], weights_LHTT: np.ndarray, title: str, causal: bool) -> str:

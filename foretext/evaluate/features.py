@@ -22,6 +22,7 @@ from foretext.batch import Batch, padded
 from foretext.errors import UserError
 from foretext.evaluate.reading import Reading, given_texts, read_as
 from foretext.nn.model_config import layer_widths, reads
+from foretext.tasks.sequences import padded_segments
 from foretext.text.encoding import encode_texts
 from foretext.train.report import Reporter, Warns
 from foretext.train.saved import SavedModel
@@ -247,7 +248,9 @@ def _states(
     device = next(trunk.parameters()).device
     done = 0
     for group in length_batches([len(reading.ids) for reading in readings]):
-        batch = Batch(*padded([readings[number].ids for number in group])).to(device)
+        ids_BT, mask_BT = padded([readings[number].ids for number in group])
+        segments_BT = padded_segments([readings[number].segments for number in group], ids_BT.shape[1])
+        batch = Batch(ids_BT, mask_BT, segments_BT=segments_BT).to(device)
         states = mix.states(model, batch).float().cpu().numpy()
         for row, number in enumerate(group):
             yield number, states[row, : len(readings[number].ids)]

@@ -90,7 +90,7 @@ def fill(model: SavedModel, text: str, top: int = 5) -> Filled:
     places = [place for place, id in enumerate(reading.ids) if id == mask]
     batch = Batch(torch.tensor([reading.ids]))
     if isinstance(objective, PermutationObjective):
-        batch = with_blanks(reading.ids, places)
+        batch = with_blanks(reading.ids, places, reading.segments)
     states = trunk(batch.to(device)).top[0]
     logits = objective.eval().token_logits(trunk, states[places])  # type: ignore[arg-type]
     specials = list(model.tokenizer.specials.values())

@@ -33,8 +33,9 @@ from torch import Tensor
 from foretext.batch import IGNORE, Batch, padded
 from foretext.errors import UserError
 from foretext.nn.loss import tied_token_losses
+from foretext.nn.memory import LONGEST_MEMORY
 from foretext.nn.predict import token_losses
-from foretext.nn.transformer_xl import LONGEST_MEMORY, remembering
+from foretext.nn.transformer_xl import remembering
 from foretext.objectives.permutation import PermutationObjective, left_to_right
 from foretext.text.encoding import encode_texts
 from foretext.train.report import Reporter, Silent

@@ -25,11 +25,13 @@ def given_texts(given: str | Sequence[str], name: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Reading:
-    """`ids` in the order of reading; those of the text stand from `first` on, `count` of them."""
+    """`ids` in the order of reading; those of the text stand from `first` on, `count` of them. `segments`: the type of
+    each, where they are not all of the first (XLNet's `<cls>` is of its own); empty: they are."""
 
     ids: list[int]
     first: int
     count: int
+    segments: tuple[int, ...] = ()
 
 
 def read_as(model: SavedModel, ids: Sequence[int]) -> Reading:
@@ -42,4 +44,9 @@ def read_as(model: SavedModel, ids: Sequence[int]) -> Reading:
     assert context is not None, "what sees both sides reads a text at once"
     layout = model.system.build_layout(dict(model.tokenizer.specials), context, model.info.direction)
     frame = layout.frame(list(ids[: layout.context - layout.overhead(1)]))
-    return Reading(list(frame.ids), *frame.parts[0])
+    return Reading(list(frame.ids), *frame.parts[0], told_apart(frame.segments))
+
+
+def told_apart(segments: tuple[int, ...]) -> tuple[int, ...]:
+    """The segments of a sequence, if there is more than the first among them."""
+    return segments if any(segments) else ()

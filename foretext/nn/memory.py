@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+LONGEST_MEMORY = 1_000_000  # far beyond what fits
+
 
 def remember(
     kept: tuple[Tensor, ...], real_BM: Tensor, new: tuple[Tensor, ...], mask_BT: Tensor | None, length: int

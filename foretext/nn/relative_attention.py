@@ -11,12 +11,12 @@ Keys and values are read once, of the memory and what stands after it, and any n
 
     keys, values = attention.read(torch.cat([memory, x], dim=1))              # what is seen, M places
     far = attention.distances(sinusoids(distances(Q, M, device), width))      # for all rows
-    mixed = attention(x, keys, values, far, hidden)
+    mixed = attention.mix(attention.queries(x), keys, values, far, hidden)    # before `out`, a head at a time
 
 The queries are the last Q of the M places. `distances` ends at 0 for queries that see nothing ahead of them, which has
 M columns, and at −(Q − 1) for those that do (`ahead=True`), which has M + Q − 1. What a query may not see is the
-caller's to say: `hidden` is added to the scores, −∞ (or true) where nothing is to be seen. Each query has to see
-something. Norms and residual additions are the block's.
+caller's to say: `hidden` is added to the scores, −∞ where nothing is to be seen. Each query has to see something. The
+projection `out`, norms and residual additions are the block's to apply.
 
 On a CPU the work is done a few rows at a time, so that scores stay in the cache. The scores of all distances are
 written with one column more than there are distances; then the scores by key are the same numbers, read from Q places
@@ -77,20 +77,6 @@ class RelativeAttention(nn.Module):
         """The sinusoids of distances, projected: [R, H, K]."""
         return self._heads(self.distance(waves_RD))
 
-    def forward(
-        self,
-        queries_BQD: Tensor,
-        keys_BMHK: Tensor,
-        values_BMHK: Tensor,
-        far_RHK: Tensor,
-        hidden: Tensor | None = None,
-        other_BQM: Tensor | None = None,
-    ) -> Tensor:
-        """[B, Q, D]. `hidden` broadcasts to [B, H, Q, M]; `other_BQM`: true where a key is of another segment than the
-        query."""
-        mixed = self.mix(self.queries(queries_BQD), keys_BMHK, values_BMHK, far_RHK, hidden, other_BQM)
-        return self.out(mixed.flatten(-2))
-
     def mix(
         self,
         q_BQHK: Tensor,
@@ -101,10 +87,9 @@ class RelativeAttention(nn.Module):
         other_BQM: Tensor | None = None,
         biases: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
-        """What the heads see, [B, Q, H, K], of queries that are projected already and before `out`. `biases`: u and w,
-        where they are not its own."""
-        if hidden is not None and hidden.dtype == torch.bool:
-            hidden = torch.zeros_like(hidden, dtype=q_BQHK.dtype).masked_fill_(hidden, -torch.inf)
+        """What the heads see, [B, Q, H, K], of queries that are projected already and before `out`. `hidden` broadcasts
+        to [B, H, Q, M]; `other_BQM`: true where a key is of another segment than the query; `biases`: u and w, where
+        they are not its own."""
         added = None if other_BQM is None else self.by_segment(q_BQHK, other_BQM)
         content, position = (self.content, self.position) if biases is None else biases
         assert content is not None and position is not None, "built without biases"

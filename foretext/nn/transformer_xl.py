@@ -30,14 +30,13 @@ from foretext.nn.adaptive import AdaptiveVocabulary, adaptive_parameters
 from foretext.nn.block import check_shape
 from foretext.nn.dropout import add_dropped, dropout
 from foretext.nn.linear import linear
-from foretext.nn.memory import behind, hidden_memory, last_of
+from foretext.nn.memory import LONGEST_MEMORY, behind, hidden_memory, last_of
 from foretext.nn.packing import MoveRows, Packing, pack, pick
 from foretext.nn.relative import distances, sinusoids
 from foretext.nn.relative_attention import RelativeAttention
 
 State = dict[str, Any]
 Biases = tuple[Tensor, Tensor] | None
-LONGEST_MEMORY = 1_000_000  # far beyond what fits
 
 
 @dataclass(frozen=True)

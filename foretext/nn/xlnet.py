@@ -23,12 +23,10 @@ from foretext.errors import UserError
 from foretext.nn.block import check_shape
 from foretext.nn.dropout import dropout
 from foretext.nn.feed_forward import Gelu
-from foretext.nn.memory import remember
+from foretext.nn.memory import LONGEST_MEMORY, remember
 from foretext.nn.packing import Packing, pack
-from foretext.nn.relative import by_key, distances, sinusoids
+from foretext.nn.relative import distances, sinusoids
 from foretext.nn.two_stream import Asked, Sight, StreamBlock, StreamShape
-
-MOST_MEMORY = 100_000_000
 
 MemoryState = tuple[tuple[Tensor, ...], Tensor]  # what each block was given, [B, M, D], and what of it is real
 
@@ -62,8 +60,8 @@ class XLNetConfig:
         check_shape(self)
         if self.inner < 0:
             raise UserError(f"model.inner must be at least 0, not {self.inner}")
-        if not 0 <= self.memory <= MOST_MEMORY:
-            raise UserError(f"model.memory must be at least 0 and at most {MOST_MEMORY:,}, not {self.memory}")
+        if not 0 <= self.memory <= LONGEST_MEMORY:
+            raise UserError(f"model.memory must be at least 0 and at most {LONGEST_MEMORY:,}, not {self.memory}")
 
     @property
     def head_dropout(self) -> float:
@@ -154,21 +152,23 @@ class XLNet(nn.Module):
         return states_BD
 
     @torch.no_grad()
-    def attention_weights(self, ids_T: Tensor) -> Tensor:
+    def attention_weights(self, ids_T: Tensor, segments_T: Tensor | None = None) -> Tensor:
         """The attention of every block and head over one sequence, read by the content stream: [blocks, H, T, T]."""
-        length = len(ids_T)
-        layers = self(Batch(ids_T[None]), keep_layers=True).layers
+        length, segments_1T = len(ids_T), None if segments_T is None else segments_T[None]
+        layers = self(Batch(ids_T[None], segments_BT=segments_1T), keep_layers=True).layers
         waves_RD = sinusoids(distances(length, length, ids_T.device, ahead=True), self.config.width)
         waves_RD = waves_RD.to(self.query.dtype)
+        other_1TT = None if segments_1T is None else segments_1T[:, :, None] != segments_1T[:, None, :]
+        # What is mixed of unit vectors is the weights.
+        units = torch.eye(length, dtype=self.query.dtype, device=ids_T.device)[None, :, None]
+        units = units.expand(1, -1, self.config.heads, -1)
         found = []
-        for block, x_BTD in zip(self.blocks, layers):
+        for block, x_1TD in zip(self.blocks, layers):
             assert isinstance(block, StreamBlock)
             own = block.attention
-            q_BTHK, (k_BTHK, _) = own.queries(x_BTD), own.read(x_BTD)
-            content, position = own.own_biases()
-            by_distance = (q_BTHK + position).transpose(1, 2) @ own.distances(waves_RD).permute(1, 2, 0)
-            scores = (q_BTHK + content).transpose(1, 2) @ k_BTHK.permute(0, 2, 3, 1) + by_key(by_distance, length)
-            found.append((scores * own.head_width**-0.5).softmax(-1)[0])
+            keys, _ = own.read(x_1TD)
+            weights = own.mix(own.queries(x_1TD), keys, units, own.distances(waves_RD), None, other_1TT)
+            found.append(weights[0].transpose(0, 1))
         return torch.stack(found)
 
     def output_table(self) -> Tensor:

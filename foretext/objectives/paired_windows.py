@@ -5,7 +5,7 @@
 A goes on where the reused half ends. B goes on where A ends half of the time, and is from anywhere else in the text
 otherwise; nobody is asked which, since the paper found next sentence of no use. A row's next window begins where the
 reused half of this one ended, and only that half is remembered: what follows it in the memory's text is what the next
-window reads.
+window reads. That is A, whole or in part, so what is remembered may not have seen it (`permutation.py`).
 
 Rows that are read from the right have all of this turned round: what comes next for them stands to the left. A and B
 begin and end with words, as far as that leaves them a token each; where in the room one ends and the other begins, and

@@ -8,7 +8,10 @@ each sequence (`factorisation.py`).
 
 The text is read in contiguous streams, and each row goes on after its memory. Half of the rows of a step read their
 text from the right, with a memory of their own (`text/two_ways.py`); what is drawn is drawn over the text as it stands.
-With `pairs`, half of a row is two segments with their special tokens (`paired_windows.py`).
+With `pairs`, half of a row is two segments with their special tokens (`paired_windows.py`). Only the other half is
+remembered, and the next window reads on where it ended, which is what the first segment has. So the two halves are
+drawn apart, as in the released code, and the segments come after all of what is remembered: it sees nothing of them,
+and the memory cannot tell the next window its own tokens.
 
 Nothing drawn, the order is that of the text, and every token is predicted from those before it: the left-to-right
 factorisation, by which texts are scored.
@@ -100,11 +103,16 @@ class PermutationObjective(Objective):
         )
 
     def _drawn(self, ids: np.ndarray, stretch: Stretch, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """The targets and ranks of a sequence."""
+        """The targets and ranks of a sequence. Where a part of it is remembered, the rest comes after all of that."""
         apart = np.zeros(len(ids), dtype=bool) if stretch.apart is None else stretch.apart
-        chosen = draw_targets(self.tokenizer.word_starts(ids), ~apart, self.settings, draw)
-        order = draw_order(chosen, apart, draw)
-        return np.where(chosen, ids, IGNORE), ranks_of(order, int((chosen | apart).sum()), self.settings)
+        starts = self.tokenizer.word_starts(ids)
+        chosen, ranks, before = np.zeros(len(ids), dtype=bool), np.zeros(len(ids), dtype=np.int64), 0
+        for part in _in_turn(stretch):
+            chosen[part] = draw_targets(starts[part], ~apart[part], self.settings, draw)
+            order = draw_order(chosen[part], apart[part], draw)
+            ranks[part] = before + ranks_of(order, int((chosen[part] | apart[part]).sum()), self.settings)
+            before = int(ranks.max(initial=0)) + 1
+        return np.where(chosen, ids, IGNORE), ranks
 
     def counts(self, batch: Batch) -> dict[str, float]:
         assert batch.targets_BT is not None
@@ -135,6 +143,16 @@ class PermutationObjective(Objective):
         return torch.addmm(self.head.bias, states_ND, trunk.output_table().t())
 
 
+def _in_turn(stretch: Stretch) -> list[slice]:
+    """What is remembered, which is read first, and what is not; one part where all is, or nothing."""
+    length, kept = len(stretch.ids), stretch.kept
+    if not kept or kept >= length:
+        return [slice(0, length)]
+    if stretch.backward:
+        return [slice(length - kept, length), slice(0, length - kept)]
+    return [slice(0, kept), slice(kept, length)]
+
+
 # -- orders that are not drawn ---------------------------------------------------------------------------------------
 
 
@@ -153,10 +171,15 @@ def left_to_right(rows: Sequence[Sequence[int]], asked: Sequence[int]) -> Ordere
     )
 
 
-def with_blanks(ids: Sequence[int], blanks: Sequence[int]) -> OrderedBatch:
+def with_blanks(ids: Sequence[int], blanks: Sequence[int], segments: Sequence[int] = ()) -> OrderedBatch:
     """One row that is asked about its blanks, each from all that is no blank; what stands in a blank is seen by none
-    that is not one itself."""
+    that is not one itself. `segments`: of each token; empty: all are of one."""
     ids_BT = torch.tensor([list(ids)])
     blank_BT = torch.zeros_like(ids_BT, dtype=torch.bool)
     blank_BT[0, list(blanks)] = True
-    return OrderedBatch(ids_BT, targets_BT=ids_BT.masked_fill(~blank_BT, IGNORE), ranks_BT=blank_BT.long())
+    return OrderedBatch(
+        ids_BT,
+        segments_BT=torch.tensor([list(segments)]) if segments else None,
+        targets_BT=ids_BT.masked_fill(~blank_BT, IGNORE),
+        ranks_BT=blank_BT.long(),
+    )

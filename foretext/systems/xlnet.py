@@ -4,31 +4,39 @@ Salakhutdinov, Le, 2019).
 Followed
     Trunk: two streams that share all weights, the query stream beginning as one learned vector w; relative positions
     and a memory as in Transformer-XL; relative segments (the same, another) with a bias of their own; norm after each
-    residual addition, ε 1e-12, exact (erf) GELU, N(0, .02). Permutation language model: a factorisation order is drawn
-    for each sequence, which is not moved; the last 1/K of it, K = 6, is predicted through W_e with a bias. Half of each
-    batch is read from the right, with its own memory. Half of a sequence goes on with the text and is remembered, half
-    is two segments, `A <sep> B <sep> <cls>`, B following A or not; there is no next-sentence label, which the paper
-    found of no use. Unigram (SentencePiece) vocabulary of 32,000, cased. `paper` is the base model: 12 blocks of width
-    768, 12 heads, sequences of 512; Adam at 4e-4, ε 1e-6, decay .01, 40,000 updates of warm-up, then linear to 0, batch
-    8,192, dropout .1, as the paper trains the large one. Fine-tuning: `A <sep> B <sep> <cls>` by the content stream,
-    which sees everything; the state of `<cls>`, at the end, through a tanh layer, dropout and one new layer; everything
-    trained, 2e-5, ε 1e-6, linear decay. The side of the padding (the left, there) changes nothing here.
+    residual addition, ε 1e-12, GELU, N(0, .02). Permutation language model: a factorisation order is drawn for each
+    sequence, which is not moved; the last 1/K of it, K = 6, is predicted through W_e with a bias, in runs of n = 1 to 5
+    tokens, each within n·K tokens of context. Half of each batch is read from the right, with its own memory. Half of a
+    sequence goes on with the text and is remembered, half is two segments, `A <sep> B <sep> <cls>`, B following A or
+    not; there is no next-sentence label, which the paper found of no use. Unigram (SentencePiece) vocabulary of 32,000,
+    cased. `paper` is the base model: 12 blocks of width 768, 12 heads, sequences of 512; Adam at 4e-4, ε 1e-6, decay
+    .01, 40,000 updates of warm-up, then linear to 0, batch 8,192, dropout .1, as the paper trains the large one.
+    Fine-tuning: `A <sep> B <sep> <cls>` by the content stream, which sees everything; the state of `<cls>`, at the end,
+    through a tanh layer, dropout and one new layer; everything trained, 2e-5, ε 1e-6, linear decay. The side of the
+    padding (the left, there) changes nothing here.
 
 From the released code, where the paper is silent or says otherwise
-    What is predicted is runs of 1 to 5 tokens, p(n) ∝ 1/n, that begin with a word, each somewhere in n·K tokens of
-    context (the paper: all lengths alike, anywhere). Tokens that are merely given see each other all (`--set
-    objective.context=ordered`: the paper's order). Memory of 384; for text that is read from the right, relative
+    The length of a run has p(n) ∝ 1/n, and a run begins with a word (the paper samples a length and a span, and says no
+    more of either). Tokens that are merely given see each other all (`--set objective.context=ordered`: the paper's
+    order). The half that is remembered and the two segments behind it are drawn apart, and it sees nothing of them,
+    which the next window reads and is asked about. Memory of 384; for text that is read from the right, relative
     positions count the other way. `<cls>` is a segment of its own. Sinusoids are dropped out too; gradients are clipped
     at 1.
 
 Deviations
     Segments end between words, not between sentences. `<sep>` stands between documents too, where the released code has
-    `<eod>`. Orders are drawn anew whenever a sequence is seen, over the whole of it; the released code draws what is
-    predicted once, and orders within 256 tokens. A query that may see nothing at all attends to nothing; there it
-    attends to everything. There is no dropout between the two layers of the feed-forward part. No rate by depth in
-    fine-tuning (SQuAD's .75: `--set transfer.rate_decay=1.333`). Adam corrects its bias. `tiny` and `small` are not the
-    paper's: see `systems/short.py`; they are lower-cased and read plain text (no pairs of segments, so that relative
-    segments and `<cls>` are new in fine-tuning) half a context at a time, after a memory of as much.
+    `<eod>`. What is predicted is drawn anew whenever a sequence is seen; the released code draws it once. Where there
+    are no pairs an order is drawn over all that is read at a time; there orders are of 256 tokens, half of a sequence,
+    always. A query that may see nothing at all attends to nothing; there it attends to everything. GELU is exact (erf),
+    as `transformers` has it, so that its folders are the same model here; the released code, which the published
+    weights were trained by, has the tanh form (`--set model.gelu=tanh`). There is no dropout between the two layers of
+    the feed-forward part. A row's first real token stands beside the last that it remembers, whatever is padded; in
+    `transformers` padding on the left stands between the two, counts in distances, and is seen once it is remembered.
+    Of a question and its passage the question stands first, as in every system here; the released code has the passage
+    first. No rate by depth in fine-tuning (SQuAD's .75: `--set transfer.rate_decay=1.333`). Adam corrects its bias.
+    `tiny` and `small` are not the paper's: see `systems/short.py`; they are lower-cased and read plain text (no pairs
+    of segments, so that relative segments and `<cls>` are new in fine-tuning) half a context at a time, after a memory
+    of as much.
 """
 
 from __future__ import annotations

@@ -267,16 +267,18 @@ def test_a_words_vector_is_the_mean_of_its_pieces(system: str) -> None:
     assert [text[start:end] for start, end in found.places] == found.words
     assert found.words[:2] == ["The", "old"] and "42" in found.words and "".join(found.words) == text.replace(" ", "")
     ids = model.tokenizer.encode(text)
-    read, first = [model.tokenizer.end, *ids], 1
+    read, first, segments = [model.tokenizer.end, *ids], 1, None
     if system in MASKING:
         read, first = framed(LanguageModel(model, Path()), ids)
     elif SYSTEMS[system].objective_config is PermutationConfig:
         read, first = [*ids, model.tokenizer.specials["<sep>"], model.tokenizer.specials["<cls>"]], 0
+        segments = torch.tensor([[0] * (len(ids) + 1) + [2]])
     elif system not in CAUSAL:  # between two ends, or as it is
         frames = model.system.build_layout(dict(model.tokenizer.specials), 48, "forward").overhead(1) == 2
         read, first = ([*read, model.tokenizer.end], 1) if frames else (ids, 0)
     with torch.no_grad():
-        states = model.trunk.eval()(Batch(torch.tensor([read])), keep_layers=True).layers[1][0, first:]
+        batch = Batch(torch.tensor([read]), segments_BT=segments)
+        states = model.trunk.eval()(batch, keep_layers=True).layers[1][0, first:]
     spelled = text.encode()
     for word, (first, last), vector in zip(found.words, found.places, found.vectors):
         head = len(text[:first].encode())

@@ -53,11 +53,29 @@ def slowly(
     return mixed @ attention.out.weight.t()
 
 
-def quickly(attention, x: Tensor, context: Tensor, seen: Tensor, ahead: bool, other: Tensor | None = None) -> Tensor:
+def attend(
+    attention: RelativeAttention,
+    x: Tensor,
+    context: Tensor,
+    far_RHK: Tensor,
+    hidden: Tensor | None = None,
+    other: Tensor | None = None,
+) -> Tensor:
+    """As a block does: what is mixed, through `out`."""
+    mixed = attention.mix(attention.queries(x), *attention.read(context), far_RHK, hidden, other)
+    return attention.out(mixed.flatten(2))
+
+
+def hiding(unseen: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.zeros(unseen.shape, dtype=dtype).masked_fill_(unseen, -torch.inf)
+
+
+def quickly(
+    attention: RelativeAttention, x: Tensor, context: Tensor, seen: Tensor, ahead: bool, other: Tensor | None = None
+) -> Tensor:
     far = distances(x.shape[1], context.shape[1], x.device, ahead=ahead)
-    keys, values = attention.read(context)
     waves = attention.distances(sinusoids(far, WIDTH).to(x.dtype))
-    return attention(x, keys, values, waves, ~seen[:, None], other)
+    return attend(attention, x, context, waves, hiding(~seen[:, None], x.dtype), other)
 
 
 def what_is_seen(rows: int, queries: int, memory: int, ahead: bool) -> Tensor:
@@ -108,12 +126,13 @@ def test_two_streams_look_at_the_same_keys() -> None:
     content, queries = torch.randn(2, 4, WIDTH), torch.randn(2, 4, WIDTH)
     far = attention.distances(sinusoids(distances(4, 4, content.device, ahead=True), WIDTH))
     keys, values = attention.read(content)
-    together = attention(content, keys, values, far) * 2 + attention(queries, keys, values, far) * 3
+    seen = [attention.mix(attention.queries(stream), keys, values, far).flatten(2) for stream in (content, queries)]
+    together = attention.out(seen[0]) * 2 + attention.out(seen[1]) * 3
     learned = [attention.key.weight, attention.distance.weight]
     joint = torch.autograd.grad(together.sum(), learned, retain_graph=True)
     alone = [
         torch.autograd.grad(
-            factor * attention(stream, *attention.read(content), far).sum(),
+            factor * attend(attention, stream, content, far).sum(),
             learned,
             retain_graph=True,
         )
@@ -129,11 +148,11 @@ def test_dropped_weights_are_scaled_and_learn(monkeypatch: pytest.MonkeyPatch) -
     attention = attention_of(p=0.4).float().train()
     x = torch.randn(2, 3, WIDTH)
     far = sinusoids(distances(3, 3, x.device), WIDTH)
-    hidden = torch.ones(1, 1, 3, 3, dtype=torch.bool).triu(1)
+    hidden = hiding(torch.ones(1, 1, 3, 3, dtype=torch.bool).triu(1))
 
     def run() -> Tensor:
         torch.manual_seed(9)
-        return attention(x, *attention.read(x), attention.distances(far), hidden).square().sum()
+        return attend(attention, x, x, attention.distances(far), hidden).square().sum()
 
     dropped = run()
     attention.eval()
@@ -153,7 +172,7 @@ def test_dropped_weights_are_scaled_and_learn(monkeypatch: pytest.MonkeyPatch) -
         many.value.weight[:, 0] = 1.0
         many.out.weight.copy_(torch.ones_like(many.out.weight) / (HEADS * HEAD_WIDTH))
         ones = torch.cat([torch.ones(400, 3, 1), torch.zeros(400, 3, WIDTH - 1)], dim=2)
-    kept = many(ones, *many.read(ones), many.distances(far), hidden)
+    kept = attend(many, ones, ones, many.distances(far), hidden)
     assert float(kept.detach().mean()) == pytest.approx(1.0, abs=0.05), "on the average as much as without"
 
 

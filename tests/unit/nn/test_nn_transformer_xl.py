@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from systems_under_test import TINY, trunk_of
+from systems_under_test import TINY, masks_drawn, trunk_of
 from torch import Tensor
 
 from foretext.batch import Batch, detached
@@ -152,17 +152,29 @@ def test_a_state_is_kept_in_a_checkpoint() -> None:
     assert torch.equal(trunk(second, restored).top, trunk(second, state).top)
 
 
-def test_dropout_falls_on_everything_but_what_is_remembered_of_the_top() -> None:
-    """In training two readings differ; in evaluation they do not; what is predicted from is dropped once more."""
+@pytest.mark.parametrize("remembers", [False, True])
+def test_dropout_falls_on_everything_but_what_is_remembered_of_the_top(
+    remembers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two blocks and four heads over two rows of eight tokens; in training two readings differ, in evaluation they
+    do not; what is predicted from is dropped once more."""
+    drawn = masks_drawn(monkeypatch)
     trunk = trunk_of("transformer_xl", dropout=0.3, attention_dropout=0.3).train()
     batch = Batch(ids_of(2, 8))
-    assert not torch.equal(trunk(batch).top, trunk(batch).top)
-    top = trunk(batch).top
+    top = trunk(batch, trunk.new_state(2) if remembers else None).top
+    assert drawn == {
+        (16, 32): 1 + 2 * 2,  # embeddings, and what each block adds to the states twice
+        (8, 32): 1,  # distances
+        (2 * 4, 8, 8): 2,  # attention weights
+        (16, 128): 2,  # the feed-forward part's units
+    }
+    assert not torch.equal(trunk(batch).top, top)
     dropped = trunk.output_dropout(top)
     zeros = float((dropped == 0).float().mean())
     assert 0.2 < zeros < 0.4 and float((top == 0).float().mean()) < 0.01
     trunk.eval()
-    assert torch.equal(trunk(batch).top, trunk(batch).top) and trunk.output_dropout(top) is top
+    drawn.clear()
+    assert torch.equal(trunk(batch).top, trunk(batch).top) and trunk.output_dropout(top) is top and not drawn
 
 
 # -- padding ---------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from systems_under_test import TINY, assert_same, gradients, trunk_of
+from systems_under_test import TINY, assert_same, gradients, masks_drawn, trunk_of
 from torch import Tensor
 
 from foretext.batch import IGNORE, Batch
@@ -292,18 +292,31 @@ def test_segments_are_the_same_or_another() -> None:
     assert not torch.allclose(found, plain, atol=1e-3)
 
 
-def test_attention_weights() -> None:
+@torch.no_grad()
+def test_attention_weights_are_what_is_mixed() -> None:
+    """With the segments that a text has; all of one kind are as none."""
     trunk = trunk_of("xlnet").eval()
-    weights = trunk.attention_weights(torch.arange(LENGTH))
+    ids, parts = torch.arange(LENGTH), torch.tensor([0, 0, 0, 1, 1, 1, 1, 2, 2])
+    weights = trunk.attention_weights(ids, parts)
     assert weights.shape == (2, 4, LENGTH, LENGTH)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, LENGTH))
     assert float(weights.std()) > 0.01
+    layers = trunk(Batch(ids[None], segments_BT=parts[None]), keep_layers=True).layers
+    for number, block in enumerate(trunk.blocks):
+        x = layers[number][0]
+        values = (x @ block.attention.value.weight.t()).view(LENGTH, 4, 8)
+        mixed = torch.einsum("hij,jhk->ihk", weights[number], values).flatten(1)
+        torch.testing.assert_close(block._finish(x, mixed), layers[number + 1][0], atol=1e-5, rtol=1e-4)
+    plain = trunk.attention_weights(ids)
+    assert not torch.allclose(weights[0], plain[0], atol=1e-4), "what the first block reads is the same"
+    torch.testing.assert_close(trunk.attention_weights(ids, torch.zeros_like(ids)), plain, atol=1e-6, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"memory": -1}, "model.memory must be at least 0 and at most 100,000,000, not -1"),
+        ({"memory": -1}, "model.memory must be at least 0 and at most 1,000,000, not -1"),
+        ({"memory": 1_000_001}, "model.memory must be at least 0 and at most 1,000,000, not 1000001"),
         ({"inner": -4}, "model.inner must be at least 0, not -4"),
         ({"heads": 5}, "model.width=32 must be a multiple of model.heads=5"),
     ],
@@ -311,6 +324,31 @@ def test_attention_weights() -> None:
 def test_shapes_that_cannot_be(changes: dict[str, int], says: str) -> None:
     with pytest.raises(UserError, match=says):
         replace(TINY["xlnet"], **changes).check()
+
+
+def test_dropout_falls_on_everything_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two blocks and four heads over two rows of nine tokens, by the content alone, and with four queries a row; the
+    last block's content is then not computed. In evaluation nothing is dropped."""
+    found = masks_drawn(monkeypatch)
+    trunk, batch = trunk_of("xlnet", dropout=0.3).train(), drawn(2, LENGTH, 4)
+    trunk(Batch(batch.ids_BT))
+    assert found == {
+        (17, 32): 1,  # sinusoids
+        (18, 32): 1 + 2 * 2,  # embeddings, and what each block adds to the states twice
+        (2 * 4, 9, 9): 2,  # attention weights
+    }
+    found.clear()
+    trunk(batch)
+    assert found == {
+        (17, 32): 1,
+        (18, 32): 1 + 2,
+        (2 * 4, 9, 9): 1,
+        (8, 32): 1 + 2 * 2,  # the vector that queries begin as, and what each block adds to it
+        (2, 4, 4, 9): 2,
+    }
+    found.clear()
+    trunk.eval()(batch)
+    assert not found
 
 
 def test_the_configuration_says_what_it_remembers() -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from systems_under_test import TINY, tokenizer_of, trunk_of, windows
+from systems_under_test import TINY, masks_drawn, tokenizer_of, trunk_of, windows
 
 from foretext.batch import IGNORE
 from foretext.errors import UserError
@@ -184,6 +184,17 @@ def test_the_loss_is_the_surprise_of_each_target() -> None:
     assert outcome.losses["permuted"].count == 8 and outcome.state[1].tolist() == [[True] * 8] * 2
 
 
+def test_what_is_predicted_from_is_dropped_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(TINY["xlnet"], dropout=0.3)
+    own = PermutationObjective(config, PermutationConfig(), tokenizer_of("xlnet"))
+    batch = own.make([Stretch(row) for row in windows((24, 24))], Draw(0, 0, (0, 1)))
+    found, trunk = masks_drawn(monkeypatch), trunk_of("xlnet")
+    own(trunk, batch)
+    assert found == {(8, 32): 1}, "the states of eight queries; the trunk drops nothing here"
+    own.eval()(trunk, batch)
+    assert found == {(8, 32): 1}
+
+
 def test_a_model_without_a_memory_carries_nothing() -> None:
     config = replace(TINY["xlnet"], memory=0)
     own = PermutationObjective(config, PermutationConfig(), tokenizer_of("xlnet"))
@@ -203,3 +214,6 @@ def test_blanks_are_told_from_all_that_is_none() -> None:
             changed[place] = 50
             other = trunk(with_blanks(changed, [1, 3])).top[0]
             assert torch.equal(other, states) == (place in (1, 3)), "what a blank holds is nothing to anyone"
+        parted = with_blanks(ids, [1, 3], [0, 0, 0, 0, 2])
+        assert parted.segments_BT is not None and parted.segments_BT.tolist() == [[0, 0, 0, 0, 2]]
+        assert not torch.allclose(trunk(parted).top[0, [1, 3]], states[[1, 3]], atol=1e-4)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from systems_under_test import TINY, tokenizer_of, trunk_of
 
+from foretext.batch import IGNORE
 from foretext.errors import UserError
+from foretext.nn.xlnet import OrderedBatch
 from foretext.objectives.base import Draw
 from foretext.objectives.factorisation import PermutationConfig
 from foretext.objectives.paired_windows import PairedWindows
@@ -105,12 +109,58 @@ def test_too_short_a_text_or_context() -> None:
             made(length, context)
 
 
-def test_only_the_reused_half_is_remembered() -> None:
-    objective = PermutationObjective(TINY["xlnet"], PermutationConfig(pairs=True), tokenizer_of("xlnet"))
+def two_ways(objective: PermutationObjective, context: int = 14, seed: int = 0) -> OrderedBatch:
+    """A window that is read from the left and one that is read from the right."""
     specials = tokenizer_of("xlnet").specials
-    examples = PairedWindows(Numbers(61), 14, 0, tokenizer_of("xlnet"), specials["<sep>"], specials["<cls>"])  # type: ignore[arg-type]
+    examples = PairedWindows(Numbers(61), context, 0, tokenizer_of("xlnet"), specials["<sep>"], specials["<cls>"])  # type: ignore[arg-type]
     stretches = [examples.example(0, 0), examples.example(0, examples.windows)]
-    batch = objective.make(stretches, Draw(0, 0, (0, 9)))
+    batch = objective.make(stretches, Draw(seed, 0, (0, 9)))
+    assert (
+        isinstance(batch, OrderedBatch) and batch.backward_B is not None and batch.backward_B.tolist() == [False, True]
+    )
+    return batch
+
+
+def objective_with(**settings: object) -> PermutationObjective:
+    return PermutationObjective(TINY["xlnet"], PermutationConfig(pairs=True, **settings), tokenizer_of("xlnet"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("context", ["open", "ordered"])
+def test_what_is_remembered_has_seen_nothing_of_what_the_next_window_reads(context: str) -> None:
+    """Whichever token of the two segments is another, the memory of every layer is the same, number for number; and it
+    does follow from the half that is remembered."""
+    objective = objective_with(context=context)
+    trunk = trunk_of("xlnet", layers=3).eval()
+    batch = two_ways(objective)
+    with torch.no_grad():
+        memory = objective(trunk, batch).state[0]
+        assert len(memory) == 3 and memory[0].shape[:2] == (2, 7)
+        for place in range(14):
+            ids = batch.ids_BT.clone()
+            ids[:, place] = 200
+            changed = objective(trunk, replace(batch, ids_BT=ids)).state[0]
+            for row in range(2):
+                same = [torch.equal(before[row], after[row]) for before, after in zip(memory, changed)]
+                assert same == [place >= 7] * 3, (place, row)
+
+
+def test_the_two_segments_come_after_all_that_is_remembered() -> None:
+    """A part of either half is predicted, and the second half sees all of the first."""
+    objective = objective_with()
+    for seed in range(20):
+        batch = two_ways(objective, context=31, seed=seed)
+        assert batch.ranks_BT is not None and batch.targets_BT is not None
+        asked = batch.targets_BT != IGNORE
+        assert asked[:, :15].sum(1).tolist() == [2, 2] and asked[:, 15:].sum(1).tolist() == [2, 2]
+        for ranks, wanted in zip(batch.ranks_BT, asked):
+            assert sorted(ranks[:15].tolist()) == [0] * 13 + [1, 2], "two of fifteen are predicted"
+            assert sorted(ranks[15:].tolist()) == [3] * 11 + [4, 5, 6, 7, 8], "two of thirteen, among three separators"
+            assert bool((ranks[:15][wanted[:15]] > 0).all()) and bool((ranks[15:][wanted[15:]] > 3).all())
+
+
+def test_only_the_reused_half_is_remembered() -> None:
+    objective, specials = objective_with(), tokenizer_of("xlnet").specials
+    batch = two_ways(objective)
     assert batch.segments_BT is not None and batch.segments_BT[:, -1].tolist() == [2, 2]
     trunk = trunk_of("xlnet").eval()
     with torch.no_grad():

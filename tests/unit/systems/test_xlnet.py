@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from systems_under_test import pretrain_request, write_text
+from torch import Tensor
 
 from foretext.api import LanguageModel, load_language_model
+from foretext.batch import Batch
 from foretext.errors import UserError
 from foretext.evaluate.attention_page import attention_page
 from foretext.evaluate.fill import fill
 from foretext.evaluate.likelihood import query_of, score_queries
 from foretext.generate.decoder import Decoder
-from foretext.nn.xlnet import OrderedBatch
+from foretext.nn.xlnet import OrderedBatch, XLNet
 from foretext.objectives.permutation import PermutationObjective, left_to_right
 from foretext.systems import SYSTEMS
 from foretext.text.two_ways import TwoWayOrder
 from foretext.text.unigram import XLNET_SPECIALS, Unigram
+from foretext.train.loop import Loop
 from foretext.train.pretrain import pretrain
 
 
@@ -104,7 +109,7 @@ def test_logits_are_of_each_token_by_those_before_it(lm: LanguageModel) -> None:
 
 
 def test_a_blank_is_told_by_the_query_stream(lm: LanguageModel) -> None:
-    """From all the rest, on both sides, the special tokens at the end too."""
+    """From all the rest, on both sides, the special tokens at the end too, of which `<cls>` is a segment of its own."""
     found = fill(lm.model, "The <mask> sees fish.", top=3)
     before, after = lm.model.tokenizer.encode("The"), lm.model.tokenizer.encode("sees fish.")
     place = len(before)
@@ -113,17 +118,54 @@ def test_a_blank_is_told_by_the_query_stream(lm: LanguageModel) -> None:
     ranks[0, place] = 1
     targets = torch.full_like(ids, -100)
     targets[0, place] = 6
+    segments = torch.zeros_like(ids)
+    segments[0, -1] = 2
     objective, trunk = lm.model.objective, lm.model.trunk
     assert isinstance(objective, PermutationObjective)
     with torch.no_grad():
-        states = trunk(OrderedBatch(ids, targets_BT=targets, ranks_BT=ranks)).top[0, [place]]
-        scores = objective.token_logits(trunk, states)[0]  # type: ignore[arg-type]
-    scores[:9] = -torch.inf
+        asked = OrderedBatch(ids, segments_BT=segments, targets_BT=targets, ranks_BT=ranks)
+        scores, plain = (
+            objective.token_logits(trunk, trunk(one).top[0, [place]])[0]  # type: ignore[arg-type]
+            for one in (asked, replace(asked, segments_BT=None))
+        )
+    scores[:9] = plain[:9] = -torch.inf
     assert [one.id for one in found.blanks[0]] == scores.topk(3).indices.tolist()
-    assert found.blanks[0][0].probability == pytest.approx(float(scores.softmax(-1).max()), abs=1e-5)
+    chances = [one.probability for one in found.blanks[0]]
+    assert chances == pytest.approx(scores.softmax(-1).topk(3).values.tolist(), rel=3e-5, abs=0)
+    assert chances != pytest.approx(plain.softmax(-1).topk(3).values.tolist(), rel=3e-5, abs=0), "segments matter"
     assert len(fill(lm.model, "<mask> <mask>", top=2).blanks) == 2
     with pytest.raises(UserError, match="there is no blank to fill: write <mask>"):
         fill(lm.model, "no blank")
+
+
+def test_vectors_and_the_page_are_of_the_segments_that_a_task_reads(
+    lm: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`<cls>` is one of its own; rows of unlike length side by side, a fine-tuned model's page too."""
+    trunk, texts = lm.model.trunk, ["The cat sees fish.", "The old man likes the sun."]
+    framed = []
+    for text, vector in zip(texts, lm.features(texts)):
+        ids = lm.model.tokenizer.encode(text)
+        framed.append([[*ids, 4, 3], [0] * (len(ids) + 1) + [2]])
+        read, parts = (torch.tensor([part]) for part in framed[-1])
+        with torch.no_grad():
+            own = trunk(Batch(read, segments_BT=parts)).top[0, : len(ids)].mean(0)
+            plain = trunk(Batch(read)).top[0, : len(ids)].mean(0)
+        np.testing.assert_allclose(vector, own, atol=1e-5)
+        assert not np.allclose(vector, plain, atol=3e-5)
+    assert len(framed[0][0]) < len(framed[1][0]) <= 16
+    given: list[list[list[int]]] = []
+    real = XLNet.attention_weights
+
+    def noted(trunk: XLNet, *parts: Tensor) -> Tensor:
+        given.append([part.tolist() for part in parts])
+        return real(trunk, *parts)
+
+    monkeypatch.setattr(XLNet, "attention_weights", noted)
+    attention_page(lm.model, texts[0])
+    rows = [(texts[0], "one"), (texts[1], "other")] * 4
+    attention_page(lm.finetune(rows, task="classification", epochs=1, hold_out=0.0).model, texts[0])
+    assert given == [framed[0], framed[0]]
 
 
 def test_what_else_it_does_and_does_not(lm: LanguageModel) -> None:
@@ -161,9 +203,23 @@ def test_it_writes_in_the_order_of_the_text(lm: LanguageModel) -> None:
     assert text == lm.generate("The cat", max_tokens=5, temperature=0.0) and "<" not in text
 
 
-def test_pairs_are_learned_from_too(tmp_path: Path) -> None:
-    sets = ("model.memory=8", "objective.pairs=true", "model.context=24", "objective.length=1.0")
+@pytest.mark.parametrize("pairs", ["true", "false"])
+def test_pairs_are_learned_from_too(pairs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What belongs to segments moves; without pairs it stays as it was drawn."""
+    begun: dict[str, Tensor] = {}
+    real = Loop._step
+
+    def noted(loop: Loop) -> dict[str, float]:
+        if not begun:
+            begun.update({name: p.detach().clone() for name, p in loop.job.trunk.named_parameters()})
+        return real(loop)
+
+    monkeypatch.setattr(Loop, "_step", noted)
+    sets = ("model.memory=8", f"objective.pairs={pairs}", "model.context=24", "objective.length=1.0")
     run = pretrain(pretrain_request("xlnet", write_text(tmp_path), tmp_path / "run", 4, *sets))
-    found = load_language_model(run).model
-    segments = [p for name, p in found.trunk.named_parameters() if name.endswith("attention.segments")]
-    assert all(bool(torch.isfinite(p).all()) for p in segments)
+    ended = dict(load_language_model(run).model.trunk.named_parameters())
+    names = [name for name in ended if name.endswith((".attention.segment", ".attention.segments"))]
+    assert len(names) == 4
+    for name in names:
+        moved = float((ended[name].detach() - begun[name]).abs().max())
+        assert 1e-4 < moved < 1 if pairs == "true" else moved == 0, name
