@@ -78,7 +78,8 @@ class TransformerXLConfig:
             raise UserError(f"model.cutoffs={given}: give ids that rise, from 1 on")
         if self.cutoffs and self.vocabulary and self.cutoffs[-1] >= self.vocabulary:
             raise UserError(
-                f"model.cutoffs={given}: the vocabulary has only {self.vocabulary:,} pieces; leave out what is above"
+                f"model.cutoffs={given}: the vocabulary has only {self.vocabulary:,} pieces; give ids below that, or "
+                "none for a plain softmax: --set model.cutoffs="
             )
         if not self.cutoffs and self.divisor > 1:
             raise UserError(f"model.divisor={self.divisor} is for an adaptive softmax; set model.cutoffs too")

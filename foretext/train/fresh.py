@@ -56,6 +56,7 @@ def fresh_model(
         check_vectors(sets, sections["model"].vectors, matrix.shape[1], vectors)
         sections["model"] = dataclasses.replace(sections["model"], vectors=matrix.shape[1])
     sections["model"] = dataclasses.replace(sections["model"], vocabulary=tokenizer.size)
+    sections["model"].check()  # once more: the vocabulary is known
     sections["run"] = RunConfig("pretrain", system, size, "forward", seed, tokenizer.fingerprint())
     trunk = found.build_trunk(TrunkParts(sections["model"], tokenizer))
     return SavedModel(None, sections, found, tokenizer, trunk, vectors=matrix)
