@@ -10,7 +10,8 @@ see less. In evaluation each sees itself and the `evaluation_memory` tokens befo
 
 The state is a dictionary. In training `layers` has the states that each layer reads, [B, M, D]; in evaluation `keys`
 and `values` has what is read of these, [B, M, H, K], and `far` the projected distances, so that a token costs what a
-token costs. `real` says which places of a row hold a token; rows may differ (see `memory`).
+token costs: as many as the text has needed so far, not as many as a memory could hold. `real` says which places of a
+row hold a token; rows may differ (see `memory`).
 """
 
 from __future__ import annotations
@@ -305,11 +306,17 @@ class TransformerXL(nn.Module):
         return dropout(sinusoids(far_R, self.config.width), self.config.dropout, self.training)
 
     def _far(self, state: State, length: int, memory: int) -> tuple[Tensor, ...]:
-        """The projected distances for each layer: in training of all places, in evaluation of those that are seen."""
-        if "far" in state:
-            found: tuple[Tensor, ...] = state["far"]
-            return found
-        waves = self._waves(1, memory + length if self.training else self.evaluation_memory + 1)
+        """The projected distances for each layer: in training of all places, in evaluation of those that are seen. What
+        a text has outgrown is made anew, twice as many: few times, however long it becomes."""
+        places = memory + length
+        if not self.training:
+            places = min(places, self.evaluation_memory + 1)
+            kept: tuple[Tensor, ...] | None = state.get("far")
+            if kept is not None and len(kept[0]) >= places:
+                return kept
+            if kept is not None:
+                places = max(places, min(2 * len(kept[0]), self.evaluation_memory + 1))
+        waves = self._waves(1, places)
         return tuple(block.attention.distances(waves) for block in self._blocks())
 
     def _unseen(self, queries: int, memory: int) -> Tensor | None:

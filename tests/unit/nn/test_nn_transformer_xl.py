@@ -115,6 +115,19 @@ def test_its_length_is_another_for_a_while() -> None:
         assert torch.equal(trunk(Batch(ids)).top, usual)
 
 
+@pytest.mark.parametrize(("memory", "made"), [(1000, [1, 2, 4, 8, 16, 32]), (5, [1, 2, 4, 6])])
+def test_distances_are_projected_as_a_text_grows(memory: int, made: list[int]) -> None:
+    """And not as many as a memory could hold."""
+    trunk = trunk_of("transformer_xl", evaluation_memory=memory).eval()
+    state, lengths = trunk.new_state(1), []
+    with torch.no_grad():
+        for id in ids_of(20):
+            state = trunk(Batch(id.view(1, 1)), state).state
+            lengths.append(len(state["far"][0]))
+    assert sorted(set(lengths)) == made and lengths == sorted(lengths)
+    assert all(far >= min(place, memory + 1) for place, far in enumerate(lengths, 1))
+
+
 def trunk_of_length(trunk: TransformerXL, memory: int) -> TransformerXL:
     made = TransformerXL(replace(trunk.config, evaluation_memory=memory)).eval()
     made.load_state_dict(trunk.state_dict())
