@@ -3,6 +3,7 @@ beside its code; `[model]` of a run's config.toml is that dataclass."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 
@@ -68,6 +69,14 @@ def fixed(config: ModelConfig) -> int:
     configuration says how many."""
     own: int = getattr(config, "fixed", 0)
     return own
+
+
+def carried(config: ModelConfig, rows: int) -> int:
+    """Numbers that are carried from step to step for so many rows, where an objective carries any: of a `memory`, if
+    the configuration has one, every layer's states and a mark for each place, unless it says itself how many."""
+    own: Callable[[int], int] | None = getattr(config, "carried", None)
+    memory: int = getattr(config, "memory", 0)
+    return rows * memory * (config.layers * config.width + 1) if own is None else own(rows)
 
 
 def reads(config: ModelConfig) -> int:
