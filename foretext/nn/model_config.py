@@ -84,3 +84,10 @@ def reads(config: ModelConfig) -> int:
     its own for that, as where the context is only how far gradients flow."""
     own: int = getattr(config, "reads", config.context)
     return own
+
+
+def remarks(config: ModelConfig) -> tuple[str, ...]:
+    """What to say before training of a shape that can be but is hardly meant: nothing, unless the configuration knows
+    of something."""
+    own: Callable[[], tuple[str, ...]] | None = getattr(config, "remarks", None)
+    return () if own is None else own()

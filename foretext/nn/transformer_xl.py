@@ -100,6 +100,23 @@ class TransformerXLConfig:
         """Tokens that a task reads at a time: as far as distances are known from pre-training, and seen afterwards."""
         return min(self.context + self.memory, self.evaluation_memory + 1)
 
+    def remarks(self) -> tuple[str, ...]:
+        """On numbers that stayed behind when the segments or the memory were made longer."""
+        farthest = self.context + self.memory - 1
+        found = []
+        if self.evaluation_memory < farthest:
+            found.append(
+                f"model.evaluation_memory={self.evaluation_memory}: training sees up to {farthest} tokens back, but "
+                f"scoring and writing do not, and a task reads {self.reads} tokens of a text; to see as far: --set "
+                f"model.evaluation_memory={farthest}"
+            )
+        if 0 < self.clamp < farthest:
+            found.append(
+                f"model.clamp={self.clamp}: training sees up to {farthest} tokens back, but all distances beyond "
+                f"{self.clamp} are one to it; to tell all apart: --set model.clamp={farthest}"
+            )
+        return tuple(found)
+
     def describe(self) -> str:
         return (
             f"{self.layers} blocks, width {self.width}, {self.heads} heads, segments of {self.context} "

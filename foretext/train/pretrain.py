@@ -13,7 +13,7 @@ from torch import nn
 
 from foretext.config import Change
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig, carried
+from foretext.nn.model_config import ModelConfig, carried, remarks
 from foretext.objectives.base import Draw, Objective
 from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TokenizerConfig, TrainingConfig, TrunkParts
@@ -63,6 +63,9 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
         return run.path
     for change in changes:
         reporter.note(going_on(change))
+    if request.start is None and not (request.resume and run.has("config.toml")):  # else nothing can be done about it
+        for remark in remarks(sections["model"]):
+            reporter.note(remark)
     if choose_device(request.device).type == "cpu":
         check_memory(Memory(sections["model"], micro_batch_of(sections), sections["model"].context))
     work = Preparing(request, sections, reporter, stopping)

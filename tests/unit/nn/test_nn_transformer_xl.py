@@ -12,7 +12,9 @@ from torch import Tensor
 
 from foretext.batch import Batch, detached
 from foretext.errors import UserError
+from foretext.nn.model_config import remarks
 from foretext.nn.transformer_xl import TransformerXL, TransformerXLConfig, remembering
+from foretext.systems import SYSTEMS
 from foretext.train.carried import from_tensors, to_tensors
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-4}
@@ -281,3 +283,27 @@ def test_a_task_reads_as_far_as_distances_are_known_and_seen() -> None:
     assert replace(SHAPE, context=10, memory=7, evaluation_memory=50).reads == 17
     assert replace(SHAPE, context=10, memory=7, evaluation_memory=11).reads == 12
     assert SHAPE.activations(40) > SHAPE.activations(20) > 0 and "memory of 24" in SHAPE.describe()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, []),
+        ({"memory": 25}, ["model.evaluation_memory=48"]),
+        ({"context": 500}, ["model.evaluation_memory=523", "model.clamp=523"]),
+        ({"context": 500, "clamp": 0}, ["model.evaluation_memory=523"]),
+        ({"clamp": 46}, ["model.clamp=47"]),
+        ({"memory": 0, "evaluation_memory": 23, "clamp": 23}, []),
+    ],
+    ids=str,
+)
+def test_numbers_that_stayed_behind_are_pointed_out(changes: dict[str, object], said: list[str]) -> None:
+    shape = replace(SHAPE, **changes)
+    shape.check()
+    assert [remark.rpartition("--set ")[2] for remark in remarks(shape)] == said
+    assert not any("\n" in remark for remark in remarks(shape))
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_no_size_has_any(system: str) -> None:
+    assert not [remark for size in SYSTEMS[system].sizes.values() for remark in remarks(size.model)]
