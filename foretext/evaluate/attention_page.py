@@ -15,6 +15,7 @@ import torch
 
 from foretext.errors import UserError
 from foretext.evaluate.reading import read_as
+from foretext.nn.model_config import reads
 from foretext.tasks.supervised import SupervisedTask
 from foretext.train.saved import SavedModel
 
@@ -26,7 +27,7 @@ def attention_page(model: SavedModel, text: str) -> str:
     if not hasattr(model.trunk, "attention_weights"):
         raise UserError(f"{model.system.name} has no attention to look at")
     ids = _sequence(model, text)
-    most = min(MOST_TOKENS, model.model_config.context)
+    most = min(MOST_TOKENS, reads(model.model_config))
     if not 2 <= len(ids) <= most:
         raise UserError(
             f"the text has {len(ids)} tokens; the page shows between 2 and {most}: give more, or less, text"
@@ -39,7 +40,8 @@ def attention_page(model: SavedModel, text: str) -> str:
 
 
 def _sequence(model: SavedModel, text: str) -> list[int]:
-    """What the model reads of a text, in its reading direction: a fine-tuned one with the tokens of its task."""
+    """What the model reads of a text, in its reading direction: a fine-tuned one with the tokens of its task. Nothing
+    is cut: what is too long is refused."""
     ids = model.tokenizer.encode(text)
     if isinstance(model.task, SupervisedTask):
         if model.task.kind not in ("classification", "regression"):
@@ -47,8 +49,8 @@ def _sequence(model: SavedModel, text: str) -> list[int]:
                 f"this run's task, {model.task.kind}, reads several texts; the page shows models of one text"
             )
         specials = dict(model.tokenizer.specials)
-        layout = model.system.build_layout(specials, model.model_config.context, model.info.direction)
-        return list(layout.sequences(model.task.kind, [ids])[0].ids)
+        layout = model.system.build_layout(specials, reads(model.model_config), model.info.direction)
+        return list(layout.frame(ids).ids)
     reading = read_as(model, ids)
     return reading.ids if reading.count == len(ids) else [*reading.ids, *ids[reading.count :]]  # too many, and refused
 
