@@ -43,7 +43,8 @@ LONGEST_MEMORY = 1_000_000  # far beyond what fits
 
 @dataclass(frozen=True)
 class TransformerXLConfig:
-    """The defaults are those of the released base model for WikiText-103, but for the vocabulary's cutoffs."""
+    """The defaults are those of the released base model for WikiText-103, but for `inner` (2100 there) and the
+    vocabulary's cutoffs."""
 
     vocabulary: int
     layers: int = 16
