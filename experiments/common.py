@@ -86,8 +86,8 @@ class Experiment:
     choose: bool = False  # whether a run is about one of the starts, named by --system
     others: tuple[str, ...] = ("scratch", "tfidf")  # methods beside the starts
     minutes: float = 20.0  # of each pre-training
-    # What else the page says of the models; it is given the data folder too.
-    after: Callable[[Mapping[str, ft.LanguageModel], Path], str] | None = None
+    # What else the page says of the models; it is given the data folder too, and the results to keep what it finds in.
+    after: Callable[[Mapping[str, ft.LanguageModel], Path, Results], str] | None = None
 
 
 # -- options ---------------------------------------------------------------------------------------------------------
@@ -393,11 +393,15 @@ def main(experiment: Experiment, words: Sequence[str] | None = None) -> int:
         results = Results(given.out / "results.jsonl")
         bases = {method: begun(method, experiment, given, results, log) for method in given.starts}
         left = run_cells(given, bases, results, log)
-        more = experiment.after(bases, given.data) if experiment.after is not None else ""
+        head += pretraining_lines(bases, given.methods)
+        text = report(given, results, left, head)
+        (given.out / "table.md").write_text(text, encoding="utf-8")  # before what may still fail
+        if experiment.after is not None:
+            more = experiment.after(bases, given.data, results)
+            text = report(given, results, left, head) + more
+            (given.out / "table.md").write_text(text, encoding="utf-8")
     except (UserError, Interrupted) as error:
         print(error, file=sys.stderr)
         return error.code
-    text = report(given, results, left, [*head, *pretraining_lines(bases, given.methods)]) + more
-    (given.out / "table.md").write_text(text, encoding="utf-8")
     print(text)
     return 0

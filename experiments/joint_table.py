@@ -2,10 +2,10 @@
 
     python -m experiments.joint_table GPT=runs/imdb_transfer BERT=runs/masked_transfer/bert ... [--out FILE]
 
-The cells are those of `results.jsonl`; nothing is measured and nothing is copied by hand. Of each row only the draws
-count that every column has: `imdb_transfer` has five of SST-2, `masked_transfer` three, so the first three. TF-IDF
-learns from the same labels in all of them, and must have come out the same: if it did not, the draws or the test rows
-are others, and the columns do not compare.
+The cells are those of `results.jsonl`, and so are bits per byte where an experiment measures them; nothing is measured
+and nothing is copied by hand. Of each row only the draws count that every column has: `imdb_transfer` has five of
+SST-2, `masked_transfer` three, so the first three. TF-IDF learns from the same labels in all of them, and must have
+come out the same: if it did not, the draws or the test rows are others, and the columns do not compare.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench.common import table
 from experiments import chnsenticorp, imdb_transfer
 from experiments.common import PRETRAINED
-from experiments.results import TITLES, Results, paired, spread
+from experiments.results import TEXT, TITLES, Results, paired, spread, text_table
 from foretext.errors import UserError
 
 TFIDF = "tfidf"
@@ -38,6 +39,7 @@ class Column:
     scores: Scores
     tfidf: Scores
     said: str  # of the run, for the head of the table
+    text: dict[str, Any] | None = None  # what it makes of texts that it has not seen, where that was measured
 
 
 def read_column(title: str, folder: Path) -> Column:
@@ -54,7 +56,8 @@ def read_column(title: str, folder: Path) -> Column:
     settings = folder / "settings.json"
     quick = settings.is_file() and json.loads(settings.read_text(encoding="utf-8")).get("quick")
     said = f"{title}: commit {', '.join(results.commits())}; {results.seconds() / 60:.1f} minutes"
-    return Column(title, scores[PRETRAINED], scores[TFIDF], said + ("; **--quick**" if quick else ""))
+    said += "; **--quick**" if quick else ""
+    return Column(title, scores[PRETRAINED], scores[TFIDF], said, results.figures(TEXT))
 
 
 def common_tfidf(columns: Sequence[Column]) -> Scores:
@@ -73,7 +76,8 @@ def common_tfidf(columns: Sequence[Column]) -> Scores:
 
 
 def joint_table(columns: Sequence[Column]) -> str:
-    """Accuracy in per cent by row and column, and the differences from TF-IDF, paired by draw."""
+    """Accuracy in per cent by row and column, and the differences from TF-IDF, paired by draw; then what is known of
+    the columns' bits per byte."""
     every: dict[str, Scores] = {TITLES[TFIDF]: common_tfidf(columns)} | {one.title: one.scores for one in columns}
     order = list(TASKS)
     known = sorted({row for one in columns for row in one.scores}, key=lambda row: (order.index(row[0]), row[1]))
@@ -88,7 +92,8 @@ def joint_table(columns: Sequence[Column]) -> str:
         )
     first = table(["accuracy, %; labels", "draws", *every], accuracies)
     second = table(["above TF-IDF", "draws", *(one.title for one in columns)], differences)
-    return f"{first}\n\n{second}\n"
+    texts = {one.title: one.text for one in columns if one.text is not None}
+    return "\n\n".join([first, second, *([text_table(texts)] if texts else [])]) + "\n"
 
 
 def common_draws(scores: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, float]]:

@@ -86,7 +86,7 @@ EXPERIMENT = Experiment(
     starts=STARTS,
     others=("tfidf",),
     minutes=10.0,
-    after=lambda models, data: validation_table(models),
+    after=lambda models, data, results: validation_table(models),
 )
 
 if __name__ == "__main__":

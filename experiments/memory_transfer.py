@@ -5,52 +5,60 @@
     python -m experiments.joint_table GPT=runs/memory_transfer/gpt XLNet=runs/memory_transfer/xlnet ...
 
 Pre-trained for 20 minutes at size `tiny` on IMDb's unlabelled reviews. Draws of labels, test rows (SST-2's 872 dev
-rows, the same 2,000 of IMDb's test reviews) and the way of fine-tuning are those of `imdb_transfer`, the first three
-draws; TF-IDF is beside them.
+rows, the same 2,000 of IMDb's test reviews) and the way of fine-tuning are those of `imdb_transfer`, but there is less
+of it: three of SST-2's five draws, no TREC-6, and no column without pre-training. TF-IDF is beside them.
 
 Then bits per byte of 300 test reviews, from left to right: Transformer-XL with the memory that evaluation has, GPT in
 windows, XLNet in the order of the text. XLNet's vocabulary at this size is lower-cased, which loses something of the
-text, and its figure is marked as not comparable.
+text, and its figure is marked as not comparable. They are a part of `results.jsonl`, measured once.
 """
 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import foretext as ft
-from bench.common import table
+from bench.common import commit
 from experiments import imdb_transfer
 from experiments.common import TEST_SEED, Experiment, Start, main, read_task, texts_of
 from experiments.masked_transfer import TASKS
+from experiments.results import TEXT, Results, text_table
 from foretext.train.loop import read_position
 
 TITLES = {"transformer_xl": "Transformer-XL", "xlnet": "XLNet", "gpt": "GPT"}
 REVIEWS = 300
 
 
-def text_table(models: Mapping[str, ft.LanguageModel], data: Path) -> str:
-    """How far each pre-training came, and what it makes of reviews that it has not seen."""
+def measured(model: ft.LanguageModel, data: Path) -> dict[str, Any]:
+    """How far a pre-training came, and what it makes of reviews that it has not seen."""
+    assert model.model.run is not None
     reviews = texts_of(read_task(imdb_transfer.TASKS["imdb"], data).test)
     chosen = random.Random(TEST_SEED).sample(list(reviews), min(REVIEWS, len(reviews)))
-    rows = []
-    for model in models.values():
-        assert model.model.run is not None
-        position, found = read_position(model.model.run), model.perplexity(chosen)
-        comparable = "yes" if found.comparable else "no: its vocabulary loses something of the text"
-        rows.append(
-            [
-                TITLES[model.model.system.name],
-                f"{position.step:,}",
-                f"{position.tokens:,}",
-                f"{found.per_token:.1f}",
-                f"{found.bits_per_byte:.3f}",
-                comparable,
-            ]
-        )
-    heads = ["pre-training", "updates", "tokens", "perplexity per token", "bits per byte", "comparable"]
-    return "\n" + table(heads, rows) + "\n"
+    position, found = read_position(model.model.run), model.perplexity(chosen)
+    return {
+        "updates": position.step,
+        "tokens": position.tokens,
+        "texts": len(chosen),
+        "per_token": found.per_token,
+        "bits_per_byte": found.bits_per_byte,
+        "comparable": found.comparable,
+    }
+
+
+def text_part(models: Mapping[str, ft.LanguageModel], data: Path, results: Results) -> str:
+    """The same as a table, measured if the results do not have it yet. A run of --base may be of any system."""
+    (model,) = models.values()
+    found = results.figures(TEXT)
+    if found is None:
+        since = time.perf_counter()
+        found = measured(model, data)
+        results.add_part(TEXT, time.perf_counter() - since, commit(), found)
+    name = model.model.system.name
+    return f"\n{text_table({TITLES.get(name, name): found})}\n"
 
 
 EXPERIMENT = Experiment(
@@ -61,7 +69,7 @@ EXPERIMENT = Experiment(
     starts={name: Start(title, name, finetune_sets=imdb_transfer.FINETUNE_SETS) for name, title in TITLES.items()},
     choose=True,
     others=("tfidf",),
-    after=text_table,
+    after=text_part,
 )
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from bench.common import table
 
 TITLES = {"pretrained": "pre-trained", "scratch": "from scratch", "tfidf": "TF-IDF"}  # of methods; the first is ours
 LAST = ("scratch",)  # what a cut-off may take
+TEXT = "bits per byte"  # the part in which a pre-trained model is asked about texts that it has not seen
 OPTIONS = ("task.epochs", "task.hold_out", "task.words")  # written like settings, but none of fine-tuning's
 
 
@@ -77,8 +78,15 @@ class Results:
     def add_cell(self, cell: Cell, accuracy: float, seconds: float, commit: str) -> None:
         self.append(asdict(cell) | {"accuracy": accuracy, "seconds": round(seconds, 2), "commit": commit})
 
-    def add_part(self, name: str, seconds: float, commit: str) -> None:
-        self.append({"part": name, "seconds": round(seconds, 2), "commit": commit})
+    def add_part(self, name: str, seconds: float, commit: str, figures: Mapping[str, Any] | None = None) -> None:
+        """`figures`: what was found in it, if anything was."""
+        found = {} if figures is None else {"figures": dict(figures)}
+        self.append({"part": name, "seconds": round(seconds, 2), "commit": commit} | found)
+
+    def figures(self, part: str) -> dict[str, Any] | None:
+        """What was found in a part; None: it has not been made yet, or nothing was."""
+        found = (record["figures"] for record in self.records if record.get("part") == part and "figures" in record)
+        return next(found, None)
 
     def accuracies(self) -> dict[Cell, float]:
         cells = (record for record in self.records if "accuracy" in record)
@@ -148,6 +156,22 @@ def result_table(
         )
     differences = [f"{methods[ours]} − {methods[other]}" for other in others]
     return table(["accuracy, %; labels", "draws", *methods.values(), *differences], rows)
+
+
+def text_table(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """How far each pre-training came, and what it makes of texts that it has not seen: figures by title."""
+    rows = [
+        [
+            title,
+            f"{one['updates']:,}",
+            f"{one['tokens']:,}",
+            f"{one['per_token']:.1f}",
+            f"{one['bits_per_byte']:.3f}",
+            "yes" if one["comparable"] else "no: its vocabulary loses something of the text",
+        ]
+        for title, one in found.items()
+    ]
+    return table(["pre-training", "updates", "tokens", "perplexity per token", TEXT, "comparable"], rows)
 
 
 def sets_for(given: Iterable[str], task: str, labels: int) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ import torch
 
 from foretext.errors import UserError
 from foretext.evaluate.reading import Reading, read_as, told_apart
+from foretext.nn.model_config import reads
 from foretext.tasks.supervised import SupervisedTask
 from foretext.train.saved import SavedModel
 
@@ -28,7 +29,7 @@ def attention_page(model: SavedModel, text: str) -> str:
         raise UserError(f"{model.system.name} has no attention to look at")
     reading = _sequence(model, text)
     ids = reading.ids
-    most = min(MOST_TOKENS, model.model_config.context)
+    most = min(MOST_TOKENS, reads(model.model_config))
     if not 2 <= len(ids) <= most:
         raise UserError(
             f"the text has {len(ids)} tokens; the page shows between 2 and {most}: give more, or less, text"
@@ -43,7 +44,8 @@ def attention_page(model: SavedModel, text: str) -> str:
 
 
 def _sequence(model: SavedModel, text: str) -> Reading:
-    """What the model reads of a text, in its reading direction: a fine-tuned one with the tokens of its task."""
+    """What the model reads of a text, in its reading direction: a fine-tuned one with the tokens of its task. Nothing
+    is cut: what is too long is refused."""
     ids = model.tokenizer.encode(text)
     if isinstance(model.task, SupervisedTask):
         if model.task.kind not in ("classification", "regression"):
@@ -51,9 +53,9 @@ def _sequence(model: SavedModel, text: str) -> Reading:
                 f"this run's task, {model.task.kind}, reads several texts; the page shows models of one text"
             )
         specials = dict(model.tokenizer.specials)
-        layout = model.system.build_layout(specials, model.model_config.context, model.info.direction)
-        (sequence,) = layout.sequences(model.task.kind, [ids])
-        return Reading(list(sequence.ids), 0, len(sequence.ids), told_apart(sequence.segments))
+        layout = model.system.build_layout(specials, reads(model.model_config), model.info.direction)
+        frame = layout.frame(ids)
+        return Reading(list(frame.ids), *frame.parts[0], told_apart(frame.segments))
     reading = read_as(model, ids)
     if reading.count == len(ids):
         return reading

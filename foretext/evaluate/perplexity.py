@@ -105,7 +105,7 @@ def perplexity(
     if permuted:
         need_trained_head(model, "perplexity")
     score = _score if context is not None else _score_in_pieces
-    with remembering(model.trunk, seen):
+    with remembering(model.trunk, None if seen is None else min(seen, whole - 1)):  # no token has more before it
         nats = score(model, windows, progress) * tokens / predicted
     found = figures(nats, tokens, texts, context, stride, comparable=model.tokenizer.lossless, memory=seen)
     return replace(found, order=LEFT_TO_RIGHT) if permuted else found

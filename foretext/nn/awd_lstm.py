@@ -124,6 +124,10 @@ class AwdLstmConfig:
         matrices = sum(8 * cells * cells for _, cells in self.widths()) if self.dropout * self.weight_dropout else 0
         return tokens * a_token + matrices
 
+    def carried(self, rows: int) -> int:
+        """h and c of every layer."""
+        return rows * sum(2 * cells for _, cells in self.widths())
+
 
 class LstmLayer(nn.Module):
     """One layer; weights and gate order (input, forget, cell, output) are those of `torch.nn.LSTM`."""

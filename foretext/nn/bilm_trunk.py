@@ -92,6 +92,10 @@ class BilmTrunkConfig:
         lstms = 2 * self.layers * self.bilm().lstm().activations(tokens)
         return lstms + self.words.activations(max(1, tokens // DISTINCT))
 
+    def carried(self, rows: int) -> int:
+        """h and c of every layer and direction."""
+        return rows * 2 * self.layers * (self.words.width + self.cells)
+
 
 class BilmTrunk(nn.Module):
     def __init__(self, config: BilmTrunkConfig, spelling: Spelling | None = None) -> None:

@@ -3,6 +3,7 @@ beside its code; `[model]` of a run's config.toml is that dataclass."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 
@@ -70,8 +71,23 @@ def fixed(config: ModelConfig) -> int:
     return own
 
 
+def carried(config: ModelConfig, rows: int) -> int:
+    """Numbers that are carried from step to step for so many rows, where an objective carries any: of a `memory`, if
+    the configuration has one, every layer's states and a mark for each place, unless it says itself how many."""
+    own: Callable[[int], int] | None = getattr(config, "carried", None)
+    memory: int = getattr(config, "memory", 0)
+    return rows * memory * (config.layers * config.width + 1) if own is None else own(rows)
+
+
 def reads(config: ModelConfig) -> int:
     """Tokens of a text that tasks and features read at a time: the context, unless the configuration has a number of
     its own for that, as where the context is only how far gradients flow."""
     own: int = getattr(config, "reads", config.context)
     return own
+
+
+def remarks(config: ModelConfig) -> tuple[str, ...]:
+    """What to say before training of a shape that can be but is hardly meant: nothing, unless the configuration knows
+    of something."""
+    own: Callable[[], tuple[str, ...]] | None = getattr(config, "remarks", None)
+    return () if own is None else own()

@@ -10,7 +10,8 @@ see less. In evaluation each sees itself and the `evaluation_memory` tokens befo
 
 The state is a dictionary. In training `layers` has the states that each layer reads, [B, M, D]; in evaluation `keys`
 and `values` has what is read of these, [B, M, H, K], and `far` the projected distances, so that a token costs what a
-token costs. `real` says which places of a row hold a token; rows may differ (see `memory`).
+token costs: as many as the text has needed so far, not as many as a memory could hold. `real` says which places of a
+row hold a token; rows may differ (see `memory`).
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ Biases = tuple[Tensor, Tensor] | None
 
 @dataclass(frozen=True)
 class TransformerXLConfig:
-    """The defaults are those of the released base model for WikiText-103, but for the vocabulary's cutoffs."""
+    """The defaults are those of the released base model for WikiText-103, but for `inner` (2100 there) and the
+    vocabulary's cutoffs."""
 
     vocabulary: int
     layers: int = 16
@@ -77,7 +79,8 @@ class TransformerXLConfig:
             raise UserError(f"model.cutoffs={given}: give ids that rise, from 1 on")
         if self.cutoffs and self.vocabulary and self.cutoffs[-1] >= self.vocabulary:
             raise UserError(
-                f"model.cutoffs={given}: the vocabulary has only {self.vocabulary:,} pieces; leave out what is above"
+                f"model.cutoffs={given}: the vocabulary has only {self.vocabulary:,} pieces; give ids below that, or "
+                "none for a plain softmax: --set model.cutoffs="
             )
         if not self.cutoffs and self.divisor > 1:
             raise UserError(f"model.divisor={self.divisor} is for an adaptive softmax; set model.cutoffs too")
@@ -96,6 +99,23 @@ class TransformerXLConfig:
     def reads(self) -> int:
         """Tokens that a task reads at a time: as far as distances are known from pre-training, and seen afterwards."""
         return min(self.context + self.memory, self.evaluation_memory + 1)
+
+    def remarks(self) -> tuple[str, ...]:
+        """On numbers that stayed behind when the segments or the memory were made longer."""
+        farthest = self.context + self.memory - 1
+        found = []
+        if self.evaluation_memory < farthest:
+            found.append(
+                f"model.evaluation_memory={self.evaluation_memory}: training sees up to {farthest} tokens back, but "
+                f"scoring and writing do not, and a task reads {self.reads} tokens of a text; to see as far: --set "
+                f"model.evaluation_memory={farthest}"
+            )
+        if 0 < self.clamp < farthest:
+            found.append(
+                f"model.clamp={self.clamp}: training sees up to {farthest} tokens back, but all distances beyond "
+                f"{self.clamp} are one to it; to tell all apart: --set model.clamp={farthest}"
+            )
+        return tuple(found)
 
     def describe(self) -> str:
         return (
@@ -303,11 +323,17 @@ class TransformerXL(nn.Module):
         return dropout(sinusoids(far_R, self.config.width), self.config.dropout, self.training)
 
     def _far(self, state: State, length: int, memory: int) -> tuple[Tensor, ...]:
-        """The projected distances for each layer: in training of all places, in evaluation of those that are seen."""
-        if "far" in state:
-            found: tuple[Tensor, ...] = state["far"]
-            return found
-        waves = self._waves(1, memory + length if self.training else self.evaluation_memory + 1)
+        """The projected distances for each layer: in training of all places, in evaluation of those that are seen. What
+        a text has outgrown is made anew, twice as many: few times, however long it becomes."""
+        places = memory + length
+        if not self.training:
+            places = min(places, self.evaluation_memory + 1)
+            kept: tuple[Tensor, ...] | None = state.get("far")
+            if kept is not None and len(kept[0]) >= places:
+                return kept
+            if kept is not None:
+                places = max(places, min(2 * len(kept[0]), self.evaluation_memory + 1))
+        waves = self._waves(1, places)
         return tuple(block.attention.distances(waves) for block in self._blocks())
 
     def _unseen(self, queries: int, memory: int) -> Tensor | None:

@@ -62,7 +62,7 @@ SIZES = {
     "small": short_size(_short(6, 384, 6), 16000),
     "paper": Size(
         TransformerXLConfig(vocabulary=0, inner=2100, cutoffs=(20_000, 40_000, 200_000)),
-        TokenizerConfig("word-list", WORDS),
+        TokenizerConfig("word-list", WORDS, sample_megabytes=1000),
         TrainingConfig(rate=2.5e-4, schedule="cosine", warmup=0.0, weight_decay=0.0, clip=0.25, batch_size=60),
         TrainingConfig(rate=6.25e-5, schedule="linear", warmup=0.002, batch_size=32, dropout=0.1),  # GPT's
         epochs=3,

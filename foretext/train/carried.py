@@ -14,6 +14,17 @@ import torch
 from torch import Tensor
 
 
+def on_its_own(state: Any) -> Any:
+    """The same state without the rest of what it is a part of: a memory is the end of a longer tensor, all of which
+    would be held with it from step to step."""
+    if isinstance(state, Tensor):
+        whole = state.untyped_storage().nbytes() <= state.numel() * state.element_size()
+        return state if whole else state.clone()
+    if isinstance(state, tuple):
+        return tuple(on_its_own(part) for part in state)
+    return {name: on_its_own(part) for name, part in state.items()}
+
+
 def to_tensors(states: Mapping[int, Any]) -> dict[str, Tensor]:
     """The states of all micro-batches under names like `0/2/hidden`."""
     tensors: dict[str, Tensor] = {}

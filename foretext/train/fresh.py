@@ -11,6 +11,7 @@ import numpy as np
 
 from foretext.config import Setting, apply_sets
 from foretext.errors import UserError
+from foretext.nn.model_config import remarks
 from foretext.systems import size_named, system_named
 from foretext.systems.base import System, TokenizerConfig, TrunkParts
 from foretext.tasks.rows import Row
@@ -48,6 +49,8 @@ def fresh_model(
     config: TokenizerConfig = sections["tokenizer"]
     texts = itertools.chain((text for row in rows for text in row.texts), more)
     reporter = reporter or Silent()
+    for remark in remarks(sections["model"]):
+        reporter.note(remark)
     tokenizer = new_tokenizer(found, texts, config, seed, reporter.work)
     matrix = None
     if vectors is not None:
@@ -56,6 +59,7 @@ def fresh_model(
         check_vectors(sets, sections["model"].vectors, matrix.shape[1], vectors)
         sections["model"] = dataclasses.replace(sections["model"], vectors=matrix.shape[1])
     sections["model"] = dataclasses.replace(sections["model"], vocabulary=tokenizer.size)
+    sections["model"].check()  # once more: the vocabulary is known
     sections["run"] = RunConfig("pretrain", system, size, "forward", seed, tokenizer.fingerprint())
     trunk = found.build_trunk(TrunkParts(sections["model"], tokenizer))
     return SavedModel(None, sections, found, tokenizer, trunk, vectors=matrix)

@@ -29,7 +29,7 @@ from foretext.objectives.base import Draw, Objective
 from foretext.systems.base import TrainingConfig
 from foretext.text.order import SampleOrder
 from foretext.train.budget import MOST, Budget, Position
-from foretext.train.carried import from_tensors, to_tensors
+from foretext.train.carried import from_tensors, on_its_own, to_tensors
 from foretext.train.optim import Optimizer, clip_gradients
 from foretext.train.report import Reporter, StepReport
 from foretext.train.rundir import RunDirectory, RunWriter
@@ -73,6 +73,7 @@ class Job:
     device: torch.device
     evaluate_every: int | None = None  # steps; None: `config.evaluations` times over the budget
     keep_best: str | None = None  # name of the validation figure (more is better) whose best weights are kept
+    carried: int = 0  # numbers that the objective carries from step to step, of all rows
 
 
 def step_seed(seed: int, step: int, part: int) -> int:
@@ -186,7 +187,7 @@ class Loop:
             _seed(step_seed(job.seed, step, number), job.device)
             outcome = job.objective(job.trunk, batch, self.carried.get(number))
             if job.objective.carries_state:
-                self.carried[number] = detached(outcome.state)
+                self.carried[number] = on_its_own(detached(outcome.state))
             terms = []
             for name, loss in outcome.losses.items():
                 if totals[name]:

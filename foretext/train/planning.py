@@ -47,6 +47,7 @@ class Memory:
     length: int  # tokens of the longest example
     keeps_best: bool = False  # the best weights beside those that are trained
     head: int = 0  # numbers that are learned on top of the trunk; 0 also where they are not known yet
+    carried: int = 0  # numbers that are carried from step to step; 0 also where the rows are not known yet
 
     def weights(self) -> int:
         """How many numbers are learned."""
@@ -57,12 +58,16 @@ class Memory:
         copies = 1 + self.keeps_best
         return (STATES + WEIGHT * self.keeps_best) * self.weights() + WEIGHT * copies * fixed(self.model)
 
+    def held(self) -> int:
+        """Bytes of what is carried: what a step makes, and what it was given, which stands until the step is made."""
+        return 2 * WEIGHT * self.carried
+
     def needed(self) -> int:
-        """Bytes: the states, and the activations of one micro-batch."""
+        """Bytes: the states, what is carried, and the activations of one micro-batch."""
         tokens = self.micro * self.length
         read = dataclasses.replace(self.model, context=min(self.length, self.model.context))
         logits = read.vocabulary * min(tokens, max(LEAST_ROWS, CHUNK_ELEMENTS // read.vocabulary))
-        return self.states() + 4 * (read.activations(tokens) + logits)
+        return self.states() + self.held() + 4 * (read.activations(tokens) + logits)
 
 
 def check_memory(memory: Memory, smaller: str = SMALLER_SIZE, built: bool = False) -> None:
@@ -83,6 +88,13 @@ def check_memory(memory: Memory, smaller: str = SMALLER_SIZE, built: bool = Fals
             f"{size_text(there)} are free; use {smaller}",
             code=EXIT_MACHINE,
         )
+    if memory.states() + memory.held() > there:
+        raise UserError(
+            f"what is carried from step to step needs about {size_text(memory.held())} of memory beside "
+            f"{size_text(memory.states())} of weights, gradients and optimiser, and {size_text(there)} are free; use "
+            f"fewer rows, --set training.batch_size=…, or {smaller}",
+            code=EXIT_MACHINE,
+        )
     fewer = f"--set training.micro_batch={memory.micro // 2}, or " if memory.micro > 1 else ""
     raise UserError(
         f"training needs about {size_text(memory.needed())} of memory and {size_text(there)} are free; "
@@ -95,10 +107,10 @@ def disk_needed(job: Job) -> int:
     """Bytes that checkpoints take at their most, which is while saving: the old one stands until the new one is whole.
 
     A checkpoint has the weights, with what does not learn, once more if the best or averaged ones are kept beside those
-    to go on with (averaged ones once more), and the optimiser's state: two tensors a parameter with AdamW, one where
-    Muon learns it, none with plain SGD.
+    to go on with (averaged ones once more), the optimiser's state: two tensors a parameter with AdamW, one where Muon
+    learns it, none with plain SGD; and what is carried from step to step.
     """
-    checkpoint = 0
+    checkpoint = WEIGHT * job.carried
     averaged = job.objective.average > 0
     copies = 1 + (job.keep_best is not None or averaged)
     for name, parameter in job.optimizer.parameters.items():
@@ -186,7 +198,10 @@ def describe_plan(loop: Loop, speeds: Sequence[float], corpus: int, model: Model
         *_sequences(job.objective.lengths(model.context)),
         *_streams(loop),
         ("time", f"about {clock(run.seconds)}"),
-        *_machine_lines(loop, Memory(model, last.micro_batch, model.context, head=head_size(job.objective))),
+        *_machine_lines(
+            loop,
+            Memory(model, last.micro_batch, model.context, head=head_size(job.objective), carried=job.carried),
+        ),
     ]
 
 

@@ -48,10 +48,11 @@ class Preparing:
         return True
 
     def name_vocabulary(self, tokenizer: Tokenizer) -> None:
-        """A new one."""
+        """A new one. UserError if no trunk can have this shape with so many pieces, which is known only now."""
         self.tokenizer = tokenizer
         self.sections["run"] = dataclasses.replace(self.sections["run"], tokenizer=tokenizer.fingerprint())
         self.sections["model"] = dataclasses.replace(self.sections["model"], vocabulary=tokenizer.size)
+        self.sections["model"].check()
 
     def has_shards(self, run: RunDirectory) -> bool:
         """Shards without a configuration beside them are of an unknown text; with a checkpoint they must not change."""

@@ -13,7 +13,7 @@ from torch import nn
 
 from foretext.config import Change
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
+from foretext.nn.model_config import ModelConfig, carried, remarks
 from foretext.objectives.base import Draw, Objective
 from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TokenizerConfig, TrainingConfig, TrunkParts
@@ -63,6 +63,9 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
         return run.path
     for change in changes:
         reporter.note(going_on(change))
+    if request.start is None and not (request.resume and run.has("config.toml")):  # else nothing can be done about it
+        for remark in remarks(sections["model"]):
+            reporter.note(remark)
     if choose_device(request.device).type == "cpu":
         check_memory(Memory(sections["model"], micro_batch_of(sections), sections["model"].context))
     work = Preparing(request, sections, reporter, stopping)
@@ -257,6 +260,7 @@ def _make_loop(work: Preparing, run: RunDirectory, writer: RunWriter, stopping: 
         micro = micro_batch_of(sections) * (model.context // context)
         evaluate = validator(run, trunk, objective, context, info.seed, device)
         stages.append(Stage(examples.example, order, micro, evaluate, until))
+    streams = max(len(stage.order.batch(0)[1]) for stage in stages) if objective.carries_state else 0
     job = Job(
         trunk=trunk,
         objective=objective,
@@ -268,11 +272,12 @@ def _make_loop(work: Preparing, run: RunDirectory, writer: RunWriter, stopping: 
         budget=sections["budget"],
         seed=info.seed,
         device=device,
+        carried=carried(model, streams),
     )
     loop = Loop(job, writer, work.reporter, stopping)
     if device.type == "cpu":
-        memory = Memory(model, micro_batch_of(sections), model.context, head=head_size(objective))
-        check_memory(memory, built=True)  # once more: the vocabulary is known
+        memory = Memory(model, micro_batch_of(sections), model.context, head=head_size(objective), carried=job.carried)
+        check_memory(memory, built=True)  # once more: the vocabulary is known, and how many streams the text gives
     check_disk(run, job)
     speeds = [probe_speed(loop, stage) for stage in job.stages]
     work.reporter.plan(

@@ -41,3 +41,32 @@ def test_mistakes(run: Path, base: Path, files: Path, tmp_path: Path) -> None:
         (["export", run, "--out", tmp_path / "hf"], "transformer_xl"),
     ):
         assert said in fails(*words), words
+
+
+def test_cutoffs_above_the_vocabulary_leave_nothing_behind(files: Path, tmp_path: Path) -> None:
+    """They can be compared with it only when it is made; what the message ends with can be typed as it stands."""
+    out = tmp_path / "run"
+    command = ["pretrain", files / "text.txt", "--system", "transformer_xl", "--steps", 2, *TINY, "--out", out]
+    words = ["--set", "tokenizer.kind=word-list"]
+    for given in (["--size", "paper"], [*words, "--set", "model.cutoffs=10,400"]):
+        said = fails(*command, *given)
+        assert "the vocabulary has only" in said and said.endswith("none for a plain softmax: --set model.cutoffs=")
+        assert not out.exists(), given
+    rows = ["finetune", files / "cls.csv", "--system", "transformer_xl", "--size", "paper", "--task", "classification"]
+    assert "the vocabulary has only" in fails(*rows, *TINY, "--out", out)
+    assert not out.exists()
+    works(*command, *words, "--set", "model.cutoffs=10,400", "--set", "model.cutoffs=")
+    assert "cutoffs = []" in (out / "config.toml").read_text()
+
+
+def test_a_longer_memory_alone_is_pointed_out_before_training(run: Path, files: Path, tmp_path: Path) -> None:
+    command = ["pretrain", files / "text.txt", "--system", "transformer_xl", "--steps", 1, *TINY]
+    longer = ["--set", "model.memory=300"]
+    said = works(*command, *longer, "--out", tmp_path / "short").err
+    assert "a task reads 257 tokens of a text; to see as far: --set model.evaluation_memory=315" in said
+    assert "to tell all apart: --set model.clamp=315" in said
+    both = [*longer, "--set", "model.evaluation_memory=315", "--set", "model.clamp=315"]
+    onward = ["pretrain", files / "text.txt", "--steps", 1, "--from", tmp_path / "short"]
+    for words in ([*command, *both], onward):  # a run that is gone on from keeps its numbers
+        said = works(*words, "--out", tmp_path / f"other-{len(words)}").err
+        assert "to see as far" not in said and "to tell all apart" not in said

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import html.parser
 import json
+from typing import Any
 
 import numpy as np
 import pytest
-from systems_under_test import base_model
+from systems_under_test import TRANSFORMERS, base_model
 
 from foretext.errors import UserError
 from foretext.evaluate.attention_page import attention_page, render
+from foretext.nn.model_config import reads
+from foretext.tasks.rows import rows_from
+from foretext.train.finetune import FinetuneRequest, finetune
 
 
 class Scripts(html.parser.HTMLParser):
@@ -65,3 +69,16 @@ def test_how_much_can_be_shown() -> None:
     assert "gpt2 tiny" in attention_page(model, "some text")
     with pytest.raises(UserError, match="between 2 and 48"):
         attention_page(model, "a" * 60)
+
+
+@pytest.mark.parametrize("system", TRANSFORMERS)
+def test_a_task_model_shows_a_text_whole_or_not_at_all(system: str) -> None:
+    """In training a text that is too long is cut, and counted; a page would not say so."""
+    rows: list[Any] = rows_from([("good", "a"), ("bad", "b")] * 6, "classification")
+    model = finetune(FinetuneRequest(base_model(system), rows, "classification", valid=[], epochs=1))
+    most = reads(model.model_config)
+    parser = Scripts()
+    parser.feed(attention_page(model, "a" * (most - 2)))
+    assert len(json.loads(parser.found[0])["pieces"]) == most, "two tokens stand round it"
+    with pytest.raises(UserError, match=f"the text has {most + 1} tokens; the page shows between 2 and {most}"):
+        attention_page(model, "a" * (most - 1))

@@ -21,7 +21,7 @@ from foretext.evaluate.likelihood import Query, score_queries
 from foretext.evaluate.perplexity import perplexity
 from foretext.generate.decoder import Decoder
 from foretext.nn.predict import token_logits
-from foretext.nn.transformer_xl import TransformerXL, remembering
+from foretext.nn.transformer_xl import LONGEST_MEMORY, TransformerXL, remembering
 from foretext.systems.base import TrunkParts
 from foretext.train.saved import SavedModel, reach_of
 
@@ -115,6 +115,21 @@ def test_completions_go_on_from_the_memory_of_their_context() -> None:
             total = sum(float(logs[first + place, id]) for place, id in enumerate(completion))
             assert likelihood.total == pytest.approx(total, rel=1e-4)
             assert likelihood.cut == 0
+
+
+def test_a_memory_that_no_text_fills_costs_what_the_texts_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, made = TransformerXL._waves, list[int]()
+
+    def waves(self: TransformerXL, queries: int, keys: int) -> torch.Tensor:
+        made.append(keys)
+        return real(self, queries, keys)
+
+    monkeypatch.setattr(TransformerXL, "_waves", waves)
+    model = model_of(6)
+    longest = max(len(model.tokenizer.encode(text)) for text in TEXTS)
+    enough, most = (perplexity(model, TEXTS, memory=memory) for memory in (longest, LONGEST_MEMORY))
+    assert max(made) <= longest + 1, "the text, after end-of-text"
+    assert most.memory == LONGEST_MEMORY and replace(most, memory=longest) == enough
 
 
 def test_memory_that_cannot_be() -> None:

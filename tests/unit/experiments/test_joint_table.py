@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments.joint_table import main
-from experiments.results import Cell, Results
+from experiments.results import TEXT, Cell, Results
 
 
 def _folder(path: Path, found: dict[tuple[str, int, int, str], float], commit: str = "c1") -> Path:
@@ -43,6 +43,18 @@ def test_a_row_has_the_draws_that_all_have(
     assert "| TREC-6, 500 | 1 | 50.0 | 75.0 | – |" in lines, "a row that one column lacks"
     assert "| SST-2, 100 | 2 | +15.0 ± 7.1 | +30.0 ± 0.0 |" in lines
     assert "| TREC-6, 500 | 1 | +25.0 | – |" in lines
+
+
+def test_bits_per_byte_stand_below_where_an_experiment_has_them(
+    folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(folders) == 0 and TEXT not in capsys.readouterr().out
+    figures = {"updates": 1200, "tokens": 3400000, "per_token": 56.78, "bits_per_byte": 1.8765, "comparable": False}
+    Results(tmp_path / "bert" / "results.jsonl").add_part(TEXT, 3.0, "c2", figures)
+    assert main(folders) == 0
+    lines = capsys.readouterr().out.strip().splitlines()
+    assert lines[-3] == "| pre-training | updates | tokens | perplexity per token | bits per byte | comparable |"
+    assert lines[-1] == "| BERT | 1,200 | 3,400,000 | 56.8 | 1.877 | no: its vocabulary loses something of the text |"
 
 
 def test_other_draws_or_test_rows_are_refused(

@@ -61,6 +61,15 @@ def test_results_survive_a_line_cut_off_by_a_kill(tmp_path: Path) -> None:
     assert json.loads(file.read_bytes().splitlines()[-1])["accuracy"] == 0.625
 
 
+def test_what_a_part_found_is_kept(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.jsonl")
+    results.add_part("pre-training", 60.0, "c1")
+    assert results.figures("pre-training") is None and results.figures("texts") is None
+    results.add_part("texts", 2.0, "c1", {"bits": 1.5})
+    again = Results(tmp_path / "results.jsonl")
+    assert again.figures("texts") == {"bits": 1.5} and again.seconds() == 62.0 and again.accuracies() == {}
+
+
 @pytest.mark.parametrize("broken", [b"[1]\n", b"\xff\xfe\n", b'{"accuracy": 1}\n', b"\n"])
 def test_lines_that_are_no_results_are_passed_over(tmp_path: Path, broken: bytes) -> None:
     file = tmp_path / "results.jsonl"

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from foretext.batch import Batch, detached
 from foretext.errors import UserError
+from foretext.nn.model_config import remarks
 from foretext.nn.transformer_xl import TransformerXL, TransformerXLConfig, remembering
+from foretext.systems import SYSTEMS
 from foretext.train.carried import from_tensors, to_tensors
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-4}
@@ -115,6 +117,19 @@ def test_its_length_is_another_for_a_while() -> None:
         assert torch.equal(trunk(Batch(ids)).top, usual)
 
 
+@pytest.mark.parametrize(("memory", "made"), [(1000, [1, 2, 4, 8, 16, 32]), (5, [1, 2, 4, 6])])
+def test_distances_are_projected_as_a_text_grows(memory: int, made: list[int]) -> None:
+    """And not as many as a memory could hold."""
+    trunk = trunk_of("transformer_xl", evaluation_memory=memory).eval()
+    state, lengths = trunk.new_state(1), []
+    with torch.no_grad():
+        for id in ids_of(20):
+            state = trunk(Batch(id.view(1, 1)), state).state
+            lengths.append(len(state["far"][0]))
+    assert sorted(set(lengths)) == made and lengths == sorted(lengths)
+    assert all(far >= min(place, memory + 1) for place, far in enumerate(lengths, 1))
+
+
 def trunk_of_length(trunk: TransformerXL, memory: int) -> TransformerXL:
     made = TransformerXL(replace(trunk.config, evaluation_memory=memory)).eval()
     made.load_state_dict(trunk.state_dict())
@@ -132,15 +147,17 @@ def test_nothing_is_learned_through_memory() -> None:
     state = trunk(Batch(first), trunk.new_state(1)).state
     assert not any(tensor.requires_grad for tensor in (*state["layers"], state["real"]))
     top = trunk(Batch(second), state).top
-    (top * torch.randn(top.shape)).sum().backward()
+    asked = torch.randn(top.shape)
+    (top * asked).sum().backward()
     rows = trunk.tokens.weight.grad.abs().sum(1)
     assert float(rows[:8].sum()) == 0 and bool((rows[20:28] > 0).all())
     with_memory = trunk.blocks[0].attention.key.weight.grad.clone()
     trunk.zero_grad()
-    torch.manual_seed(0)
+    (trunk(Batch(second), state).top * asked).sum().backward()
+    torch.testing.assert_close(trunk.blocks[0].attention.key.weight.grad, with_memory)
+    trunk.zero_grad()
     constants = {"layers": tuple(torch.zeros_like(states) for states in state["layers"]), "real": state["real"]}
-    top = trunk(Batch(second), constants).top
-    (top * torch.randn(top.shape)).sum().backward()
+    (trunk(Batch(second), constants).top * asked).sum().backward()
     assert not torch.allclose(with_memory, trunk.blocks[0].attention.key.weight.grad, atol=1e-3)
 
 
@@ -280,3 +297,27 @@ def test_a_task_reads_as_far_as_distances_are_known_and_seen() -> None:
     assert replace(SHAPE, context=10, memory=7, evaluation_memory=50).reads == 17
     assert replace(SHAPE, context=10, memory=7, evaluation_memory=11).reads == 12
     assert SHAPE.activations(40) > SHAPE.activations(20) > 0 and "memory of 24" in SHAPE.describe()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, []),
+        ({"memory": 25}, ["model.evaluation_memory=48"]),
+        ({"context": 500}, ["model.evaluation_memory=523", "model.clamp=523"]),
+        ({"context": 500, "clamp": 0}, ["model.evaluation_memory=523"]),
+        ({"clamp": 46}, ["model.clamp=47"]),
+        ({"memory": 0, "evaluation_memory": 23, "clamp": 23}, []),
+    ],
+    ids=str,
+)
+def test_numbers_that_stayed_behind_are_pointed_out(changes: dict[str, object], said: list[str]) -> None:
+    shape = replace(SHAPE, **changes)
+    shape.check()
+    assert [remark.rpartition("--set ")[2] for remark in remarks(shape)] == said
+    assert not any("\n" in remark for remark in remarks(shape))
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_no_size_has_any(system: str) -> None:
+    assert not [remark for size in SYSTEMS[system].sizes.values() for remark in remarks(size.model)]

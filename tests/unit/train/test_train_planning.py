@@ -8,19 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from systems_under_test import SHAPE, base_model, pretrain_request, write_text
-from torch import nn
+from systems_under_test import PRETRAINED, SHAPE, base_model, pretrain_request, stopping_after, write_text
+from torch import Tensor, nn
 
-from foretext.errors import UserError
+from foretext.errors import EXIT_MACHINE, Interrupted, UserError
 from foretext.nn.cove import CoveConfig
+from foretext.nn.model_config import carried
+from foretext.systems.transformer_xl import SIZES
 from foretext.tasks.rows import rows_from
 from foretext.train import planning
+from foretext.train.carried import to_tensors
 from foretext.train.finetune import FinetuneRequest, finetune
 from foretext.train.loop import Job, Loop
 from foretext.train.optim import Optimizer
 from foretext.train.planning import Memory, check_memory, disk_needed, head_size
 from foretext.train.pretrain import pretrain
 from foretext.train.report import Silent
+from foretext.train.rundir import RunDirectory
 
 ROWS = [("good one", "a"), ("bad one", "b")] * 6
 
@@ -48,6 +52,55 @@ def test_memory_and_disk_count_what_never_learns(tmp_path: Path, monkeypatch: py
     vectors = job.trunk.state_dict()["vectors.table_VE"].numel()
     numbers, tensors = 3 * sum(learned) + vectors, 3 * len(learned) + 1  # AdamW keeps two beside each
     assert disk_needed(job) == 2 * (4 * numbers + 256 * tensors)
+
+
+@pytest.mark.parametrize("system", PRETRAINED)
+def test_memory_and_disk_count_what_is_carried_from_step_to_step(
+    system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LSTMs' states and memories, when these are full; nothing of systems that carry nothing."""
+    jobs: list[Job] = []
+    held: dict[int, Any] = {}
+    save = Loop.save
+
+    def watched(loop: Loop) -> None:
+        held.update(loop.carried)
+        save(loop)
+
+    monkeypatch.setattr("foretext.train.pretrain.check_disk", lambda run, job: jobs.append(job))
+    monkeypatch.setattr(Loop, "save", watched)
+    sets = ("training.micro_batch=3", *(("model.memory=24",) if system == "transformer_xl" else ()))
+    with stopping_after(4) as stop, pytest.raises(Interrupted):
+        pretrain(pretrain_request(system, write_text(tmp_path), tmp_path / "run", 12, *sets), stopping=stop)
+    (job,) = jobs
+    kept = to_tensors(held)
+    actual = sum(tensor.numel() * tensor.element_size() for tensor in kept.values())
+    assert actual <= 4 * job.carried <= 1.05 * actual and bool(actual) == job.objective.carries_state
+    assert sum(stored(state) for state in held.values()) == actual, "and no more than that is held"
+    sizes = RunDirectory(tmp_path / "run").sizes()
+    checkpoint = sum(size for name, size in sizes.items() if name.startswith(("model.", "training/")))
+    assert disk_needed(job) - disk_needed(replace(job, carried=0)) == 2 * 4 * job.carried
+    assert 2 * checkpoint <= disk_needed(job)
+
+
+def stored(state: Any) -> int:
+    """Bytes that the tensors of a state keep in memory."""
+    if isinstance(state, Tensor):
+        return state.untyped_storage().nbytes()
+    return sum(stored(part) for part in (state.values() if isinstance(state, dict) else state))
+
+
+def test_rows_whose_memories_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = replace(SIZES["paper"].model, vocabulary=300_000)
+    numbers = carried(shape, SIZES["paper"].pretraining.batch_size)
+    assert numbers == pytest.approx(236e6 / 4, rel=0.01)
+    without, whole = (Memory(shape, 1, 8, carried=count) for count in (0, numbers))
+    assert whole.needed() - without.needed() == 2 * 4 * numbers and whole.states() == without.states()
+    monkeypatch.setattr(planning, "available_memory", lambda: whole.states() + 4 * numbers)
+    check_memory(without)
+    with pytest.raises(UserError, match=r"what is carried .* needs about 472\.4 MB .* training\.batch_size=") as no:
+        check_memory(whole)
+    assert no.value.code == EXIT_MACHINE
 
 
 class Plans(Silent):

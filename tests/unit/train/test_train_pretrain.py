@@ -341,6 +341,25 @@ def test_mistakes_are_one_line_before_training(
         pretrain(replace(pretrain_request("gpt", text, tmp_path / "run"), **changes))
 
 
+@pytest.mark.parametrize("system", PRETRAINED)
+def test_a_shape_is_checked_again_when_its_vocabulary_is_known(
+    system: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not all that a shape needs of a vocabulary can be asked before: a mistake leaves nothing behind."""
+    asked: list[int] = []
+
+    def check(self: Any) -> None:
+        asked.append(self.vocabulary)
+        if self.vocabulary:
+            raise UserError(f"not with {self.vocabulary} pieces")
+
+    monkeypatch.setattr(SYSTEMS[system].config, "check", check)
+    monkeypatch.setattr(module, "_make_loop", lambda *given: pytest.fail("too late"))
+    with pytest.raises(UserError, match="not with"):
+        pretrain(pretrain_request(system, text, tmp_path / "run", 1))
+    assert asked[0] == 0 and asked[-1] > 0 and not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_the_disk_that_is_planned_for_is_what_two_checkpoints_take(
     optimizer: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
