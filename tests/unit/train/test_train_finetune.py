@@ -226,7 +226,7 @@ def test_a_plan_by_its_name_is_a_whole_way_of_transfer(system: str, tmp_path: Pa
 @pytest.mark.parametrize("name", ["tiny", "small", "paper"])
 def test_the_rate_of_another_way_is_the_sizes(name: str, tmp_path: Path, untrained: None) -> None:
     for system, plan, rate in (
-        *(("ulmfit", "gpt", 1e-3), ("ulmfit", "ulmfit", 1e-2), ("ulmfit", None, 1e-2)),
+        *(("ulmfit", "gpt", 1e-3), ("ulmfit", "ulmfit", 1e-2), ("ulmfit", None, 1e-2 if name == "paper" else 4e-3)),
         *((("gpt", "ulmfit", 2e-3), ("gpt2", "ulmfit", 2e-3), ("gpt", "gpt", 5e-4)) if name != "paper" else ()),
     ):
         base = base_model(system)
