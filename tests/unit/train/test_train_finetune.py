@@ -27,7 +27,7 @@ from systems_under_test import (
 from foretext.api import TaskModel
 from foretext.config import build_sections
 from foretext.errors import Interrupted, UserError
-from foretext.plan import TransferPlan
+from foretext.plan import WAYS, TransferPlan
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
 from foretext.tasks.concat_pooling import ConcatPoolingTask
@@ -290,8 +290,9 @@ THAWED = (
 
 
 def test_exactly_the_named_groups_move_in_each_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ULMFiT itself, as its `tiny` is fine-tuned, with the paper's three layers: the head alone, then from the top one
+    """ULMFiT itself, fine-tuned as in its paper, with the paper's three layers: the head alone, then from the top one
     group more in each epoch, in all of its steps, until everything learns."""
+    assert SYSTEMS["ulmfit"].sizes["paper"].transfer == WAYS["ulmfit"].transfer
     base = base_model("ulmfit")
     shape = replace(base.model_config, layers=3)
     torch.manual_seed(0)
@@ -307,7 +308,8 @@ def test_exactly_the_named_groups_move_in_each_epoch(monkeypatch: pytest.MonkeyP
         return losses
 
     monkeypatch.setattr(Loop, "_step", watched)
-    finetune(request_of("classification", base=base, epochs=6, valid=[], sets=("training.batch_size=4",)))
+    few = ("training.batch_size=4",)
+    finetune(request_of("classification", base=base, plan="ulmfit", epochs=6, valid=[], sets=few))
     assert [step for step, _ in moves] == list(range(6 * 4)), "sixteen rows, four a step"
     for step, moved in moves:
         assert moved == set().union(*THAWED[: step // 4 + 1]), f"step {step}"
