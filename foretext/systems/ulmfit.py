@@ -119,7 +119,8 @@ ULMFIT = System(
     objective="causal language model, activations and their steps penalised",
     direction="left to right, or right to left",
     tokenizer="WordPiece (paper), byte-level BPE (tiny, small)",
-    transfer="slanted triangular rates, lower by depth, one layer more an epoch; last, largest and mean state",
+    transfer="slanted triangular rates, lower by depth, one layer more an epoch (paper; tiny, small: at once); last, "
+    "largest and mean state",
     specials=RunningTextLayout.specials,
     sizes=SIZES,
     config=AwdLstmConfig,
