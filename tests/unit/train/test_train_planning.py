@@ -145,7 +145,7 @@ def test_what_learns_in_an_epoch_is_what_is_timed(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(planning, "LEAST_TO_PROBE", 1)
     monkeypatch.setattr(Optimizer, "thaw", thaw)
-    planned(monkeypatch, system="ulmfit", epochs=4)
+    planned(monkeypatch, "transfer.thaw=gradual", system="ulmfit", epochs=4)
     assert {0, 3} == set(heard)
 
 
