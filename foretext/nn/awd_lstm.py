@@ -3,8 +3,8 @@
 Embeddings of `width`, layers of `hidden` cells, and a last layer of `width` again, so that the softmax can be tied to
 the embeddings. Each layer is one call of torch's fused kernel, which is handed the weights of this pass: the
 hidden-to-hidden matrix after its dropout is an argument and no parameter that is overwritten, so gradients reach the
-weights that are learned, and there is one copy of these. Rows of unequal length that learn on a CPU, where the kernel
-is slow, go through `lstm_steps`.
+weights that are learned, and there is one copy of these. (Rows of unequal length that learn on a CPU, where the kernel
+is slow, take their own steps: `lstm_layer`.)
 
 The five dropouts (`recurrent_dropout`) are the embedding rows, the input, the hidden-to-hidden weights, what passes
 from layer to layer, and the output. Their ratios are the configuration's; `dropout` multiplies them all.
@@ -32,12 +32,12 @@ import math
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
-from foretext.nn.lstm_steps import KEPT_PER_CELL, lstm_steps
+from foretext.nn.lstm_layer import lstm_layer
+from foretext.nn.lstm_steps import KEPT_PER_CELL
 from foretext.nn.reading_order import ReadingOrder, reading_order
 from foretext.nn.recurrent_dropout import drop_weights, embed_dropped, locked_dropout, locked_mask
 
@@ -151,19 +151,7 @@ class LstmLayer(nn.Module):
             return x_ND @ self.weight_ih[: self.cells].t(), state  # nothing, but something to differentiate
         weights = [self.weight_ih, weight_hh, self.bias_ih, self.bias_hh]
         start = [order.begin(part) for part in state]
-        # To the kernel, training means that a backward pass may follow; evaluation mode may have one too.
-        learning = torch.is_grad_enabled()
-        if order.even:
-            x_SRD, first = x_ND.view(-1, order.kept, x_ND.shape[1]), [part[None] for part in start]
-            y, h, c = torch.lstm(x_SRD, first, weights, True, 1, 0.0, learning, False, False)
-            y, h, c = y.flatten(0, 1), h[0], c[0]
-        elif learning and x_ND.device.type == "cpu":
-            inputs_N4C = F.linear(x_ND, self.weight_ih, self.bias_ih + self.bias_hh)
-            y, h, c = lstm_steps(inputs_N4C, weight_hh, None, start[0], start[1], order.sizes)
-        else:
-            sizes, first = torch.tensor(order.sizes), [part[None] for part in start]
-            y, h, c = torch.lstm(x_ND, sizes, first, weights, True, 1, 0.0, learning, False)
-            h, c = h[0], c[0]
+        y, h, c = lstm_layer(x_ND, order, start[0], start[1], weights)
         return y, (order.end(state[0], h), order.end(state[1], c))
 
 

@@ -6,8 +6,7 @@ uses it).
 
 It reads tokens in a `ReadingOrder`: sequences of unequal length, padded anywhere, from either end. torch's own kernel
 has the projection but no bounds, and does not show the c_t by which one could see afterwards that none was needed; so
-it serves only where there are no bounds, on devices that have it as one kernel. Else the steps are taken one by one
-(`lstm_steps`).
+it serves where there are no bounds (`lstm_layer`). With bounds the steps are taken one by one (`lstm_steps`).
 
 Where the state is as wide as the memory there is no projection and, as in the released code, no bound on the state.
 """
@@ -21,7 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.errors import UserError
-from foretext.nn.lstm_steps import lstm_steps
+from foretext.nn.lstm_layer import lstm_layer
+from foretext.nn.lstm_steps import KEPT_PER_CELL, lstm_steps
 from foretext.nn.reading_order import ReadingOrder
 
 LstmState = tuple[Tensor, Tensor]  # h_BD, c_BC: the batch's rows in their own order
@@ -55,7 +55,7 @@ class ProjectedLstmConfig:
         return 4 * self.cells * (self.inputs + self.width + 1) + projection
 
     def activations(self, tokens: int) -> int:
-        return tokens * (8 * self.cells + 3 * self.width)
+        return tokens * (KEPT_PER_CELL * self.cells + 3 * self.width)
 
 
 class ProjectedLstm(nn.Module):
@@ -88,24 +88,14 @@ class ProjectedLstm(nn.Module):
         state = self.new_state(order.shape[0]) if state is None else state
         if not order.sizes:  # no number, but of the weights: such a batch has a gradient, which is 0
             return self.input(x_ND)[:, :1].expand(-1, self.config.width), state
-        first_h, first_c = (part[order.rows_B] for part in state)
-        if not self.config.bounded and x_ND.device.type != "cpu":
-            h_ND, last_h, last_c = self._fused(x_ND, order.sizes, first_h, first_c)
+        first_h, first_c = (order.begin(part) for part in state)
+        weight, bias, recurrent = self.input.weight, self.input.bias, self.recurrent.weight
+        project = [] if self.project is None else [self.project.weight]
+        if self.config.bounded:
+            bounds = self.config.cell_clip, self.config.state_clip if project else 0.0
+            inputs_N4C, into = F.linear(x_ND, weight, bias), project[0] if project else None
+            h_ND, h, c = lstm_steps(inputs_N4C, recurrent, into, first_h, first_c, order.sizes, *bounds)
         else:
-            project = None if self.project is None else self.project.weight
-            bounds = self.config.cell_clip, self.config.state_clip if project is not None else 0.0
-            inputs_N4C = F.linear(x_ND, self.input.weight, self.input.bias)
-            h_ND, last_h, last_c = lstm_steps(
-                inputs_N4C, self.recurrent.weight, project, first_h, first_c, order.sizes, *bounds
-            )
-        back_B = torch.argsort(order.rows_B)
-        return h_ND, (last_h[back_B], last_c[back_B])
-
-    def _fused(self, x_ND: Tensor, sizes: tuple[int, ...], h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        read = sizes[0]
-        weights = [self.input.weight, self.recurrent.weight, self.input.bias, torch.zeros_like(self.input.bias)]
-        if self.project is not None:
-            weights.append(self.project.weight)
-        first = [h[None, :read].contiguous(), c[None, :read].contiguous()]
-        h_ND, last_h, last_c = torch.lstm(x_ND, torch.tensor(sizes), first, weights, True, 1, 0.0, self.training, False)
-        return h_ND, torch.cat([last_h[0], h[read:]]), torch.cat([last_c[0], c[read:]])
+            weights = [weight, recurrent, bias, torch.zeros_like(bias), *project]
+            h_ND, h, c = lstm_layer(x_ND, order, first_h, first_c, weights)
+        return h_ND, (order.end(state[0], h), order.end(state[1], c))

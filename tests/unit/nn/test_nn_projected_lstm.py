@@ -4,6 +4,7 @@ where there are no bounds."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -131,11 +132,35 @@ def test_without_bounds_it_is_torchs_kernel(width: int) -> None:
         weights,
         (PackedSequence(x, torch.tensor(order.sizes)), (h[order.rows_B][None, :4], c[order.rows_B][None, :4])),
     )
-    ours, (our_h, our_c) = made(x, order, (h, c))
+    ours, (our_h, _) = made(x, order, (h, c))
     torch.testing.assert_close(ours, packed.data, rtol=0, atol=1e-12)
     torch.testing.assert_close(our_h[order.rows_B[:4]], last_h[0], rtol=0, atol=1e-12)
-    fused = made._fused(x, order.sizes, h[order.rows_B], c[order.rows_B])
-    for one, other in zip(fused, (ours, our_h[order.rows_B], our_c[order.rows_B])):
+
+
+EVEN = torch.tensor([[0, 1, 1, 1], [0, 0, 0, 0], [1, 1, 1, 0]]).bool()
+
+
+@pytest.mark.parametrize("learning", [False, True])
+@pytest.mark.parametrize(("mask", "even"), [(EVEN, True), (MASK, False)])
+@pytest.mark.parametrize("width", [4, 6])
+def test_without_bounds_the_kernel_serves_but_for_unequal_rows_that_learn(
+    width: int, mask: Tensor, even: bool, learning: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(CONFIG, width=width, cell_clip=0.0, state_clip=0.0)
+    made, rows = layer(config), len(mask)
+    x, state = torch.randn(rows, mask.shape[1], 3).double(), random_state(rows, config)
+    right = run_literally(made, x, mask, state, False)
+    fused, kernel = [], torch.lstm
+
+    def watched(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
+        fused.append(given)
+        return kernel(*given)
+
+    monkeypatch.setattr(torch, "lstm", watched)
+    with torch.set_grad_enabled(learning):
+        top, new = run(made, x, mask, state, False)
+    assert len(fused) == (even or not learning)
+    for one, other in zip((top, *new), (right[0], *right[1])):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
