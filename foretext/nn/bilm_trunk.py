@@ -82,6 +82,10 @@ class BilmTrunkConfig:
         """Both directions together."""
         return 2 * self.words.width
 
+    @property
+    def word_length(self) -> int:
+        return self.words.length
+
     def describe(self) -> str:
         return self.bilm().describe()
 

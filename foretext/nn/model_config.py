@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
+from foretext.text.characters import WORD_LENGTH
+
 
 class ModelConfig(Protocol):
     """A trunk's shape. It is a dataclass: `dataclasses.replace` fills in `vocabulary` and `dropout`."""
@@ -83,6 +85,12 @@ def reads(config: ModelConfig) -> int:
     """Tokens of a text that tasks and features read at a time: the context, unless the configuration has a number of
     its own for that, as where the context is only how far gradients flow."""
     own: int = getattr(config, "reads", config.context)
+    return own
+
+
+def word_length(config: ModelConfig) -> int:
+    """Characters that a trunk reads of a word, where it reads any."""
+    own: int = getattr(config, "word_length", WORD_LENGTH)
     return own
 
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig, layer_widths, lowest
+from foretext.nn.model_config import ModelConfig, layer_widths, lowest, word_length
 from foretext.nn.word_inputs import WordInput, WordInputConfig
 from foretext.objectives.base import Trunk
 from foretext.plan import ReaderPlan, TransferPlan
@@ -66,6 +66,7 @@ class TrunkWords(nn.Module):
             mix_norm=plan.norm,
             mix_penalty=plan.penalty,
             characters=plan.characters,
+            word_length=word_length(model),
             dropout=dropout,
         )
         # The last row is for words that the training rows do not have, or that have a number past the vocabulary.

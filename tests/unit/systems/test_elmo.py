@@ -16,11 +16,12 @@ from foretext.batch import Batch
 from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import Interrupted, UserError
 from foretext.nn.bilm_trunk import BilmTrunkConfig
-from foretext.nn.word_inputs import WordInputConfig
+from foretext.nn.word_inputs import WordInput, WordInputConfig, WordReader
 from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig
 from foretext.plan import ReaderPlan, TransferPlan
 from foretext.systems.elmo import ELMO
 from foretext.tasks.trunk_words import TrunkWords, check_reader
+from foretext.text.characters import word_characters
 from foretext.text.tokenizer import END
 from foretext.train.budget import Budget
 from foretext.train.pretrain import pretrain
@@ -104,6 +105,18 @@ def test_a_task_model_reads_vector_mixture_and_characters() -> None:
     assert found.characters_UC is not None and found.places_BT is not None
     spelled = found.characters_UC[found.places_BT][0]
     assert torch.equal(spelled[0], spelled[2]) and not torch.equal(spelled[0], spelled[1])
+
+
+def test_a_task_model_reads_as_many_characters_of_a_word_as_the_trunk() -> None:
+    """They did not, and a trunk with words of another length than 50 ended in an assertion."""
+    shape = TINY["elmo"]
+    assert isinstance(shape, BilmTrunkConfig)
+    short = replace(shape, words=replace(shape.words, length=12))
+    words = TrunkWords(ReaderPlan(mix=False, characters=4), short, 0.0)
+    characters = torch.from_numpy(word_characters(["a", "longer-than-twelve"], length=12))
+    read = WordReader(words.inputs).eval()
+    given = WordInput(torch.ones(1, 2, dtype=torch.bool), None, (), characters, torch.tensor([[0, 1]]))
+    assert read(given).shape == (1, 2, 4)
 
 
 def test_a_text_is_read_between_borders() -> None:
