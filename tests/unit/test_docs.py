@@ -20,7 +20,7 @@ VERBS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[att
 README, README_ZH = ROOT / "README.md", ROOT / "README.zh-CN.md"
 WALKS = [
     (ROOT / "docs" / f"{name}.md", ROOT / "docs" / f"{name}.zh-CN.md")
-    for name in ("gpt-walk", "masked-walk", "elmo-walk", "ulmfit-walk")
+    for name in ("gpt-walk", "masked-walk", "elmo-walk", "ulmfit-walk", "xlnet-walk")
 ]
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
@@ -158,7 +158,7 @@ PAIRS = [(README, README_ZH), *WALKS, *SYSTEM_PAGES]
 
 
 @pytest.mark.parametrize(
-    ("english", "chinese"), PAIRS, ids=["README", "gpt", "masked", "elmo", "ulmfit", "cove", "cvt"]
+    ("english", "chinese"), PAIRS, ids=["README", "gpt", "masked", "elmo", "ulmfit", "xlnet", "cove", "cvt"]
 )
 def test_both_languages_say_the_same(english: Path, chinese: Path) -> None:
     levels = [[len(heading.split()[0]) for heading in headings(page)] for page in (english, chinese)]
