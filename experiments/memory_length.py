@@ -3,7 +3,7 @@ trained with.
 
     python -m experiments.memory_length --data DIR [--out runs/memory_length] [--text shakespeare]
 
-One model is pre-trained for 30 minutes, by default on the first 20 MB of enwik8 but for the last 5 %, in segments of
+One model is pre-trained for 20 minutes, by default on the first 20 MB of enwik8 but for the last 5 %, in segments of
 128 bytes after a memory of 128. Then bits per byte of the same 160 stretches of 1,024 bytes from the rest are measured
 with a memory of 0, 16, 32, 64, 128, 256, 512 and 1,024 bytes: the next byte is told from one and so many before it. The
 paper's claim is that they fall as memory grows, and beyond the memory of training, too. A stretch begins with nothing
@@ -165,7 +165,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("runs/memory_length"), help="goes on if it is there")
     parser.add_argument("--text", choices=list(TEXTS), default="enwik8")
     parser.add_argument("--limit", type=float, default=45.0, help="minutes for everything: no cell starts past it")
-    parser.add_argument("--minutes", type=float, default=30.0, help="of pre-training")
+    parser.add_argument("--minutes", type=float, default=20.0, help="of pre-training")
     parser.add_argument("--size", default="tiny")
     parser.add_argument("--base", type=Path, help="a pre-trained run of transformer_xl to use instead of pre-training")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="of pre-training")
