@@ -1,13 +1,14 @@
 """State that an objective carries from one step to the next (Transformer-XL's memory, BPTT's hidden state), as tensors
 of a checkpoint.
 
-A state is a tensor, or tuples and string-keyed dictionaries of states. Each micro-batch of a step has a state of its
-own: its rows go on where the same rows of the step before ended, however a step is split.
+A state is a tensor, or tuples and string-keyed dictionaries of states; the first axis of each tensor is the rows. Each
+micro-batch of a step has a state of its own: its rows go on where the same rows of the step before ended, however a
+step is split. A run may go on in micro-batches of another size, and `split_again` hands each row its own state then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +24,47 @@ def on_its_own(state: Any) -> Any:
     if isinstance(state, tuple):
         return tuple(on_its_own(part) for part in state)
     return {name: on_its_own(part) for name, part in state.items()}
+
+
+def split_again(states: Mapping[int, Any], size: int) -> dict[int, Any]:
+    """The states of micro-batches of so many rows, the last perhaps of fewer, from those of micro-batches of any."""
+    parts = [states[number] for number in sorted(states)]
+    if not parts:
+        return {}
+    whole = _joined(parts)
+    rows = _rows(whole)
+    if all(_rows(part) == min(size, rows - number * size) for number, part in enumerate(parts)):
+        return dict(states)
+    starts = range(0, rows, size)
+    return {number: _of_rows(whole, slice(start, start + size)) for number, start in enumerate(starts)}
+
+
+def _rows(state: Any) -> int:
+    while not isinstance(state, Tensor):
+        state = state[0] if isinstance(state, tuple) else next(iter(state.values()))
+    return len(state)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    first = parts[0]
+    if isinstance(first, tuple):
+        return tuple(_joined(same) for same in zip(*parts, strict=True))
+    if isinstance(first, dict):
+        return {name: _joined([part[name] for part in parts]) for name in first}
+    if first.ndim < 2:
+        return torch.cat(list(parts))
+    # A memory that is not full yet may be shorter in one than in another. What it holds stands at its right end.
+    longest = max(part.shape[1] for part in parts)
+    missing = [part.new_zeros(len(part), longest - part.shape[1], *part.shape[2:]) for part in parts]
+    return torch.cat([torch.cat(pair, dim=1) for pair in zip(missing, parts)])
+
+
+def _of_rows(state: Any, rows: slice) -> Any:
+    if isinstance(state, tuple):
+        return tuple(_of_rows(part, rows) for part in state)
+    if isinstance(state, dict):
+        return {name: _of_rows(part, rows) for name, part in state.items()}
+    return state[rows].clone()
 
 
 def to_tensors(states: Mapping[int, Any]) -> dict[str, Tensor]:

@@ -29,7 +29,7 @@ from foretext.objectives.base import Draw, Objective
 from foretext.systems.base import TrainingConfig
 from foretext.text.order import SampleOrder
 from foretext.train.budget import MOST, Budget, Position
-from foretext.train.carried import from_tensors, on_its_own, to_tensors
+from foretext.train.carried import from_tensors, on_its_own, split_again, to_tensors
 from foretext.train.optim import Optimizer, clip_gradients
 from foretext.train.report import Reporter, StepReport
 from foretext.train.rundir import RunDirectory, RunWriter
@@ -432,7 +432,8 @@ class Loop:
         if self.average is not None and run.has(AVERAGE):
             self.average.load_state(run.load_tensors(AVERAGE))
         if run.has(CARRIED):
-            self.carried = from_tensors(run.load_tensors(CARRIED), self.job.device)
+            carried = from_tensors(run.load_tensors(CARRIED), self.job.device)
+            self.carried = split_again(carried, self.stage().micro_batch)
         self._cut_log(self.position.metrics_bytes)
         self.reporter.note(f"going on at step {self.position.step:,}")
         return True

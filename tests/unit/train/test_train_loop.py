@@ -23,7 +23,7 @@ from foretext.objectives.base import Draw, Objective
 from foretext.plan import TransferPlan
 from foretext.text.order import Order
 from foretext.train.budget import Budget
-from foretext.train.carried import from_tensors, to_tensors
+from foretext.train.carried import from_tensors, split_again, to_tensors
 from foretext.train.loop import AVERAGE, CARRIED, CURRENT, OPTIMIZER, Job, Loop, Stage, is_finished
 from foretext.train.optim import Group, Optimizer
 from foretext.train.planning import expected, probe_speed
@@ -72,7 +72,7 @@ class Toy(Objective):
         noise = torch.rand(len(x))  # from the generator that the loop seeds
         losses = (self.head(hidden).squeeze(1) - x.sum(1) - 0.1 * noise) ** 2 + batch.labels
         total = LossSum(losses.sum(), float(len(x)))
-        kept = {"memory": 0.5 * hidden, "older": (x[:1], {"sum": hidden.sum()})} if self.carries_state else None
+        kept = {"memory": 0.5 * hidden, "older": (x, {"sum": hidden.sum(dim=-1)})} if self.carries_state else None
         return Outcome({"toy": total}, kept)
 
 
@@ -267,6 +267,24 @@ def test_rows_keep_their_state_however_a_step_is_split() -> None:
             loop.gradients(step, parts)
     memory = torch.cat([split.carried[number]["memory"] for number in (0, 1)])
     torch.testing.assert_close(memory, whole.carried[0]["memory"])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+def test_states_are_split_again(size: int) -> None:
+    rows = torch.arange(5)
+
+    def state(part: slice, places: int) -> Any:
+        real = torch.arange(places).expand(len(rows[part]), -1) >= places - 2
+        return {"h": rows[part], "memory": (rows[part, None, None] * real[..., None], real)}
+
+    found = split_again({0: state(slice(0, 2), 2), 1: state(slice(2, 4), 3), 2: state(slice(4, 5), 2)}, size)
+    for number, part in found.items():
+        own = slice(number * size, (number + 1) * size)
+        assert torch.equal(part["h"], rows[own])
+        states, real = part["memory"]
+        assert torch.equal(states[:, -2:], rows[own, None, None].expand(-1, 2, 1)) and bool(real[:, -2:].all())
+        assert not bool(real[:, :-2].any())
+    assert sum(len(part["h"]) for part in found.values()) == 5 and split_again({}, size) == {}
 
 
 def test_states_go_through_tensors() -> None:

@@ -136,6 +136,23 @@ def test_going_on_equals_never_stopping(system: str, sets: tuple[str, ...], text
     assert logs[0] == logs[1] and len(logs[0]) == 5
 
 
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (4, 1)])
+@pytest.mark.parametrize("system", ["ulmfit", "elmo", "transformer_xl", "xlnet"])
+def test_rows_keep_what_is_carried_when_a_run_goes_on_in_other_micro_batches(
+    system: str, before: int, after: int, text: Path, tmp_path: Path
+) -> None:
+    """As one does who ran out of memory. It was a failure, or one row's memory for all rows."""
+    steady = ("training.dropout=0", "training.optimizer=adamw", "training.batch_size=4")
+    request = pretrain_request(system, text, tmp_path / "a", 6, *steady, f"training.micro_batch={before}")
+    begun, sets = stopped(request, 3), (*request.sets, f"training.micro_batch={after}")
+    assert RunDirectory(tmp_path / "a").has("training/state.safetensors")
+    pretrain(replace(begun, sets=sets))
+    pretrain(replace(request, out=tmp_path / "b", sets=sets))
+    one, other = (RunDirectory(tmp_path / name).load_tensors("model.safetensors") for name in "ab")
+    for name in one:
+        assert float((one[name] - other[name]).abs().mean()) < 1e-5, name
+
+
 def test_a_finished_run_says_so(text: Path, tmp_path: Path) -> None:
     request = pretrain_request("gpt", text, tmp_path / "run", 2)
     pretrain(request)
