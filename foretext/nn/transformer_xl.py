@@ -33,7 +33,7 @@ from foretext.nn.dropout import add_dropped, dropout
 from foretext.nn.linear import linear
 from foretext.nn.memory import LONGEST_MEMORY, behind, hidden_memory, last_of
 from foretext.nn.packing import MoveRows, Packing, pack, pick
-from foretext.nn.relative import distances, sinusoids
+from foretext.nn.relative import check_width, distances, sinusoids
 from foretext.nn.relative_attention import RelativeAttention
 
 State = dict[str, Any]
@@ -64,6 +64,7 @@ class TransformerXLConfig:
 
     def check(self) -> None:
         check_shape(self)
+        check_width(self.width)
         for name, least in (("inner", 0), ("memory", 0), ("evaluation_memory", 0), ("clamp", 0), ("divisor", 1)):
             if not least <= getattr(self, name) <= LONGEST_MEMORY:
                 raise UserError(

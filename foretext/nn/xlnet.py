@@ -25,7 +25,7 @@ from foretext.nn.dropout import dropout
 from foretext.nn.feed_forward import Gelu
 from foretext.nn.memory import LONGEST_MEMORY, remember
 from foretext.nn.packing import Packing, pack
-from foretext.nn.relative import distances, sinusoids
+from foretext.nn.relative import check_width, distances, sinusoids
 from foretext.nn.two_stream import Asked, Sight, StreamBlock, StreamShape
 
 MemoryState = tuple[tuple[Tensor, ...], Tensor]  # what each block was given, [B, M, D], and what of it is real
@@ -58,6 +58,7 @@ class XLNetConfig:
 
     def check(self) -> None:
         check_shape(self)
+        check_width(self.width)
         if self.inner < 0:
             raise UserError(f"model.inner must be at least 0, not {self.inner}")
         if not 0 <= self.memory <= LONGEST_MEMORY:
