@@ -134,6 +134,17 @@ def test_groups_by_depth_hold_every_parameter_once(system: str) -> None:
     )
 
 
+def test_an_adaptive_softmax_is_at_the_top() -> None:
+    """Its tables are read and predict; what all blocks share stays at the bottom."""
+    system, trunk = SYSTEMS["transformer_xl"], trunk_of("transformer_xl", cutoffs=(10, 30), divisor=2)
+    objective = objective_of("transformer_xl")
+    groups = make_optimizer(system.sizes["tiny"].pretraining, trunk, objective, 2.0, system.piece_rows).groups
+    assert [group.factor for group in groups] == [0.125, 0.25, 0.5, 1.0]
+    assert {*groups[0].names} == {"trunk.content", "trunk.position"}
+    assert trunk.adaptive is not None and len(groups[-1].names) == 12
+    assert {*groups[-1].names} == {f"trunk.adaptive.{name}" for name, _ in trunk.adaptive.named_parameters()}
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
