@@ -42,8 +42,8 @@ Biases = tuple[Tensor, Tensor] | None
 
 @dataclass(frozen=True)
 class TransformerXLConfig:
-    """The defaults are those of the released base model for WikiText-103, but for `inner` (2100 there) and the
-    vocabulary's cutoffs."""
+    """The defaults are those of the released base model for WikiText-103, but for `inner` (2100 there), the
+    vocabulary's cutoffs and one token of `evaluation_memory`: 640 there is a token itself and 639 before it."""
 
     vocabulary: int
     layers: int = 16
