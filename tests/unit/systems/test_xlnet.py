@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,12 +21,14 @@ from foretext.evaluate.fill import fill
 from foretext.evaluate.likelihood import query_of, score_queries
 from foretext.generate.decoder import Decoder
 from foretext.nn.xlnet import OrderedBatch, XLNet
+from foretext.objectives.base import Draw
 from foretext.objectives.permutation import PermutationObjective, left_to_right
 from foretext.systems import SYSTEMS
-from foretext.text.two_ways import TwoWayOrder
+from foretext.text.two_ways import Stretch, TwoWayOrder
 from foretext.text.unigram import XLNET_SPECIALS, Unigram
 from foretext.train.loop import Loop
 from foretext.train.pretrain import pretrain
+from foretext.train.rundir import RunDirectory
 
 
 @pytest.fixture(scope="module")
@@ -223,3 +226,26 @@ def test_pairs_are_learned_from_too(pairs: str, tmp_path: Path, monkeypatch: pyt
     for name in names:
         moved = float((ended[name].detach() - begun[name]).abs().max())
         assert 1e-4 < moved < 1 if pairs == "true" else moved == 0, name
+
+
+@pytest.mark.parametrize("pairs", ["true", "false"])
+def test_one_way_is_read_from_the_left_alone(pairs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By every row, in validation too, each going on where it ended."""
+    made: list[Batch] = []
+    real = PermutationObjective.make
+
+    def noted(objective: PermutationObjective, examples: Sequence[Stretch], draw: Draw | None = None) -> Batch:
+        made.append(real(objective, examples, draw))
+        return made[-1]
+
+    monkeypatch.setattr(PermutationObjective, "make", noted)
+    sets = ("objective.both_ways=false", f"objective.pairs={pairs}", "model.context=24", "objective.length=1.0")
+    request = pretrain_request("xlnet", write_text(tmp_path), tmp_path / "run", 3, *sets, "training.log_samples=true")
+    run = pretrain(request)
+    assert made and all(isinstance(batch, OrderedBatch) and batch.backward_B is None for batch in made)
+    assert all((batch.segments_BT is not None) == (pairs == "true") for batch in made)
+    steps = [row["samples"] for row in RunDirectory(run).metrics() if "samples" in row]
+    assert len(steps) == 3 and len(steps[0]) == 4
+    assert steps[1:] == [[index + step for index in steps[0]] for step in (1, 2)]
+    objective = load_language_model(run).model.objective
+    assert isinstance(objective, PermutationObjective) and not objective.settings.both_ways

@@ -23,15 +23,16 @@ from foretext.train.saved import load_model, read_config
 from foretext.train.start import make_optimizer
 
 PIECES = ("tokenizer.size=280",)
+RUN_BEFORE = ("gpt", "bert", "ulmfit", "transformer_xl", "xlnet")
 
 
 @pytest.fixture(scope="module")
 def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A run of a general text, for each of three systems."""
+    """A run of a general text, for each of some systems."""
     folder = tmp_path_factory.mktemp("bases")
     text = write_text(folder)
     found = {}
-    for system in ("gpt", "bert", "ulmfit"):
+    for system in RUN_BEFORE:
         pretrain(pretrain_request(system, text, folder / system, 2))
         found[system] = folder / system
     return found
@@ -60,7 +61,7 @@ def first_weights(request: PretrainRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return found[0], found[1]
 
 
-@pytest.mark.parametrize("system", ["gpt", "bert", "ulmfit"])
+@pytest.mark.parametrize("system", RUN_BEFORE)
 def test_a_new_vocabulary_keeps_what_is_known_of_pieces(
     system: str, bases: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_new_vocabulary_keeps_what_is_known_of_pieces(
     assert weights.keys() == old.keys()
     by_piece = {name for name in old if len(old[name]) == before.tokenizer.size != before.model_config.width}
     assert by_piece == set(SYSTEMS[system].piece_rows)
+    assert all(float(old[name].std()) > 0 for name in by_piece), "rows that can be told apart, of biases too"
     for name, tensor in weights.items():
         if name not in by_piece:
             assert torch.equal(tensor, old[name]), name
