@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -199,11 +200,33 @@ def test_it_writes_in_the_order_of_the_text(lm: LanguageModel) -> None:
     decoder.keep([2, 0])
     state = trunk(left_to_right([[*kept[1], 0]], [1])).top[:, -1]
     torch.testing.assert_close(decoder.logits()[1], objective.token_logits(trunk, state)[0], atol=1e-4, rtol=0)  # type: ignore[arg-type]
-    for _ in range(20):
-        decoder.append([20, 21])
-    assert all(len(row) > 16 for row in decoder.rows) and bool(torch.isfinite(decoder.logits()).all()), "and on"
     text = lm.generate("The cat", max_tokens=5, temperature=0.0)
     assert text == lm.generate("The cat", max_tokens=5, temperature=0.0) and "<" not in text
+
+
+@torch.no_grad()
+def test_past_its_context_it_goes_on_from_the_newest_half(lm: LanguageModel) -> None:
+    """A row that has outgrown 16 tokens is its last eight, read from nothing, and grows again; others stay whole."""
+    objective, trunk = lm.model.objective, lm.model.trunk
+    assert isinstance(objective, PermutationObjective)
+
+    def read_anew(ids: list[int]) -> Tensor:
+        state = trunk(left_to_right([[*ids, 0]], [1])).top[:, -1]
+        return objective.token_logits(trunk, state)[0]  # type: ignore[arg-type]
+
+    draw, ordinary = random.Random(3), range(9, lm.model.tokenizer.size)
+    decoder = Decoder(lm.model, [draw.choices(ordinary, k=length) for length in (12, 5)])
+    starts, begun_again = [0, 0], 0
+    for _ in range(30):
+        decoder.append(draw.choices(ordinary, k=2))
+        for number, row in enumerate(decoder.rows):
+            if len(row) - starts[number] > 16:
+                starts[number], begun_again = len(row) - 8, begun_again + 1
+        for row, start, found in zip(decoder.rows, starts, decoder.logits()):
+            torch.testing.assert_close(found, read_anew(row[start:]), atol=1e-4, rtol=0)
+    assert begun_again > 4 and min(starts) > 16
+    longer = read_anew(decoder.rows[0])
+    assert not torch.allclose(decoder.logits()[0], longer, atol=1e-3), "what stands before it is forgotten"
 
 
 @pytest.mark.parametrize("pairs", ["true", "false"])
