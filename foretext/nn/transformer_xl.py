@@ -35,6 +35,7 @@ from foretext.nn.memory import LONGEST_MEMORY, behind, hidden_memory, last_of
 from foretext.nn.packing import MoveRows, Packing, pack, pick
 from foretext.nn.relative import check_width, distances, sinusoids
 from foretext.nn.relative_attention import RelativeAttention
+from foretext.nn.vocabulary_rows import grown
 
 State = dict[str, Any]
 Biases = tuple[Tensor, Tensor] | None
@@ -433,11 +434,9 @@ class TransformerXL(nn.Module):
             self.adaptive.grow(size)
             return
         assert self.tokens is not None and self.output_bias is not None
-        old, bias = self.tokens.weight, self.output_bias
-        fresh = torch.empty(size - old.shape[0], old.shape[1], dtype=old.dtype, device=old.device)
-        nn.init.normal_(fresh, std=self.config.init_std)
-        self.tokens = nn.Embedding.from_pretrained(torch.cat([old.detach(), fresh]), freeze=False)
-        self.output_bias = nn.Parameter(torch.cat([bias.detach(), bias.new_zeros(len(fresh))]))
+        bias = self.output_bias
+        self.tokens = grown(self.tokens, size, lambda rows_VD: nn.init.normal_(rows_VD, std=self.config.init_std))
+        self.output_bias = nn.Parameter(torch.cat([bias.detach(), bias.new_zeros(size - len(bias))]))
 
 
 @contextmanager
