@@ -1,8 +1,10 @@
 """XLNet as a trunk that goes on with a text, for the decoder: of all orders that it knows, that of the text.
 
 In that order nothing sees what follows, so that what was read stays as it was, and the memory, which is then as long as
-the context, is a cache. After what is read one place more is asked about, and the query state there tells the next
-token. What was put into that place is seen by nobody, and is not remembered.
+the context, is a cache: of the states that each block was given. A token passes through the blocks once; its keys and
+values are projected from these states anew for each token that follows, where GPT and Transformer-XL keep them. After
+what is read one place more is asked about, and the query state there tells the next token. What was put into that place
+is seen by nobody, and is not remembered.
 """
 
 from __future__ import annotations

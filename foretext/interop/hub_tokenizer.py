@@ -43,6 +43,7 @@ from foretext.text.char_bpe import UNKNOWN, WORD_END, CharBPE
 from foretext.text.splitters import DASHES, PUNCTUATION, WORD
 from foretext.text.tokenizer import END, MOST_GAPS, Tokenizer, read_merges, read_vocabulary, tokenizer_from_json
 from foretext.text.unigram import Unigram
+from foretext.text.word_tokenizer import WordTokenizer
 from foretext.text.word_vocabulary import Words
 from foretext.text.wordpiece import WordPiece
 
@@ -112,7 +113,7 @@ def _library(tokenizer: Tokenizer) -> tuple[tokenizers.Tokenizer, list[str]]:
         return wordpiece_library(tokenizer), []
     if isinstance(tokenizer, Unigram):
         return unigram_library(tokenizer)
-    if isinstance(tokenizer, Words):
+    if isinstance(tokenizer, Words | WordTokenizer):
         raise UserError("a vocabulary of words has no counterpart in transformers to export to")
     assert isinstance(tokenizer, CharBPE)
     note = (

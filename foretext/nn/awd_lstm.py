@@ -40,6 +40,7 @@ from foretext.nn.lstm_layer import lstm_layer
 from foretext.nn.lstm_steps import KEPT_PER_CELL
 from foretext.nn.reading_order import ReadingOrder, reading_order
 from foretext.nn.recurrent_dropout import drop_weights, embed_dropped, locked_dropout, locked_mask
+from foretext.nn.vocabulary_rows import grown
 
 # Far beyond what can be trained, and below where its size overflows.
 MOST = {"layers": 1_000, "width": 100_000_000, "hidden": 100_000_000, "context": 100_000_000}
@@ -230,10 +231,8 @@ class AwdLstm(nn.Module):
 
     def grow_vocabulary(self, size: int) -> None:
         """Adds embedding rows, drawn like new ones, up to `size`."""
-        old = self.tokens.weight
-        fresh = torch.empty(size - old.shape[0], old.shape[1], dtype=old.dtype, device=old.device)
-        nn.init.uniform_(fresh, -self.config.init_range, self.config.init_range)
-        self.tokens = nn.Embedding.from_pretrained(torch.cat([old.detach(), fresh]), freeze=False)
+        bound = self.config.init_range
+        self.tokens = grown(self.tokens, size, lambda rows_VD: nn.init.uniform_(rows_VD, -bound, bound))
 
 
 def _for_rows(state: State, rows: int) -> State:

@@ -20,6 +20,7 @@ from foretext.nn.block import Block, BlockShape, check_shape
 from foretext.nn.dropout import dropout
 from foretext.nn.feed_forward import Gelu
 from foretext.nn.packing import Packing, pack
+from foretext.nn.vocabulary_rows import grown
 
 
 @dataclass(frozen=True)
@@ -154,10 +155,7 @@ class Encoder(nn.Module):
 
     def grow_vocabulary(self, size: int) -> None:
         """Adds embedding rows, drawn like new ones, up to `size`."""
-        old = self.tokens.weight
-        fresh = torch.empty(size - old.shape[0], old.shape[1], dtype=old.dtype, device=old.device)
-        draw_truncated(fresh, self.config.init_std)
-        self.tokens = nn.Embedding.from_pretrained(torch.cat([old.detach(), fresh]), freeze=False)
+        self.tokens = grown(self.tokens, size, lambda rows_VD: draw_truncated(rows_VD, self.config.init_std))
 
 
 def draw_truncated(tensor: Tensor, deviation: float) -> None:

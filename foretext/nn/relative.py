@@ -12,6 +12,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from foretext.errors import UserError
+
+
+def check_width(width: int) -> None:
+    """UserError for one that `sinusoids` cannot have."""
+    if width % 2:
+        raise UserError(f"model.width must be even, half of it for sines of distances, half for cosines, not {width}")
+
 
 def distances(queries: int, keys: int, device: torch.device, *, ahead: bool = False) -> Tensor:
     """What the columns of the scores stand for: keys − 1, …, 0, and where queries see what is ahead of them, on to
@@ -20,8 +28,8 @@ def distances(queries: int, keys: int, device: torch.device, *, ahead: bool = Fa
 
 
 def sinusoids(distances_R: Tensor, width: int) -> Tensor:
-    """[R, width]: sin(distance · f) of half of the width's frequencies f, then cos of them, as both papers' code has
-    them (the Transformer's paper has them in turn)."""
+    """[R, width], which is even: sin(distance · f) of half as many frequencies f, then cos of them, as both papers'
+    code has them (the Transformer's paper has them in turn)."""
     frequencies = 10000.0 ** (-torch.arange(0, width, 2, device=distances_R.device, dtype=torch.float32) / width)
     angles_RF = distances_R.to(torch.float32)[:, None] * frequencies
     return torch.cat((angles_RF.sin(), angles_RF.cos()), dim=-1)

@@ -18,6 +18,7 @@ from foretext.batch import Batch, Hidden
 from foretext.nn.block import Block, BlockShape, check_shape
 from foretext.nn.dropout import dropout
 from foretext.nn.packing import pack
+from foretext.nn.vocabulary_rows import grown
 
 
 @dataclass(frozen=True)
@@ -179,10 +180,7 @@ class Transformer(nn.Module):
 
     def grow_vocabulary(self, size: int) -> None:
         """Adds embedding rows, drawn like new ones, up to `size` (fine-tuning's start, delimiter and extract)."""
-        old = self.tokens.weight
-        fresh = torch.empty(size - old.shape[0], old.shape[1], dtype=old.dtype, device=old.device)
-        nn.init.normal_(fresh, std=self.config.init_std)
-        self.tokens = nn.Embedding.from_pretrained(torch.cat([old.detach(), fresh]), freeze=False)
+        self.tokens = grown(self.tokens, size, lambda rows_VD: nn.init.normal_(rows_VD, std=self.config.init_std))
 
 
 def _attend_real(places_T: Tensor, seen: int, padding_B: Tensor) -> Tensor:

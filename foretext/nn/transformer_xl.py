@@ -33,8 +33,9 @@ from foretext.nn.dropout import add_dropped, dropout
 from foretext.nn.linear import linear
 from foretext.nn.memory import LONGEST_MEMORY, behind, hidden_memory, last_of
 from foretext.nn.packing import MoveRows, Packing, pack, pick
-from foretext.nn.relative import distances, sinusoids
+from foretext.nn.relative import check_width, distances, sinusoids
 from foretext.nn.relative_attention import RelativeAttention
+from foretext.nn.vocabulary_rows import grown
 
 State = dict[str, Any]
 Biases = tuple[Tensor, Tensor] | None
@@ -42,8 +43,8 @@ Biases = tuple[Tensor, Tensor] | None
 
 @dataclass(frozen=True)
 class TransformerXLConfig:
-    """The defaults are those of the released base model for WikiText-103, but for `inner` (2100 there) and the
-    vocabulary's cutoffs."""
+    """The defaults are those of the released base model for WikiText-103, but for `inner` (2100 there), the
+    vocabulary's cutoffs and one token of `evaluation_memory`: 640 there is a token itself and 639 before it."""
 
     vocabulary: int
     layers: int = 16
@@ -64,6 +65,7 @@ class TransformerXLConfig:
 
     def check(self) -> None:
         check_shape(self)
+        check_width(self.width)
         for name, least in (("inner", 0), ("memory", 0), ("evaluation_memory", 0), ("clamp", 0), ("divisor", 1)):
             if not least <= getattr(self, name) <= LONGEST_MEMORY:
                 raise UserError(
@@ -432,11 +434,9 @@ class TransformerXL(nn.Module):
             self.adaptive.grow(size)
             return
         assert self.tokens is not None and self.output_bias is not None
-        old, bias = self.tokens.weight, self.output_bias
-        fresh = torch.empty(size - old.shape[0], old.shape[1], dtype=old.dtype, device=old.device)
-        nn.init.normal_(fresh, std=self.config.init_std)
-        self.tokens = nn.Embedding.from_pretrained(torch.cat([old.detach(), fresh]), freeze=False)
-        self.output_bias = nn.Parameter(torch.cat([bias.detach(), bias.new_zeros(len(fresh))]))
+        bias = self.output_bias
+        self.tokens = grown(self.tokens, size, lambda rows_VD: nn.init.normal_(rows_VD, std=self.config.init_std))
+        self.output_bias = nn.Parameter(torch.cat([bias.detach(), bias.new_zeros(size - len(bias))]))
 
 
 @contextmanager

@@ -25,8 +25,9 @@ from foretext.nn.dropout import dropout
 from foretext.nn.feed_forward import Gelu
 from foretext.nn.memory import LONGEST_MEMORY, remember
 from foretext.nn.packing import Packing, pack
-from foretext.nn.relative import distances, sinusoids
+from foretext.nn.relative import check_width, distances, sinusoids
 from foretext.nn.two_stream import Asked, Sight, StreamBlock, StreamShape
+from foretext.nn.vocabulary_rows import grown
 
 MemoryState = tuple[tuple[Tensor, ...], Tensor]  # what each block was given, [B, M, D], and what of it is real
 
@@ -58,6 +59,7 @@ class XLNetConfig:
 
     def check(self) -> None:
         check_shape(self)
+        check_width(self.width)
         if self.inner < 0:
             raise UserError(f"model.inner must be at least 0, not {self.inner}")
         if not 0 <= self.memory <= LONGEST_MEMORY:
@@ -185,10 +187,7 @@ class XLNet(nn.Module):
 
     def grow_vocabulary(self, size: int) -> None:
         """Adds embedding rows, drawn like new ones, up to `size`."""
-        old = self.tokens.weight
-        fresh = torch.empty(size - old.shape[0], old.shape[1], dtype=old.dtype, device=old.device)
-        nn.init.normal_(fresh, std=self.config.init_std)
-        self.tokens = nn.Embedding.from_pretrained(torch.cat([old.detach(), fresh]), freeze=False)
+        self.tokens = grown(self.tokens, size, lambda rows_VD: nn.init.normal_(rows_VD, std=self.config.init_std))
 
 
 # -- what is seen ----------------------------------------------------------------------------------------------------

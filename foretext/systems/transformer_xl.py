@@ -17,8 +17,9 @@ From the released code, where the paper is silent or differs
     and is tied to the embeddings otherwise. u and v are shared by all layers (`model.untied` gives each its own, as the
     large models and transformers' default have it). In evaluation each token sees as many tokens as any other
     (`same_length`), itself and `evaluation_memory` before it (640 in the script is itself and 639), and distances above
-    400 count as 400 (`clamp_len`), so that those that were never learned are not asked for. Gradients are clipped at
-    .25. The memory is empty at the start, and not full of zeros as in transformers.
+    400 count as 400 (`clamp_len`). So evaluation goes beyond what training sees, distances up to 299, but no farther
+    than 400; those between are asked for and were never learned, there as here. Gradients are clipped at .25. The
+    memory is empty at the start, and not full of zeros as in transformers.
 
 Deviations
     In evaluation memory is kept as keys and values, which follow from the states. A memory goes on over the end of a

@@ -77,7 +77,7 @@ def train_tokenizer(
         return _train_unigram(sample, size, lower, specials or unigram.SPECIALS, progress)
     if kind == "word-list":
         room = size - len(word_tokenizer.SPECIALS)
-        return word_tokenizer.word_tokenizer(words_by_frequency(sample, room))
+        return word_tokenizer.word_tokenizer(words_by_frequency(sample, room, progress))
     if kind == "words":
         return word_vocabulary.learn_words(sample, size, lower, progress)
     return _train_characters(sample, size, splitter or ("spacy" if spacy_installed() else "rules"), progress)

@@ -12,7 +12,7 @@ vocabularies are one file of a run and have one fingerprint, so that neither is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -151,9 +151,17 @@ def word_tokenizer(words: Iterable[str], targets: WordList | None = None) -> Wor
     return WordTokenizer(whole, {name: id for id, name in enumerate(SPECIALS)}, targets)
 
 
-def words_by_frequency(texts: Iterable[str], room: int) -> list[str]:
-    """The `room` most frequent words of texts, those of one frequency in the order of their letters."""
-    counts = Counter(word for text in texts for word, _, _ in _words(text))
+def words_by_frequency(
+    texts: Sequence[str],
+    room: int,
+    progress: Callable[[str, int, int], None] = lambda title, done, total: None,
+) -> list[str]:
+    """The `room` most frequent words of texts, those of one frequency in the order of their letters. `progress` is told
+    before each text; what it raises ends the work."""
+    counts: Counter[str] = Counter()
+    for number, text in enumerate(texts):
+        progress("counting words", number, len(texts))
+        counts.update(word for word, _, _ in _words(text))
     return sorted(counts, key=lambda word: (-counts[word], word))[: max(0, room)]
 
 

@@ -196,7 +196,7 @@ def describe_plan(loop: Loop, speeds: Sequence[float], corpus: int, model: Model
             f"{run.tokens / run.seconds:,.0f} tokens/s" + _warmup(job.config.warmup_steps, run.steps),
         ),
         *_sequences(job.objective.lengths(model.context)),
-        *_streams(loop),
+        *_streams(loop, model.context),
         ("time", f"about {clock(run.seconds)}"),
         *_machine_lines(
             loop,
@@ -213,11 +213,18 @@ def _sequences(lengths: Sequence[tuple[float, int]]) -> list[tuple[str, str]]:
     return [("sequences", f"of {lengths[0][1]} tokens at first; of the budget, {', '.join(later)}")]
 
 
-def _streams(loop: Loop) -> list[tuple[str, str]]:
+def sequences_for(count: int, context: int, length: int) -> int:
+    """How many sequences of `length` have as many tokens as `count` of a whole context."""
+    return count * (context // length)
+
+
+def _streams(loop: Loop, context: int) -> list[tuple[str, str]]:
     """A line where the text is too short for as many streams as a step has sequences."""
-    if not loop.job.objective.carries_state:
+    job = loop.job
+    if not job.objective.carries_state:
         return []
-    rows, asked = sum(len(batch.ids_BT) for batch in loop.batches(0)[1]), loop.job.config.batch_size
+    asked = sequences_for(job.config.batch_size, context, job.objective.lengths(context)[0][1])
+    rows = sum(len(batch.ids_BT) for batch in loop.batches(0, job.stages[0])[1])
     return [("streams", f"{rows} side by side, not {asked}: the text is too short for more")] if rows < asked else []
 
 

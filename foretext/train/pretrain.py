@@ -24,7 +24,15 @@ from foretext.text.tokenizer import Tokenizer
 from foretext.train.loop import POSITION, Job, Loop, Stage, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
 from foretext.train.pair_text import prepare_pairs
-from foretext.train.planning import Memory, check_disk, check_memory, describe_plan, head_size, probe_speed
+from foretext.train.planning import (
+    Memory,
+    check_disk,
+    check_memory,
+    describe_plan,
+    head_size,
+    probe_speed,
+    sequences_for,
+)
 from foretext.train.preparing import Preparing
 from foretext.train.pretrain_request import PretrainRequest, micro_batch_of, published_tokenizer, resolved_sections
 from foretext.train.report import Reporter, Silent
@@ -255,9 +263,9 @@ def _make_loop(work: Preparing, run: RunDirectory, writer: RunWriter, stopping: 
     stages = []
     for until, context in objective.lengths(model.context):
         examples = objective.examples(shards, context, info.seed)
-        rows = training.batch_size * (model.context // context)  # as many tokens, whatever their length
+        rows = sequences_for(training.batch_size, model.context, context)
         order = objective.order(examples, rows, info.seed)
-        micro = micro_batch_of(sections) * (model.context // context)
+        micro = sequences_for(micro_batch_of(sections), model.context, context)
         evaluate = validator(run, trunk, objective, context, info.seed, device)
         stages.append(Stage(examples.example, order, micro, evaluate, until))
     streams = max(len(stage.order.batch(0)[1]) for stage in stages) if objective.carries_state else 0

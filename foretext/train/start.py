@@ -23,6 +23,8 @@ from foretext.text.vocabulary_transfer import NEW, old_ids
 from foretext.train.optim import Group, Optimizer
 from foretext.train.saved import SavedModel, put_weights
 
+_ADAPTIVE = "trunk.adaptive."  # what begins so is an adaptive softmax, all of which predicts (`nn/predict.py`)
+
 
 def check_new_vocabulary(system: System, model: ModelConfig) -> None:
     if not system.piece_rows:
@@ -83,13 +85,13 @@ def make_optimizer(
     """Every parameter learns from the start: all at one rate, or each group at 1/`rate_decay` of the one above.
 
     `predicting`: the embeddings of a system whose output layer they are too. They belong to the top, as in ULMFiT's
-    released code; only a classifier has them at the bottom."""
+    released code, and so does an adaptive softmax; only a classifier has them at the bottom."""
     parameters = {f"trunk.{name}": p for name, p in trunk.named_parameters()}
     parameters |= {f"task.{name}": p for name, p in objective.named_parameters()}
     if rate_decay == 1.0:
         return Optimizer(config, parameters, [Group(list(parameters))])
-    names = [[name for name in group if name not in predicting] for group in layered_names(trunk)]
-    names.append([name for name in parameters if name in predicting or name.startswith("task.")])
-    names = [group for group in names if group]
+    top = [name for name in parameters if name in predicting or name.startswith(("task.", _ADAPTIVE))]
+    names = [[name for name in group if name not in top] for group in layered_names(trunk)]
+    names = [group for group in (*names, top) if group]
     plan = TransferPlan(rate_decay=rate_decay)
     return Optimizer(config, parameters, [Group(own, plan.rate_factor(i, len(names))) for i, own in enumerate(names)])

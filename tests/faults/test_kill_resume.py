@@ -133,6 +133,22 @@ def test_pretraining_killed_ten_times(system: str, budget: Budget, sets: tuple[s
     assert steps == [row["step"] for row in whole.metrics() if "validation" in row]
 
 
+def test_pretraining_on_pairs_of_segments_killed_four_times(tmp_path: Path) -> None:
+    """XLNet's rows then remember half of what they read, and the other half is drawn."""
+    warm()
+    sets = ("training.save_seconds=0.02", "training.log_samples=true", "training.micro_batch=3")
+    sets += ("objective.pairs=true", "model.context=24", "objective.length=1.0")
+    request = pretrain_request("xlnet", write_text(tmp_path), tmp_path / "whole", 80, *sets)
+    assert code_of(in_child(lambda: pretrain(request))) == 0
+    again = replace(request, out=tmp_path / "killed", resume=True)
+    assert killed_until_finished(lambda: pretrain(again), RunDirectory(again.out), 80, 5, kills=4) >= 2
+    whole, killed = RunDirectory(request.out), RunDirectory(again.out)
+    assert killed.read("model.safetensors") == whole.read("model.safetensors")
+    log = sample_log(request.out)
+    assert sample_log(again.out) == log and [step for step, *_ in log] == list(range(80))
+    assert log[-1][1] >= 1, "an epoch ended on the way"
+
+
 def finetune_request(system: str, out: Path, epochs: int) -> FinetuneRequest:
     draw = random.Random(0)
     rows = []

@@ -309,6 +309,7 @@ def test_as_folders_are_published(tokenizer: Tokenizer, tmp_path: Path) -> None:
         ({"clamp_len": 400}, ("clamp_len is 400", "only -1")),
         ({"ff_activation": "relu"}, ("ff_activation is 'relu'",)),
         ({"n_head": 8}, ("rel_attn.q has shape [32, 4, 8]", "needs [32, 8, 4]")),
+        ({"d_model": 33, "n_head": 3}, ("config.json", "model.width must be even", "not 33")),
         ({"pad_token_id": 4}, ("<pad> is id 5", "pad_token_id 4")),
     ],
     ids=str,

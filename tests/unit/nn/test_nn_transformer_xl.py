@@ -284,6 +284,7 @@ def test_the_vocabulary_grows(changes: dict[str, object]) -> None:
         ({"divisor": 2}, "is for an adaptive softmax; set model.cutoffs too"),
         ({"cutoffs": (5, 9), "divisor": 6}, "nothing is left of a width of 32"),
         ({"heads": 5}, "must be a multiple of model.heads"),
+        ({"width": 33, "heads": 3}, "model.width must be even, .* not 33"),
     ],
     ids=str,
 )

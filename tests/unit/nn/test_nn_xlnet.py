@@ -319,6 +319,7 @@ def test_attention_weights_are_what_is_mixed() -> None:
         ({"memory": 1_000_001}, "model.memory must be at least 0 and at most 1,000,000, not 1000001"),
         ({"inner": -4}, "model.inner must be at least 0, not -4"),
         ({"heads": 5}, "model.width=32 must be a multiple of model.heads=5"),
+        ({"width": 33, "heads": 3}, "model.width must be even, .* not 33"),
     ],
 )
 def test_shapes_that_cannot_be(changes: dict[str, int], says: str) -> None:

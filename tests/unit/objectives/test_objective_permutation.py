@@ -145,6 +145,17 @@ def test_a_sequence_is_drawn_alike_in_any_batch_and_direction() -> None:
     assert any(not torch.equal(other.targets_BT, again.targets_BT) for other in others)
 
 
+def test_one_way_is_the_first_half_of_the_windows_and_both_are_all() -> None:
+    """Eleven windows, each numbered for either way: three rows of three, and what is left over."""
+
+    def seen(both_ways: bool) -> list[int]:
+        order = objective(both_ways=both_ways).order([0] * 22, 3, 0)  # type: ignore[arg-type]
+        return sorted(index for step in range(order.steps_per_epoch) for index in order.batch(step)[1])
+
+    assert seen(False) == list(range(9))
+    assert seen(True) == [*range(10), *range(11, 16)], "two rows from the left, one from the right"
+
+
 def test_targets_are_the_tokens_themselves() -> None:
     own = objective()
     batch = own.make(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import torch
 from systems_under_test import pretrain_request, stopping_after, write_text
 
 import foretext as ft
+from foretext.batch import Batch
 from foretext.errors import Interrupted, UserError
+from foretext.nn.predict import token_logits
 from foretext.nn.transformer_xl import TransformerXL
 from foretext.objectives.causal import CausalConfig
 from foretext.systems.transformer_xl import SIZES, TRANSFORMER_XL, WORDS
@@ -88,6 +91,25 @@ def test_each_kind_of_vocabulary_is_pretrained_scored_and_taught(kind: str, tmp_
 
 
 def test_right_to_left(tmp_path: Path) -> None:
-    text = write_text(tmp_path)
-    pretrain(pretrain_request("transformer_xl", text, tmp_path / "run", 3, direction="backward"))
-    assert ft.load(tmp_path / "run").perplexity("The cat sees the sun.").tokens
+    """A text is scored as its ids are that are turned round, after end-of-text."""
+    pretrain(pretrain_request("transformer_xl", write_text(tmp_path), tmp_path / "run", 3, direction="backward"))
+    lm = ft.load(tmp_path / "run")
+    trunk, tokenizer = lm.model.trunk.eval(), lm.model.tokenizer
+    draw = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in trunk.parameters():  # so that the order matters
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=draw))
+    text = "The old man likes a red ball. The cat sees the sun."
+    ids = tokenizer.encode(text)
+    assert tokenizer.end is not None
+
+    @torch.no_grad()
+    def by_hand(order: list[int]) -> float:
+        ids_T = torch.tensor([tokenizer.end, *order])
+        logs = token_logits(trunk, trunk(Batch(ids_T[None, :-1])).top[0]).double().log_softmax(-1)
+        return float(-logs.gather(1, ids_T[1:, None]).mean())
+
+    found = lm.perplexity(text)
+    assert found.tokens == len(ids)
+    assert math.log(found.per_token) == pytest.approx(by_hand(ids[::-1]), rel=1e-5)
+    assert math.log(found.per_token) != pytest.approx(by_hand(ids), rel=1e-3)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,12 +22,14 @@ from foretext.evaluate.fill import fill
 from foretext.evaluate.likelihood import query_of, score_queries
 from foretext.generate.decoder import Decoder
 from foretext.nn.xlnet import OrderedBatch, XLNet
+from foretext.objectives.base import Draw
 from foretext.objectives.permutation import PermutationObjective, left_to_right
 from foretext.systems import SYSTEMS
-from foretext.text.two_ways import TwoWayOrder
+from foretext.text.two_ways import Stretch, TwoWayOrder
 from foretext.text.unigram import XLNET_SPECIALS, Unigram
 from foretext.train.loop import Loop
 from foretext.train.pretrain import pretrain
+from foretext.train.rundir import RunDirectory
 
 
 @pytest.fixture(scope="module")
@@ -196,11 +200,33 @@ def test_it_writes_in_the_order_of_the_text(lm: LanguageModel) -> None:
     decoder.keep([2, 0])
     state = trunk(left_to_right([[*kept[1], 0]], [1])).top[:, -1]
     torch.testing.assert_close(decoder.logits()[1], objective.token_logits(trunk, state)[0], atol=1e-4, rtol=0)  # type: ignore[arg-type]
-    for _ in range(20):
-        decoder.append([20, 21])
-    assert all(len(row) > 16 for row in decoder.rows) and bool(torch.isfinite(decoder.logits()).all()), "and on"
     text = lm.generate("The cat", max_tokens=5, temperature=0.0)
     assert text == lm.generate("The cat", max_tokens=5, temperature=0.0) and "<" not in text
+
+
+@torch.no_grad()
+def test_past_its_context_it_goes_on_from_the_newest_half(lm: LanguageModel) -> None:
+    """A row that has outgrown 16 tokens is its last eight, read from nothing, and grows again; others stay whole."""
+    objective, trunk = lm.model.objective, lm.model.trunk
+    assert isinstance(objective, PermutationObjective)
+
+    def read_anew(ids: list[int]) -> Tensor:
+        state = trunk(left_to_right([[*ids, 0]], [1])).top[:, -1]
+        return objective.token_logits(trunk, state)[0]  # type: ignore[arg-type]
+
+    draw, ordinary = random.Random(3), range(9, lm.model.tokenizer.size)
+    decoder = Decoder(lm.model, [draw.choices(ordinary, k=length) for length in (12, 5)])
+    starts, begun_again = [0, 0], 0
+    for _ in range(30):
+        decoder.append(draw.choices(ordinary, k=2))
+        for number, row in enumerate(decoder.rows):
+            if len(row) - starts[number] > 16:
+                starts[number], begun_again = len(row) - 8, begun_again + 1
+        for row, start, found in zip(decoder.rows, starts, decoder.logits()):
+            torch.testing.assert_close(found, read_anew(row[start:]), atol=1e-4, rtol=0)
+    assert begun_again > 4 and min(starts) > 16
+    longer = read_anew(decoder.rows[0])
+    assert not torch.allclose(decoder.logits()[0], longer, atol=1e-3), "what stands before it is forgotten"
 
 
 @pytest.mark.parametrize("pairs", ["true", "false"])
@@ -223,3 +249,26 @@ def test_pairs_are_learned_from_too(pairs: str, tmp_path: Path, monkeypatch: pyt
     for name in names:
         moved = float((ended[name].detach() - begun[name]).abs().max())
         assert 1e-4 < moved < 1 if pairs == "true" else moved == 0, name
+
+
+@pytest.mark.parametrize("pairs", ["true", "false"])
+def test_one_way_is_read_from_the_left_alone(pairs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By every row, in validation too, each going on where it ended."""
+    made: list[Batch] = []
+    real = PermutationObjective.make
+
+    def noted(objective: PermutationObjective, examples: Sequence[Stretch], draw: Draw | None = None) -> Batch:
+        made.append(real(objective, examples, draw))
+        return made[-1]
+
+    monkeypatch.setattr(PermutationObjective, "make", noted)
+    sets = ("objective.both_ways=false", f"objective.pairs={pairs}", "model.context=24", "objective.length=1.0")
+    request = pretrain_request("xlnet", write_text(tmp_path), tmp_path / "run", 3, *sets, "training.log_samples=true")
+    run = pretrain(request)
+    assert made and all(isinstance(batch, OrderedBatch) and batch.backward_B is None for batch in made)
+    assert all((batch.segments_BT is not None) == (pairs == "true") for batch in made)
+    steps = [row["samples"] for row in RunDirectory(run).metrics() if "samples" in row]
+    assert len(steps) == 3 and len(steps[0]) == 4
+    assert steps[1:] == [[index + step for index in steps[0]] for step in (1, 2)]
+    objective = load_language_model(run).model.objective
+    assert isinstance(objective, PermutationObjective) and not objective.settings.both_ways

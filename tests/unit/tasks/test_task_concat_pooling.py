@@ -121,8 +121,10 @@ def test_pools_and_gradients_are_those_of_each_document_alone(
     assert_same(gradients(trunk), wanted)
 
 
-def test_what_is_pooled_does_not_depend_on_the_pieces_and_is_the_whole_document() -> None:
-    trunk, rows = trunk_of(), rows_of((17, 9))
+@pytest.mark.parametrize("system", ["ulmfit", "transformer_xl"])
+def test_what_is_pooled_does_not_depend_on_the_pieces_and_is_the_whole_document(system: str) -> None:
+    """Of an LSTM, and of a memory that is longer than the document."""
+    trunk, rows = trunk_of() if system == "ulmfit" else any_trunk(system), rows_of((17, 9))
     batch = batch_of(rows, 17, "right")
     for piece, learned in ((1, 1), (4, 8), (100, 100)):
         with torch.no_grad():
@@ -251,7 +253,7 @@ def test_on_a_trunk_with_a_context_it_is_read_at_once_and_the_speaking_state_is_
     assert_same(learned, gradients(trunk))
 
 
-@pytest.mark.parametrize("system", ["ulmfit", "gpt"])
+@pytest.mark.parametrize("system", ["ulmfit", "gpt", "transformer_xl"])
 def test_the_language_model_beside_it_is_gpts_l3(system: str) -> None:
     """The mean over each sequence's targets, of the tokens that learn: all of them where so many may."""
     trunk = any_trunk(system).train()

@@ -73,7 +73,10 @@ def test_chinese_gets_pieces_of_several_characters(kind: str) -> None:
     assert len(ids) < 7, [tokenizer.piece(id) for id in ids]
 
 
-@pytest.mark.parametrize(("kind", "size"), [("byte-bpe", 300), ("char-bpe", 150), ("wordpiece", 150), ("unigram", 150)])
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [("byte-bpe", 300), *((kind, 150) for kind in ("char-bpe", "wordpiece", "unigram", "word-list", "words"))],
+)
 def test_progress_is_told_and_changes_nothing(kind: str, size: int) -> None:
     told: list[tuple[str, int, int]] = []
     texts = list(corpus(300))
@@ -166,6 +169,21 @@ def test_whoever_waits_can_stop_the_other_kinds(kind: str, title: str, monkeypat
 
     with pytest.raises(KeyboardInterrupt):
         train_tokenizer(texts, kind, 2_000, progress=stop)
+
+
+@pytest.mark.parametrize("kind", ["word-list", "words"])
+def test_whoever_waits_can_stop_a_count_of_whole_words(kind: str) -> None:
+    """At any stretch of the text."""
+    heard: list[tuple[str, int, int]] = []
+
+    def stop(doing: str, done: int, total: int) -> None:
+        heard.append((doing, done, total))
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_tokenizer([f"text number {number}" for number in range(5)], kind, 100, progress=stop)
+    assert heard == [("counting words", done, 5) for done in range(3)]
 
 
 ODD = {

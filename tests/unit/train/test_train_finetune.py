@@ -206,7 +206,7 @@ def test_a_trunk_that_never_thaws_stays_as_it_was() -> None:
     assert not torch.equal(before.task.head.weight, model.task.head.weight)
 
 
-@pytest.mark.parametrize("system", ["gpt", "bert", "ulmfit"])
+@pytest.mark.parametrize("system", ["gpt", "bert", "ulmfit", "transformer_xl"])
 def test_a_plan_by_its_name_is_a_whole_way_of_transfer(system: str, tmp_path: Path, untrained: None) -> None:
     base = base_model(system)
     changes = {"base": base, "sets": ("training.rate=0.002", "pooling.hidden=7"), "out": tmp_path / "run"}
@@ -228,6 +228,7 @@ def test_the_rate_of_another_way_is_the_sizes(name: str, tmp_path: Path, untrain
     for system, plan, rate in (
         *(("ulmfit", "gpt", 1e-3), ("ulmfit", "ulmfit", 1e-2), ("ulmfit", None, 1e-2 if name == "paper" else 4e-3)),
         *((("gpt", "ulmfit", 2e-3), ("gpt2", "ulmfit", 2e-3), ("gpt", "gpt", 5e-4)) if name != "paper" else ()),
+        *((("transformer_xl", "ulmfit", 2e-3),) if name != "paper" else ()),
     ):
         base = base_model(system)
         sized = replace(base, sections=base.sections | {"run": replace(base.info, size=name)})
@@ -240,20 +241,22 @@ def test_the_rate_of_another_way_is_the_sizes(name: str, tmp_path: Path, untrain
         assert again.sections["training"].rate == 0.02, "a run that goes on keeps its rate"
 
 
-def test_gpts_loss_on_the_lstm_and_ulmfits_plan_on_gpt_learn(tmp_path: Path) -> None:
-    """L3 with the LSTM, with either head, and the two blocks over GPT's states."""
+def test_gpts_loss_on_the_lstm_and_ulmfits_plan_on_transformers_learn(tmp_path: Path) -> None:
+    """L3 with the LSTM, with either head, and the two blocks over the states of GPT and of Transformer-XL, whose memory
+    goes on from piece to piece."""
     rows = rows_of("classification", 16)
     for number, (system, changes, losses) in enumerate(
         (
             ("ulmfit", {"plan": "gpt"}, {"label", "lm"}),
             ("ulmfit", {"lm_weight": 0.5}, {"label", "lm", "activation", "temporal"}),
             ("gpt", {"plan": "ulmfit"}, {"label"}),
+            ("transformer_xl", {"plan": "ulmfit", "sets": ("pooling.piece=4",)}, {"label"}),
         )
     ):
         sets = ("training.batch_size=4", "training.rate=0.01", "training.dropout=0.0")
         out = tmp_path / str(number)
         request = request_of("classification", rows, base=base_model(system), valid=rows, epochs=5, sets=sets, out=out)
-        model = finetune(replace(request, **changes))
+        model = finetune(replace(request, **(changes | {"sets": (*sets, *changes.get("sets", ()))})))
         assert set(model.task.weights) == losses
         figures = [row["validation"]["loss"] for row in RunDirectory(out).metrics() if "validation" in row]
         assert min(figures[1:]) < figures[0], system

@@ -23,15 +23,16 @@ from foretext.train.saved import load_model, read_config
 from foretext.train.start import make_optimizer
 
 PIECES = ("tokenizer.size=280",)
+RUN_BEFORE = ("gpt", "bert", "ulmfit", "transformer_xl", "xlnet")
 
 
 @pytest.fixture(scope="module")
 def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A run of a general text, for each of three systems."""
+    """A run of a general text, for each of some systems."""
     folder = tmp_path_factory.mktemp("bases")
     text = write_text(folder)
     found = {}
-    for system in ("gpt", "bert", "ulmfit"):
+    for system in RUN_BEFORE:
         pretrain(pretrain_request(system, text, folder / system, 2))
         found[system] = folder / system
     return found
@@ -60,7 +61,7 @@ def first_weights(request: PretrainRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return found[0], found[1]
 
 
-@pytest.mark.parametrize("system", ["gpt", "bert", "ulmfit"])
+@pytest.mark.parametrize("system", RUN_BEFORE)
 def test_a_new_vocabulary_keeps_what_is_known_of_pieces(
     system: str, bases: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_new_vocabulary_keeps_what_is_known_of_pieces(
     assert weights.keys() == old.keys()
     by_piece = {name for name in old if len(old[name]) == before.tokenizer.size != before.model_config.width}
     assert by_piece == set(SYSTEMS[system].piece_rows)
+    assert all(float(old[name].std()) > 0 for name in by_piece), "rows that can be told apart, of biases too"
     for name, tensor in weights.items():
         if name not in by_piece:
             assert torch.equal(tensor, old[name]), name
@@ -132,6 +134,17 @@ def test_groups_by_depth_hold_every_parameter_once(system: str) -> None:
         set(optimizer.groups[-1].names),
         set(),  # a system that predicts nothing has its top layer there
     )
+
+
+def test_an_adaptive_softmax_is_at_the_top() -> None:
+    """Its tables are read and predict; what all blocks share stays at the bottom."""
+    system, trunk = SYSTEMS["transformer_xl"], trunk_of("transformer_xl", cutoffs=(10, 30), divisor=2)
+    objective = objective_of("transformer_xl")
+    groups = make_optimizer(system.sizes["tiny"].pretraining, trunk, objective, 2.0, system.piece_rows).groups
+    assert [group.factor for group in groups] == [0.125, 0.25, 0.5, 1.0]
+    assert {*groups[0].names} == {"trunk.content", "trunk.position"}
+    assert trunk.adaptive is not None and len(groups[-1].names) == 12
+    assert {*groups[-1].names} == {f"trunk.adaptive.{name}" for name, _ in trunk.adaptive.named_parameters()}
 
 
 @pytest.mark.parametrize(
