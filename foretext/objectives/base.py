@@ -130,9 +130,9 @@ class Objective(nn.Module):
         """`draw` None: nothing is to be drawn, as where only scores are wanted."""
         raise NotImplementedError
 
-    def draw_for_step(self) -> None:
-        """Draws, from torch's generator, what all micro-batches of a step must share: how a step is split may not
-        change it. The loop calls it before each step."""
+    def begin_step(self, step: int) -> None:
+        """What all micro-batches of a step share, as how a step is split may not change it: draws from torch's
+        generator, and weights that depend on the number of the step. The loop calls it before each step."""
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """What each loss of this batch will be divided by, known before the forward pass."""

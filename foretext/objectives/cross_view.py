@@ -54,6 +54,7 @@ class CrossViewSettings:
     hidden: int = 512  # numbers between a module's two layers
     smoothing: float = 0.1  # part of a label that is spread over all classes
     unlabelled_weight: float = 1.0  # of each view's loss
+    ramp: int = 0  # steps over which that weight rises from 0; labelled ones count too
     unknown: float = 0.5  # how often a word that the labelled rows have once is read as an unknown one, in training
     average: float = 0.998  # decay of the averaged weights that predict; 0: the last ones predict
 
@@ -69,6 +70,8 @@ class CrossViewSettings:
                 raise UserError(f"objective.{name} must be at least 0 and below 1, not {getattr(self, name)}")
         if not 0.0 <= self.unknown <= 1.0:
             raise UserError(f"objective.unknown must be from 0 to 1, not {self.unknown}")
+        if self.ramp < 0:
+            raise UserError(f"objective.ramp must be 0 steps or more, not {self.ramp}")
         if not 0.0 <= self.unlabelled_weight < float("inf"):
             raise UserError(f"objective.unlabelled_weight must be at least 0, not {self.unlabelled_weight}")
 
@@ -139,8 +142,13 @@ class CrossViewObjective(Objective):
         self.config, self.settings, self.tasks = config, settings, tuple(tasks)
         self.parts = nn.ModuleList(TaskModules(task, config, settings) for task in tasks)
         self.weights = dict.fromkeys(names, 1.0)
+        self.begin_step(settings.ramp)
+
+    def begin_step(self, step: int) -> None:
+        """While the primary knows nothing yet, there is nothing to be learned from it."""
+        weight = self.settings.unlabelled_weight * min(1.0, step / self.settings.ramp if self.settings.ramp else 1.0)
         for part in self._parts():
-            self.weights |= {part.name(view): settings.unlabelled_weight for view in part.views}
+            self.weights |= {part.name(view): weight for view in part.views}
 
     def _parts(self) -> list[TaskModules]:
         return [part for part in self.parts if isinstance(part, TaskModules)]

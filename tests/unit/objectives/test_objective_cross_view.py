@@ -121,6 +121,14 @@ def test_names_weights_and_counts() -> None:
     assert labelled.pop("mood") == 2 and not any(labelled.values())
 
 
+def test_views_begin_to_learn_over_the_ramp() -> None:
+    _, objective = parts(settings=replace(SETTINGS, unlabelled_weight=0.5, ramp=10))
+    for step, weight in ((0, 0.0), (1, 0.05), (5, 0.25), (10, 0.5), (1_000, 0.5), (2, 0.1)):
+        objective.begin_step(step)
+        assert objective.weights["label"] == objective.weights["mood"] == 1.0
+        assert objective.weights["label.past"] == objective.weights["mood.forward"] == pytest.approx(weight)
+
+
 # -- losses ----------------------------------------------------------------------------------------------------------
 
 
@@ -370,7 +378,13 @@ def test_the_loop_runs_alone_and_ends_in_the_same_weights_each_time() -> None:
 
 
 def test_mistakes() -> None:
-    for name, value in (("hidden", 0), ("smoothing", 1.0), ("average", -0.1), ("unlabelled_weight", -1.0)):
+    for name, value in (
+        ("hidden", 0),
+        ("smoothing", 1.0),
+        ("average", -0.1),
+        ("unlabelled_weight", -1.0),
+        ("ramp", -1),
+    ):
         with pytest.raises(UserError, match=rf"objective\.{name} must be"):
             replace(SETTINGS, **{name: value}).check()
     for views in (("forward", "forward"), ("sideways",)):
