@@ -62,7 +62,7 @@ def test_a_run_has_its_own_vocabulary_and_reads_both_ways(lm: LanguageModel) -> 
     assert isinstance(tokenizer, Unigram) and tuple(tokenizer.pieces[:9]) == XLNET_SPECIALS
     assert tokenizer.end == tokenizer.specials["<sep>"]
     assert isinstance(objective, PermutationObjective)
-    assert objective.lengths(256) == [(1.0, 128)], "half a context at a time, after a memory of as much"
+    assert objective.lengths(256) == [(1.0, 64)], "a quarter of a context at a time, after a memory of as much"
     assert isinstance(objective.order([0] * 8, 4, 0), TwoWayOrder)  # type: ignore[arg-type]
     ids = tokenizer.encode("The cat sees fish.")
     layout = lm.model.system.build_layout(dict(tokenizer.specials), 16, "forward")
