@@ -158,17 +158,20 @@ def test_the_plan_says_where_the_text_is_too_short_for_the_streams(tmp_path: Pat
     assert re.fullmatch(r"\d\d side by side, not 400: the text is too short for more", heard.lines["streams"])
 
 
+HALF = "objective.length=0.5"
+
+
 def test_streams_of_half_a_context_are_twice_as_many(tmp_path: Path) -> None:
-    """XLNet reads half a context at a time, so a step wants two sequences for each of its batch."""
+    """XLNet reads a part of a context at a time, here half, so a step wants two sequences for each of its batch."""
     text, heard = write_text(tmp_path, 20), Plans()
-    pretrain(pretrain_request("xlnet", text, tmp_path / "long", 1), heard)
+    pretrain(pretrain_request("xlnet", text, tmp_path / "long", 1, HALF), heard)
     assert "streams" not in heard.lines
-    pretrain(pretrain_request("xlnet", text, tmp_path / "short", 1, "training.batch_size=400"), heard)
+    pretrain(pretrain_request("xlnet", text, tmp_path / "short", 1, HALF, "training.batch_size=400"), heard)
     said = re.fullmatch(r"(\d+) side by side, not 800: the text is too short for more", heard.lines["streams"])
     assert said is not None
     rows = int(said[1])
     between = 3 * rows // 4  # fewer than there are, but not for two each
-    pretrain(pretrain_request("xlnet", text, tmp_path / "between", 1, f"training.batch_size={between}"), heard)
+    pretrain(pretrain_request("xlnet", text, tmp_path / "between", 1, HALF, f"training.batch_size={between}"), heard)
     assert heard.lines["streams"].startswith(f"{rows} side by side, not {2 * between}:")
 
 
