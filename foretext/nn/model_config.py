@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
-from foretext.text.characters import WORD_LENGTH
-
 
 class ModelConfig(Protocol):
     """A trunk's shape. It is a dataclass: `dataclasses.replace` fills in `vocabulary` and `dropout`."""
@@ -89,8 +87,8 @@ def reads(config: ModelConfig) -> int:
 
 
 def word_length(config: ModelConfig) -> int:
-    """Characters that a trunk reads of a word, where it reads any."""
-    own: int = getattr(config, "word_length", WORD_LENGTH)
+    """Characters that a trunk reads of a word; 0: it reads none."""
+    own: int = getattr(config, "word_length", 0)
     return own
 
 

@@ -31,6 +31,7 @@ from foretext.nn.word_inputs import WordInput, WordInputConfig
 from foretext.objectives.base import Trunk
 from foretext.plan import ReaderPlan, TransferPlan
 from foretext.tasks.sequences import real_places
+from foretext.text.characters import WORD_LENGTH
 
 ALPHA = 0.25  # how often words are read as unknown in training
 
@@ -66,7 +67,7 @@ class TrunkWords(nn.Module):
             mix_norm=plan.norm,
             mix_penalty=plan.penalty,
             characters=plan.characters,
-            word_length=word_length(model),
+            word_length=word_length(model) or WORD_LENGTH,
             dropout=dropout,
         )
         # The last row is for words that the training rows do not have, or that have a number past the vocabulary.
