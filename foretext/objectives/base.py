@@ -130,9 +130,10 @@ class Objective(nn.Module):
         """`draw` None: nothing is to be drawn, as where only scores are wanted."""
         raise NotImplementedError
 
-    def begin_step(self, step: int) -> None:
+    def begin_step(self, step: int, progress: float) -> None:
         """What all micro-batches of a step share, as how a step is split may not change it: draws from torch's
-        generator, and weights that depend on the number of the step. The loop calls it before each step."""
+        generator, and weights that depend on the number of the step or on the spent part of the budget. The loop calls
+        it before each step."""
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """What each loss of this batch will be divided by, known before the forward pass."""

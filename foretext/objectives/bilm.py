@@ -119,7 +119,7 @@ class BilmObjective(Objective):
         self.weights = {FORWARD: 0.5, BACKWARD: 0.5}
         self.drawn: dict[str, Candidates] = {}  # of the step, for each direction
 
-    def begin_step(self, step: int) -> None:
+    def begin_step(self, step: int, progress: float) -> None:
         """The candidates, the same for all micro-batches."""
         if self.samples:
             device = self.head.table_VD.device

@@ -44,6 +44,7 @@ from foretext.nn.cvt import (
 from foretext.objectives.base import Objective, Trunk
 
 PRIMARY = "primary"
+RAMP_PART = 0.65  # of a run, over which the views have come in however short it is
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class CrossViewSettings:
     hidden: int = 512  # numbers between a module's two layers
     smoothing: float = 0.1  # part of a label that is spread over all classes
     unlabelled_weight: float = 1.0  # of each view's loss
-    ramp: int = 0  # steps over which that weight rises from 0; labelled ones count too
+    ramp: int = 0  # steps, labelled ones too, over which that weight rises from 0; at most `RAMP_PART` of the run
     unknown: float = 0.5  # how often a word that the labelled rows have once is read as an unknown one, in training
     average: float = 0.998  # decay of the averaged weights that predict; 0: the last ones predict
 
@@ -142,11 +143,13 @@ class CrossViewObjective(Objective):
         self.config, self.settings, self.tasks = config, settings, tuple(tasks)
         self.parts = nn.ModuleList(TaskModules(task, config, settings) for task in tasks)
         self.weights = dict.fromkeys(names, 1.0)
-        self.begin_step(settings.ramp)
+        self.begin_step(settings.ramp, 1.0)
 
-    def begin_step(self, step: int) -> None:
+    def begin_step(self, step: int, progress: float) -> None:
         """While the primary knows nothing yet, there is nothing to be learned from it."""
-        weight = self.settings.unlabelled_weight * min(1.0, step / self.settings.ramp if self.settings.ramp else 1.0)
+        ramp = self.settings.ramp
+        risen = min(1.0, max(step / ramp, progress / RAMP_PART)) if ramp else 1.0
+        weight = self.settings.unlabelled_weight * risen
         for part in self._parts():
             self.weights |= {part.name(view): weight for view in part.views}
 

@@ -28,7 +28,8 @@ Deviations
     words is learned. Vectors are drawn unless a file is given (`--vectors`), where the released code starts with
     GloVe's.
     `tiny` and `small` are not the paper's: Adam, narrower, and the views' losses come in over the first steps
-    (`objective.ramp`): in a run of minutes the views would spend much of it learning what the primary does not know.
+    (`objective.ramp`; at the latest over .65 of a run): in a run of minutes the views would spend much of it learning
+    what the primary does not know.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ class Loop:
                 totals[name] = totals.get(name, 0.0) + count
         means = dict.fromkeys(totals, 0.0)
         _seed(step_seed(job.seed, step, 0), job.device)
-        job.objective.begin_step(step)
+        job.objective.begin_step(step, job.budget.progress(self.position))
         for number, batch in enumerate(parts):
             _seed(step_seed(job.seed, step, number), job.device)
             outcome = job.objective(job.trunk, batch, self.carried.get(number))

@@ -143,7 +143,6 @@ EVEN = torch.tensor([[0, 1, 1, 1], [0, 0, 0, 0], [1, 1, 1, 0]]).bool()
 @pytest.mark.parametrize("learning", [False, True])
 @pytest.mark.parametrize(("mask", "even"), [(EVEN, True), (MASK, False)])
 @pytest.mark.parametrize("width", [4, 6])
-@pytest.mark.filterwarnings("error")
 def test_without_bounds_the_kernel_serves_but_for_rows_that_learn_and_are_unequal_or_projected(
     width: int, mask: Tensor, even: bool, learning: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +160,8 @@ def test_without_bounds_the_kernel_serves_but_for_rows_that_learn_and_are_unequa
     with torch.set_grad_enabled(learning):
         top, new = run(made, x, mask, state, False)
     assert len(fused) == ((even and width == 6) or not learning)
+    if fused:  # the block's kernel is given the states in the second place, the packed one the sizes
+        assert isinstance(fused[0][1], Tensor) != (even and width == 6), "with a projection it warns, and is slow"
     for one, other in zip((top, *new), (right[0], *right[1])):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 

@@ -178,7 +178,7 @@ def test_large_vocabularies_are_sampled_in_training_only(trunk: BilmTrunk) -> No
 
     def loss(made: BilmObjective, seed: int = 0) -> float:
         torch.manual_seed(seed)
-        made.begin_step(0)
+        made.begin_step(0, 0.0)
         return float(made(trunk, batch).losses["forward"].total.detach())
 
     assert loss(sampled.eval()) == loss(full.eval()) == pytest.approx(loss(full.train()))

@@ -16,6 +16,7 @@ from foretext.nn.averaging import AveragedWeights
 from foretext.nn.cvt import CvtBatch, CvtConfig, CvtEncoder
 from foretext.objectives.cross_view import CrossViewObjective, CrossViewSettings, CrossViewTask
 from foretext.systems.base import TrainingConfig
+from foretext.systems.cvt import CVT
 from foretext.tasks.cross_view_head import CrossViewHead, Sourced, UnlabelledExample
 from foretext.tasks.layout import TokenSequence
 from foretext.tasks.supervised import Example
@@ -123,8 +124,11 @@ def test_names_weights_and_counts() -> None:
 
 def test_views_begin_to_learn_over_the_ramp() -> None:
     _, objective = parts(settings=replace(SETTINGS, unlabelled_weight=0.5, ramp=10))
-    for step, weight in ((0, 0.0), (1, 0.05), (5, 0.25), (10, 0.5), (1_000, 0.5), (2, 0.1)):
-        objective.begin_step(step)
+    for step, progress, weight in (
+        *((0, 0.0, 0.0), (1, 0.0, 0.05), (5, 0.1, 0.25), (10, 0.2, 0.5), (1_000, 0.9, 0.5), (2, 0.0, 0.1)),
+        *((1, 0.13, 0.1), (3, 0.65, 0.5), (4, 1.0, 0.5)),  # a run that is shorter than the ramp
+    ):
+        objective.begin_step(step, progress)
         assert objective.weights["label"] == objective.weights["mood"] == 1.0
         assert objective.weights["label.past"] == objective.weights["mood.forward"] == pytest.approx(weight)
 
@@ -318,10 +322,10 @@ def toy(count: int, seed: int, task: int | None) -> list[Sourced]:
     return rows
 
 
-def toy_loop(unlabelled: bool = True, steps: int = 80) -> tuple[Loop, AveragedWeights]:
+def toy_loop(unlabelled: bool = True, steps: int = 80, ramp: int = 0) -> tuple[Loop, AveragedWeights]:
     torch.manual_seed(3)
     config = replace(CONFIG, cells=12, upper_cells=8, direction=8, dropout=0.1, unlabelled_dropout=0.1)
-    settings = replace(SETTINGS, unlabelled_weight=0.1)  # Adam makes large steps of small gradients
+    settings = replace(SETTINGS, unlabelled_weight=0.1, ramp=ramp)  # Adam makes large steps of small gradients
     trunk, objective = trunk_of(config), head_of(config, settings)
     trunk.put_vectors(np.random.default_rng(1).normal(size=(WORDS.size, 4)).astype(np.float32))
     rows = [[one.example for one in part] for part in (toy(12, 0, 0), toy(20, 1, 1), toy(40, 2, None))]
@@ -335,6 +339,23 @@ def toy_loop(unlabelled: bool = True, steps: int = 80) -> tuple[Loop, AveragedWe
     stage = Stage(stock.example, turns, micro_batch=4)
     job = Job(trunk, objective, (stage,), optimizer, training, Budget(steps=steps), 0, torch.device("cpu"))
     return Loop(job, None, Silent(), NeverStop()), average
+
+
+def test_the_loop_tells_the_ramp_its_step() -> None:
+    loop, _ = toy_loop(ramp=10)
+    loop.model.eval()  # nothing is dropped, so that the gradients differ by the weight alone
+    _, text, _ = loop.batches(1)
+    found = []
+    for step in (1, 5):
+        loop.job.optimizer.zero_grad()
+        loop.gradients(step, text)
+        found.append({name: part.grad.clone() for name, part in loop.model.named_parameters() if part.grad is not None})
+    views = [name for name in found[0] if "forward_view" in name]
+    assert views and all(bool(found[0][name].any()) for name in views)
+    for name, gradient in found[0].items():
+        torch.testing.assert_close(5 * gradient, found[1][name])
+    assert all(CVT.sizes[size].objective.ramp == 1_000 for size in ("tiny", "small"))  # type: ignore[attr-defined]
+    assert CVT.sizes["paper"].objective.ramp == 0  # type: ignore[attr-defined]
 
 
 def test_the_loop_learns_tasks_and_views_and_the_average_predicts() -> None:

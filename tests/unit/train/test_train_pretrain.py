@@ -12,7 +12,16 @@ from typing import Any
 
 import pytest
 import torch
-from systems_under_test import CAUSAL, MASKING, PRETRAINED, pretrain_request, small_of, stopping_after, write_text
+from systems_under_test import (
+    CAUSAL,
+    MASKING,
+    PRETRAINED,
+    objective_of,
+    pretrain_request,
+    small_of,
+    stopping_after,
+    write_text,
+)
 
 from foretext.batch import Batch
 from foretext.errors import Interrupted, UserError
@@ -137,7 +146,7 @@ def test_going_on_equals_never_stopping(system: str, sets: tuple[str, ...], text
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (4, 1)])
-@pytest.mark.parametrize("system", ["ulmfit", "elmo", "transformer_xl", "xlnet"])
+@pytest.mark.parametrize("system", [name for name in PRETRAINED if objective_of(name).carries_state])
 def test_rows_keep_what_is_carried_when_a_run_goes_on_in_other_micro_batches(
     system: str, before: int, after: int, text: Path, tmp_path: Path
 ) -> None:
