@@ -131,11 +131,14 @@ def picture(found: Mapping[Cell, Mapping[str, Any]], trained: int) -> bytes:
     figure = Figure(figsize=(6, 4), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    cells = sorted(found)
+    cells = sorted(cell for cell in found if cell.memory)  # a byte by itself would leave no room for the others
     axes.plot([cell.memory for cell in cells], [found[cell]["scores"]["bits"] for cell in cells], marker="o")
     axes.axvline(trained, linestyle=":", color="gray", label="memory in training")
-    axes.set_xscale("symlog", base=2, linthresh=16)
+    if Cell(0) in found:
+        axes.plot([], [], " ", label=f"without memory: {found[Cell(0)]['scores']['bits']:.2f}")
+    axes.set_xscale("log", base=2)
     axes.set_xticks([cell.memory for cell in cells], [str(cell.memory) for cell in cells])
+    axes.minorticks_off()
     axes.set_xlabel("memory in evaluation, bytes")
     axes.set_ylabel("bits per byte")
     axes.grid(alpha=0.3)
