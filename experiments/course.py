@@ -11,9 +11,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from bench.common import commit, head_lines
+from bench.common import arguments_for, commit, head_lines
 from experiments.common import Log, check_settings
 from experiments.results import Results
 from foretext.errors import Interrupted, UserError
@@ -22,6 +23,17 @@ from foretext.train.signals import Stopper, StopRequest
 AGAIN = "give the same command again"
 T = TypeVar("T")
 C = TypeVar("C", bound=NamedTuple)  # a cell
+
+
+def options(doc: str | None, name: str, minutes: float | None = None) -> argparse.ArgumentParser:
+    """What every such experiment can be told; `minutes`: of its pre-training, if it has one."""
+    parser = arguments_for(doc)
+    parser.add_argument("--out", type=Path, default=Path("runs") / name, help="goes on if it is there")
+    parser.add_argument("--limit", type=float, default=45.0, help="minutes for everything: no cell starts past it")
+    parser.add_argument("--size", default="tiny")
+    if minutes is not None:
+        parser.add_argument("--minutes", type=float, default=minutes, help="of pre-training")
+    return parser
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,12 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import foretext as ft
-from bench.common import arguments_for, commit, need_data, table
+from bench.common import commit, need_data, table
 from experiments.common import accuracy, drawn_rows, pretraining_lines, texts_of, tfidf
-from experiments.course import Course, conduct
+from experiments.course import Course, conduct, options
 from experiments.results import own_options, sets_for, spread
 from foretext.evaluate.text_metrics import bleu_metric
 from foretext.tasks.rows import Row, read_rows
@@ -158,11 +157,7 @@ def task_table(found: Mapping[Cell, Mapping[str, Any]]) -> str:
 
 
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = arguments_for(__doc__)
-    parser.add_argument("--out", type=Path, default=Path("runs/cove_transfer"), help="goes on if it is there")
-    parser.add_argument("--limit", type=float, default=45.0, help="minutes for everything: no cell starts past it")
-    parser.add_argument("--minutes", type=float, default=30.0, help="of pre-training")
-    parser.add_argument("--size", default="tiny")
+    parser = options(__doc__, "cove_transfer", minutes=30.0)
     parser.add_argument("--pretrain-set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="for fine-tuning")
     given = parser.parse_args(words)

@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import random
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.common import arguments_for, need_data, table
+from bench.common import need_data, table
 from experiments.chunks import few_sentences
-from experiments.course import Course, conduct
+from experiments.course import Course, conduct, options
 from experiments.results import own_options, paired, sets_for, spread
 from experiments.token_baselines import tag_table
 from foretext.api import new_model
@@ -32,7 +33,7 @@ from foretext.tasks.conll import TaggedSentence, read_conll
 from foretext.tasks.families import family_of
 from foretext.tasks.tag_metrics import score_tags
 
-SETTINGS = ("size", "lines", "set", "quick")
+SETTINGS = ("size", "lines", "validate", "set", "quick")
 TENTH, ALL = "a tenth", "all"
 METHODS = {"cvt": "with unlabelled text", "alone": "without", "word": "tag of the word"}
 DRAWS = {TENTH: 3, ALL: 1}
@@ -40,6 +41,7 @@ EPOCHS = {TENTH: 30, ALL: 12}  # with text there are as many unlabelled updates 
 VECTORS = ("glove", "glove.6B.50d.top50k.txt.gz")
 LINES = 40_000  # of reviews
 HELD_OUT = 0.1
+VALIDATED, VALIDATION_SEED = 2000, 7  # training sentences that --validate scores
 PART = 0.1  # of the training sentences, the fewer labels
 SCORES = ("f1", "precision", "recall", "accuracy")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
@@ -51,10 +53,11 @@ class Cell(NamedTuple):
     method: str
 
 
-def plan() -> list[Cell]:
-    """What is asked for first, draw by draw."""
+def plan(validate: bool = False) -> list[Cell]:
+    """What is asked for first, draw by draw; of a validation the tenth alone."""
+    wanted = {TENTH: DRAWS[TENTH]} if validate else DRAWS
     return [
-        Cell(labels, draw, method) for labels, draws in DRAWS.items() for draw in range(draws) for method in METHODS
+        Cell(labels, draw, method) for labels, draws in wanted.items() for draw in range(draws) for method in METHODS
     ]
 
 
@@ -78,6 +81,9 @@ def measure(
 ) -> dict[str, float]:
     (labels, draw, method), given, log = cell, course.given, course.log
     few, rest = few_sentences(train, PART, draw)
+    if given.validate:
+        random.Random(VALIDATION_SEED).shuffle(rest)
+        test, rest = rest[:VALIDATED], rest[VALIDATED:]
     rows = few if labels == TENTH else list(train)
     if method == "word":
         counted = tag_table([row.words for row in rows], [row.tags or () for row in rows])
@@ -112,7 +118,7 @@ def run(course: Course) -> str:
     if given.quick:
         train, test = train[:100], test[:20]
     left = course.measure(
-        plan(), ("labels", "method"), lambda cell: {"scores": measure(cell, train, test, course)}, "f1"
+        plan(given.validate), ("labels", "method"), lambda cell: {"scores": measure(cell, train, test, course)}, "f1"
     )
     found = course.measured(Cell)
     return course.page([result_table(found), difference_table(found)], left=left)
@@ -147,11 +153,13 @@ def difference_table(found: Mapping[Cell, Mapping[str, Any]]) -> str:
 
 
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = arguments_for(__doc__)
-    parser.add_argument("--out", type=Path, default=Path("runs/cvt_chunking"), help="goes on if it is there")
-    parser.add_argument("--limit", type=float, default=45.0, help="minutes for everything: no cell starts past it")
-    parser.add_argument("--size", default="tiny")
+    parser = options(__doc__, "cvt_chunking")
     parser.add_argument("--lines", type=int, default=LINES, help="sentences of reviews beside all labels")
+    parser.add_argument(
+        "--validate",
+        action="store_true",
+        help="a tenth alone; scores 2,000 training sentences that are neither labelled nor read, not the test",
+    )
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     given = parser.parse_args(words)
     given.data, given.shape = need_data(given.data), ()

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import foretext as ft
-from bench.common import arguments_for, need_data, table
+from bench.common import need_data, table
 from experiments.chunks import few_sentences
 from experiments.common import pretraining_lines
-from experiments.course import Course, conduct
+from experiments.course import Course, conduct, options
 from experiments.results import own_options, paired, sets_for, spread
 from experiments.token_tasks import QUICK, VALID_PART, parted
 from foretext.api import load_language_model
@@ -190,11 +190,7 @@ def run(course: Course) -> str:
 
 
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = arguments_for(__doc__)
-    parser.add_argument("--out", type=Path, default=Path("runs/elmo_chunking"), help="goes on if it is there")
-    parser.add_argument("--limit", type=float, default=45.0, help="minutes for everything: no cell starts past it")
-    parser.add_argument("--minutes", type=float, default=20.0, help="of pre-training")
-    parser.add_argument("--size", default="tiny")
+    parser = options(__doc__, "elmo_chunking", minutes=20.0)
     parser.add_argument("--base", type=Path, help="a pre-trained run of elmo to use instead of pre-training")
     parser.add_argument("--validate", action="store_true", help="score held-out training sentences, not the test")
     parser.add_argument("--pretrain-set", action="append", default=[], metavar="SECTION.KEY=VALUE")

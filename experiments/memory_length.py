@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import foretext as ft
-from bench.common import arguments_for, need_data, table
+from bench.common import need_data, table
 from experiments.common import pretraining_lines
-from experiments.course import Course, conduct
+from experiments.course import Course, conduct, options
 from foretext.api import load_language_model
 from foretext.errors import UserError
 from foretext.tasks.files import write_whole
@@ -164,12 +164,8 @@ def run(course: Course) -> str:
 
 
 def parse(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = arguments_for(__doc__)
-    parser.add_argument("--out", type=Path, default=Path("runs/memory_length"), help="goes on if it is there")
+    parser = options(__doc__, "memory_length", minutes=20.0)
     parser.add_argument("--text", choices=list(TEXTS), default="enwik8")
-    parser.add_argument("--limit", type=float, default=45.0, help="minutes for everything: no cell starts past it")
-    parser.add_argument("--minutes", type=float, default=20.0, help="of pre-training")
-    parser.add_argument("--size", default="tiny")
     parser.add_argument("--base", type=Path, help="a pre-trained run of transformer_xl to use instead of pre-training")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="of pre-training")
     given = parser.parse_args(words)

@@ -47,6 +47,7 @@ def lines(folder: Path) -> list[dict[str, object]]:
 
 def test_both_methods_have_the_same_draws() -> None:
     assert [cell.draw for cell in plan() if cell[::2] == (TENTH, "cvt")] == [0, 1, 2]
+    assert {cell.labels for cell in plan(validate=True)} == {TENTH}
     assert [(cell.labels, cell.draw) for cell in plan() if cell.method == "alone"] == [
         *((TENTH, 0), (TENTH, 1), (TENTH, 2)),
         (ALL, 0),
