@@ -18,19 +18,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.common import Turns, repeat
-from bench.models import BATCHES, RATE
+from bench.models import BATCHES, RATE, product_loop
 from foretext.nn.bilm_trunk import BilmTrunk, BilmTrunkConfig, SpelledBatch
 from foretext.nn.char_cnn import CharEncoder, CharEncoderConfig
 from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig, BothWays
 from foretext.systems.base import TrainingConfig
 from foretext.text.word_vocabulary import SPECIALS, words_of
-from foretext.train.budget import Budget
 from foretext.train.examples import ListedExamples
-from foretext.train.loop import Job, Loop, Stage
+from foretext.train.loop import Loop
 from foretext.train.machine import tune_allocator
-from foretext.train.report import Silent
-from foretext.train.signals import NeverStop
-from foretext.train.start import make_optimizer
 
 WIDTHS, FILTERS = (1, 2, 3, 4, 5), (16, 32, 64, 128, 128)  # of characters, as `tiny` has them
 
@@ -77,22 +73,10 @@ def pairs_of(spec: BilmSpecification) -> BothWays:
 
 
 def build_ours(spec: BilmSpecification) -> Loop:
-    training = TrainingConfig(optimizer="adamw", rate=RATE, batch_size=spec.batch, dropout=0.0)
+    training = TrainingConfig(optimizer="adamw", rate=RATE, batch_size=spec.batch, micro_batch=spec.batch, dropout=0.0)
     torch.manual_seed(0)
     trunk, objective, stock = BilmTrunk(spec.shape.config()), build_objective(spec), pairs_of(spec)
-    job = Job(
-        trunk=trunk,
-        objective=objective,
-        stages=(Stage(stock.example, objective.order(stock, spec.batch, 0), spec.batch),),
-        optimizer=make_optimizer(training, trunk, objective),
-        config=training,
-        budget=Budget(steps=1_000_000),
-        seed=0,
-        device=torch.device("cpu"),
-    )
-    loop = Loop(job, None, Silent(), NeverStop())
-    loop.model.train()
-    return loop
+    return product_loop(trunk, objective, stock, training, spec.shape.context)
 
 
 def ours(spec: BilmSpecification, turns: Turns) -> None:

@@ -18,7 +18,7 @@ from transformers import BertConfig, GPT2Config
 
 from bench.common import Side, Turns, alternate, arguments_for, medians, ratio_cell, repeat, table
 from foretext.nn.block import Attention
-from foretext.objectives.base import Examples
+from foretext.objectives.base import Examples, Objective
 from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TrainingConfig, TrunkParts
 from foretext.systems.gpt import SIZES
@@ -34,6 +34,7 @@ from foretext.train.start import make_optimizer
 
 BATCHES = 16  # different ones, seen again and again
 RATE = 3e-4
+ENDLESS = Budget(steps=1_000_000)
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,19 @@ def build_ours(
             block.attention.p = 0.0
     parts = ObjectiveParts(model, found.sizes["paper"].objective, made_up_vocabulary(shape.vocabulary))
     objective = found.build_objective(parts)
-    micro = training.micro_batch or max(1, min(training.batch_size, MICRO_TOKENS // shape.context))
+    return product_loop(trunk, objective, stock, training, shape.context, budget)
+
+
+def product_loop(
+    trunk: nn.Module,
+    objective: Objective,
+    stock: Examples,
+    training: TrainingConfig,
+    context: int,
+    budget: Budget = ENDLESS,
+) -> Loop:
+    """The loop of the product over `stock`, in micro-batches as it would choose them; nothing is written."""
+    micro = training.micro_batch or max(1, min(training.batch_size, MICRO_TOKENS // context))
     job = Job(
         trunk=trunk,
         objective=objective,

@@ -27,18 +27,13 @@ from torch.nn.utils.rnn import pack_sequence
 
 from bench import bilm
 from bench.common import Turns, arguments_for, print_head, repeat
-from bench.models import BATCHES, RATE, Asked, Line, compare
+from bench.models import BATCHES, RATE, Asked, Line, compare, product_loop
 from foretext.nn.awd_lstm import AwdLstm, AwdLstmConfig
 from foretext.objectives.stream import StreamConfig, StreamObjective
 from foretext.systems.base import TrainingConfig
-from foretext.train.budget import Budget
 from foretext.train.examples import ListedExamples
-from foretext.train.loop import Job, Loop, Stage
+from foretext.train.loop import Loop
 from foretext.train.machine import tune_allocator
-from foretext.train.pretrain_request import MICRO_TOKENS
-from foretext.train.report import Silent
-from foretext.train.signals import NeverStop
-from foretext.train.start import make_optimizer
 
 TARGET = 1.0
 UNEQUAL = 0.25
@@ -95,20 +90,7 @@ def build_ours(spec: Specification) -> Loop:
     model = spec.shape.config(spec.dropout)
     trunk = AwdLstm(model)
     objective = StreamObjective(model, StreamConfig(activation=0.0, temporal=0.0, length_spread=0.0, length_half=0.0))
-    micro = max(1, min(spec.batch, MICRO_TOKENS // spec.shape.context))
-    job = Job(
-        trunk=trunk,
-        objective=objective,
-        stages=(Stage(stock.example, objective.order(stock, spec.batch, 0), micro),),
-        optimizer=make_optimizer(training, trunk, objective),
-        config=training,
-        budget=Budget(steps=1_000_000),
-        seed=0,
-        device=torch.device("cpu"),
-    )
-    loop = Loop(job, None, Silent(), NeverStop())
-    loop.model.train()
-    return loop
+    return product_loop(trunk, objective, stock, training, spec.shape.context)
 
 
 def ours(spec: Specification, turns: Turns) -> None:
