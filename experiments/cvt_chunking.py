@@ -83,7 +83,8 @@ def measure(
     few, rest = few_sentences(train, PART, draw)
     if given.validate:
         random.Random(VALIDATION_SEED).shuffle(rest)
-        test, rest = rest[:VALIDATED], rest[VALIDATED:]
+        scored_ones = min(VALIDATED, len(rest) // 2)
+        test, rest = rest[:scored_ones], rest[scored_ones:]
     rows = few if labels == TENTH else list(train)
     if method == "word":
         counted = tag_table([row.words for row in rows], [row.tags or () for row in rows])

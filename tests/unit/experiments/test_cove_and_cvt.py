@@ -13,7 +13,9 @@ import pytest
 from systems_under_test import parallel_text, write_text
 
 from experiments import cove_transfer, cvt_chunking
+from experiments.chunks import few_sentences
 from experiments.cvt_chunking import ALL, TENTH, Cell, difference_table, plan, result_table
+from foretext.tasks.conll import TaggedSentence, read_conll
 
 
 @pytest.fixture
@@ -70,13 +72,30 @@ def test_tables_have_spreads_and_paired_differences() -> None:
 def test_a_minute_of_cross_view_training(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = ["--data", str(data), "--out", str(tmp_path / "out"), "--quick"]
     some = [cell for cell in plan() if cell.draw == 0]
-    monkeypatch.setattr(cvt_chunking, "plan", lambda: some[:3])
+    monkeypatch.setattr(cvt_chunking, "plan", lambda validate: some[:3])
     assert cvt_chunking.main(given) == 0
-    monkeypatch.setattr(cvt_chunking, "plan", lambda: some)
+    monkeypatch.setattr(cvt_chunking, "plan", lambda validate: some)
     assert cvt_chunking.main(given) == 0
     measured = [(one["labels"], one["draw"], one["method"]) for one in lines(tmp_path / "out") if "scores" in one]
     assert measured == [tuple(cell) for cell in some], "each once"
     assert "too short to mean anything" in (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
+
+
+def test_a_validation_scores_sentences_that_are_neither_labelled_nor_read(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, ...]] = []
+
+    def noted(test: list[TaggedSentence], tags: object) -> dict[str, float]:
+        seen.extend(tuple(row.words) for row in test)
+        return dict.fromkeys(cvt_chunking.SCORES, 0.5)
+
+    monkeypatch.setattr(cvt_chunking, "plan", lambda validate: [Cell(TENTH, 0, "word")] if validate else [])
+    monkeypatch.setattr(cvt_chunking, "scored", noted)
+    assert cvt_chunking.main(["--data", str(data), "--out", str(tmp_path / "out"), "--quick", "--validate"]) == 0
+    train = read_conll(data / "conll2000" / "train.txt", format="conll2000")[:100]
+    _, rest = few_sentences(train, cvt_chunking.PART, 0)
+    assert len(seen) == len(rest) // 2 and set(seen) <= {tuple(row.words) for row in rest}
 
 
 def test_a_minute_of_cove(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
