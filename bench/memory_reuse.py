@@ -5,10 +5,9 @@
 All sides score tokens of one text, each token's probability after the 512 before it, with the same random weights. A
 model without memory reads the last 512 tokens anew for each token and takes the last state. One with a memory does what
 `foretext evaluate` does: it reads a segment of tokens after the memory that the last one left, and has the probability
-of each of them (the paper's evaluation). And it can go on by a single token, as it does where text is
-written: then nothing is shared between tokens, and reading the weights once for each is most of the cost. All compute
-the softmax of the states over the whole vocabulary. They take turns. Before that they score a few tokens in one
-process, and have to agree.
+of each of them (the paper's evaluation). And it can go on by a single token, as it does where text is written: then
+nothing is shared between tokens, and what is remembered is copied for each. All compute the softmax of the states over
+the whole vocabulary. They take turns. Before that they score a few tokens in one process, and have to agree.
 """
 
 from __future__ import annotations
@@ -23,7 +22,8 @@ import torch
 from bench.common import Turns, alternate, arguments_for, print_head, ratio_cell, table
 from foretext.batch import Batch
 from foretext.nn.predict import token_losses
-from foretext.nn.transformer_xl import TransformerXL, TransformerXLConfig
+from foretext.nn.transformer_xl import TransformerXL
+from foretext.nn.transformer_xl_block import TransformerXLConfig
 from foretext.systems.transformer_xl import SIZES
 
 TARGET = 20.0

@@ -12,7 +12,8 @@ import torch
 
 from foretext.batch import Batch
 from foretext.nn.predict import token_logits, token_loss, token_losses
-from foretext.nn.transformer_xl import TransformerXL, TransformerXLConfig
+from foretext.nn.transformer_xl import TransformerXL
+from foretext.nn.transformer_xl_block import TransformerXLConfig
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 REFERENCE = json.loads(Path(__file__).with_name("transformer_xl_reference.json").read_text())

@@ -20,8 +20,9 @@ from foretext.evaluate import perplexity as module
 from foretext.evaluate.likelihood import Query, score_queries
 from foretext.evaluate.perplexity import perplexity
 from foretext.generate.decoder import Decoder
+from foretext.nn.memory import LONGEST_MEMORY
 from foretext.nn.predict import token_logits
-from foretext.nn.transformer_xl import LONGEST_MEMORY, TransformerXL, remembering
+from foretext.nn.transformer_xl import TransformerXL, remembering
 from foretext.systems.base import TrunkParts
 from foretext.train.saved import SavedModel, reach_of
 

@@ -13,7 +13,8 @@ from torch import Tensor
 from foretext.batch import Batch, detached
 from foretext.errors import UserError
 from foretext.nn.model_config import remarks
-from foretext.nn.transformer_xl import TransformerXL, TransformerXLConfig, remembering
+from foretext.nn.transformer_xl import TransformerXL, remembering
+from foretext.nn.transformer_xl_block import TransformerXLConfig
 from foretext.systems import SYSTEMS
 from foretext.train.carried import from_tensors, to_tensors
 
