@@ -6,6 +6,7 @@ import gc
 import os
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded, and for child processes
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # tests of two threads wait for a core that another test has: not by spinning
 
 import hypothesis
 import pytest
