@@ -1,4 +1,4 @@
-"""Transformer-XL and XLNet on SST-2 and IMDb with few labels: the spine's experiment, beside GPT.
+"""Transformer-XL and XLNet on SST-2, IMDb and TREC-6 with few labels: the spine's experiment, beside GPT.
 
     python -m experiments.memory_transfer --system transformer_xl --data DIR [--out runs/memory_transfer/transformer_xl]
     python -m experiments.memory_transfer --system xlnet --data DIR          (likewise gpt)

@@ -32,6 +32,7 @@ class Batch:
     extract_B: Tensor | None = None  # index of the state that speaks for the sequence
     group_B: Tensor | None = None  # example that each sequence belongs to (similarity: 2 each, choice: k each)
     labels: Tensor | None = None  # one for each example: class index (int64) or score (float32)
+    fresh_B: Tensor | None = None  # rows that begin anew, whatever is carried; None: none do
     read_BT: Tensor | None = None  # true where the top states will be read; a trunk may leave the others 0; None: all
 
     def to(self, device: torch.device) -> Batch:

@@ -28,11 +28,13 @@ from foretext.nn.cvt import CvtConfig
 from foretext.nn.dropout import keep_mask
 from foretext.nn.encoder import EncoderConfig
 from foretext.nn.transformer import TransformerConfig
-from foretext.nn.transformer_xl import TransformerXLConfig
+from foretext.nn.transformer_xl_block import TransformerXLConfig
 from foretext.nn.xlnet import XLNetConfig
 from foretext.objectives.base import Objective, reads_on
 from foretext.objectives.bilm import BilmObjective
 from foretext.objectives.causal import CausalConfig
+from foretext.objectives.forgetting import ForgettingConfig
+from foretext.objectives.growing import GrowingConfig
 from foretext.objectives.masked import MaskedObjective
 from foretext.objectives.masking import MaskingConfig
 from foretext.objectives.permutation import PermutationObjective
@@ -79,9 +81,11 @@ assert TINY.keys() == SYSTEMS.keys(), "every system is under test"
 CAUSAL = [name for name in TINY if SYSTEMS[name].causal]
 PRETRAINED = [name for name in TINY if SYSTEMS[name].reads != "rows"]  # the others learn their task alone
 MASKING = [name for name in TINY if SYSTEMS[name].objective_config is MaskingConfig]
+GROWING = [name for name in TINY if issubclass(SYSTEMS[name].objective_config, GrowingConfig)]  # in length
 TRANSFORMERS = [name for name in TINY if hasattr(TINY[name], "heads")]
 OWN_MODEL = [name for name in TINY if SYSTEMS[name].sizes["tiny"].transfer.model == "recurrent"]
-EVEN = [name for name in TINY if SYSTEMS[name].objective_config is CausalConfig]  # all steps have as many tokens
+# All of whose steps have as many tokens.
+EVEN = [name for name in TINY if SYSTEMS[name].objective_config in (CausalConfig, ForgettingConfig)]
 BOUNDED = [name for name in TINY if not reads_on(SYSTEMS[name].build_trunk(TrunkParts(TINY[name])))]  # by a context
 AT_ONCE = ("transfer.thaw=all", "transfer.rate_decay=1.0")  # everything learns from the start, at one rate
 NORMED = [name for name in TINY if SYSTEMS[name].sizes["tiny"].transfer.pooling == "concat"]
@@ -161,12 +165,25 @@ def example_for(objective: Objective, row: np.ndarray, label: int = 0) -> Any:
     if isinstance(objective, BilmObjective):
         return row, np.roll(row, len(row) // 2)
     if isinstance(objective, PermutationObjective):
-        return Stretch(row, backward=label == 1)
+        return paired(objective, row, label == 1) if objective.settings.pairs else Stretch(row, backward=label == 1)
     if not isinstance(objective, MaskedObjective):
         return row
     if objective.pairs == "none":
         return Span((row,))
     return Span((row[: len(row) // 2], row[len(row) // 2 :]), label)
+
+
+def paired(objective: PermutationObjective, row: np.ndarray, backward: bool) -> Stretch:
+    """A stretch of which one token is remembered; the rest is `A <sep> B <sep> <cls>` where there is room for it."""
+    ids, kinds, apart = row.copy(), np.zeros(len(row), dtype=np.int64), np.zeros(len(row), dtype=bool)
+    if len(row) >= 6:
+        border = len(row) // 2 - 1
+        apart[[border, -2, -1]] = True
+        ids[apart] = [objective.tokenizer.specials[name] for name in ("<sep>", "<sep>", "<cls>")]
+        kinds[border + 1 :] = 1
+        kinds[-1] = 2
+    turn = -1 if backward else 1
+    return Stretch(ids[::turn], backward, kinds[::turn], apart[::turn], kept=1)
 
 
 def examples(kind: str, count: int, vocabulary: int = SHAPE.vocabulary, seed: int = 0) -> list[Example]:
@@ -223,6 +240,7 @@ SMALL = (
     "model.width=32",
     "model.heads=2",
     "model.context=16",
+    "model.memory=8",
     "tokenizer.size=300",
     "training.batch_size=4",
     "training.rate=0.003",
@@ -233,7 +251,6 @@ _OWN: dict[str, tuple[str, ...]] = {  # what else makes a system minute
         *("model.words.length=8", "model.reads=48", "training.micro_batch=0"),
     ),
     "ulmfit": ("model.hidden=24",),
-    "xlnet": ("model.memory=8",),
 }
 
 

@@ -4,8 +4,11 @@ A factorisation order z is drawn; the sequence itself is not moved. Only the las
 released code these are runs of n tokens, n from 1 to 5 with p(n) ∝ 1/n, each beginning with a word, with n·K tokens
 of context on its two sides; as these leave room for one token in K + 1 at most, the rest of the K-th part that is
 wanted is drawn token by token. (Runs of n tokens within n·K are the paper's, section 3.1, which says no more of how a
-length and a place are drawn. The code's comments speak of whole words, but it counts tokens.) Then z is drawn: all
-tokens that are given in any order, behind them all that are predicted in any order.
+length and a place are drawn. The code's comments speak of whole words, but it counts tokens.) Runs keep their distance
+from each other, so that they alone would never predict, say, the second half of a sequence from its first. The paper's
+objective is an expectation over all orders; a part of the sequences (`scattered`) therefore has targets that are drawn
+token by token, and every order can come. Then z is drawn: all tokens that are given in any order, behind them all that
+are predicted in any order.
 
 What a token sees is said by ranks: those of no higher rank, and its query those of a lower one. With an `ordered`
 context the rank is the place in z, as the paper writes it. In the released code, and by default (`open`), tokens that
@@ -20,24 +23,31 @@ from typing import Literal
 import numpy as np
 
 from foretext.errors import UserError
+from foretext.objectives.forgetting import ForgettingConfig
+from foretext.objectives.growing import GrowingConfig
 
 MOST_LONG = 100  # tokens of a run
 
 
 @dataclass(frozen=True)
-class PermutationConfig:
+class PermutationConfig(GrowingConfig, ForgettingConfig):
     """[objective] of XLNet."""
 
     predicted: int = 6  # K: one token in so many is predicted
     longest: int = 5  # tokens of a run that is predicted together
+    scattered: float = 0.05  # part of the sequences in which they are drawn token by token instead
     context: Literal["open", "ordered"] = "open"  # whether given tokens see each other all, or in the order drawn
     length: float = 1.0  # of the context, that is read at a time; what stands before it is in the memory
     both_ways: bool = True  # whether half of the rows read their text from the right
     pairs: bool = False  # whether half of what is read is two segments, the second from elsewhere half of the time
 
     def check(self) -> None:
+        GrowingConfig.check(self)
+        ForgettingConfig.check(self)
         if self.predicted < 1:
             raise UserError(f"objective.predicted must be at least 1, not {self.predicted}")
+        if not 0.0 <= self.scattered <= 1.0:
+            raise UserError(f"objective.scattered must be between 0 and 1, not {self.scattered}")
         if not 0.0 < self.length <= 1.0:
             raise UserError(f"objective.length must be above 0 and at most 1, not {self.length}")
         if not 1 <= self.longest <= MOST_LONG:
@@ -51,6 +61,9 @@ def draw_targets(
     chosen = np.zeros(len(starts), dtype=bool)
     able = int(free.sum())
     wanted = min(able, max(1, able // config.predicted))
+    if draw.random() < config.scattered:
+        chosen[draw.choice(np.flatnonzero(free), wanted, replace=False)] = True
+        return chosen
     words = np.flatnonzero(starts)
     chances = np.cumsum(1.0 / np.arange(1, config.longest + 1))
     left, place = wanted, 0

@@ -28,6 +28,7 @@ from foretext.nn.feed_forward import APPROXIMATE
 from foretext.nn.loss import tied_softmax_loss
 from foretext.objectives.base import Draw, Examples, Objective, Trunk
 from foretext.objectives.full_sentences import FullSentences
+from foretext.objectives.growing import growing_lengths
 from foretext.objectives.masking import Masker, MaskingConfig
 from foretext.objectives.spans import LEAST_ROOM, Span, SpanPairs
 from foretext.text.token_shards import TokenShards
@@ -95,18 +96,7 @@ class MaskedObjective(Objective):
         return SpanPairs(shards, context - 3, seed, self.tokenizer, self.pairs, self.masking.short)
 
     def lengths(self, context: int) -> list[tuple[float, int]]:
-        early, grown = self.masking.early, self.masking.grown
-        shortest = max(LEAST_CONTEXT, round(self.masking.early_length * context))
-        if not early or shortest >= context:
-            return [(1.0, context)]
-        found = [(early, shortest)]
-        between = []
-        while grown > early and 2 * shortest < context:
-            shortest *= 2
-            between.append(shortest)
-        for number, length in enumerate(between, 1):
-            found.append((early + (grown - early) * number / len(between), length))
-        return [*found, (1.0, context)]
+        return growing_lengths(self.masking, context, LEAST_CONTEXT)
 
     def make(self, examples: Sequence[Span], draw: Draw | None = None) -> Batch:
         """With `draw`, tokens are masked and the masked ones are targets; without, nothing is."""

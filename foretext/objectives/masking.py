@@ -14,13 +14,14 @@ from typing import Literal
 import numpy as np
 
 from foretext.errors import UserError
+from foretext.objectives.growing import GrowingConfig
 from foretext.text.tokenizer import Tokenizer
 
 MOST_WORDS = 100  # in a run
 
 
 @dataclass(frozen=True)
-class MaskingConfig:
+class MaskingConfig(GrowingConfig):
     """[objective] of a masked system."""
 
     part: float = 0.15  # of the tokens that are chosen
@@ -29,20 +30,12 @@ class MaskingConfig:
     unit: Literal["piece", "word", "n-gram"] = "piece"
     longest: int = 3  # words in a run, for n-grams
     short: float = 0.1  # of the pairs of spans, that are shorter than the others
-    early: float = 0.0  # part of the budget in which sequences are shorter than the context
-    early_length: float = 0.25  # of the context, that they have in it
-    grown: float = 0.0  # part of the budget after which they have the full context; from `early` on, lengths double
 
     def check(self) -> None:
+        super().check()
         for name in ("part", "masked", "random", "short"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise UserError(f"objective.{name} must be between 0 and 1, not {getattr(self, name)}")
-        if not 0.0 <= self.early < 1.0:
-            raise UserError(f"objective.early must be at least 0 and below 1, not {self.early}")
-        if not 0.0 <= self.grown < 1.0:
-            raise UserError(f"objective.grown must be at least 0 and below 1, not {self.grown}")
-        if not 0.0 < self.early_length <= 1.0:
-            raise UserError(f"objective.early_length must be above 0 and at most 1, not {self.early_length}")
         if self.part == 0.0:
             raise UserError("objective.part must be above 0: with nothing masked there is nothing to learn")
         if self.masked + self.random > 1.0 + 1e-9:

@@ -33,10 +33,15 @@ class PairedWindows:
     def __init__(
         self, shards: TokenShards, context: int, seed: int, tokenizer: Tokenizer, separator: int, speaker: int
     ) -> None:
-        if context < LEAST_CONTEXT or len(shards) < context:
+        if context < LEAST_CONTEXT:
             raise UserError(
-                f"{shards.folder}: the {shards.split} text has {len(shards)} tokens for a context of {context}, too "
-                f"few for two segments (at least {LEAST_CONTEXT}); give more text or --set objective.pairs=false"
+                f"{context} tokens are read at a time (objective.length of model.context), too few for two segments, "
+                f"which need {LEAST_CONTEXT}; make either larger, or --set objective.pairs=false"
+            )
+        if len(shards) < context:
+            raise UserError(
+                f"{shards.folder}: the {shards.split} text has {len(shards)} tokens, fewer than the {context} that are "
+                "read at a time; give more text or --set objective.pairs=false"
             )
         self.shards, self.seed, self.tokenizer = shards, seed, tokenizer
         self.separator, self.speaker = separator, speaker

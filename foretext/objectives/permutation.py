@@ -13,8 +13,8 @@ remembered, and the next window reads on where it ended, which is what the first
 drawn apart, as in the released code, and the segments come after all of what is remembered: it sees nothing of them,
 and the memory cannot tell the next window its own tokens.
 
-Nothing drawn, the order is that of the text, and every token is predicted from those before it: the left-to-right
-factorisation, by which texts are scored.
+Texts are scored by the left-to-right factorisation, one of the orders (`left_to_right`). Some rows may begin without a
+memory, as texts that are scored and tasks do (`forgetting.py`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ from foretext.nn.loss import tied_softmax_loss
 from foretext.nn.xlnet import OrderedBatch, XLNetConfig
 from foretext.objectives.base import Draw, Examples, Objective, Trunk
 from foretext.objectives.factorisation import PermutationConfig, draw_order, draw_targets, ranks_of
+from foretext.objectives.forgetting import begun_anew, fresh_rows
+from foretext.objectives.growing import growing_lengths
+from foretext.objectives.paired_windows import LEAST_CONTEXT as PAIRED
 from foretext.objectives.paired_windows import PairedWindows
 from foretext.text.order import SampleOrder, StreamOrder, Windows
 from foretext.text.token_shards import TokenShards
@@ -67,7 +70,8 @@ class PermutationObjective(Objective):
         return TwoWays(Windows(shards, context, seed))
 
     def lengths(self, context: int) -> list[tuple[float, int]]:
-        return [(1.0, max(1, round(self.settings.length * context)))]
+        whole = max(1, round(self.settings.length * context))
+        return growing_lengths(self.settings, whole, PAIRED if self.settings.pairs else 1)
 
     def order(self, examples: Examples, batch_size: int, seed: int) -> SampleOrder:
         if self.settings.both_ways:
@@ -75,13 +79,12 @@ class PermutationObjective(Objective):
         return StreamOrder(len(examples) // 2, batch_size)  # the first half is read from the left
 
     def make(self, examples: Sequence[Stretch], draw: Draw | None = None) -> Batch:
-        """With `draw`, a part of the tokens is predicted in a random order; without, all are, from left to right."""
+        """A part of the tokens is predicted, in a random order: both are drawn."""
+        assert draw is not None, "what is predicted is drawn; `left_to_right` is for scores"
         rows, targets, ranks = [], [], []
         for number, stretch in enumerate(examples):
             ids = np.asarray(stretch.ids, dtype=np.int64)
-            told, rank = ids, np.arange(len(ids))
-            if draw is not None:
-                told, rank = self._drawn(ids, stretch, draw.generator(number))
+            told, rank = self._drawn(ids, stretch, draw.generator(number))
             turn = -1 if stretch.backward else 1
             rows.append(ids[::turn])
             targets.append(told[::turn])
@@ -100,6 +103,7 @@ class PermutationObjective(Objective):
             targets_BT=padded(targets, fill=IGNORE)[0],
             ranks_BT=padded(ranks)[0],
             backward_B=backward_B if bool(backward_B.any()) else None,
+            fresh_B=fresh_rows(self.settings.forget, len(examples), draw),
         )
 
     def _drawn(self, ids: np.ndarray, stretch: Stretch, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -122,6 +126,8 @@ class PermutationObjective(Objective):
         assert batch.targets_BT is not None
         if self.carries_state and state is None:
             state = trunk.new_state(len(batch.ids_BT))  # type: ignore[attr-defined]
+        if self.training:
+            state = begun_anew(state, batch.fresh_B)
         hidden = trunk(batch, state)
         asked = (batch.targets_BT.reshape(-1) != IGNORE).nonzero().squeeze(1)
         states = dropout(hidden.top.flatten(0, 1)[asked], self.p, self.training)

@@ -10,15 +10,18 @@ They keep a model from fitting its training text and are no part of what it is w
 
 Each row of a step goes on where that row ended in the step before, in pieces of varying length
 (`text/stream_pieces.py`), or all of one length where neither `length_spread` nor `length_half` is set. With that, and
-without penalties, it is Transformer-XL's objective too, whose state is a memory.
+without penalties, it is Transformer-XL's objective too, whose state is a memory that some rows begin without
+(`forgetting.py`).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
+import numpy as np
 from torch import Tensor
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome
@@ -26,8 +29,9 @@ from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.nn.predict import token_loss
 from foretext.nn.recurrent_dropout import activation_penalty, penalty_counts, temporal_penalty
-from foretext.objectives.base import CausalTrunk, Direction, Examples, Trunk
+from foretext.objectives.base import CausalTrunk, Direction, Draw, Examples, Trunk
 from foretext.objectives.causal import CausalObjective
+from foretext.objectives.forgetting import begun_anew, fresh_rows
 from foretext.text.order import SampleOrder
 from foretext.text.stream_pieces import PieceLengths, PieceOrder, StreamPieces
 from foretext.text.token_shards import TokenShards
@@ -65,8 +69,12 @@ class StreamObjective(CausalObjective):
 
     carries_state = True
 
-    def __init__(self, model: ModelConfig, config: StreamConfig, direction: Direction = "forward") -> None:
+    def __init__(
+        self, model: ModelConfig, config: StreamConfig, direction: Direction = "forward", forget: float = 0.0
+    ) -> None:
+        """`forget`: the part of the rows of a step that begin anew, in training."""
         super().__init__(direction)
+        self.forget = forget
         self.config, self.width = config, model.width
         self.piece = PieceLengths(model.context, config.length_spread, config.length_half)
         penalties = {"activation": config.activation, "temporal": config.temporal}
@@ -80,6 +88,9 @@ class StreamObjective(CausalObjective):
             return super().order(examples, batch_size, seed)
         return PieceOrder(len(examples), batch_size, self.piece, seed, self.direction == "backward")
 
+    def make(self, examples: Sequence[np.ndarray], draw: Draw | None = None) -> Batch:
+        return replace(super().make(examples, draw), fresh_B=fresh_rows(self.forget, len(examples), draw))
+
     def counts(self, batch: Batch) -> dict[str, float]:
         activation, temporal = penalty_counts(batch, self.width)
         found = super().counts(batch) | {"activation": activation, "temporal": temporal}
@@ -89,6 +100,8 @@ class StreamObjective(CausalObjective):
         """The penalties are computed in training only."""
         assert batch.targets_BT is not None
         reader = cast(StreamTrunk, trunk)
+        if self.training:
+            state = begun_anew(state, batch.fresh_B)
         hidden = reader(batch, reader.new_state(len(batch.ids_BT)) if state is None else state)
         dropped = reader.output_dropout(hidden.top)
         targets, top = batch.targets_BT.reshape(-1), dropped.flatten(0, 1)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from foretext.nn.encoder import EncoderConfig
 from foretext.nn.transformer import TransformerConfig
-from foretext.nn.transformer_xl import TransformerXLConfig
+from foretext.nn.transformer_xl_block import TransformerXLConfig
 from foretext.nn.xlnet import XLNetConfig
 from foretext.objectives.factorisation import PermutationConfig
 from foretext.objectives.masking import MaskingConfig

@@ -27,12 +27,18 @@ Deviations
     `paper` makes its own list of words, the 267,735 most frequent, split by our rules and not WikiText's. The paper has
     no transfer: tasks are learned as GPT's are, in sequences of at most `context` + `memory` tokens, read at once and
     without memory. `tiny` and `small` are not the paper's: byte-level BPE, a plain softmax, untied u and v, Muon and
-    what else holds for short runs (`short.py`); other vocabularies by `tokenizer.kind`.
+    what else holds for short runs (`short.py`); a quarter of the rows of a step begin without a memory, so that tasks
+    and texts that are scored, which have none, are not news (`objectives/forgetting.py`); other vocabularies by
+    `tokenizer.kind`.
 """
 
 from __future__ import annotations
 
-from foretext.nn.transformer_xl import TransformerXL, TransformerXLConfig
+from dataclasses import replace
+
+from foretext.nn.transformer_xl import TransformerXL
+from foretext.nn.transformer_xl_block import TransformerXLConfig
+from foretext.objectives.forgetting import ForgettingConfig
 from foretext.objectives.stream import StreamConfig, StreamObjective
 from foretext.plan import TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
@@ -40,6 +46,7 @@ from foretext.systems.short import short_size
 from foretext.tasks.delimited import DelimitedLayout
 
 STREAMS = StreamConfig(activation=0.0, temporal=0.0, length_spread=0.0, length_half=0.0)  # the language model alone
+FORGETTING = ForgettingConfig(forget=0.25)  # so that tasks, whose texts have nothing before them, are no news to it
 WORDS = 267_735  # of WikiText-103
 
 
@@ -59,8 +66,8 @@ def _short(layers: int, width: int, heads: int) -> TransformerXLConfig:
 
 
 SIZES = {
-    "tiny": short_size(_short(4, 192, 3), 8000),
-    "small": short_size(_short(6, 384, 6), 16000),
+    "tiny": replace(short_size(_short(4, 192, 3), 8000), objective=FORGETTING),
+    "small": replace(short_size(_short(6, 384, 6), 16000), objective=FORGETTING),
     "paper": Size(
         TransformerXLConfig(vocabulary=0, inner=2100, cutoffs=(20_000, 40_000, 200_000)),
         TokenizerConfig("word-list", WORDS, sample_megabytes=1000),
@@ -68,12 +75,13 @@ SIZES = {
         TrainingConfig(rate=6.25e-5, schedule="linear", warmup=0.002, batch_size=32, dropout=0.1),  # GPT's
         epochs=3,
         transfer=TransferPlan(lm_weight=0.5),
+        objective=ForgettingConfig(),
     ),
 }
 
 
 def build_objective(parts: ObjectiveParts) -> StreamObjective:
-    return StreamObjective(parts.model, STREAMS, parts.direction)
+    return StreamObjective(parts.model, STREAMS, parts.direction, parts.settings.forget)
 
 
 TRANSFORMER_XL = System(
@@ -90,5 +98,6 @@ TRANSFORMER_XL = System(
     build_trunk=lambda parts: TransformerXL(parts.model),
     build_objective=build_objective,
     build_layout=DelimitedLayout,
+    objective_config=ForgettingConfig,
     piece_rows=("trunk.tokens.weight", "trunk.output_bias"),
 )

@@ -21,6 +21,7 @@ class Position:
     best: float | None = None
     best_step: int = 0
     finished: bool = False
+    stage: int = 0  # of those that a run has, the one of the last step: what is carried from it is for its rows
     halvings: int = 0  # of the rate, where a schedule halves it
     last_loss: float | None = None  # of validation, where a schedule goes by it
 

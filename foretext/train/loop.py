@@ -112,7 +112,7 @@ def _check_position(position: Position) -> None:
     """ValueError for what no run can have reached."""
     counts = (
         *(position.step, position.tokens, position.bad_steps, position.metrics_bytes, position.best_step),
-        position.halvings,
+        *(position.halvings, position.stage),
     )
     numbers = (position.seconds, *(0.0 if value is None else value for value in (position.best, position.last_loss)))
     if not all(type(count) is int and 0 <= count <= MOST for count in counts):
@@ -158,8 +158,11 @@ class Loop:
 
     def stage(self) -> Stage:
         """The one that the position is in."""
-        progress = self.job.budget.progress(self.position)
-        return next((stage for stage in self.job.stages if progress < stage.until), self.job.stages[-1])
+        return self.job.stages[self._stage_number()]
+
+    def _stage_number(self) -> int:
+        progress, stages = self.job.budget.progress(self.position), self.job.stages
+        return next((number for number, stage in enumerate(stages) if progress < stage.until), len(stages) - 1)
 
     def batches(self, step: int, stage: Stage | None = None) -> tuple[int, list[Batch], list[int]]:
         """The micro-batches of a step, in the stage of now if no other is said."""
@@ -200,14 +203,16 @@ class Loop:
 
     def _step(self) -> dict[str, float]:
         job, position = self.job, self.position
-        stage = self.stage()
+        number = self._stage_number()
+        stage = job.stages[number]
         epoch, parts, indices = self.batches(position.step, stage)
         if job.config.log_samples:
             self._log({"epoch": epoch, "samples": indices})
         rate = self._rate()
         job.optimizer.thaw(epoch)
-        if position.step % stage.order.steps_per_epoch == 0:
-            self.carried = {}  # the streams begin again
+        if position.stage != number or position.step % stage.order.steps_per_epoch == 0:
+            self.carried = {}  # the streams begin again, or are others
+        position.stage = number
         carried = dict(self.carried)
         losses = self.gradients(position.step, parts)
         norm = clip_gradients(job.optimizer.parameters, job.config.clip)
@@ -433,10 +438,14 @@ class Loop:
             self.average.load_state(run.load_tensors(AVERAGE))
         if run.has(CARRIED):
             carried = from_tensors(run.load_tensors(CARRIED), self.job.device)
-            self.carried = split_again(carried, self.stage().micro_batch)
+            self.carried = split_again(carried, self._carrying().micro_batch)
         self._cut_log(self.position.metrics_bytes)
         self.reporter.note(f"going on at step {self.position.step:,}")
         return True
+
+    def _carrying(self) -> Stage:
+        """The stage that what is carried comes from, which may be over."""
+        return self.job.stages[min(self.position.stage, len(self.job.stages) - 1)]
 
     def _cut_log(self, size: int) -> None:
         """Back to where the checkpoint left the log. The samples of bad steps made since are kept, once for each step,

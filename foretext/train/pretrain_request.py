@@ -274,6 +274,10 @@ def _started(request: PretrainRequest, start: RunDirectory) -> dict[str, Any]:
     return old
 
 
+# Dropout follows training.dropout; how far is remembered, and from where on distances look alike, is no weight's shape.
+WEIGHTLESS = ("model.dropout", "model.memory", "model.evaluation_memory", "model.clamp")
+
+
 def _check_kept(before: dict[str, Any], after: dict[str, Any], start: Path | None) -> None:
     """Weights that are carried over fit one shape, of trunk and head, and, unless a new one is asked for, one
     vocabulary: --set may not change them."""
@@ -281,7 +285,7 @@ def _check_kept(before: dict[str, Any], after: dict[str, Any], start: Path | Non
     heads = [f"objective.{key}" for key in shaping(after["objective"])]
     for change in difference({name: before[name] for name in names}, {name: after[name] for name in names}):
         free = change.key.startswith("objective.") and change.key not in heads
-        if change.key != "model.dropout" and not free:  # the former follows training.dropout and has no weights
+        if change.key not in WEIGHTLESS and not free:
             raise UserError(
                 f"--from {start} keeps that run's {change.key}, {change.old}: it cannot become {change.new}; "
                 "leave that setting out"

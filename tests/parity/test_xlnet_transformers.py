@@ -132,6 +132,37 @@ def test_the_query_stream_padded_on_the_left(tokenizer: Tokenizer) -> None:
         close(asked_logits(trunk, objective, replace(batch, mask_BT=mask)), expected)
 
 
+def test_after_a_memory_padded_on_the_left_as_theirs_counts_it(tokenizer: Tokenizer) -> None:
+    """In theirs padding stands between the memory and what is read: no token sees it, but it counts in distances, and
+    once it is remembered it is seen. Here that is a token that comes last in every order. Of two windows the first is
+    padded too, so that the second remembers padding."""
+    theirs = reference(SHAPES[0], tokenizer.size)
+    trunk, objective = copy_of(theirs, tokenizer)
+    past, ids = ordinary_ids(tokenizer, 3, 6), ordinary_ids(tokenizer, 3, LENGTH)
+    last, many = 10 * LENGTH, torch.tensor([0, 3, 5])[:, None]
+    before_BT = torch.arange(6) >= torch.tensor([1, 0, 1])[:, None]  # one at most: in ours two would see each other
+    mask_BT = torch.arange(LENGTH) >= many
+    batch, hidden, mapping = drawn(ids, 3, first=6)
+    assert batch.ranks_BT is not None
+    with torch.no_grad():
+        mems = theirs.transformer(past, attention_mask=before_BT.float(), use_mems=True).mems
+        expected = theirs(
+            ids, perm_mask=hidden, target_mapping=mapping, attention_mask=mask_BT.float(), mems=mems, use_mems=True
+        ).logits
+        first = OrderedBatch(past, ranks_BT=(~before_BT).long() * last)
+        state = trunk(first, trunk.new_state(3)).state
+        for ours, other in zip(state[0], mems):
+            torch.testing.assert_close(ours, other.transpose(0, 1), atol=1e-4, rtol=0)
+        unseen = replace(batch, ranks_BT=batch.ranks_BT.masked_fill(~mask_BT, last))
+        close(asked_logits(trunk, objective, unseen, state), expected)
+        close(
+            asked_logits(trunk, objective, unseen),
+            theirs(ids, perm_mask=hidden, target_mapping=mapping, attention_mask=mask_BT.float()).logits,
+        )
+        counted = asked_logits(trunk, objective, replace(batch, mask_BT=mask_BT), state)
+        assert not torch.allclose(counted[1:], expected[1:], atol=1e-3), "padding that is said to be padding does not"
+
+
 def test_after_a_memory_a_padded_row_is_as_theirs_alone(tokenizer: Tokenizer) -> None:
     """Rows and memories of unlike length, padded on the left, against each row by itself, unpadded. In theirs padding
     stands between a memory and what is read, and is seen once it is remembered."""

@@ -215,6 +215,7 @@ def configured() -> dict[str, type[Any]]:
     found |= {"[model] of ELMo": elmo.config, "[objective] of ELMo": elmo.objective_config}
     found |= {"[model] of ELMo: words": CharEncoderConfig, "[transfer]: reader": ReaderPlan}
     found["[model] of transformer_xl"] = SYSTEMS["transformer_xl"].config
+    found["[objective] of transformer_xl"] = SYSTEMS["transformer_xl"].objective_config
     for name in ("cove", "cvt", "xlnet"):
         found[f"[model] of {name}"] = SYSTEMS[name].config
         found[f"[objective] of {name}"] = SYSTEMS[name].objective_config
@@ -249,6 +250,26 @@ def test_every_key_of_the_configuration_is_documented() -> None:
                 continue
             shown, _ = documented[section][field.name]
             assert shown == shown_default(field), f"{section} {field.name}: docs/formats.md has another default"
+
+
+@pytest.mark.parametrize("name", ["xlnet", "transformer_xl"])
+def test_what_the_sizes_of_minutes_have_is_documented(name: str) -> None:
+    """Beside the default of a key, where they have another number: what is said is so, and nothing is left unsaid."""
+    from foretext.systems import SYSTEMS
+
+    sizes, documented = SYSTEMS[name].sizes, documented_keys()
+    for section in ("model", "objective"):
+        tables = [getattr(sizes[size], section) for size in ("tiny", "small")]
+        for field in dataclasses.fields(tables[0]):
+            values = [getattr(table, field.name) for table in tables]
+            meaning = documented[f"[{section}] of {name}"][field.name][1]
+            said = re.findall(r"`tiny` and `small`: ([^,;)]+)", meaning) * 2
+            for pair in re.findall(r"`tiny`: ([^,;)]+), `small`: ([^,;)]+)", meaning):
+                said += pair
+            shown = ["true" if value is True else str(value) for value in values]
+            if field.name in ("dropout", "vocabulary", "layers", "width", "heads") or values == [field.default] * 2:
+                shown = said and shown  # said elsewhere, or the default: then it need not be said
+            assert said == shown, f"[{section}] of {name}, {field.name}: docs/formats.md says {said}, it is {shown}"
 
 
 def test_the_epochs_of_every_size_are_documented() -> None:

@@ -47,6 +47,36 @@ def test_every_order_is_drawn_about_equally_often(predicted: int, longest: int) 
     assert squares < 49.7, "χ² with 23 degrees of freedom: one in a thousand is above that"
 
 
+@pytest.mark.parametrize(("length", "predicted"), [(5, 2), (6, 3), (7, 6)])
+def test_every_order_is_drawn_at_the_settings_that_are_used(length: int, predicted: int) -> None:
+    """Runs of up to five tokens, words of two: every set of targets, each in every order, behind every order of what is
+    given (where these are more than six they are too many to wait for)."""
+    config, last = PermutationConfig(predicted), length // predicted
+    orders: dict[frozenset[int], set[tuple[int, ...]]] = {
+        frozenset(one): set() for one in itertools.combinations(range(length), last)
+    }
+    for seed in range(6000):
+        chosen, order = order_of(length, config, seed, words=2)
+        orders[frozenset(np.flatnonzero(chosen).tolist())].add(tuple(order.tolist()))
+    for targets, found in orders.items():
+        assert {order[-last:] for order in found} == set(itertools.permutations(targets))
+        given = math.factorial(length - last)
+        assert len({order[:-last] for order in found}) == given or given > 6
+
+
+def test_runs_keep_to_the_text_and_scattered_targets_to_nothing() -> None:
+    """Runs of at most five, each within six times its length: the first can begin no later than at 30, whatever the
+    draw. As `paper` has it one sequence in twenty is free of that, and the first half may be given whole."""
+    places = np.arange(256)
+
+    def firsts(scattered: float) -> list[int]:
+        config = PermutationConfig(scattered=scattered)
+        return [int(places[order_of(256, config, seed, words=2)[0]].min()) for seed in range(1500)]
+
+    assert max(firsts(0.0)) <= 30 < max(firsts(1.0))
+    assert PermutationConfig().scattered == 0.05, "which every size has"
+
+
 def test_what_is_predicted_is_last_in_any_order() -> None:
     config = PermutationConfig()
     ends: Counter[tuple[int, ...]] = Counter()
@@ -67,7 +97,9 @@ def runs_of(chosen: np.ndarray) -> list[tuple[int, int]]:
 def test_runs_begin_with_a_word_and_are_as_long_as_in_the_released_code() -> None:
     """p(n) ∝ 1/n, n up to 5. What is left over is drawn token by token, so that single ones may stand anywhere, and now
     and then lengthen a run."""
-    found = [run for seed in range(300) for run in runs_of(order_of(600, PermutationConfig(), seed, words=4)[0])]
+    found = [
+        run for seed in range(300) for run in runs_of(order_of(600, PermutationConfig(scattered=0.0), seed, words=4)[0])
+    ]
     several = [(begin, length) for begin, length in found if length > 1]
     assert len(several) > 5000
     assert np.mean([begin % 4 == 0 for begin, _ in several]) > 0.9
@@ -116,11 +148,28 @@ def test_short_sequences_have_at_least_one_target(length: int, predicted: int) -
         ({"predicted": 0}, "objective.predicted must be at least 1, not 0"),
         ({"longest": 0}, "objective.longest must be between 1 and 100, not 0"),
         ({"length": 0.0}, "objective.length must be above 0 and at most 1, not 0.0"),
+        ({"scattered": -0.1}, "objective.scattered must be between 0 and 1, not -0.1"),
+        ({"forget": 1.5}, "objective.forget must be between 0 and 1, not 1.5"),
+        ({"early": 1.0}, "objective.early must be at least 0 and below 1, not 1.0"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, object], says: str) -> None:
     with pytest.raises(UserError, match=says):
         objective(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "context", "expected"),
+    [
+        ({}, 512, [(1.0, 512)]),
+        ({"length": 0.25}, 256, [(1.0, 64)]),
+        ({"length": 0.5, "early": 0.2, "grown": 0.4}, 256, [(0.2, 32), (0.4, 64), (1.0, 128)]),
+        ({"early": 0.2, "early_length": 0.01}, 24, [(0.2, 1), (1.0, 24)]),
+        ({"early": 0.2, "early_length": 0.01, "pairs": True}, 24, [(0.2, 7), (1.0, 24)]),  # what two segments need
+    ],
+)
+def test_how_much_is_read_at_a_time(settings: dict[str, object], context: int, expected: list[object]) -> None:
+    assert objective(**settings).lengths(context) == expected
 
 
 # -- batches ---------------------------------------------------------------------------------------------------------
@@ -168,14 +217,11 @@ def test_targets_are_the_tokens_themselves() -> None:
     assert own.counts(batch) == {"permuted": 10.0}
 
 
-def test_nothing_drawn_is_left_to_right() -> None:
-    own = objective()
+def test_left_to_right() -> None:
     row = windows((9,))[0]
-    batch = own.make([Stretch(row)])
-    literal = left_to_right([row.tolist()], [9])
-    assert isinstance(batch, OrderedBatch) and batch.ranks_BT is not None and literal.ranks_BT is not None
-    assert batch.ranks_BT.tolist() == literal.ranks_BT.tolist() == [list(range(9))]
-    assert torch.equal(batch.targets_BT, batch.ids_BT) and torch.equal(literal.targets_BT, batch.ids_BT)  # type: ignore[arg-type]
+    batch = left_to_right([row.tolist()], [9])
+    assert batch.ranks_BT is not None and batch.ranks_BT.tolist() == [list(range(9))]
+    assert torch.equal(batch.targets_BT, batch.ids_BT) and batch.ids_BT.tolist() == [row.tolist()]  # type: ignore[arg-type]
     some = left_to_right([[5, 6, 7], [8]], [2, 1])
     assert some.targets_BT is not None and some.targets_BT.tolist() == [[IGNORE, 6, 7], [8, IGNORE, IGNORE]]
 

@@ -104,9 +104,10 @@ def test_every_window_is_inside_the_text(length: int) -> None:
 
 
 def test_too_short_a_text_or_context() -> None:
-    for length, context in ((6, 6), (20, 25)):
-        with pytest.raises(UserError, match=r"too few for two segments .* objective\.pairs=false"):
-            made(length, context)
+    with pytest.raises(UserError, match=r"^6 tokens are read at a time .* objective\.pairs=false$"):
+        made(61, 6)
+    with pytest.raises(UserError, match=r"has 20 tokens, fewer than the 25 .* objective\.pairs=false$"):
+        made(20, 25)
 
 
 def two_ways(objective: PermutationObjective, context: int = 14, seed: int = 0) -> OrderedBatch:

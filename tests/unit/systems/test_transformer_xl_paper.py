@@ -15,7 +15,6 @@ from foretext.batch import Batch
 from foretext.errors import Interrupted, UserError
 from foretext.nn.predict import token_logits
 from foretext.nn.transformer_xl import TransformerXL
-from foretext.objectives.causal import CausalConfig
 from foretext.systems.transformer_xl import SIZES, TRANSFORMER_XL, WORDS
 from foretext.train.budget import Budget
 from foretext.train.pretrain import pretrain
@@ -45,7 +44,7 @@ def test_every_size_can_be_built_on(name: str) -> None:
     size = SIZES[name]
     size.objective.check()
     replace(size.model, vocabulary=WORDS, dropout=size.finetuning.dropout).check()
-    assert isinstance(size.objective, CausalConfig) and isinstance(size.model, TRANSFORMER_XL.config)
+    assert isinstance(size.objective, TRANSFORMER_XL.objective_config) and isinstance(size.model, TRANSFORMER_XL.config)
     assert size.model.reads == size.model.context + size.model.memory
 
 

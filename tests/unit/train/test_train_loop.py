@@ -224,21 +224,41 @@ def test_each_stage_has_its_part_of_the_budget(tmp_path: Path) -> None:
     assert [row["validation"]["main"] for row in run.metrics() if "validation" in row] == [1.0] * 6 + [2.0] * 6
 
 
-def test_going_on_is_in_the_stage_that_was_left(tmp_path: Path) -> None:
-    straight = staged()
+@pytest.mark.parametrize("carries", [False, True])
+def test_going_on_is_in_the_stage_that_was_left(tmp_path: Path, carries: bool) -> None:
+    straight = staged(objective=Toy(carries))
     straight.run()
     run = RunDirectory(tmp_path / "run")
     for _ in range(12):
         with run.writer() as writer:
-            loop = staged(writer, stopping=StopAfter(1))
+            loop = staged(writer, objective=Toy(carries), stopping=StopAfter(1))
             loop.restore()
             with pytest.raises(Interrupted):
                 loop.run()
     with run.writer() as writer:
-        loop = staged(writer)
+        loop = staged(writer, objective=Toy(carries))
         loop.restore()
         loop.run()
     assert_equal(weights_of(loop), weights_of(straight))
+
+
+@pytest.mark.parametrize("rows", [2, 3])
+def test_nothing_is_carried_from_one_stage_to_the_next(rows: int) -> None:
+    """Also where both have as many rows: those of the next read elsewhere. Within a stage, and over the end of none of
+    its epochs, rows keep theirs."""
+    ones, twos = (
+        Stage(lambda _, index, value=value: torch.full((3,), value), Order(60, rows, 0), rows, dict, until)
+        for value, until in ((1.0, 0.5), (2.0, 1.0))
+    )
+    given: list[bool] = []
+
+    class Noting(Toy):
+        def forward(self, trunk: Any, batch: Batch, state: Any = None) -> Outcome:
+            given.append(state is not None)
+            return super().forward(trunk, batch, state)
+
+    toy_loop(objective=Noting(True), steps=8, stages=(ones, twos)).run()
+    assert given == [False, True, True, True] * 2
 
 
 @pytest.mark.parametrize(

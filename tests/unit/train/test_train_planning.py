@@ -69,7 +69,7 @@ def test_memory_and_disk_count_what_is_carried_from_step_to_step(
 
     monkeypatch.setattr("foretext.train.pretrain.check_disk", lambda run, job: jobs.append(job))
     monkeypatch.setattr(Loop, "save", watched)
-    sets = ("training.micro_batch=3", *(("model.memory=24",) if system == "transformer_xl" else ()))
+    sets = ("training.micro_batch=3",)
     with stopping_after(4) as stop, pytest.raises(Interrupted):
         pretrain(pretrain_request(system, write_text(tmp_path), tmp_path / "run", 12, *sets), stopping=stop)
     (job,) = jobs

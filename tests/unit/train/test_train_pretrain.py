@@ -14,6 +14,7 @@ import pytest
 import torch
 from systems_under_test import (
     CAUSAL,
+    GROWING,
     MASKING,
     PRETRAINED,
     objective_of,
@@ -413,7 +414,7 @@ def test_text_that_is_seen_too_often_is_pointed_out(text: Path, tmp_path: Path, 
         assert ("by heart" in notes.plans[0]["text"]) == (said and often)
 
 
-@pytest.mark.parametrize("system", MASKING)
+@pytest.mark.parametrize("system", GROWING)
 def test_short_sequences_come_first_and_as_many_tokens_are_in_an_update(
     system: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -431,12 +432,14 @@ def test_short_sequences_come_first_and_as_many_tokens_are_in_an_update(
     request = pretrain_request(system, text, tmp_path / "run", 6, *sets)
     pretrain(request, notes)
     context = read_config(RunDirectory(tmp_path / "run"))["model"].context
-    assert notes.plans[0]["sequences"] == f"of {context // 2} tokens at first; of the budget, from 50% on {context}"
-    assert [rows for rows, _ in shapes] == [8] * 3 + [4] * 3
-    assert all(length <= context // 2 for _, length in shapes[:3])
-    assert max(length for _, length in shapes[3:]) > context // 2
     lengths = load_model(tmp_path / "run").objective.lengths(context)  # type: ignore[union-attr]
-    assert lengths == [(0.5, context // 2), (1.0, context)]
+    whole = lengths[-1][1]
+    assert lengths == [(0.5, whole // 2), (1.0, whole)] and (whole == context) == (system in MASKING)
+    assert notes.plans[0]["sequences"] == f"of {whole // 2} tokens at first; of the budget, from 50% on {whole}"
+    rows = 4 * context // whole
+    assert [count for count, _ in shapes] == [2 * rows] * 3 + [rows] * 3
+    assert all(length <= whole // 2 for _, length in shapes[:3])
+    assert max(length for _, length in shapes[3:]) > whole // 2
 
 
 @pytest.mark.parametrize("warmup, said", [(0, False), (11, False), (12, True)])

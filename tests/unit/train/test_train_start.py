@@ -162,3 +162,30 @@ def test_what_cannot_be(changes: dict[str, Any], words: str, bases: dict[str, Pa
     with pytest.raises(UserError, match=words):
         pretrain(request)
     assert not request.out.exists()
+
+
+@pytest.mark.parametrize(
+    ("system", "sets"),
+    [
+        ("transformer_xl", ("model.memory=12", "model.evaluation_memory=40", "model.clamp=30")),
+        ("xlnet", ("model.memory=3",)),
+    ],
+)
+def test_how_far_is_remembered_may_change(
+    system: str, sets: tuple[str, ...], bases: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No weight depends on it, and a run that was too short-sighted can go on."""
+    loop, begun = first_weights(onward(bases[system], tmp_path, sets=sets), monkeypatch)
+    before = load_model(bases[system])
+    assert all(torch.equal(begun[f"trunk.{name}"], weight) for name, weight in before.trunk.state_dict().items())
+    model = read_config(RunDirectory(tmp_path / "second"))["model"]
+    for one in sets:
+        key, _, value = one.removeprefix("model.").partition("=")
+        assert getattr(model, key) == int(value) != getattr(before.sections["model"], key)
+    assert all(state.shape[1] == model.memory for state in kept_states(loop))
+
+
+def kept_states(loop: Loop) -> list[torch.Tensor]:
+    """What the layers of each micro-batch carry."""
+    parts = [state["layers"] if isinstance(state, dict) else state[0] for state in loop.carried.values()]
+    return [states for part in parts for states in part]
