@@ -39,8 +39,8 @@ Deviations
     answer, and the released head finds the end by the start. No rate by depth in fine-tuning (SQuAD's .75: `--set
     transfer.rate_decay=1.333`). Adam corrects its bias. `tiny` and `small` are not the paper's: see `systems/short.py`;
     they are lower-cased and read plain text (no pairs of segments, so that relative segments and `<cls>` are new in
-    fine-tuning) a quarter of a context at a time, after a memory of as much that a quarter of the rows begin without;
-    half of the tokens are predicted (K = 2), weights begin at N(0, 1/√D).
+    fine-tuning) a quarter of a context at a time, after a memory of as much; half of the tokens are predicted
+    (K = 2), weights begin at N(0, 1/√D).
 """
 
 from __future__ import annotations
@@ -63,9 +63,7 @@ def _short(layers: int, width: int, heads: int, pieces: int) -> Size:
     sooner in short sequences, with more to tell, in many small updates, and from weights that let distances count at
     once. Chosen on held-out reviews: docs/results.md."""
     model = XLNetConfig(0, layers, width, heads, 256, memory=64, init_std=round(width**-0.5, 2))
-    size = short_two_sided_size(
-        model, TokenizerConfig("unigram", pieces), PermutationConfig(predicted=2, length=0.25, forget=0.25)
-    )
+    size = short_two_sided_size(model, TokenizerConfig("unigram", pieces), PermutationConfig(predicted=2, length=0.25))
     return replace(size, pretraining=replace(size.pretraining, batch_size=8))
 
 
