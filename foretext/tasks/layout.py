@@ -97,7 +97,7 @@ def fit(parts: Sequence[Sequence[int]], room: int) -> tuple[list[list[int]], int
     if room < len(parts):
         raise UserError(
             f"a context with room for {max(0, room)} tokens cannot hold {len(parts)} texts; use a longer context "
-            "(Transformer-XL: and a longer model.evaluation_memory)"
+            "(and a longer model.evaluation_memory, where a model has one)"
         )
     lengths = [len(part) for part in parts]
     tails = [min(part.tail, len(part), room // len(parts)) if isinstance(part, Tailed) else 0 for part in parts]
