@@ -1,14 +1,14 @@
 """Which tokens of a sequence a permutation language model predicts, and in which order: XLNet's partial prediction.
 
 A factorisation order z is drawn; the sequence itself is not moved. Only the last 1/K of z are predicted. As in the
-released code these are runs of n tokens, n from 1 to 5 with p(n) ∝ 1/n, each beginning with a word, with n·K tokens
-of context on its two sides; as these leave room for one token in K + 1 at most, the rest of the K-th part that is
-wanted is drawn token by token. (Runs of n tokens within n·K are the paper's, section 3.1, which says no more of how a
-length and a place are drawn. The code's comments speak of whole words, but it counts tokens.) Runs keep their distance
-from each other, so that they alone would never predict, say, the second half of a sequence from its first. The paper's
+released code these are runs of n tokens, n from 1 to 5 with p(n) ∝ 1/n, each beginning with a word, with n·K tokens of
+context on its two sides; as these leave room for one token in K + 1 at most, the rest of the K-th part that is wanted
+is drawn token by token. (Runs of n tokens within n·K are the paper's, section 3.1, which says no more of how a length
+and a place are drawn. The code's comments speak of whole words, but it counts tokens.) Runs keep their distance from
+each other, so that they alone would never predict, say, the second half of a sequence from its first. The paper's
 objective is an expectation over all orders; a part of the sequences (`scattered`) therefore has targets that are drawn
-token by token, and every order can come. Then z is drawn: all tokens that are given in any order, behind them all that
-are predicted in any order.
+token by token, and every order of what is drawn together can come (`permutation.py`). Then z is drawn: all tokens that
+are given in any order, behind them all that are predicted in any order.
 
 What a token sees is said by ranks: those of no higher rank, and its query those of a lower one. With an `ordered`
 context the rank is the place in z, as the paper writes it. In the released code, and by default (`open`), tokens that

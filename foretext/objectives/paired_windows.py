@@ -7,9 +7,9 @@ otherwise; nobody is asked which, since the paper found next sentence of no use.
 reused half of this one ended, and only that half is remembered: what follows it in the memory's text is what the next
 window reads. That is A, whole or in part, so what is remembered may not have seen it (`permutation.py`).
 
-Rows that are read from the right have all of this turned round: what comes next for them stands to the left. A and B
-begin and end with words, as far as that leaves them a token each; where in the room one ends and the other begins, and
-where B is from, is drawn from (seed, epoch, index).
+Rows that are read from the right have all of this turned round: what comes next for them stands to the left. A ends,
+and B begins, between two words, if there are two; A begins where the reused half ends, and B ends where the room does,
+whatever stands there. Where in the room the border is, and where B is from, is drawn from (seed, epoch, index).
 """
 
 from __future__ import annotations

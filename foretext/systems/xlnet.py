@@ -24,23 +24,23 @@ From the released code, where the paper is silent or says otherwise
     at 1.
 
 Deviations
-    Segments end between words, not between sentences. `<sep>` stands between documents too, where the released code has
-    `<eod>`. What is predicted is drawn anew whenever a sequence is seen; the released code draws it once. Where there
-    are no pairs an order is drawn over all that is read at a time; there orders are of 256 tokens, half of a sequence,
-    always. One sequence in twenty has targets that are drawn token by token and not in runs, so that every order can
-    come. Dropout of the sinusoids is the same for all rows that are read together, not drawn for each. A query that may
-    see nothing at all attends to nothing; there it attends to everything. GELU is exact (erf), as `transformers` has
-    it, so that its folders are the same model here; the released code, which the published weights were trained by, has
-    the tanh form (`--set model.gelu=tanh`). There is no dropout between the two layers of the feed-forward part. A
-    row's first real token stands beside the last that it remembers, whatever is padded; in `transformers` padding on
-    the left stands between the two, counts in distances, and is seen once it is remembered. Of a question and its
-    passage the question stands first, as in every system here; the released code has the passage first. A span's start
-    and end have a vector each, and no answer is `<cls>`; the paper has a loss of its own for whether there is an
-    answer, and the released head finds the end by the start. No rate by depth in fine-tuning (SQuAD's .75: `--set
-    transfer.rate_decay=1.333`). Adam corrects its bias. `tiny` and `small` are not the paper's: see `systems/short.py`;
-    they are lower-cased and read plain text (no pairs of segments, so that relative segments and `<cls>` are new in
-    fine-tuning) a quarter of a context at a time, after a memory of as much; half of the tokens are predicted
-    (K = 2), weights begin at N(0, 1/√D).
+    A ends and B begins between words, not between sentences; B ends where the room does. `<sep>` stands between
+    documents too, where the released code has `<eod>`. What is predicted is drawn anew whenever a sequence is seen; the
+    released code draws it once. Where there are no pairs an order is drawn over all that is read at a time; there
+    orders are of 256 tokens, half of a sequence, always. One part in twenty of what is drawn together has targets that
+    are drawn token by token and not in runs, so that every order of it can come. Dropout of the sinusoids is the same
+    for all rows that are read together, not drawn for each. A query that may see nothing at all attends to nothing;
+    there it attends to everything. GELU is exact (erf), as `transformers` has it, so that its folders are the same
+    model here; the released code, which the published weights were trained by, has the tanh form (`--set
+    model.gelu=tanh`). There is no dropout between the two layers of the feed-forward part. A row's first real token
+    stands beside the last that it remembers, whatever is padded; in `transformers` padding on the left stands between
+    the two, counts in distances, and is seen once it is remembered. Of a question and its passage the question stands
+    first, as in every system here; the released code has the passage first. A span's start and end have a vector each,
+    and no answer is `<cls>`; the paper has a loss of its own for whether there is an answer, and the released head
+    finds the end by the start. No rate by depth in fine-tuning (SQuAD's .75: `--set transfer.rate_decay=1.333`). Adam
+    corrects its bias. `tiny` and `small` are not the paper's: see `systems/short.py`; they are lower-cased and read
+    plain text (no pairs of segments, so that relative segments and `<cls>` are new in fine-tuning) a quarter of a
+    context at a time, after a memory of as much; half of the tokens are predicted (K = 2), weights begin at N(0, 1/√D).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A text that is read in both directions at once: half of the rows of a step read their stretches from the left, the
 other half from the right, as XLNet's bidirectional data streams do.
 
-Each direction goes through the whole text in an epoch. Window i of N is numbered i for the rows that read forward and
-2 N − 1 − i for those that read backward, so that both kinds of row count upwards: a row's next window is the one whose
-text its memory leads to.
+Each direction goes through the whole text in an epoch, if as many rows read one way as the other. Window i of N is
+numbered i for the rows that read forward and 2 N − 1 − i for those that read backward, so that both kinds of row count
+upwards: a row's next window is the one whose text its memory leads to.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class TwoWays:
 
 class TwoWayOrder:
     """`batch_size` stretches side by side, the first half (of an odd number the larger) read from the left, the others
-    from the right; one window of each a step. What is left over at the end of a direction is not seen."""
+    from the right; one window of each a step. An epoch ends with the forward rows: what is then left over of a
+    direction is not seen in it, of an odd number of rows also the share of a backward row that there is not."""
 
     def __init__(self, size: int, batch_size: int) -> None:
         """`size`: of `TwoWays`."""

@@ -52,6 +52,29 @@ def test_a_query_never_sees_its_own_token() -> None:
             assert (float(moved[other]) > 0) == (ranks[other] < ranks[place]), (place, other)
 
 
+def test_nor_after_a_memory_with_segments_and_from_the_right() -> None:
+    """The same as pre-training reads: rows of both directions after a memory, two kinds of segment, most of the tokens
+    given and seen by each other."""
+    trunk = trunk_of("xlnet").eval()
+    batch = drawn(2, LENGTH, 3)
+    assert batch.ranks_BT is not None
+    ranks_BT = (batch.ranks_BT - (LENGTH - 4)).clamp(min=0)
+    segments_BT = (torch.arange(LENGTH) > 4).long().expand(2, LENGTH)
+    batch = replace(batch, ranks_BT=ranks_BT, segments_BT=segments_BT, backward_B=torch.tensor([False, True]))
+    with torch.no_grad():
+        state = trunk(Batch(torch.arange(100, 110).view(2, 5)), trunk.new_state(2)).state
+    places = asked_of(batch).nonzero().tolist()
+    assert len(places) == 6
+    for row, place in places:
+        trunk.zero_grad()
+        trunk(batch, state).top[row, place].square().sum().backward()
+        moved = trunk.tokens.weight.grad.abs().sum(1)[batch.ids_BT]  # type: ignore[union-attr]
+        for other_row in range(2):
+            for other in range(LENGTH):
+                seen = other_row == row and bool(ranks_BT[row, other] < ranks_BT[row, place])
+                assert (float(moved[other_row, other]) > 0) == seen, (row, place, other_row, other)
+
+
 def test_content_sees_itself_and_what_comes_before() -> None:
     """What is remembered of the second block is what the first gave."""
     trunk = trunk_of("xlnet").eval()

@@ -64,9 +64,31 @@ def test_every_order_is_drawn_at_the_settings_that_are_used(length: int, predict
         assert len({order[:-last] for order in found}) == given or given > 6
 
 
+def orders_made(kept: int | None) -> list[Counter[tuple[int, ...]]]:
+    """How often each order of each four places comes in what the objective makes of eight, or of four."""
+    length, draws = 4 if kept is None else 2 * kept, 2400
+    stretches = [Stretch(np.arange(20, 20 + length), kept=kept) for _ in range(draws)]
+    made = objective(predicted=4, longest=1, context="ordered").make(stretches, Draw(0, 0, tuple(range(draws))))
+    assert isinstance(made, OrderedBatch) and made.ranks_BT is not None
+    return [
+        Counter(tuple((ranks[first : first + 4] - first).tolist()) for ranks in made.ranks_BT)
+        for first in range(0, length, 4)
+    ]
+
+
+@pytest.mark.parametrize("kept", [None, 4])
+def test_a_batch_has_every_order_of_what_is_drawn_together(kept: int | None) -> None:
+    """All of a stretch; where a half is remembered, each half, the second behind all of the first."""
+    for found in orders_made(kept):
+        assert found.keys() == set(itertools.permutations(range(4)))
+        squares = sum((count - 100) ** 2 / 100 for count in found.values())
+        assert squares < 49.7, "χ² with 23 degrees of freedom: one in a thousand is above that"
+
+
 def test_runs_keep_to_the_text_and_scattered_targets_to_nothing() -> None:
     """Runs of at most five, each within six times its length: the first can begin no later than at 30, whatever the
-    draw. As `paper` has it one sequence in twenty is free of that, and the first half may be given whole."""
+    draw. As the sizes have it, one sequence in twenty is free of that, and the first half of what is drawn together may
+    be given whole."""
     places = np.arange(256)
 
     def firsts(scattered: float) -> list[int]:
