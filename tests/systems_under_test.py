@@ -224,9 +224,9 @@ def masks_drawn(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, ...]]:
     """Will count, by shape, what dropout draws a mask for from now on."""
     found: Counter[tuple[int, ...]] = Counter()
 
-    def counted(shape: tuple[int, ...], p: float) -> torch.Tensor:
+    def counted(shape: tuple[int, ...], p: float, dtype: torch.dtype | None = None) -> torch.Tensor:
         found[tuple(shape)] += 1
-        return keep_mask(shape, p)
+        return keep_mask(shape, p, dtype)
 
     for module in ("dropout", "relative_attention"):
         monkeypatch.setattr(f"foretext.nn.{module}.keep_mask", counted)

@@ -15,13 +15,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from foretext.nn.cpu import full_precision_on_cpu
+
 _LEVELS = 1 << 16
 
 
-def keep_mask(shape: tuple[int, ...] | torch.Size, p: float) -> Tensor:
+def keep_mask(shape: tuple[int, ...] | torch.Size, p: float, dtype: torch.dtype | None = None) -> Tensor:
     """A float mask of zeros (probability p) and 1 / (1 − p), on the CPU."""
     threshold = min(round(p * _LEVELS), _LEVELS - 1)
-    mask = torch.empty(shape)
+    mask = torch.empty(shape, dtype=dtype)
     words = torch.empty((mask.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
     bits = words.view(torch.int16)[: mask.numel()].view(shape)
     return torch.ge(bits, threshold - _LEVELS // 2, out=mask).mul_(_LEVELS / (_LEVELS - threshold))
@@ -30,7 +32,7 @@ def keep_mask(shape: tuple[int, ...] | torch.Size, p: float) -> Tensor:
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        mask = keep_mask(x.shape, p)
+        mask = keep_mask(x.shape, p, x.dtype)
         ctx.save_for_backward(mask)
         return x * mask
 
@@ -45,7 +47,7 @@ class _AddDropped(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, residual: Tensor, x: Tensor, p: float) -> Tensor:
-        mask = keep_mask(x.shape, p)
+        mask = keep_mask(x.shape, p, x.dtype)
         ctx.save_for_backward(mask)
         return torch.addcmul(residual, x, mask)
 
@@ -55,20 +57,16 @@ class _AddDropped(torch.autograd.Function):
         return grad, grad * mask, None
 
 
-def _ours(x: Tensor) -> bool:
-    return x.device.type == "cpu" and x.dtype == torch.float32
-
-
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     if not training or p == 0.0:
         return x
-    return _Dropout.apply(x, p) if _ours(x) else F.dropout(x, p)
+    return _Dropout.apply(x, p) if full_precision_on_cpu(x) else F.dropout(x, p)
 
 
 def add_dropped(residual: Tensor, x: Tensor, p: float, training: bool) -> Tensor:
     """residual + dropout(x)."""
     if not training or p == 0.0:
         return residual + x
-    if _ours(x):
+    if full_precision_on_cpu(x):
         return _AddDropped.apply(residual, x, p)
     return residual + F.dropout(x, p)

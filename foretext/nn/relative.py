@@ -30,8 +30,9 @@ def distances(queries: int, keys: int, device: torch.device, *, ahead: bool = Fa
 def sinusoids(distances_R: Tensor, width: int) -> Tensor:
     """[R, width], which is even: sin(distance · f) of half as many frequencies f, then cos of them, as both papers'
     code has them (the Transformer's paper has them in turn)."""
-    frequencies = 10000.0 ** (-torch.arange(0, width, 2, device=distances_R.device, dtype=torch.float32) / width)
-    angles_RF = distances_R.to(torch.float32)[:, None] * frequencies
+    dtype = torch.get_default_dtype()
+    frequencies = 10000.0 ** (-torch.arange(0, width, 2, device=distances_R.device, dtype=dtype) / width)
+    angles_RF = distances_R.to(dtype)[:, None] * frequencies
     return torch.cat((angles_RF.sin(), angles_RF.cos()), dim=-1)
 
 

@@ -33,6 +33,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from foretext.nn.cpu import full_precision_on_cpu
 from foretext.nn.dropout import dropout, keep_mask
 from foretext.nn.relative import by_key
 
@@ -125,7 +126,7 @@ def relative_mix(
 ) -> Tensor:
     """softmax of the scores, dropped with probability `p`, times the values: [B, Q, H, K]. `added` is a further part of
     the scores, [B, H, Q, M], that learns; `hidden` one that does not."""
-    if torch.is_grad_enabled() and q_BQHK.device.type == "cpu" and q_BQHK.dtype == torch.float32:
+    if torch.is_grad_enabled() and full_precision_on_cpu(q_BQHK):
         return _RelativeMix.apply(q_BQHK, k_BMHK, v_BMHK, far_RHK, content, position, added, hidden, p)
     rows, queries = q_BQHK.shape[:2]
     by_content, by_distance = _queries(q_BQHK, content), _queries(q_BQHK, position)
@@ -180,9 +181,9 @@ class _RelativeMix(torch.autograd.Function):
         (rows, queries, heads, _), keys, columns = q.shape, k.shape[1], len(far)
         by_content, by_distance = _queries(q, content), _queries(q, position)
         far_HKR = far.permute(1, 2, 0)
-        out, saved = torch.empty(q.shape), []
+        out, saved = q.new_empty(q.shape), []
         for block in _blocks(rows, heads * queries * keys):
-            wide = torch.empty(heads * (block.stop - block.start), queries, columns + 1)
+            wide = q.new_empty(heads * (block.stop - block.start), queries, columns + 1)
             # The first column is read ahead of each query but the last, and hidden there; left as it is it may be NaN.
             wide[:, :, 0] = 0.0
             for number, row in enumerate(range(block.start, block.stop)):
@@ -198,7 +199,7 @@ class _RelativeMix(torch.autograd.Function):
             weights = torch.softmax(scores, dim=-1)
             saved.append(weights)
             if p:
-                saved.append(keep_mask(weights.shape, p))
+                saved.append(keep_mask(weights.shape, p, weights.dtype))
                 weights = weights * saved[-1]
             out[block].transpose(1, 2).copy_(torch.bmm(weights, _matrices(v[block])).unflatten(0, (-1, heads)))
         ctx.save_for_backward(by_content, by_distance, k, v, far, *saved)
@@ -227,7 +228,7 @@ class _RelativeMix(torch.autograd.Function):
                 of_added[block] = of_scores.unflatten(0, (-1, heads))
             _put(of_content[block], torch.bmm(of_scores, _matrices(k[block])))
             _put(of_k[block], torch.bmm(of_scores.transpose(1, 2), _matrices(by_content[block])))
-            wide = torch.empty(len(of_scores), queries, columns + 1)
+            wide = of_scores.new_empty(len(of_scores), queries, columns + 1)
             if columns > keys:
                 wide.zero_()
             else:

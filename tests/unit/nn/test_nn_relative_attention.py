@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
+from tolerance import close, doubles, terms_of
 from torch import Tensor
 
 from foretext.nn import relative_attention as module
@@ -15,6 +17,11 @@ from foretext.nn.relative_attention import RelativeAttention
 
 WIDTH, HEADS, HEAD_WIDTH = 10, 2, 3
 SHAPES = [(3, 4, 6), (2, 1, 5), (1, 5, 0), (2, 1, 0), (2, 7, 2)]  # rows, queries, memory
+
+
+@pytest.fixture(autouse=True)
+def _doubles() -> None:
+    """Float32 is tested here as well: each test says where it is float64."""
 
 
 def attention_of(segments: bool = False, p: float = 0.0) -> RelativeAttention:
@@ -93,38 +100,43 @@ def what_is_seen(rows: int, queries: int, memory: int, ahead: bool) -> Tensor:
 def test_it_is_the_papers_formula(
     shape: tuple[int, int, int], ahead: bool, segments: bool, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In float32 with gradients the blocks are ours; otherwise they are plain products."""
+    """With gradients the blocks are ours; without, they are PyTorch's fused attention."""
     monkeypatch.setattr(module, "BLOCK", 2 * HEADS * shape[1] * (shape[1] + shape[2]))  # two rows at a time
     rows, queries, memory = shape
-    attention = attention_of(segments)
-    x = torch.randn(rows, queries, WIDTH, dtype=torch.float64)
-    context = torch.cat([torch.randn(rows, memory, WIDTH, dtype=torch.float64), x], dim=1)
-    seen = what_is_seen(rows, queries, memory, ahead)
-    other = torch.rand(seen.shape) < 0.5 if segments else None
-    inputs = [x.requires_grad_(), context.detach().requires_grad_()]
-    expected = slowly(attention, *inputs, seen, other)
-    weighing = torch.randn_like(expected)
-    wanted = torch.autograd.grad((expected * weighing).sum(), [*inputs, *attention.parameters()])
+    with doubles():
+        attention = attention_of(segments)
+        x = torch.randn(rows, queries, WIDTH)
+        context = torch.cat([torch.randn(rows, memory, WIDTH), x], dim=1)
+        seen = what_is_seen(rows, queries, memory, ahead)
+        other = torch.rand(seen.shape) < 0.5 if segments else None
+        inputs = [x.requires_grad_(), context.detach().requires_grad_()]
+        expected = slowly(attention, *inputs, seen, other)
+        weighing = torch.randn_like(expected)
+        wanted = torch.autograd.grad((expected * weighing).sum(), [*inputs, *attention.parameters()])
+        if kind == "no gradient":
+            with torch.no_grad():
+                found = quickly(attention, *inputs, seen, ahead, other)
+    keys = queries + memory
+    there = terms_of(WIDTH, 3 * HEAD_WIDTH, keys, keys, HEADS * HEAD_WIDTH)  # projected, scored, weighed, mixed, out
     if kind == "no gradient":
-        with torch.no_grad():
-            torch.testing.assert_close(quickly(attention, *inputs, seen, ahead, other), expected)
+        close(found, expected, terms=there)
         return
     dtype = torch.float32 if kind == "float32" else torch.float64
     attention.to(dtype)
     given = [tensor.detach().to(dtype).requires_grad_() for tensor in inputs]
-    found = quickly(attention, *given, seen, ahead, other)
-    exact = {"atol": 2e-5, "rtol": 2e-4} if kind == "float32" else {"atol": 1e-6, "rtol": 1e-6}  # float32 sinusoids
-    torch.testing.assert_close(found.double(), expected, **exact)
+    with doubles() if dtype == torch.float64 else nullcontext():
+        found = quickly(attention, *given, seen, ahead, other)
+    close(found, expected.to(dtype), terms=there)
     gradients = torch.autograd.grad((found * weighing.to(dtype)).sum(), [*given, *attention.parameters()])
-    for ours, theirs in zip(gradients, wanted, strict=True):
-        torch.testing.assert_close(ours.double(), theirs, **exact)
+    back = terms_of(HEADS * HEAD_WIDTH, HEAD_WIDTH, keys, rows * queries, WIDTH)  # out, values, weights, places, inputs
+    close(gradients, [gradient.to(dtype) for gradient in wanted], terms=terms_of(there, back))
 
 
 def test_two_streams_look_at_the_same_keys() -> None:
     """XLNet's content and query streams: keys and values get the gradients of both."""
-    attention = attention_of().float()
-    content, queries = torch.randn(2, 4, WIDTH), torch.randn(2, 4, WIDTH)
-    far = attention.distances(sinusoids(distances(4, 4, content.device, ahead=True), WIDTH))
+    attention = attention_of()
+    content, queries = torch.randn(2, 4, WIDTH).double(), torch.randn(2, 4, WIDTH).double()
+    far = attention.distances(sinusoids(distances(4, 4, content.device, ahead=True), WIDTH).double())
     keys, values = attention.read(content)
     seen = [attention.mix(attention.queries(stream), keys, values, far).flatten(2) for stream in (content, queries)]
     together = attention.out(seen[0]) * 2 + attention.out(seen[1]) * 3
@@ -139,7 +151,7 @@ def test_two_streams_look_at_the_same_keys() -> None:
         for stream, factor in ((content, 2), (queries, 3))
     ]
     for sum_of_both, one, two in zip(joint, *alone):
-        torch.testing.assert_close(sum_of_both, one + two, atol=1e-5, rtol=1e-4)
+        close(sum_of_both, one + two, terms=terms_of(2 * 4 * 4, WIDTH, HEAD_WIDTH, HEADS * HEAD_WIDTH))
 
 
 def test_dropped_weights_are_scaled_and_learn(monkeypatch: pytest.MonkeyPatch) -> None:
