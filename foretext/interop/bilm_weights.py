@@ -29,6 +29,7 @@ from foretext.errors import UserError
 from foretext.interop.foreign import read_json
 from foretext.nn.bilm import Bilm, BilmConfig
 from foretext.nn.char_cnn import CharEncoderConfig
+from foretext.nn.loading import check_tensors
 from foretext.text.characters import CHARACTERS
 
 _MOST_OPTIONS = 1_000_000  # bytes of options.json
@@ -43,6 +44,7 @@ def load_bilm(options: Path, weights: Path) -> Bilm:
     tensors = read_bilm_weights(weights, config)
     with torch.device("meta"):
         model = Bilm(config)
+    check_tensors(tensors, model.state_dict(), str(weights))
     model.load_state_dict(tensors, assign=True)
     return model.eval()
 

@@ -27,6 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from foretext.nn.cpu import full_precision_on_cpu
 from foretext.nn.dropout import keep_mask
 
 STRIP = 128  # query positions a block
@@ -47,14 +48,14 @@ def full_attention(qkv_S3HK: Tensor, groups: Groups, p: float, hidden: Hiding) -
 
 
 def _attention(qkv_S3HK: Tensor, groups: Groups, p: float, causal: bool, hidden: Hiding) -> Tensor:
-    if qkv_S3HK.device.type == "cpu" and qkv_S3HK.dtype == torch.float32:
+    hidden = tuple(None if mask is None else mask.to(qkv_S3HK.dtype) for mask in hidden)
+    if full_precision_on_cpu(qkv_S3HK):
         chosen = _DroppedAttention if p else _FusedAttention
         return chosen.apply(qkv_S3HK, groups, p, causal, hidden)
     parts = []
     for group, mask in zip(groups, hidden):
         q, k, v = _sequences(qkv_S3HK, group)
-        bias = None if mask is None else mask.to(q.dtype)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=causal, dropout_p=p)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, dropout_p=p)
         parts.append(_slots(mixed))
     return _joined(parts, qkv_S3HK)
 
@@ -146,8 +147,8 @@ def _matrices(x: Tensor, chosen: tuple[int, int, int]) -> Tensor:
 class _Unseen:
     """What is added to a block's scores, so that no weight falls on what may not be seen."""
 
-    def __init__(self, causal: bool, heads: int) -> None:
-        self.causal, self.heads = causal, heads
+    def __init__(self, causal: bool, heads: int, dtype: torch.dtype) -> None:
+        self.causal, self.heads, self.dtype = causal, heads, dtype
         self.triangles: dict[tuple[int, int], Tensor] = {}
 
     def of(self, block: _Block) -> Tensor | None:
@@ -157,7 +158,7 @@ class _Unseen:
             return None if hidden is None else hidden.squeeze(1).repeat_interleave(self.heads, dim=0)
         place = (block.strip.start, block.strip.stop)
         if place not in self.triangles:
-            ahead = torch.full((1, place[1] - place[0], place[1]), -math.inf)
+            ahead = torch.full((1, place[1] - place[0], place[1]), -math.inf, dtype=self.dtype)
             self.triangles[place] = ahead.triu_(place[0] + 1)
         return self.triangles[place]
 
@@ -167,7 +168,7 @@ class _DroppedAttention(torch.autograd.Function):
     def forward(ctx: Any, qkv: Tensor, groups: Groups, p: float, causal: bool, hidden: Hiding) -> Tensor:
         _, _, heads, width = qkv.shape
         out = qkv.new_empty(qkv.shape[0], heads, width)
-        unseen = _Unseen(causal, heads)
+        unseen = _Unseen(causal, heads, qkv.dtype)
         nothing = qkv.new_zeros(())
         saved: list[Tensor] = []
         for block in _blocks(groups, heads, causal, hidden):
@@ -184,7 +185,7 @@ class _DroppedAttention(torch.autograd.Function):
                 alpha=width**-0.5,
             )
             weights = torch.softmax(scores, dim=-1)
-            drop = keep_mask(weights.shape, p)
+            drop = keep_mask(weights.shape, p, weights.dtype)
             mixed = torch.bmm(torch.mul(weights, drop, out=scores), v)
             _sequences(out, block.rows)[:, :, block.strip] = mixed.unflatten(0, (-1, heads))
             saved += [joint, weights, drop]

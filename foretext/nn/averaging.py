@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from foretext.errors import UserError
+from foretext.nn.loading import check_tensors
 
 COUNT = "updates"
 
@@ -65,8 +66,9 @@ class AveragedWeights:
     def state_tensors(self) -> dict[str, Tensor]:
         return {**self.averages, COUNT: torch.tensor(self.updates)}
 
-    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        assert tensors.keys() == {*self.averages, COUNT}
+    def load_state(self, tensors: Mapping[str, Tensor], where: str = "averaged weights") -> None:
+        """What `state_tensors` gave, read from `where`: UserError if it does not fit."""
+        check_tensors(tensors, self.state_tensors(), where)
         self.updates = int(tensors[COUNT])
         for name, average in self.averages.items():
             average.copy_(tensors[name])

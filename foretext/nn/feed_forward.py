@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from foretext.nn.cpu import full_precision_on_cpu
 from foretext.nn.linear import bias_gradient, weight_gradient
 
 SCALE = 2.0 * math.sqrt(2.0 / math.pi)
@@ -37,7 +38,7 @@ def feed_forward(
     x_ND: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, gelu: Gelu = "tanh"
 ) -> Tensor:
     """gelu(x upᵀ + up_bias) downᵀ + down_bias."""
-    if x_ND.device.type == "cpu" and x_ND.dim() == 2 and x_ND.dtype == up.dtype == torch.float32:
+    if full_precision_on_cpu(x_ND) and x_ND.dim() == 2 and x_ND.dtype == up.dtype:
         return _FeedForward.apply(x_ND, up, up_bias, down, down_bias, gelu, torch.is_grad_enabled())
     return F.linear(F.gelu(F.linear(x_ND, up, up_bias), approximate=APPROXIMATE[gelu]), down, down_bias)
 

@@ -13,12 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from foretext.nn.cpu import full_precision_on_cpu
+
 MANY_ROWS = 3000
 
 
 def linear(x_ND: Tensor, layer: nn.Linear) -> Tensor:
     """What `layer` computes."""
-    if x_ND.device.type == "cpu" and x_ND.dim() == 2 and x_ND.dtype == layer.weight.dtype == torch.float32:
+    if full_precision_on_cpu(x_ND) and x_ND.dim() == 2 and x_ND.dtype == layer.weight.dtype:
         return _Linear.apply(x_ND, layer.weight, layer.bias)
     return F.linear(x_ND, layer.weight, layer.bias)
 

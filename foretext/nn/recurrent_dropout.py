@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from foretext.batch import Batch, LossSum
+from foretext.nn.cpu import full_precision_on_cpu
 from foretext.nn.dropout import dropout, keep_mask
 
 LEAST_SQUARE = 1e-8  # added to a row's mean square, so that one of zeros stays as it is
@@ -30,8 +31,8 @@ LEAST_SQUARE = 1e-8  # added to a row's mean square, so that one of zeros stays 
 
 def kept(shape: tuple[int, ...], p: float, like: Tensor) -> Tensor:
     """Zeros (probability p) and 1 / (1 − p), of the kind and on the device of `like`."""
-    if like.device.type == "cpu" and like.dtype == torch.float32:
-        return keep_mask(shape, p)
+    if full_precision_on_cpu(like):
+        return keep_mask(shape, p, like.dtype)
     return F.dropout(torch.ones(shape, dtype=like.dtype, device=like.device), p)
 
 

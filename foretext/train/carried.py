@@ -14,6 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from foretext.errors import UserError
+from foretext.nn.loading import FOREIGN, check_names, check_tensor
+
 
 def on_its_own(state: Any) -> Any:
     """The same state without the rest of what it is a part of: a memory is the end of a longer tensor, all of which
@@ -84,6 +87,31 @@ def _flatten(state: Any, path: str, tensors: dict[str, Tensor]) -> None:
     for key, part in items:
         assert isinstance(key, int) or not (key.isdigit() or "/" in key), f"{key!r}: not a name for a part of a state"
         _flatten(part, f"{path}/{key}", tensors)
+
+
+def check_carried(tensors: Mapping[str, Tensor], new: Any, rows: int, where: str) -> None:
+    """UserError unless these are the states of micro-batches that have `rows` rows in all. `new` is the state of one
+    row that has read nothing; where it has an empty axis, a memory, any length will do. None: nothing is carried."""
+    wanted: dict[str, Tensor] = {}
+    if new is not None:
+        _flatten(new, "", wanted)
+    numbers = {path.partition("/")[0] for path in tensors}
+    parts = {str(number) for number in range(len(numbers))}
+    check_names(tensors, {number + name: wanted[name] for number in parts for name in wanted}, where)
+    found = 0
+    for number in sorted(parts):
+        own = {name: tensors[number + name] for name in wanted}
+        first = next(iter(own.values()))
+        of_part = len(first) if first.ndim else 0
+        length = max((tensor.shape[1] for tensor in own.values() if tensor.ndim > 1), default=0)
+        found += of_part
+        for name, tensor in own.items():
+            like = wanted[name]
+            memory = like.ndim > 1 and like.shape[1] == 0
+            shape = (of_part, *((length, *like.shape[2:]) if memory else like.shape[1:]))
+            check_tensor(tensor, shape, like.dtype, f"{where}: {number}{name}")
+    if found != rows:
+        raise UserError(f"{where}: states of {found} rows instead of {rows}; {FOREIGN}")
 
 
 def from_tensors(tensors: Mapping[str, Tensor], device: torch.device) -> dict[int, Any]:

@@ -25,11 +25,12 @@ from torch import Tensor, nn
 from foretext.batch import Batch, detached
 from foretext.errors import EXIT_NOT_FINITE, Interrupted, UserError
 from foretext.nn.averaging import AveragedWeights
+from foretext.nn.loading import check_tensors
 from foretext.objectives.base import Draw, Objective
 from foretext.systems.base import TrainingConfig
 from foretext.text.order import SampleOrder
 from foretext.train.budget import MOST, Budget, Position
-from foretext.train.carried import from_tensors, on_its_own, split_again, to_tensors
+from foretext.train.carried import check_carried, from_tensors, on_its_own, split_again, to_tensors
 from foretext.train.optim import Optimizer, clip_gradients
 from foretext.train.report import Reporter, StepReport
 from foretext.train.rundir import RunDirectory, RunWriter
@@ -426,26 +427,37 @@ class Loop:
             return False
         self.position = read_position(run)
         self.position.seconds = max(self.position.seconds, spent)
-        saved = run.load_tensors("model.safetensors")
+        saved = self._weights(run, "model.safetensors")
         if run.has(CURRENT):
             if self.position.best is not None:
                 self.best = saved
-            saved = run.load_tensors(CURRENT)
+            saved = self._weights(run, CURRENT)
         self.model.load_state_dict(saved)
         if run.has(OPTIMIZER):
-            self.job.optimizer.load_state(run.load_tensors(OPTIMIZER))
+            self.job.optimizer.load_state(run.load_tensors(OPTIMIZER), str(run.path / OPTIMIZER))
         if self.average is not None and run.has(AVERAGE):
-            self.average.load_state(run.load_tensors(AVERAGE))
+            self.average.load_state(run.load_tensors(AVERAGE), str(run.path / AVERAGE))
         if run.has(CARRIED):
-            carried = from_tensors(run.load_tensors(CARRIED), self.job.device)
-            self.carried = split_again(carried, self._carrying().micro_batch)
+            self.carried = self._carried_in(run)
         self._cut_log(self.position.metrics_bytes)
         self.reporter.note(f"going on at step {self.position.step:,}")
         return True
 
-    def _carrying(self) -> Stage:
-        """The stage that what is carried comes from, which may be over."""
-        return self.job.stages[min(self.position.stage, len(self.job.stages) - 1)]
+    def _weights(self, run: RunDirectory, name: str) -> dict[str, Tensor]:
+        tensors = run.load_tensors(name)
+        check_tensors(tensors, self.model.state_dict(), str(run.path / name))
+        return tensors
+
+    def _carried_in(self, run: RunDirectory) -> dict[int, Any]:
+        """What the last step left, in the stage that it was in, which may be over."""
+        stage = self.job.stages[min(self.position.stage, len(self.job.stages) - 1)]
+        tensors, where = run.load_tensors(CARRIED), str(run.path / CARRIED)
+        self.model.train()  # what is carried in training may be other than in evaluation
+        trunk: Any = self.job.trunk
+        new = trunk.new_state(1) if self.job.objective.carries_state else None
+        rows = len(stage.order.batch(max(0, self.position.step - 1))[1])
+        check_carried(tensors, new, rows, where)
+        return split_again(from_tensors(tensors, self.job.device), stage.micro_batch)
 
     def _cut_log(self, size: int) -> None:
         """Back to where the checkpoint left the log. The samples of bad steps made since are kept, once for each step,

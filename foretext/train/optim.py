@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from foretext.nn.loading import check_names, check_tensor
 from foretext.systems.base import TrainingConfig
 
 MOMENTUM = 0.95
@@ -132,11 +133,15 @@ class Optimizer:
                 parameter.mul_(1.0 - rate * config.weight_decay)
             parameter.add_(update, alpha=-rate)
 
+    def _kinds(self, name: str) -> tuple[str, ...]:
+        """The tensors that are kept for a parameter."""
+        if self.config.optimizer == "sgd":
+            return ("momentum",) if self.config.beta1 > 0 else ()
+        return ("momentum",) if name in self.muon else ("exp_avg", "exp_avg_sq", "step")
+
     def kept(self, name: str) -> int:
         """How many tensors of a parameter's size are kept for it."""
-        if self.config.optimizer == "sgd":
-            return int(self.config.beta1 > 0)
-        return 1 if name in self.muon else 2
+        return sum(kind != "step" for kind in self._kinds(name))
 
     @torch.no_grad()
     def _muon(self, names: list[str], rate: float) -> None:
@@ -172,10 +177,16 @@ class Optimizer:
     def state_tensors(self) -> dict[str, Tensor]:
         return dict(self.state)
 
-    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        self.state = {
-            key: tensor.to(self.parameters[key.rpartition("/")[0]].device).clone() for key, tensor in tensors.items()
-        }
+    def load_state(self, tensors: Mapping[str, Tensor], where: str = "state of the optimiser") -> None:
+        """What `state_tensors` gave, read from `where`. UserError if it does not fit: the fused kernels check nothing.
+        A parameter that has not learned yet has no state."""
+        begun = {key.rpartition("/")[0] for key in tensors} & self.parameters.keys()
+        wanted = {f"{name}/{kind}": self.parameters[name] for name in begun for kind in self._kinds(name)}
+        check_names(tensors, wanted, where)
+        for key, parameter in wanted.items():
+            shape, dtype = ((), torch.float32) if key.endswith("/step") else (parameter.shape, parameter.dtype)
+            check_tensor(tensors[key], shape, dtype, f"{where}: {key}")
+        self.state = {key: tensors[key].to(parameter.device).clone() for key, parameter in wanted.items()}
 
 
 def _gradient(parameter: Tensor) -> Tensor:

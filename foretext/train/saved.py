@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import foretext
 from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import UserError
+from foretext.nn.loading import check_tensors
 from foretext.nn.model_config import ModelConfig, reads
 from foretext.objectives.base import Objective, reads_on
 from foretext.objectives.masked import MaskedObjective
@@ -272,25 +273,7 @@ def check_amount(model: ModelConfig, tensors: dict[str, Tensor], where: str, sai
         raise UserError(f"{where}: has {there:,} numbers where {said} needs {needed:,}; restore both")
 
 
-def check_weights(module: nn.Module, tensors: dict[str, Tensor], where: str) -> None:
-    """A name or shape that does not fit is named, and numbers that are none are refused."""
-    own = module.state_dict()
-    for name in own:
-        if name not in tensors:
-            raise UserError(f"{where}: the weight {name} is missing; the file belongs to another model")
-        if own[name].shape != tensors[name].shape:
-            shapes = f"{list(tensors[name].shape)} instead of {list(own[name].shape)}"
-            raise UserError(f"{where}: {name} has shape {shapes}; the file belongs to another model")
-        if not bool(torch.isfinite(tensors[name]).all()):
-            raise UserError(f"{where}: {name} holds numbers that are not finite; train again with a lower rate")
-    extra = sorted(set(tensors) - set(own))
-    if extra:
-        raise UserError(
-            f"{where}: has a weight that this model does not: {extra[0]}; the file belongs to another model"
-        )
-
-
 def put_weights(module: nn.Module, tensors: dict[str, Tensor], where: str) -> None:
-    """Loads weights that fit."""
-    check_weights(module, tensors, where)
+    """Loads weights that fit: UserError for others."""
+    check_tensors(tensors, module.state_dict(), where)
     module.load_state_dict(tensors)
