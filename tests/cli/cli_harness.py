@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import io
 import json
 import random
@@ -12,8 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+import typer.main
+
 from foretext import cli
 
+GET_COMMAND = functools.cache(typer.main.get_command)  # read from the annotations once, not for each of the hundreds
 ROOT = Path(__file__).resolve().parents[2]
 MINUTE = [
     *("--set", "model.layers=2", "--set", "model.width=32", "--set", "model.heads=2"),
@@ -52,6 +56,7 @@ def foretext(*arguments: object, stdin: str | bytes = "") -> Said:
     given = stdin.encode() if isinstance(stdin, str) else stdin
     out, err = io.StringIO(), io.StringIO()
     with (
+        mock.patch.object(typer.main, "get_command", GET_COMMAND),
         mock.patch.object(sys, "argv", ["foretext", *map(str, arguments)]),
         mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(given), encoding="utf-8")),
         contextlib.redirect_stdout(out),

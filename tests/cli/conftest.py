@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 import torch
@@ -18,6 +19,23 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def _undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are laid out but not drawn, which takes as long as a minute training; `drawn` has them drawn."""
+    if "drawn" not in request.fixturenames:
+        from matplotlib.figure import Figure
+
+        def blank(figure: Figure, file: BinaryIO, format: str) -> None:
+            file.write(b"\x89PNG")
+
+        monkeypatch.setattr(Figure, "savefig", blank)
+
+
+@pytest.fixture
+def drawn() -> None:
+    """For tests of pictures."""
 
 
 @pytest.fixture(scope="session")

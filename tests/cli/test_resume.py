@@ -73,6 +73,7 @@ def test_finished_it_says_so(base: Path, clf: Path, files: Path) -> None:
     assert "is finished; nothing to do" in works(*again).err
 
 
+@pytest.mark.usefixtures("drawn")
 def test_finished_but_killed_before_its_pictures_it_draws_them(base: Path, clf: Path, files: Path, here: Path) -> None:
     for run in (base, clf):
         shutil.copytree(run, run.name)

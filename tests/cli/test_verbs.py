@@ -124,6 +124,7 @@ def test_evaluate_text(files: Path, base: Path) -> None:
     assert "stride 16" in said and "bits per byte" in said
 
 
+@pytest.mark.usefixtures("drawn")
 def test_evaluate_draws_the_confusion(files: Path, clf: Path, here: Path) -> None:
     works("evaluate", clf, files / "cls.csv", "--confusion", "c.png")
     assert Path("c.png").read_bytes().startswith(b"\x89PNG")

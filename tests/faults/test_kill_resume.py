@@ -102,24 +102,26 @@ SPLIT = ("training.optimizer=adamw", "training.dropout=0.1", "training.micro_bat
 STEP_TOKENS = 4 * 16  # rows of a batch, and their context: `small_of`
 
 
-@pytest.mark.parametrize("system", PRETRAINED)
-@pytest.mark.parametrize(
-    ("budget", "sets"),
-    [
-        (Budget(steps=120), ()),
-        (Budget(tokens=119 * STEP_TOKENS + 1), SPLIT),  # the 120th step is the one that reaches it
-    ],
-    ids=["steps-plain", "tokens-split"],
-)
-def test_pretraining_killed_ten_times(system: str, budget: Budget, sets: tuple[str, ...], tmp_path: Path) -> None:
+WAYS = {
+    "steps-plain": (Budget(steps=120), ()),
+    "tokens-split": (Budget(tokens=119 * STEP_TOKENS + 1), SPLIT),  # the 120th step is the one that reaches it
+}
+# Each system three times in one of the two ways; ten times in both ways with `make test-all`.
+KILLED = [(system, list(WAYS)[number % 2], 3) for number, system in enumerate(PRETRAINED)]
+KILLED_OFTEN = [pytest.param(system, way, 10, marks=pytest.mark.thorough) for system in PRETRAINED for way in WAYS]
+
+
+@pytest.mark.parametrize(("system", "way", "kills"), [*KILLED, *KILLED_OFTEN])
+def test_pretraining_killed_at_random(system: str, way: str, kills: int, tmp_path: Path) -> None:
     warm()
+    budget, sets = WAYS[way]
     text = write_text(tmp_path)
     sets = ("training.save_seconds=0.05", "training.log_samples=true", "training.evaluations=3", *sets)
     request = pretrain_request(system, text, tmp_path / "whole", 120, *sets, budget=budget)
     assert code_of(in_child(lambda: pretrain(request))) == 0
     again = replace(request, out=tmp_path / "killed", resume=True)
-    hits = killed_until_finished(lambda: pretrain(again), RunDirectory(again.out), 120, len(sets))
-    assert hits >= 3
+    hits = killed_until_finished(lambda: pretrain(again), RunDirectory(again.out), 120, len(sets), kills)
+    assert hits >= kills // 3
     whole, killed = RunDirectory(request.out), RunDirectory(again.out)
     assert killed.read("model.safetensors") == whole.read("model.safetensors")
     log = sample_log(request.out)
@@ -165,14 +167,15 @@ def finetune_request(system: str, out: Path, epochs: int) -> FinetuneRequest:
     return FinetuneRequest(base_model(system), rows, "classification", out, epochs=epochs, sets=sets, resume=True)
 
 
+@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("system", TINY)
-def test_fine_tuning_killed_ten_times(system: str, tmp_path: Path) -> None:
+def test_fine_tuning_killed_at_random(system: str, kills: int, tmp_path: Path) -> None:
     warm()
     request = finetune_request(system, tmp_path / "whole", 12)
     assert code_of(in_child(lambda: finetune(request))) == 0
     again = replace(request, out=tmp_path / "killed")
     run = RunDirectory(tmp_path / "killed")
-    assert killed_until_finished(lambda: finetune(again), run, 60, 1) >= 3
+    assert killed_until_finished(lambda: finetune(again), run, 60, 1, kills) >= kills // 3
     whole = RunDirectory(tmp_path / "whole")
     assert run.read("model.safetensors") == whole.read("model.safetensors")
     assert sample_log(run.path) == sample_log(whole.path)

@@ -1,18 +1,20 @@
 """Random models of the masked family as `transformers` has them, small vocabularies for them, and the same models here
-through the tables of names."""
+through the tables of names. In float64 where a test asks for it (`in_float64`), with weights that float32 has too."""
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
+import complaints
 import torch
+from tolerance import close, terms_of
 from torch import Tensor, nn
+from transformer_terms import forward_terms
 
 import foretext as ft
 from foretext.batch import Batch
-from foretext.errors import UserError
 from foretext.interop.exchange import import_model
 from foretext.interop.hub import _ours
 from foretext.interop.hub_config import model_of
@@ -38,6 +40,7 @@ CORPUS = [
 ] * 10
 
 
+@cache
 def tokenizer_of(system: str) -> Tokenizer:
     """A small vocabulary with the system's special tokens at the places that the published ones have them at."""
     if system != "roberta":
@@ -76,10 +79,28 @@ def reference(system: str, shape: tuple[int, ...], vocabulary: int, name: str = 
 
 
 def shaken(model: Any) -> Any:
+    """Weights that a file, which is float32, keeps as they are."""
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
+            parameter.add_(0.1 * torch.randn_like(parameter)).copy_(parameter.float())
     return model.eval()
+
+
+def there(automatic: Any, folder: Path) -> Any:
+    """A folder's model as `transformers` loads it, in float64."""
+    return automatic.from_pretrained(folder, local_files_only=True).double().eval()
+
+
+def same_logits(ours: Tensor, theirs: Tensor, shape: tuple[int, ...] = SHAPES[0]) -> None:
+    """Logits, or the states that they are made of, over at most a full context."""
+    layers, width, _, inner, context, embedding = shape
+    close(ours, theirs, terms=forward_terms(layers, width, inner, context) + width + embedding)  # and a head's layer
+
+
+def same_answers(theirs: Tensor, ours: Any, rounded: int = 0) -> None:
+    """Probabilities or values of a few rows. Ours are of float64 states, but scores are handed out in float32: that is
+    one rounding, and a softmax of three. `rounded`: how many weights of a sum were rounded anew on export."""
+    close(theirs, ours, terms=terms_of(1 + 3, rounded), precision=torch.float32)
 
 
 def copy_of(system: str, theirs: Any, tokenizer: Tokenizer) -> tuple[nn.Module, MaskedObjective]:
@@ -158,10 +179,8 @@ def assert_same_run(first: Path, second: Path) -> None:
     assert loaded(first).sections["data"].head_drawn == loaded(second).sections["data"].head_drawn
 
 
-def refused(folder: Path, *words: str) -> None:
+def refused(folder: Path, *parts: str) -> None:
     out = folder.parent / "refused"
-    with pytest.raises(UserError) as error:
+    with complaints.refused(*parts):
         import_model(folder, out)
-    message = str(error.value)
-    assert "\n" not in message and all(word in message for word in words), message
     assert not out.exists()

@@ -4,24 +4,40 @@ and answers there; what `transformers` has no place for is refused in a line tha
 from __future__ import annotations
 
 import shutil
+import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from masked_references import CORPUS, MASKED, loaded, logits_here, ordinary_ids, tokenizer_of
+from complaints import refused
+from masked_references import (
+    CORPUS,
+    MASKED,
+    loaded,
+    logits_here,
+    ordinary_ids,
+    same_answers,
+    same_logits,
+    shaken,
+    there,
+    tokenizer_of,
+)
+from systems_under_test import pairwise
+from tolerance import doubles
 
 import foretext as ft
-from foretext.errors import UserError
 from foretext.evaluate.fill import fill
-from foretext.interop.exchange import export_model, import_model
+from foretext.interop.exchange import import_model
 from foretext.interop.hub import export_hub
 from foretext.plan import TransferPlan
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
 from foretext.tasks.span import SpanExample, SpanTask
+from foretext.tasks.supervised import SupervisedTask
 from foretext.tasks.tagging import TaggedExample, TaggingTask
 from foretext.train.saved import RunConfig, SavedModel, TaskConfig
 
@@ -35,175 +51,218 @@ EXPORTABLE = {
 }
 
 
+KINDS = ("classification", "entailment", "similarity", "regression")
+
+
 @pytest.fixture(params=MASKED)
 def system(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def pretrained(system: str, out: Path | None = None) -> ft.LanguageModel:
+@pytest.fixture(scope="module", autouse=True)
+def _runs_are_removed() -> Iterator[None]:
+    yield
+    _folder.cache_clear()
+    pretrained.cache_clear()
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory()
+
+
+@cache
+def pretrained(system: str) -> Path:
+    """A run of a few steps, made once and only read; it is float32, as all runs are."""
     size = "tokenizer.size=300" if system == "roberta" else "tokenizer.size=120"
     sets = (*SMALL, size, *(("model.embedding=16",) if system == "albert" else ()))
-    return ft.pretrain(documents=CORPUS, system=system, steps=6, out=out, sets=sets)
+    ft.pretrain(documents=CORPUS, system=system, steps=3, out=Path(_folder().name, system), sets=sets)
+    return Path(_folder().name, system)
 
 
 def test_a_trained_run_there(system: str, tmp_path: Path) -> None:
     """The same logits for texts of several lengths, and the same word for a blank. RoBERTa's padding may stand on
     either side there, since it counts positions as we do: from an id that our vocabularies have elsewhere."""
-    lm = pretrained(system, tmp_path / "run")
-    with torch.no_grad():
-        for parameter in [*lm.model.trunk.parameters(), *lm.model.objective.parameters()]:
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    export_hub(lm.model, tmp_path / "out")
-    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out", local_files_only=True).eval()
-    there = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", local_files_only=True)
-    layout = lm.model.system.build_layout(dict(lm.model.tokenizer.specials), 32, "forward")
-    texts = ["the cat sat", "so good", "a bad film, the mat and the hat"]
-    for side in ("right", "left") if system == "roberta" else ("right",):
-        there.padding_side = side
-        given = there(texts, padding=True, return_tensors="pt")
+    run = pretrained(system)
+    with doubles():
+        model = loaded(run)
+        shaken(model.trunk)
+        shaken(model.objective)
+        export_hub(model, tmp_path / "out")
+        theirs = there(transformers.AutoModelForMaskedLM, tmp_path / "out")
+        own = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", local_files_only=True)
+        layout = model.system.build_layout(dict(model.tokenizer.specials), 32, "forward")
+        texts = ["the cat sat", "so good", "a bad film, the mat and the hat"]
+        for side in ("right", "left") if system == "roberta" else ("right",):
+            own.padding_side = side
+            given = own(texts, padding=True, return_tensors="pt")
+            with torch.no_grad():
+                found = theirs(**given).logits
+            for number, text in enumerate(texts):
+                ids = torch.tensor([layout.frame(model.tokenizer.encode(text)).ids])
+                real = given["attention_mask"][number].bool()
+                assert given["input_ids"][number][real].tolist() == ids[0].tolist()
+                same_logits(found[number, real], logits_here(model, ids)[0][0])
+        text = f"the {own.mask_token} sat on the mat"
+        given = own(text, return_tensors="pt")
         with torch.no_grad():
-            found = theirs(**given).logits
-        for number, text in enumerate(texts):
-            ids = torch.tensor([layout.frame(lm.model.tokenizer.encode(text)).ids])
-            real = given["attention_mask"][number].bool()
-            assert given["input_ids"][number][real].tolist() == ids[0].tolist()
-            torch.testing.assert_close(found[number, real], logits_here(lm.model, ids)[0][0], atol=1e-4, rtol=0)
-    text = f"the {there.mask_token} sat on the mat"
-    given = there(text, return_tensors="pt")
-    with torch.no_grad():
-        scores = theirs(**given).logits[0, given["input_ids"][0].tolist().index(there.mask_token_id)]
-    scores[list(lm.model.tokenizer.specials.values())] = -torch.inf
-    best = fill(lm.model, text, top=1).blanks[0][0]
-    assert best.id == int(scores.argmax())
-    assert best.probability == pytest.approx(float(scores.softmax(-1).max()), abs=1e-4)
+            scores = theirs(**given).logits[0, given["input_ids"][0].tolist().index(own.mask_token_id)]
+        scores[list(model.tokenizer.specials.values())] = -torch.inf
+        best = fill(model, text, top=1).blanks[0][0]
+        assert best.id == int(scores.argmax())
+        same_logits(torch.tensor(best.probability), scores.softmax(-1).max())
 
 
-@pytest.mark.parametrize("task", ["classification", "entailment", "similarity", "regression"])
+def finetuned(system: str, task: str, rows: list[Any], out: Path) -> None:
+    lm = ft.load(pretrained(system))
+    lm.finetune(rows, task=task, epochs=1, hold_out=0.0, out=out, sets=EXPORTABLE[system])
+
+
+def exported(run: Path, out: Path) -> Any:
+    """A fine-tuned run, in float64 and with weights that matter to its answers, which are exported."""
+    clf: Any = ft.load(run)
+    shaken(clf.model.trunk)
+    shaken(clf.model.task)
+    assert export_hub(clf.model, out) == []
+    return clf
+
+
+@pytest.mark.parametrize(("system", "task"), pairwise([(one, kind) for one in MASKED for kind in KINDS]))
 def test_a_classifier_there_and_its_trunk_back(system: str, task: str, tmp_path: Path) -> None:
-    lm = pretrained(system)
-    rows: list[tuple[object, ...]] = [("a good film", "pos"), ("so bad", "neg"), ("good good", "pos")] * 4
-    if task in ("entailment", "similarity"):
-        rows = [("a good film", "good", "yes"), ("so bad", "good", "no"), ("bad film", "bad", "yes")] * 4
-    if task == "regression":
-        rows = [("a good film", 4.5), ("so bad", 1.0), ("good good", 5.0)] * 4
-    clf = lm.finetune(rows, task=task, epochs=2, out=tmp_path / "clf", sets=EXPORTABLE[system])
-    assert export_model(tmp_path / "clf", tmp_path / "out") == []
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
-    there = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     paired = task in ("entailment", "similarity")
+    rows: list[tuple[object, ...]] = [("a good film", "pos"), ("so bad", "neg"), ("good good", "pos")]
+    if paired:
+        rows = [("a good film", "good", "yes"), ("so bad", "good", "no"), ("bad film", "bad", "yes")]
+    if task == "regression":
+        rows = [("a good film", 4.5), ("so bad", 1.0), ("good good", 5.0)]
+    finetuned(system, task, rows, tmp_path / "clf")
     texts: Any = [("so good film", "good"), ("bad", "a bad one indeed")] if paired else ["so good film", "bad"]
     given = [list(column) for column in zip(*texts)] if paired else [texts]
-    with torch.no_grad():
-        logits = model(**there(*given, padding=True, return_tensors="pt")).logits
-    if task == "regression":
-        np.testing.assert_allclose(logits[:, 0].numpy(), clf.predict(texts), atol=1e-4)
-    else:
-        np.testing.assert_allclose(logits.softmax(-1).numpy(), clf.predict_proba(texts), atol=1e-4)
-        assert [model.config.id2label[int(best)] for best in logits.argmax(-1)] == clf.predict(texts)
+    with doubles(), torch.no_grad():
+        clf = exported(tmp_path / "clf", tmp_path / "out")
+        own = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", local_files_only=True)
+        model = there(transformers.AutoModelForSequenceClassification, tmp_path / "out")
+        logits = model(**own(*given, padding=True, return_tensors="pt")).logits
+        if task == "regression":  # whose deviation is multiplied into the head's 32 weights
+            same_answers(logits[:, 0], clf.predict(texts), rounded=32)
+        else:
+            same_answers(logits.softmax(-1), clf.predict_proba(texts))
+            assert [model.config.id2label[int(best)] for best in logits.argmax(-1)] == clf.predict(texts)
 
-    model.base_model.save_pretrained(tmp_path / "body", safe_serialization=True)
+    model.float().base_model.save_pretrained(tmp_path / "body", safe_serialization=True)
     shutil.copy(tmp_path / "out" / "foretext_tokenizer.json", tmp_path / "body")
     back = loaded(import_model(tmp_path / "body", tmp_path / "back"))
     assert back.model_config == clf.model.model_config
     for name, tensor in clf.model.trunk.state_dict().items():
-        assert torch.equal(back.trunk.state_dict()[name], tensor), name
+        assert torch.equal(back.trunk.state_dict()[name], tensor.float()), name
 
 
 def test_a_chooser_there(system: str, tmp_path: Path) -> None:
-    lm = pretrained(system)
-    rows = [("the film", ["good", "bad"], 1), ("the end", ["so bad", "good film"], 2), ("it", ["bad", "so"], 1)] * 4
-    clf = lm.finetune(rows, task="choice", epochs=2, out=tmp_path / "clf", sets=EXPORTABLE[system])
-    assert export_model(tmp_path / "clf", tmp_path / "out") == []
-    model = transformers.AutoModelForMultipleChoice.from_pretrained(tmp_path / "out", local_files_only=True).eval()
-    there = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", local_files_only=True)
+    rows = [("the film", ["good", "bad"], 1), ("the end", ["so bad", "good film"], 2), ("it", ["bad", "so"], 1)]
+    finetuned(system, "choice", rows, tmp_path / "clf")
     choices = ["good film", "a bad one", "so"]
-    given = there(["the film"] * 3, choices, padding=True, return_tensors="pt")
-    with torch.no_grad():
+    with doubles(), torch.no_grad():
+        clf = exported(tmp_path / "clf", tmp_path / "out")
+        own = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", local_files_only=True)
+        given = own(["the film"] * 3, choices, padding=True, return_tensors="pt")
+        model = there(transformers.AutoModelForMultipleChoice, tmp_path / "out")
         scores = model(**{name: value[None] for name, value in given.items()}).logits[0]
-    np.testing.assert_allclose(scores.softmax(0).numpy(), clf.predict_proba([("the film", choices)])[0], atol=1e-4)
+        same_answers(scores.softmax(0), clf.predict_proba([("the film", choices)])[0])
 
 
-def test_heads_that_they_do_not_have(system: str, tmp_path: Path) -> None:
-    """The line names the settings that would make the head theirs."""
-    lm = pretrained(system)
-    rows = [("a good film", "pos"), ("so bad", "neg"), ("good good", "pos")] * 4
-    wanted = {
-        "bert": ("transfer.pooling=mean", "fine-tune with --set transfer.pooling=pooler to export"),
-        "roberta": (
-            "transfer.pooling=mean",
-            "fine-tune with --set transfer.pooling=extract --set transfer.head=hidden to export",
-        ),
-        "albert": ("transfer.pooling=extract", "fine-tune with --set transfer.pooling=pooler to export"),
-    }
-    setting, words = wanted[system]
-    lm.finetune(rows, task="classification", epochs=1, out=tmp_path / "clf", sets=(setting, "transfer.head=random"))
-    with pytest.raises(UserError, match=words):
-        export_model(tmp_path / "clf", tmp_path / "out")
+POOLER, EXTRACT = "--set transfer.pooling=pooler", "--set transfer.pooling=extract"
+RANDOM, HIDDEN = "--set transfer.head=random", "--set transfer.head=hidden"
+
+
+@pytest.mark.parametrize(
+    ("system", "pooling", "hidden", "remedy"),
+    [
+        ("bert", "mean", False, (POOLER,)),
+        ("bert", "pooler", True, (RANDOM,)),
+        ("roberta", "mean", False, (EXTRACT, HIDDEN)),
+        ("roberta", "pooler", True, (EXTRACT,)),
+        ("albert", "extract", False, (POOLER,)),
+        ("albert", "pooler", True, (RANDOM,)),
+    ],
+)
+def test_heads_that_they_do_not_have(
+    system: str, pooling: Any, hidden: bool, remedy: tuple[str, ...], tmp_path: Path
+) -> None:
+    """The line names the settings that would make the head theirs, and no others."""
+    task = SupervisedTask("classification", 2, 32, 0.0, 0.0, pooling=pooling, hidden=hidden)
+    model = with_task(system, task, TaskConfig("classification", ("neg", "pos")))
+    with refused(" ".join(remedy)) as caught:
+        export_hub(model, tmp_path / "out")
+    assert str(caught.value).count("--set") == len(remedy)
     assert not (tmp_path / "out").exists()
-    hidden = ("transfer.pooling=pooler", "transfer.head=hidden")
-    lm.finetune(rows, task="classification", epochs=1, out=tmp_path / "deep", sets=hidden)
-    words = "transfer.pooling=extract" if system == "roberta" else "transfer.head=random"
-    with pytest.raises(UserError, match=words):
-        export_model(tmp_path / "deep", tmp_path / "out")
 
 
-def test_a_shape_that_they_do_not_have(tmp_path: Path) -> None:
-    for system, setting, words in (
-        ("bert", "model.pooler=false", r"model\.pooler"),
-        ("bert", "model.embedding=16", r"model\.embedding"),
-        ("roberta", "model.gelu=tanh", r"model\.gelu is tanh"),
-        ("albert", "model.shared=false", r"model\.shared"),
-        ("albert", "model.embedding=0", r"model\.embedding"),
-    ):
-        size = "tokenizer.size=300" if system == "roberta" else "tokenizer.size=120"
-        lm = ft.pretrain(documents=CORPUS, system=system, steps=1, sets=(*SMALL, size, setting))
-        with pytest.raises(UserError, match=words):
-            export_hub(lm.model, tmp_path / "out")
-        assert not (tmp_path / "out").exists()
+@pytest.mark.parametrize(
+    ("system", "setting", "parts"),
+    [
+        ("bert", {"pooler": False}, ("model.pooler",)),
+        ("bert", {"embedding": 16}, ("model.embedding",)),
+        ("roberta", {"gelu": "tanh"}, ("model.gelu", "tanh", "hidden_act")),
+        ("albert", {"shared": False}, ("model.shared",)),
+        ("albert", {"embedding": 0}, ("model.embedding",)),
+    ],
+    ids=str,
+)
+def test_a_shape_that_they_do_not_have(
+    system: str, setting: dict[str, Any], parts: tuple[str, ...], tmp_path: Path
+) -> None:
+    with refused(*parts):
+        export_hub(pretrained_shape(system, **setting), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 # -- heads over every token ------------------------------------------------------------------------------------------
 
 
-def with_task(system: str, task: Any, config: TaskConfig) -> SavedModel:
+def pretrained_shape(system: str, **changes: Any) -> SavedModel:
+    """Random weights of a small model."""
     tokenizer = tokenizer_of(system)
     built = SYSTEMS[system]
     shape = {"layers": 2, "width": 32, "heads": 4, "context": 24, "vocabulary": tokenizer.size, "dropout": 0.0}
     if system == "albert":
         shape["embedding"] = 16
     paper: Any = built.sizes["paper"].model
-    model = replace(paper, **shape)
-    trunk = built.build_trunk(TrunkParts(model))
-    with torch.no_grad():
-        for parameter in [*trunk.parameters(), *task.parameters()]:
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    info = RunConfig("finetune", system, "paper", tokenizer=tokenizer.fingerprint())
-    sections = {"run": info, "model": model, "task": config, "transfer": TransferPlan()}
-    return SavedModel(None, sections, built, tokenizer, trunk.eval(), task=task.eval())
+    model = replace(paper, **(shape | changes))
+    trunk = shaken(built.build_trunk(TrunkParts(model)))
+    info = RunConfig("pretrain", system, "paper", tokenizer=tokenizer.fingerprint())
+    return SavedModel(None, {"run": info, "model": model}, built, tokenizer, trunk)
 
 
+def with_task(system: str, task: Any, config: TaskConfig) -> SavedModel:
+    base = pretrained_shape(system)
+    own = {"run": replace(base.info, kind="finetune"), "task": config, "transfer": TransferPlan()}
+    return replace(base, sections=base.sections | own, task=shaken(task))
+
+
+@pytest.mark.usefixtures("in_float64")
 def test_a_tagger_there(system: str, tmp_path: Path) -> None:
     task = TaggingTask(3, 32, 0.0, 0.0)
     model = with_task(system, task, TaskConfig("tagging", ("O", "B-x", "I-x")))
     assert export_hub(model, tmp_path / "out") == []
-    theirs = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "out").eval()
+    theirs = there(transformers.AutoModelForTokenClassification, tmp_path / "out")
     assert theirs.config.id2label == {0: "O", 1: "B-x", 2: "I-x"}
     ids = ordinary_ids(model.tokenizer, 1, 12)
     example = TaggedExample(tuple(ids[0].tolist()), (1, 4), None)
     with torch.no_grad():
         scores = task(model.trunk, task.make([example])).scores
-        torch.testing.assert_close(scores, theirs(input_ids=ids).logits, atol=1e-4, rtol=0)
+        same_logits(scores, theirs(input_ids=ids).logits)
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_spans_there(system: str, tmp_path: Path) -> None:
     task = SpanTask(32, 0.0, 0.0)
     model = with_task(system, task, TaskConfig("span"))
     assert export_hub(model, tmp_path / "out") == []
-    theirs = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path / "out").eval()
+    theirs = there(transformers.AutoModelForQuestionAnswering, tmp_path / "out")
     ids = ordinary_ids(model.tokenizer, 1, 12)
     example = SpanExample(tuple(ids[0].tolist()), (4, 10), None, None)
     with torch.no_grad():
         scores = task(model.trunk, task.make([example])).scores
         output = theirs(input_ids=ids)
-    torch.testing.assert_close(scores[..., 0], output.start_logits, atol=1e-4, rtol=0)
-    torch.testing.assert_close(scores[..., 1], output.end_logits, atol=1e-4, rtol=0)
+    same_logits(scores[..., 0], output.start_logits)
+    same_logits(scores[..., 1], output.end_logits)

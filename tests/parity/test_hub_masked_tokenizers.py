@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from complaints import names
 from masked_references import (
     CORPUS,
     SHAPES,
@@ -39,17 +40,17 @@ def test_berts_lines(tmp_path: Path) -> None:
     assert cased.tokenizer.encode("THE cat") != tokenizer.encode("THE cat")
     assert cased.tokenizer.encode("the cat") == tokenizer.encode("the cat")
     assert cased.sections["tokenizer"].lower is False
-    for said, words in (
-        ({"do_lower_case": False, "strip_accents": True}, ("strip_accents is true", "not lower-cased")),
-        ({"do_lower_case": True, "strip_accents": False}, ("strip_accents is false", "both are done or neither")),
-        ({"tokenize_chinese_chars": False}, ("tokenize_chinese_chars is false",)),
-        ({"do_lower_case": "yes"}, ("do_lower_case", "true or false")),
+    for said, parts in (
+        ({"do_lower_case": False, "strip_accents": True}, ("strip_accents", "true")),
+        ({"do_lower_case": True, "strip_accents": False}, ("strip_accents", "false")),
+        ({"tokenize_chinese_chars": False}, ("tokenize_chinese_chars", "false")),
+        ({"do_lower_case": "yes"}, ("do_lower_case", "yes")),
     ):
         settings.write_text(json.dumps(said))
-        refused(folder, "tokenizer_config.json", *words)
+        refused(folder, "tokenizer_config.json", *parts)
     settings.unlink()
     (folder / "vocab.txt").write_text("\n".join([*tokenizer.pieces, "more"]), encoding="utf-8")
-    refused(folder, "vocab.txt", "another model's tokenizer")
+    refused(folder, "vocab.txt", f"{tokenizer.size + 1:,}", f"{tokenizer.size:,}")
     (folder / "vocab.txt").write_text("the\ncat\n", encoding="utf-8")
     refused(folder, "vocab.txt", "[CLS]")
 
@@ -63,22 +64,22 @@ def test_berts_tokenizer_json(tmp_path: Path) -> None:
     path.write_text(json.dumps(whole))
     assert loaded(import_model(folder, tmp_path / "run")).tokenizer.fingerprint() == tokenizer.fingerprint()
     token = {"id": tokenizer.size, "content": "<e>", "special": False}
-    for changes, words in (
-        ({"normalizer": whole["normalizer"] | {"strip_accents": False}}, ("strip_accents is false",)),
-        ({"normalizer": whole["normalizer"] | {"handle_chinese_chars": False}}, ("chinese",)),
-        ({"normalizer": whole["normalizer"] | {"clean_text": False}}, ("normalizer is not BERT's",)),
-        ({"normalizer": {"type": "Lowercase"}}, ("normalizer is not BERT's",)),
-        ({"pre_tokenizer": {"type": "Whitespace"}}, ("pre_tokenizer is not BERT's",)),
-        ({"model": whole["model"] | {"continuing_subword_prefix": "@@"}}, ("continuing_subword_prefix",)),
-        ({"model": whole["model"] | {"max_input_chars_per_word": 200}}, ("max_input_chars_per_word is 200",)),
-        ({"model": whole["model"] | {"vocab": {"a": 7}}}, ("ids are not 0",)),
-        ({"added_tokens": [*whole["added_tokens"], token]}, ("the word '<e>'",)),
+    for changes, parts in (
+        ({"normalizer": whole["normalizer"] | {"strip_accents": False}}, ("strip_accents", "false")),
+        ({"normalizer": whole["normalizer"] | {"handle_chinese_chars": False}}, ("tokenize_chinese_chars",)),
+        ({"normalizer": whole["normalizer"] | {"clean_text": False}}, ("normalizer", "BERT's")),
+        ({"normalizer": {"type": "Lowercase"}}, ("normalizer", "BERT's")),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, ("pre_tokenizer", "BERT's")),
+        ({"model": whole["model"] | {"continuing_subword_prefix": "@@"}}, ("continuing_subword_prefix", "'@@'")),
+        ({"model": whole["model"] | {"max_input_chars_per_word": 200}}, ("max_input_chars_per_word", "200")),
+        ({"model": whole["model"] | {"vocab": {"a": 7}}}, ("ids",)),
+        ({"added_tokens": [*whole["added_tokens"], token]}, ("'<e>'",)),
     ):
         path.write_text(json.dumps(whole | changes))
-        refused(folder, "tokenizer.json", *words)
+        refused(folder, "tokenizer.json", *parts)
     path.write_text(json.dumps(whole))
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    refused(folder, "do_lower_case", "make the two agree")
+    refused(folder, "tokenizer.json", "lowercase", "do_lower_case", "tokenizer_config.json")
 
 
 def test_robertas_pieces_and_merges(tmp_path: Path) -> None:
@@ -126,7 +127,7 @@ def test_alberts_sentencepiece_file(tmp_path: Path) -> None:
     kept: Any = loaded(import_model(folder, tmp_path / "accents")).tokenizer
     assert not kept.cleaning.strip_accents and kept.cleaning.lower
     (folder / "tokenizer_config.json").write_text('{"keep_accents": 3}')
-    refused(folder, "tokenizer_config.json", "keep_accents", "true or false")
+    refused(folder, "tokenizer_config.json", "keep_accents")
 
 
 def test_alberts_tokenizer_json(tmp_path: Path) -> None:
@@ -140,18 +141,18 @@ def test_alberts_tokenizer_json(tmp_path: Path) -> None:
     path.write_text(json.dumps(whole | {"normalizer": {"type": "Sequence", "normalizers": [*steps, spaces]}}))
     assert loaded(import_model(folder, tmp_path / "more")).tokenizer.fingerprint() == tokenizer.fingerprint()
     first = whole["pre_tokenizer"]["pretokenizers"]
-    for changes, words in (
-        ({"normalizer": {"type": "Sequence", "normalizers": steps[1:]}}, ("normalizer is not ALBERT's",)),
-        ({"normalizer": None}, ("normalizer is not ALBERT's",)),
-        ({"pre_tokenizer": {"type": "Whitespace"}}, ("pre_tokenizer is not ALBERT's",)),
-        ({"pre_tokenizer": first[1] | {"prepend_scheme": "first"}}, ("pre_tokenizer is not ALBERT's",)),
-        ({"model": whole["model"] | {"byte_fallback": True}}, ("in bytes",)),
+    for changes, parts in (
+        ({"normalizer": {"type": "Sequence", "normalizers": steps[1:]}}, ("normalizer", "ALBERT's")),
+        ({"normalizer": None}, ("normalizer", "ALBERT's")),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, ("pre_tokenizer", "ALBERT's")),
+        ({"pre_tokenizer": first[1] | {"prepend_scheme": "first"}}, ("pre_tokenizer", "ALBERT's")),
+        ({"model": whole["model"] | {"byte_fallback": True}}, ("bytes",)),
         ({"model": whole["model"] | {"unk_id": None}}, ("unk_id",)),
-        ({"model": whole["model"] | {"vocab": [["a", "b"]] * 2, "unk_id": 0}}, ("twice",)),
-        ({"model": whole["model"] | {"vocab": [5]}}, ("'vocab'",)),
+        ({"model": whole["model"] | {"vocab": [["a", "b"]] * 2, "unk_id": 0}}, ("'vocab'", "twice")),
+        ({"model": whole["model"] | {"vocab": [5]}}, ("'vocab'", "scores")),
     ):
         path.write_text(json.dumps(whole | changes))
-        refused(folder, "tokenizer.json", *words)
+        refused(folder, "tokenizer.json", *parts)
 
 
 def test_alberts_numbers_before_commas(tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_alberts_numbers_before_commas(tmp_path: Path) -> None:
     run = import_model(folder, tmp_path / "run")
     assert loaded(run).tokenizer.fingerprint() == tokenizer.fingerprint()
     notes = export_model(run, tmp_path / "out")
-    assert len(notes) == 1 and "1,234" in notes[0]
+    assert len(notes) == 1 and names(notes[0], "tokenizer.json", "1,234")
     there = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", local_files_only=True)
     for text in ("a 12, a", "12 a b"):
         assert there.encode(text, add_special_tokens=False) == tokenizer.encode(text), text

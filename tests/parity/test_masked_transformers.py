@@ -17,10 +17,13 @@ from masked_references import (
     our_logits,
     pair_logits,
     reference,
+    same_logits,
     segments_of,
     tokenizer_of,
 )
+from tolerance import close
 from torch import Tensor
+from transformer_terms import gradient_terms
 
 from foretext.batch import IGNORE, Batch
 from foretext.interop.hub_tensors import parts_of
@@ -28,6 +31,7 @@ from foretext.systems import SYSTEMS
 from foretext.text.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.usefixtures("in_float64")
 
 LENGTHS = (9, 3, 14, 1, 14, 6)
 
@@ -42,9 +46,9 @@ def tokenizer(system: str) -> Tokenizer:
     return tokenizer_of(system)
 
 
-def close(ours: Tensor, theirs: Tensor) -> None:
+def telling(ours: Tensor, theirs: Tensor, shape: tuple[int, ...] = SHAPES[0]) -> None:
     assert theirs.std() > 0.05
-    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
+    same_logits(ours, theirs, shape)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -57,16 +61,16 @@ def test_every_head_and_layer(system: str, tokenizer: Tokenizer, shape: tuple[in
         expected = theirs(input_ids=ids, token_type_ids=segments, output_hidden_states=True)
         states = trunk(Batch(ids, segments_BT=segments), keep_layers=True)
     tokens, pairs = our_logits(trunk, objective, Batch(ids, segments_BT=segments))
-    close(tokens, masked_logits(expected))
+    telling(tokens, masked_logits(expected), shape)
     if system == "roberta":
         assert pairs is None and pair_logits(expected) is None
     else:
         assert pairs is not None
-        torch.testing.assert_close(pairs, pair_logits(expected), atol=1e-4, rtol=0)
+        same_logits(pairs, pair_logits(expected), shape)
         assert pairs.abs().max() > 0.01
     assert len(states.layers) == len(expected.hidden_states) == shape[0] + 1
     for mine, other in zip(states.layers, expected.hidden_states):
-        close(mine, other)
+        telling(mine, other, shape)
 
 
 def test_the_other_gelu(system: str, tokenizer: Tokenizer) -> None:
@@ -80,7 +84,7 @@ def test_the_other_gelu(system: str, tokenizer: Tokenizer) -> None:
     assert objective.head.approximate == {"gelu_new": "tanh", "gelu": "none"}[other]
     ids = ordinary_ids(tokenizer, 2, 20)
     with torch.no_grad():
-        close(our_logits(trunk, objective, Batch(ids))[0], masked_logits(theirs(input_ids=ids)))
+        telling(our_logits(trunk, objective, Batch(ids))[0], masked_logits(theirs(input_ids=ids)))
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -100,10 +104,10 @@ def test_padding(system: str, tokenizer: Tokenizer, side: str) -> None:
         ours = our_logits(trunk, objective, Batch(ids, mask, segments_BT=segments))[0]
         alone = [_alone(theirs, row, part) for row, part in zip(rows, parts)]
         for number, output in enumerate(alone):
-            torch.testing.assert_close(ours[number, mask[number]], masked_logits(output)[0], atol=1e-4, rtol=0)
+            same_logits(ours[number, mask[number]], masked_logits(output)[0])
         if side == "right":
             together = theirs(input_ids=ids, attention_mask=mask.long(), token_type_ids=segments)
-            close(ours[mask], masked_logits(together)[mask])
+            telling(ours[mask], masked_logits(together)[mask])
 
 
 def _alone(theirs: Any, row: Tensor, part: Tensor | None) -> Any:
@@ -118,7 +122,7 @@ def test_attention(system: str, tokenizer: Tokenizer) -> None:
     with torch.no_grad():
         expected = torch.stack(theirs(input_ids=ids, output_attentions=True).attentions)[:, 0]
     assert expected.std() > 0.005
-    torch.testing.assert_close(trunk.attention_weights(ids[0]), expected, atol=1e-5, rtol=1e-4)
+    same_logits(trunk.attention_weights(ids[0]), expected)
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -146,7 +150,9 @@ def test_loss_and_gradients(system: str, tokenizer: Tokenizer, side: str) -> Non
     if pair_losses:
         expected = expected + torch.stack(pair_losses).mean()
     assert len(losses) == 1 + bool(pair_losses)
-    torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
+    layers, width, _, inner, _, _ = SHAPES[0]
+    terms = gradient_terms(layers, width, inner, 16, tokenizer.size, batch=int(mask.sum()))
+    close(ours, expected, terms=terms)
     ours.backward()
     expected.backward()
     gradients = {name: p.grad for name, p in theirs.named_parameters()}
@@ -155,7 +161,8 @@ def test_loss_and_gradients(system: str, tokenizer: Tokenizer, side: str) -> Non
     wanted_names = names.names(SHAPES[0][0]) | names.head_names()
     mine = dict(trunk.named_parameters()) | {f"task.{n}": p for n, p in objective.named_parameters()}
     assert mine.keys() == wanted_names.keys()
-    for name, other in wanted_names.items():
-        parts = [gradients[names.whole(name, part)] for part in parts_of(other)]
-        whole = torch.cat(parts)
-        torch.testing.assert_close(mine[name].grad, whole, atol=1e-5, rtol=1e-3, msg=lambda m, n=name: f"{n}: {m}")
+    whole = {
+        name: torch.cat([gradients[names.whole(name, part)] for part in parts_of(other)])
+        for name, other in wanted_names.items()
+    }
+    close({name: mine[name].grad for name in whole}, whole, terms=terms)

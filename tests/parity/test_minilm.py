@@ -3,15 +3,19 @@ these tests skip (`conftest.py`)."""
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from complaints import refused
+from tolerance import close
+from torch import Tensor
+from transformer_terms import forward_terms
 
 from foretext.api import LanguageModel
 from foretext.batch import Batch
-from foretext.errors import UserError
 from foretext.evaluate.fill import fill
 from foretext.interop.hub import export_hub, read_hub
 
@@ -29,7 +33,13 @@ SENTENCES = [
 
 @pytest.fixture(scope="module")
 def theirs(minilm_folder: Path) -> Any:
-    return transformers.AutoModel.from_pretrained(minilm_folder, local_files_only=True).eval()
+    """Its weights are float32, and computed with in float64."""
+    return transformers.AutoModel.from_pretrained(minilm_folder, local_files_only=True).double().eval()
+
+
+def same_states(ours: Tensor, theirs: Tensor) -> None:
+    """Six layers, 384 wide; the longest of the sentences has some forty tokens."""
+    close(ours, theirs, terms=forward_terms(6, 384, 1536, 40))
 
 
 def given(folder: Path, side: str) -> Any:
@@ -52,31 +62,31 @@ def test_ids(minilm_folder: Path, minilm: LanguageModel) -> None:
 def test_states(minilm_folder: Path, minilm: LanguageModel, theirs: Any, side: str) -> None:
     """Every layer, real sentences of unequal lengths. Theirs counts positions over padding on the left too, so they
     are given."""
-    model = minilm.model
+    trunk: Any = copy.deepcopy(minilm.model.trunk).double()
     batch = given(minilm_folder, side)
     mask = batch["attention_mask"].bool()
     positions = (batch["attention_mask"].cumsum(1) - 1).clamp(min=0)
     with torch.no_grad():
         expected = theirs(**batch, position_ids=positions, output_hidden_states=True)
-        ours = model.trunk(Batch(batch["input_ids"], mask), keep_layers=True)
-        pooled = model.trunk.summary(ours.top[torch.arange(len(mask)), mask.int().argmax(1)])
+        ours = trunk(Batch(batch["input_ids"], mask), keep_layers=True)
+        pooled = trunk.summary(ours.top[torch.arange(len(mask)), mask.int().argmax(1)])
     assert len(ours.layers) == len(expected.hidden_states) == 7
     assert not bool(mask.all()) and expected.last_hidden_state[mask].std() > 0.1
     for mine, other in zip(ours.layers, expected.hidden_states):
-        torch.testing.assert_close(mine[mask], other[mask], atol=1e-4, rtol=0)
+        same_states(mine[mask], other[mask])
     if side == "right":
-        torch.testing.assert_close(pooled, expected.pooler_output, atol=1e-4, rtol=0)
+        same_states(pooled, expected.pooler_output)
 
 
 def test_there_and_back(minilm: LanguageModel, minilm_folder: Path, theirs: Any, tmp_path: Path) -> None:
     """What is exported is what was imported, to transformers and to us."""
     export_hub(minilm.model, tmp_path / "out")
-    again = transformers.AutoModel.from_pretrained(tmp_path / "out", local_files_only=True).eval()
+    again = transformers.AutoModel.from_pretrained(tmp_path / "out", local_files_only=True).double().eval()
     batch = given(minilm_folder, "right")
     mask = batch["attention_mask"].bool()
     with torch.no_grad():
         a, b = again(**batch).last_hidden_state, theirs(**batch).last_hidden_state
-    torch.testing.assert_close(a[mask], b[mask], atol=1e-5, rtol=0)
+    same_states(a[mask], b[mask])
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", local_files_only=True)
     assert tokenizer(SENTENCES, padding=True)["input_ids"] == batch["input_ids"].tolist()
     second = read_hub(tmp_path / "out")
@@ -86,7 +96,7 @@ def test_there_and_back(minilm: LanguageModel, minilm_folder: Path, theirs: Any,
 
 
 def test_a_blank_is_refused(minilm: LanguageModel) -> None:
-    with pytest.raises(UserError, match="imported without a head for masked tokens"):
+    with refused("masked", "fill", "foretext pretrain TEXT --from"):
         fill(minilm.model, "The capital of [MASK] is Paris.")
 
 
@@ -96,7 +106,7 @@ def test_it_fine_tunes(minilm: LanguageModel) -> None:
     bad = ["a dreadful film", "I hated every minute", "poor acting and a dull story", "what a bore"]
     rows = [(text, "good") for text in good] + [(text, "bad") for text in bad]
     sets = ("transfer.head=random", "training.rate=0.0005", "training.batch_size=8")
-    clf = minilm.finetune(rows, task="classification", epochs=10, hold_out=0.0, sets=sets)
+    clf = minilm.finetune(rows, task="classification", epochs=6, hold_out=0.0, sets=sets)
     assert clf.predict([*good, *bad]) == ["good"] * 4 + ["bad"] * 4
     assert clf.predict(["a wonderful story", "a dreadful bore"]) == ["good", "bad"]
     before = minilm.model.trunk.state_dict()

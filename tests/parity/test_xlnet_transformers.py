@@ -10,16 +10,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import complaints
 import pytest
 import torch
 import torch.nn.functional as F
-from masked_references import CORPUS, assert_same_run, loaded, ordinary_ids, refused, shaken
+from complaints import names
+from masked_references import (
+    CORPUS,
+    assert_same_run,
+    loaded,
+    ordinary_ids,
+    refused,
+    same_answers,
+    shaken,
+    there,
+)
+from tolerance import close
 from torch import Tensor, nn
+from transformer_terms import forward_terms, gradient_terms
 
 import foretext as ft
 from foretext.batch import IGNORE, Batch
-from foretext.errors import UserError
 from foretext.evaluate.features import text_vectors
 from foretext.evaluate.fill import fill
 from foretext.interop.exchange import export_model, import_model
@@ -33,6 +44,7 @@ from foretext.plan import TransferPlan
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, TokenizerConfig, TrunkParts
 from foretext.tasks.span import SpanExample, SpanTask
+from foretext.tasks.supervised import SupervisedTask
 from foretext.tasks.tagging import TaggedExample, TaggingTask
 from foretext.text.tokenizer import Tokenizer
 from foretext.text.two_ways import Stretch
@@ -40,10 +52,24 @@ from foretext.train.saved import RunConfig, SavedModel, TaskConfig
 from foretext.train.vocabulary import new_tokenizer
 
 transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.usefixtures("in_float64")
 
 SYSTEM = SYSTEMS["xlnet"]
 SHAPES = [(2, 32, 4, 128), (1, 8, 1, 20), (3, 48, 3, 96)]  # layers, width, heads, inner width
 LENGTH = 11
+
+
+@pytest.fixture(autouse=True)
+def _waves_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Theirs computes its sinusoids in float32, whatever its weights are in; here in float64 too."""
+    real = transformers.XLNetModel.relative_positional_encoding
+
+    def exact(self: Any, *given: Any, **more: Any) -> Tensor:
+        with monkeypatch.context() as patch:
+            patch.setattr(Tensor, "float", Tensor.double)
+            return real(self, *given, **more)
+
+    monkeypatch.setattr(transformers.XLNetModel, "relative_positional_encoding", exact)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +82,7 @@ def reference(shape: tuple[int, ...], vocabulary: int, name: str = "XLNetLMHeadM
     config = transformers.XLNetConfig(
         vocab_size=vocabulary, n_layer=layers, d_model=width, n_head=heads, d_inner=inner, mem_len=16, **more
     )
-    return shaken(getattr(transformers, name)(config))
+    return shaken(getattr(transformers, name)(config).double())  # some of its weights are float32 in any case
 
 
 def copy_of(theirs: Any, tokenizer: Tokenizer) -> tuple[nn.Module, PermutationObjective]:
@@ -71,9 +97,15 @@ def copy_of(theirs: Any, tokenizer: Tokenizer) -> tuple[nn.Module, PermutationOb
     return trunk.eval(), objective.eval()
 
 
-def close(ours: Tensor, theirs: Tensor) -> None:
+def same(ours: Any, theirs: Any, shape: tuple[int, ...] = SHAPES[0]) -> None:
+    """States, logits or weights of attention. A score has three parts, of content, distance and segment."""
+    layers, width, _, inner = shape
+    close(ours, theirs, terms=forward_terms(layers, width, inner, 6 + LENGTH) + 2 * layers * width)
+
+
+def telling(ours: Tensor, theirs: Tensor, shape: tuple[int, ...] = SHAPES[0]) -> None:
     assert theirs.std() > 0.05
-    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
+    same(ours, theirs, shape)
 
 
 def drawn(ids_BT: Tensor, asked: int, first: int = 0) -> tuple[OrderedBatch, Tensor, Tensor]:
@@ -85,8 +117,8 @@ def drawn(ids_BT: Tensor, asked: int, first: int = 0) -> tuple[OrderedBatch, Ten
     ranks_BT = ranks_BT.argsort(1).argsort(1)
     asked_BT = ranks_BT >= length - asked
     batch = OrderedBatch(ids_BT, targets_BT=ids_BT.masked_fill(~asked_BT, IGNORE), ranks_BT=ranks_BT)
-    hidden_BTT = (ranks_BT[:, None, :] >= ranks_BT[:, :, None]).float()
-    mapping = F.one_hot(asked_BT.nonzero()[:, 1].view(rows, asked), length).float()
+    hidden_BTT = (ranks_BT[:, None, :] >= ranks_BT[:, :, None]).double()
+    mapping = F.one_hot(asked_BT.nonzero()[:, 1].view(rows, asked), length).double()
     return batch, hidden_BTT, mapping
 
 
@@ -114,11 +146,11 @@ def test_the_query_stream(shape: tuple[int, ...], memory: int, segments: bool, t
         expected = theirs(ids, perm_mask=hidden, target_mapping=mapping, mems=mems, token_type_ids=parts, use_mems=True)
         state = trunk(Batch(past), trunk.new_state(3)).state if memory else None
         found = asked_logits(trunk, objective, replace(batch, segments_BT=parts), state)
-        close(found, expected.logits)
+        telling(found, expected.logits, shape)
         if state is not None:
             kept = trunk(replace(batch, segments_BT=parts), state).state
             for ours, other in zip(kept[0], expected.mems):
-                torch.testing.assert_close(ours, other.transpose(0, 1), atol=1e-4, rtol=0)
+                same(ours, other.transpose(0, 1), shape)
 
 
 def test_the_query_stream_padded_on_the_left(tokenizer: Tokenizer) -> None:
@@ -128,8 +160,8 @@ def test_the_query_stream_padded_on_the_left(tokenizer: Tokenizer) -> None:
     mask = torch.arange(LENGTH) >= torch.tensor([0, 3, 5])[:, None]
     batch, hidden, mapping = drawn(ids, 3, first=6)
     with torch.no_grad():
-        expected = theirs(ids, perm_mask=hidden, target_mapping=mapping, attention_mask=mask.float()).logits
-        close(asked_logits(trunk, objective, replace(batch, mask_BT=mask)), expected)
+        expected = theirs(ids, perm_mask=hidden, target_mapping=mapping, attention_mask=mask.double()).logits
+        telling(asked_logits(trunk, objective, replace(batch, mask_BT=mask)), expected)
 
 
 def test_after_a_memory_padded_on_the_left_as_theirs_counts_it(tokenizer: Tokenizer) -> None:
@@ -145,19 +177,19 @@ def test_after_a_memory_padded_on_the_left_as_theirs_counts_it(tokenizer: Tokeni
     batch, hidden, mapping = drawn(ids, 3, first=6)
     assert batch.ranks_BT is not None
     with torch.no_grad():
-        mems = theirs.transformer(past, attention_mask=before_BT.float(), use_mems=True).mems
+        mems = theirs.transformer(past, attention_mask=before_BT.double(), use_mems=True).mems
         expected = theirs(
-            ids, perm_mask=hidden, target_mapping=mapping, attention_mask=mask_BT.float(), mems=mems, use_mems=True
+            ids, perm_mask=hidden, target_mapping=mapping, attention_mask=mask_BT.double(), mems=mems, use_mems=True
         ).logits
         first = OrderedBatch(past, ranks_BT=(~before_BT).long() * last)
         state = trunk(first, trunk.new_state(3)).state
         for ours, other in zip(state[0], mems):
-            torch.testing.assert_close(ours, other.transpose(0, 1), atol=1e-4, rtol=0)
+            same(ours, other.transpose(0, 1))
         unseen = replace(batch, ranks_BT=batch.ranks_BT.masked_fill(~mask_BT, last))
-        close(asked_logits(trunk, objective, unseen, state), expected)
-        close(
+        telling(asked_logits(trunk, objective, unseen, state), expected)
+        telling(
             asked_logits(trunk, objective, unseen),
-            theirs(ids, perm_mask=hidden, target_mapping=mapping, attention_mask=mask_BT.float()).logits,
+            theirs(ids, perm_mask=hidden, target_mapping=mapping, attention_mask=mask_BT.double()).logits,
         )
         counted = asked_logits(trunk, objective, replace(batch, mask_BT=mask_BT), state)
         assert not torch.allclose(counted[1:], expected[1:], atol=1e-3), "padding that is said to be padding does not"
@@ -184,10 +216,10 @@ def test_after_a_memory_a_padded_row_is_as_theirs_alone(tokenizer: Tokenizer) ->
                 mems=mems,
                 use_mems=True,
             ).logits
-            close(found[row], expected[0])
-        mems = theirs.transformer(past, attention_mask=before.float(), use_mems=True).mems
+            telling(found[row], expected[0])
+        mems = theirs.transformer(past, attention_mask=before.double(), use_mems=True).mems
         padded = theirs(
-            ids, perm_mask=hidden, target_mapping=mapping, attention_mask=mask.float(), mems=mems, use_mems=True
+            ids, perm_mask=hidden, target_mapping=mapping, attention_mask=mask.double(), mems=mems, use_mems=True
         ).logits
         assert not torch.allclose(found, padded, atol=1e-3), "named under Deviations"
 
@@ -200,7 +232,7 @@ def test_left_to_right_is_their_causal_permutation(tokenizer: Tokenizer) -> None
     mapping = torch.eye(LENGTH)[None, 1:].repeat(2, 1, 1)  # the first sees nothing, where theirs sees everything
     with torch.no_grad():
         expected = theirs(ids, perm_mask=hidden, target_mapping=mapping).logits
-        close(asked_logits(trunk, objective, left_to_right(ids.tolist(), [LENGTH - 1] * 2)), expected)
+        telling(asked_logits(trunk, objective, left_to_right(ids.tolist(), [LENGTH - 1] * 2)), expected)
 
 
 def test_text_read_from_the_right(tokenizer: Tokenizer) -> None:
@@ -216,7 +248,7 @@ def test_text_read_from_the_right(tokenizer: Tokenizer) -> None:
         mems = theirs.transformer(past, use_mems=True).mems
         expected = theirs(ids, perm_mask=hidden, target_mapping=mapping, mems=mems, use_mems=True).logits
         state = trunk(OrderedBatch(past, backward_B=ways), trunk.new_state(4)).state
-        close(asked_logits(trunk, objective, replace(batch, backward_B=ways), state), expected)
+        telling(asked_logits(trunk, objective, replace(batch, backward_B=ways), state), expected)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -226,16 +258,18 @@ def test_every_layer_and_attention_of_the_content(shape: tuple[int, ...], tokeni
     ids = ordinary_ids(tokenizer, 3, LENGTH)
     mask, parts = torch.arange(LENGTH) >= torch.tensor([4, 0, 7])[:, None], torch.randint(3, ids.shape)
     with torch.no_grad():
-        expected = theirs.transformer(ids, attention_mask=mask.float(), token_type_ids=parts, output_hidden_states=True)
+        expected = theirs.transformer(
+            ids, attention_mask=mask.double(), token_type_ids=parts, output_hidden_states=True
+        )
         found = trunk(Batch(ids, mask, segments_BT=parts), keep_layers=True)
-        close(found.top[mask], expected.last_hidden_state[mask])
+        telling(found.top[mask], expected.last_hidden_state[mask], shape)
         assert len(found.layers) == len(expected.hidden_states) == shape[0] + 1
         for ours, other in zip(found.layers, expected.hidden_states):
-            torch.testing.assert_close(ours[mask], other[mask], atol=1e-4, rtol=0)
+            same(ours[mask], other[mask], shape)
         for own in (None, parts[:1]):
             weights = theirs.transformer(ids[:1], token_type_ids=own, output_attentions=True).attentions
             found_weights: Tensor = trunk.attention_weights(ids[0], None if own is None else own[0])  # type: ignore[operator]
-            torch.testing.assert_close(found_weights, torch.cat(weights), atol=1e-4, rtol=0)
+            same(found_weights, torch.cat(weights), shape)
 
 
 def test_the_gradient_of_the_loss(tokenizer: Tokenizer) -> None:
@@ -252,10 +286,12 @@ def test_the_gradient_of_the_loss(tokenizer: Tokenizer) -> None:
     (loss.total / loss.count).backward()
     ranks = batch.ranks_BT  # given tokens see each other; theirs are told by a mask without what a token is asked for
     hidden = (ranks[:, None, :] > ranks[:, :, None]) | ((ranks[:, None, :] == ranks[:, :, None]) & asked[:, :, None])
-    mapping = F.one_hot(asked.nonzero()[:, 1].view(3, -1), 24).float()
-    logits = theirs(ids, perm_mask=hidden.float(), target_mapping=mapping, token_type_ids=parts).logits
+    mapping = F.one_hot(asked.nonzero()[:, 1].view(3, -1), 24).double()
+    logits = theirs(ids, perm_mask=hidden.double(), target_mapping=mapping, token_type_ids=parts).logits
     other = F.cross_entropy(logits.flatten(0, 1), ids[asked])
-    torch.testing.assert_close(loss.total / loss.count, other, atol=1e-5, rtol=0)
+    layers, width, _, inner = SHAPES[0]
+    terms = gradient_terms(layers, width, inner, 24, tokenizer.size, batch=ids.numel()) + 6 * layers * width
+    close(loss.total / loss.count, other, terms=terms)
     other.backward()
     assert SYSTEM.hub is not None
     config: Any = trunk.config
@@ -264,12 +300,12 @@ def test_the_gradient_of_the_loss(tokenizer: Tokenizer) -> None:
     found = {name: parameter.grad for name, parameter in trunk.named_parameters()}
     found["task.head.bias"] = objective.head.bias.grad
     assert found.keys() == expected.keys() and len(found) == 2 + 2 * 17 + 1
+    assert all(bool(gradient.any()) for gradient in expected.values())
+    # The table of names holds gradients as it does weights, in float32: each was rounded once.
     for name, gradient in found.items():
-        scale = float(expected[name].abs().max())
-        assert scale > 0 and gradient is not None, name
-        torch.testing.assert_close(
-            gradient / scale, expected[name] / scale, atol=1e-3, rtol=0, msg=lambda said, name=name: f"{name}: {said}"
-        )
+        close(gradient, expected[name], terms=1, precision=torch.float32, what=name)
+    exact = {name: there[name] for name in ("transformer.word_embedding.weight", "lm_loss.bias")}
+    close([found["tokens.weight"], found["task.head.bias"]], list(exact.values()), terms=terms)
 
 
 # -- folders ---------------------------------------------------------------------------------------------------------
@@ -303,12 +339,12 @@ def test_in_and_out_and_in_again(shape: tuple[int, ...], tokenizer: Tokenizer, t
     batch, hidden, mapping = drawn(ids, 4)
     with torch.no_grad():
         expected = theirs(ids, perm_mask=hidden, target_mapping=mapping).logits
-    close(logits_here(model, batch), expected)
+    telling(logits_here(model, batch), expected, shape)
     assert export_model(run, tmp_path / "exported") == []
-    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "exported", local_files_only=True).eval()
+    again = there(transformers.AutoModelForCausalLM, tmp_path / "exported")
     assert type(again) is type(theirs)
     with torch.no_grad():
-        close(again(ids, perm_mask=hidden, target_mapping=mapping).logits, expected)
+        telling(again(ids, perm_mask=hidden, target_mapping=mapping).logits, expected, shape)
     import_model(tmp_path / "exported", tmp_path / "second")
     assert_same_run(run, tmp_path / "second")
 
@@ -321,56 +357,56 @@ def test_as_folders_are_published(tokenizer: Tokenizer, tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config | {"mem_len": None, "untie_r": True, "reuse_len": None}))
     notes: list[str] = []
     run = import_model(folder, tmp_path / "run", notes=notes)
-    assert len(notes) == 1 and "no output bias" in notes[0]
+    assert len(notes) == 1 and names(notes[0], "model.safetensors", "bias", "foretext pretrain")
     model = loaded(run)
     assert model.model_config.memory == 384 and model.sections["data"].head_drawn  # type: ignore[attr-defined]
-    with pytest.raises(UserError, match="imported without its output bias"):
+    with complaints.refused(str(run), "bias", "fill", f"foretext pretrain TEXT --from {run}"):
         fill(model, "a <mask> film")
-    assert "no output bias was trained" in export_model(run, tmp_path / "exported")[0]
-    again = transformers.AutoModel.from_pretrained(tmp_path / "exported", local_files_only=True).eval()
+    names(export_model(run, tmp_path / "exported")[0], "bias", "AutoModel")
+    again = there(transformers.AutoModel, tmp_path / "exported")
     ids = ordinary_ids(tokenizer, 2, LENGTH)
     with torch.no_grad():
-        close(again(ids).last_hidden_state, theirs(ids).last_hidden_state)
+        telling(again(ids).last_hidden_state, theirs(ids).last_hidden_state)
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("said", "parts"),
     [
-        ({"attn_type": "uni"}, ("attn_type is 'uni'", "only 'bi'")),
-        ({"clamp_len": 400}, ("clamp_len is 400", "only -1")),
-        ({"ff_activation": "relu"}, ("ff_activation is 'relu'",)),
-        ({"n_head": 8}, ("rel_attn.q has shape [32, 4, 8]", "needs [32, 8, 4]")),
-        ({"d_model": 33, "n_head": 3}, ("config.json", "model.width must be even", "not 33")),
-        ({"pad_token_id": 4}, ("<pad> is id 5", "pad_token_id 4")),
+        ({"attn_type": "uni"}, ("attn_type", "'uni'", "'bi'")),
+        ({"clamp_len": 400}, ("clamp_len", "400", "-1")),
+        ({"ff_activation": "relu"}, ("ff_activation", "'relu'")),
+        ({"n_head": 8}, ("model.safetensors", "rel_attn.q", "[32, 4, 8]", "[32, 8, 4]")),
+        ({"d_model": 33, "n_head": 3}, ("model.width", "33")),
+        ({"pad_token_id": 4}, ("tokenizer.json", "<pad>", "pad_token_id")),
     ],
     ids=str,
 )
 def test_folders_that_are_refused(
-    said: dict[str, Any], words: tuple[str, ...], tokenizer: Tokenizer, tmp_path: Path
+    said: dict[str, Any], parts: tuple[str, ...], tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     folder = write_folder(reference(SHAPES[0], tokenizer.size), tokenizer, tmp_path / "theirs")
     config = json.loads((folder / "config.json").read_text())
     config.pop("d_head")
     (folder / "config.json").write_text(json.dumps(config | said))
-    refused(folder, *words)
+    refused(folder, "config.json", *parts)
 
 
 def test_ids_and_roles_there(tokenizer: Tokenizer, tmp_path: Path) -> None:
     write_folder(reference(SHAPES[0], tokenizer.size), tokenizer, tmp_path / "theirs")
     export_model(import_model(tmp_path / "theirs", tmp_path / "run"), tmp_path / "exported")
-    there = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported", local_files_only=True)
+    own = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported", local_files_only=True)
     layout = SYSTEM.build_layout(dict(tokenizer.specials), 24, "forward")
     for text in ["The cat's hat", "  so GOOD,\n\nfilm!", "那家酒店 yes", "", *CORPUS[:4]]:
-        assert there.encode(text, add_special_tokens=False) == tokenizer.encode(text), text
-        assert there.encode(text) == list(layout.frame(tokenizer.encode(text)).ids), text
+        assert own.encode(text, add_special_tokens=False) == tokenizer.encode(text), text
+        assert own.encode(text) == list(layout.frame(tokenizer.encode(text)).ids), text
     for texts in (("The cat",), ("The cat", "so good film")):
-        given, frame = there(*texts), layout.frame(*(tokenizer.encode(text) for text in texts))
+        given, frame = own(*texts), layout.frame(*(tokenizer.encode(text) for text in texts))
         assert given["input_ids"] == list(frame.ids) and given["token_type_ids"] == list(frame.segments)
         assert frame.ids[-2:] == (4, 3) and frame.segments[-1] == 2 and frame.extract == len(frame.ids) - 1
-    assert (there.cls_token, there.sep_token, there.mask_token) == ("<cls>", "<sep>", "<mask>")
-    assert (there.pad_token, there.unk_token, there.padding_side) == ("<pad>", "<unk>", "left")
-    names = ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
-    assert [tokenizer.specials[name] for name in names] == list(range(9)), "as the published vocabulary has them"
+    assert (own.cls_token, own.sep_token, own.mask_token) == ("<cls>", "<sep>", "<mask>")
+    assert (own.pad_token, own.unk_token, own.padding_side) == ("<pad>", "<unk>", "left")
+    published = ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
+    assert [tokenizer.specials[name] for name in published] == list(range(9)), "as the published vocabulary has them"
 
 
 def test_vectors_of_texts_there(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -379,15 +415,16 @@ def test_vectors_of_texts_there(tokenizer: Tokenizer, tmp_path: Path) -> None:
     write_folder(theirs, tokenizer, tmp_path / "theirs")
     run = import_model(tmp_path / "theirs", tmp_path / "run")
     export_model(run, tmp_path / "exported")
-    there = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported", local_files_only=True)
+    own = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported", local_files_only=True)
     texts = ["The cat's hat", "so good and so bad, a film"]
     for text, vector in zip(texts, text_vectors(loaded(run), texts)):
-        given = there(text, return_tensors="pt")
+        given = own(text, return_tensors="pt")
         assert given["token_type_ids"][0, -2:].tolist() == [0, 2]
         with torch.no_grad():
             expected = theirs.transformer(**given).last_hidden_state[0, :-2].mean(0)
             plain = theirs.transformer(given["input_ids"]).last_hidden_state[0, :-2].mean(0)
-        torch.testing.assert_close(torch.from_numpy(vector), expected, atol=1e-4, rtol=0)
+        # States are handed out in float32 and their mean is taken in it: one rounding, and a sum over the tokens.
+        close(vector, expected, terms=1 + given["input_ids"].shape[1], precision=torch.float32)
         assert not torch.allclose(plain, expected, atol=2e-4), "the types matter"
 
 
@@ -398,32 +435,43 @@ EXPORTABLE = ("transfer.pooling=extract", "transfer.head=hidden")
 
 
 @pytest.fixture(scope="module")
-def lm() -> ft.LanguageModel:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Only read; it is float32, as all runs are."""
     sets = (*SMALL, "training.batch_size=4", "tokenizer.size=120")
-    return ft.pretrain(documents=CORPUS, system="xlnet", steps=6, sets=sets)
+    out = tmp_path_factory.mktemp("xlnet") / "run"
+    ft.pretrain(documents=CORPUS, system="xlnet", steps=3, out=out, sets=sets)
+    return out
+
+
+def exported(run: Path, task: str, rows: list[Any], out: Path) -> Any:
+    """The run fine-tuned, with weights that matter to its answers, which are exported."""
+    clf: Any = ft.load(run).finetune(rows, task=task, epochs=1, hold_out=0.0, sets=EXPORTABLE)
+    shaken(clf.model.trunk)
+    shaken(clf.model.task)
+    assert export_hub(clf.model, out) == []
+    return clf
 
 
 @pytest.mark.parametrize("task", ["classification", "entailment", "similarity", "regression"])
-def test_a_classifier_there_and_its_trunk_back(task: str, lm: ft.LanguageModel, tmp_path: Path) -> None:
-    rows: list[tuple[object, ...]] = [("a good film", "pos"), ("so bad", "neg"), ("good good", "pos")] * 4
-    if task in ("entailment", "similarity"):
-        rows = [("a good film", "good", "yes"), ("so bad", "good", "no"), ("bad film", "bad", "yes")] * 4
-    if task == "regression":
-        rows = [("a good film", 4.5), ("so bad", 1.0), ("good good", 5.0)] * 4
-    clf = lm.finetune(rows, task=task, epochs=2, out=tmp_path / "clf", sets=EXPORTABLE)
-    assert export_model(tmp_path / "clf", tmp_path / "out") == []
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
-    there = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+def test_a_classifier_there_and_its_trunk_back(task: str, run: Path, tmp_path: Path) -> None:
     paired = task in ("entailment", "similarity")
+    rows: list[tuple[object, ...]] = [("a good film", "pos"), ("so bad", "neg"), ("good good", "pos")]
+    if paired:
+        rows = [("a good film", "good", "yes"), ("so bad", "good", "no"), ("bad film", "bad", "yes")]
+    if task == "regression":
+        rows = [("a good film", 4.5), ("so bad", 1.0), ("good good", 5.0)]
+    clf = exported(run, task, rows, tmp_path / "out")
+    model = there(transformers.AutoModelForSequenceClassification, tmp_path / "out")
+    own = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     texts: Any = [("so good film", "good"), ("bad", "a bad one indeed")] if paired else ["so good film", "bad"]
     given = [list(column) for column in zip(*texts)] if paired else [texts]
     with torch.no_grad():
-        logits = model(**there(*given, padding=True, return_tensors="pt")).logits
-    if task == "regression":
-        np.testing.assert_allclose(logits[:, 0].numpy(), clf.predict(texts), atol=1e-4)
+        logits = model(**own(*given, padding=True, return_tensors="pt")).logits
+    if task == "regression":  # whose deviation is multiplied into the head's 32 weights
+        same_answers(logits[:, 0], clf.predict(texts), rounded=32)
     else:
-        np.testing.assert_allclose(logits.softmax(-1).numpy(), clf.predict_proba(texts), atol=1e-4)
-    model.base_model.save_pretrained(tmp_path / "body", safe_serialization=True)
+        same_answers(logits.softmax(-1), clf.predict_proba(texts))
+    model.float().base_model.save_pretrained(tmp_path / "body", safe_serialization=True)
     shutil.copy(tmp_path / "out" / "foretext_tokenizer.json", tmp_path / "body")
     back = loaded(import_model(tmp_path / "body", tmp_path / "back"))
     assert back.model_config == clf.model.model_config
@@ -431,17 +479,16 @@ def test_a_classifier_there_and_its_trunk_back(task: str, lm: ft.LanguageModel, 
         assert torch.equal(back.trunk.state_dict()[name], tensor), name
 
 
-def test_a_chooser_there(lm: ft.LanguageModel, tmp_path: Path) -> None:
-    rows = [("the film", ["good", "bad"], 1), ("the end", ["so bad", "good film"], 2), ("it", ["bad", "so"], 1)] * 4
-    clf = lm.finetune(rows, task="choice", epochs=2, out=tmp_path / "clf", sets=EXPORTABLE)
-    assert export_model(tmp_path / "clf", tmp_path / "out") == []
-    model = transformers.AutoModelForMultipleChoice.from_pretrained(tmp_path / "out", local_files_only=True).eval()
-    there = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", local_files_only=True)
+def test_a_chooser_there(run: Path, tmp_path: Path) -> None:
+    rows = [("the film", ["good", "bad"], 1), ("the end", ["so bad", "good film"], 2), ("it", ["bad", "so"], 1)]
+    clf = exported(run, "choice", rows, tmp_path / "out")
+    model = there(transformers.AutoModelForMultipleChoice, tmp_path / "out")
+    own = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", local_files_only=True)
     choices = ["good film", "a bad one", "so"]
-    given = there(["the film"] * 3, choices, padding=True, return_tensors="pt")
+    given = own(["the film"] * 3, choices, padding=True, return_tensors="pt")
     with torch.no_grad():
         scores = model(**{name: value[None] for name, value in given.items()}).logits[0]
-    np.testing.assert_allclose(scores.softmax(0).numpy(), clf.predict_proba([("the film", choices)])[0], atol=1e-4)
+    same_answers(scores.softmax(0), clf.predict_proba([("the film", choices)])[0])
 
 
 def with_task(task: Any, config: TaskConfig, tokenizer: Tokenizer) -> SavedModel:
@@ -461,19 +508,20 @@ def test_a_tagger_and_spans_there(tokenizer: Tokenizer, tmp_path: Path) -> None:
     tagging = with_task(tagger, TaskConfig("tagging", ("O", "B-x", "I-x")), tokenizer)
     answering = with_task(pointer, TaskConfig("span"), tokenizer)
     assert export_hub(tagging, tmp_path / "tags") == [] and export_hub(answering, tmp_path / "spans") == []
-    tags = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "tags").eval()
-    spans = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path / "spans").eval()
+    tags = there(transformers.AutoModelForTokenClassification, tmp_path / "tags")
+    spans = there(transformers.AutoModelForQuestionAnswering, tmp_path / "spans")
     with torch.no_grad():
         scores = tagger(tagging.trunk, tagger.make([TaggedExample(own, (1, 4), None)])).scores
-        close(scores, tags(ids).logits)
+        telling(scores, tags(ids).logits)
         scores = pointer(answering.trunk, pointer.make([SpanExample(own, (4, 10), None, None, parts)])).scores
         output = spans(ids, token_type_ids=torch.tensor([parts]))
-    close(scores[..., 0], output.start_logits)
-    close(scores[..., 1], output.end_logits)
+    telling(scores[..., 0], output.start_logits)
+    telling(scores[..., 1], output.end_logits)
 
 
-def test_a_head_that_they_do_not_have(lm: ft.LanguageModel, tmp_path: Path) -> None:
-    rows = [("a good film", "pos"), ("so bad", "neg"), ("good good", "pos")] * 4
-    lm.finetune(rows, task="classification", epochs=1, out=tmp_path / "clf")
-    with pytest.raises(UserError, match=r"--set transfer\.pooling=extract --set transfer\.head=hidden to export"):
-        export_model(tmp_path / "clf", tmp_path / "out")
+def test_a_head_that_they_do_not_have(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    task = SupervisedTask("classification", 2, 32, 0.0, 0.0, pooling="mean")
+    model = with_task(task, TaskConfig("classification", ("neg", "pos")), tokenizer)
+    with complaints.refused("--set transfer.pooling=extract --set transfer.head=hidden"):
+        export_hub(model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -144,7 +144,7 @@ def test_the_page_on_the_command_line_is_complete() -> None:
 
 
 def test_make_targets_exist() -> None:
-    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     for page in PAGES:
         named = {words[0] for line in commands(page) if (words := line.partition("make ")[2].split())}
         assert named <= targets, page_name(page)

@@ -45,7 +45,7 @@ def demo(folder: Path, site: Path, stopping: StopRequest | None = None) -> tuple
     return Demo(settings, engine, Console(file=io.StringIO()), roots=[site], stopping=stopping), notes
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_stop_in_either_training_is_gone_on_from(tmp_path: Path, site: Path) -> None:
     base = RunDirectory(tmp_path / "base")
     with stopping_after(1, code=143) as stop, pytest.raises(Interrupted) as stopped:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tolerance import close, terms_of
 
 from foretext.nn import adaptive as module
 from foretext.nn.adaptive import AdaptiveVocabulary, adaptive_parameters
 
 SIZE, WIDTH, CUTOFFS = 23, 8, (5, 11)
+THERE = terms_of(WIDTH, WIDTH, SIZE)  # projected, scored, the softmax's sum
+BACK = terms_of(SIZE, WIDTH, WIDTH)
 
 
 def vocabulary_of(divisor: int = 1) -> AdaptiveVocabulary:
@@ -39,8 +42,8 @@ def test_torch_has_the_same_probabilities(divisor: int) -> None:
             tail[0].weight.copy_(inner)
             tail[1].weight.copy_(ours.tables[part])
     h, targets = torch.randn(40, WIDTH), torch.randint(0, SIZE, (40,))
-    torch.testing.assert_close(ours.logits(h), theirs.log_prob(h), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(ours.loss(h, targets) / 40, theirs(h, targets).loss, atol=1e-5, rtol=1e-5)
+    close(ours.logits(h), theirs.log_prob(h), terms=THERE)
+    close(ours.loss(h, targets) / 40, theirs(h, targets).loss, terms=terms_of(THERE, 40))
 
 
 @pytest.mark.parametrize("divisor", [1, 2, 3])
@@ -54,21 +57,23 @@ def test_the_loss_is_that_of_all_probabilities(divisor: int, weighted: bool, mon
         h = torch.randn(len(targets), WIDTH, requires_grad=True)
         weights = torch.rand(len(targets)) if weighted else None
         logs = ours.logits(h)
-        torch.testing.assert_close(logs.exp().sum(1), torch.ones(len(targets)))
+        close(logs.exp().sum(1), torch.ones(len(targets)), terms=terms_of(THERE, SIZE), size=10.0)  # as logits are
         each = -logs.gather(1, targets[:, None]).squeeze(1)
         expected = each.sum() if weights is None else (each * weights).sum()
         found = ours.loss(h, targets, weights)
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+        close(found, expected, terms=terms_of(THERE, len(ids)))
         parameters = [h, *ours.parameters()]
         wanted = torch.autograd.grad(expected, parameters, allow_unused=True)
         given = torch.autograd.grad(found, parameters, allow_unused=True)
+        pairs = []
         for mine, theirs in zip(given, wanted):
             if theirs is None:  # what projects the head's words where they are read
                 assert mine is None and divisor > 1
-                continue
-            torch.testing.assert_close(torch.zeros_like(theirs) if mine is None else mine, theirs, atol=1e-5, rtol=1e-4)
+            else:
+                pairs.append((torch.zeros_like(theirs) if mine is None else mine, theirs))
+        close([mine for mine, _ in pairs], [theirs for _, theirs in pairs], terms=terms_of(THERE, BACK, len(ids)))
         losses, best = ours.token_losses(h.detach(), targets)
-        torch.testing.assert_close(losses, each.detach(), atol=1e-5, rtol=1e-5)
+        close(losses, each, terms=THERE)
         assert torch.equal(best, logs.argmax(1))
 
 
@@ -81,7 +86,7 @@ def test_words_are_read_by_the_rows_that_predict_them(divisor: int) -> None:
         part = sum(id >= cut for cut in CUTOFFS)
         own = ours.tables[part][id - (0, *CUTOFFS)[part]]
         expected = own if ours.projections is None else ours.projections[part] @ own
-        torch.testing.assert_close(row, expected)
+        close(row, expected, terms=WIDTH)
     assert adaptive_parameters(SIZE, WIDTH, CUTOFFS, divisor) == sum(p.numel() for p in ours.parameters())
 
 
@@ -90,7 +95,7 @@ def test_new_words_join_the_last_tail() -> None:
     h, old = torch.randn(4, WIDTH), vocabulary_of(2)
     ours.grow(SIZE + 3)
     assert ours.logits(h).shape == (4, SIZE + 3)
-    torch.testing.assert_close(ours.logits(h)[:, :11], old.logits(h)[:, :11])
+    close(ours.logits(h)[:, :11], old.logits(h)[:, :11], terms=THERE)
     assert torch.equal(ours(torch.arange(SIZE)), old(torch.arange(SIZE)))
     fresh = ours.tables[-1][-3:].detach()
     assert bool(fresh.any()) and not bool(ours.biases[-1][-3:].any())

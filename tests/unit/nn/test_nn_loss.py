@@ -1,20 +1,28 @@
 """The chunked softmax loss against `F.cross_entropy`, in value and gradients."""
 
+from __future__ import annotations
+
 import pytest
 import torch
 import torch.nn.functional as F
+from tolerance import close, terms_of
+from torch import Tensor
 
 from foretext.nn import loss as module
 from foretext.nn.loss import tied_softmax_loss, tied_token_losses
 
-
-def inputs(rows: int, vocabulary: int = 37, scale: float = 1.0):
-    h = (scale * torch.randn(rows, 16)).requires_grad_()
-    table = torch.randn(vocabulary, 16, requires_grad=True)
-    return h, table, torch.randint(vocabulary, (rows,))
+WIDTH, VOCABULARY = 16, 37
+THERE = terms_of(WIDTH, VOCABULARY)  # a logit, and the softmax's sum
+BACK = terms_of(VOCABULARY, WIDTH)
 
 
-def expected_loss(h, table, targets, weights=None):
+def inputs(rows: int, scale: float = 1.0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    h = (scale * torch.randn(rows, WIDTH, dtype=dtype)).requires_grad_()
+    table = torch.randn(VOCABULARY, WIDTH, dtype=dtype, requires_grad=True)
+    return h, table, torch.randint(VOCABULARY, (rows,))
+
+
+def expected_loss(h: Tensor, table: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
     losses = F.cross_entropy(h @ table.t(), targets, reduction="none")
     return losses.sum() if weights is None else (losses * weights).sum()
 
@@ -27,11 +35,10 @@ def test_value_and_gradients_at_chunk_borders(rows: int, weighted: bool, monkeyp
     h, table, targets = inputs(rows)
     weights = torch.rand(rows) if weighted else None
     ours, expected = tied_softmax_loss(h, table, targets, weights), expected_loss(h, table, targets, weights)
-    torch.testing.assert_close(ours, expected)
+    close(ours, expected, terms=terms_of(THERE, rows))
     # An incoming gradient other than 1, as the loop's division makes it.
     mine, theirs = (torch.autograd.grad(value * 0.3, [h, table]) for value in (ours, expected))
-    for a, b in zip(mine, theirs):
-        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+    close(mine, theirs, terms=terms_of(THERE, BACK, rows))
 
 
 def test_chunks_cover_all_rows_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,18 +47,23 @@ def test_chunks_cover_all_rows_once(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [i for part in slices for i in range(rows)[part]] == list(range(rows))
 
 
-@pytest.mark.parametrize("scale", [30.0, 300.0])
-def test_a_target_whose_probability_underflows_has_a_finite_exact_loss(scale: float) -> None:
-    h, table, _ = inputs(40, scale=scale)
-    targets = (h @ table.t()).argmin(1)
-    probability = torch.softmax(h @ table.t(), 1).gather(1, targets[:, None])
+@pytest.mark.parametrize(
+    ("scale", "dtype"), [(30.0, torch.float32), (300.0, torch.float32), (300.0, torch.float64)], ids=str
+)
+def test_a_target_whose_probability_underflows_has_a_finite_exact_loss(scale: float, dtype: torch.dtype) -> None:
+    """Against float64. A probability is off by as much of itself as its logit is off."""
+    h, table, _ = inputs(40, scale, dtype)
+    logits = (h @ table.t()).detach()
+    targets = logits.argmin(1)
+    probability = torch.softmax(logits, 1).gather(1, targets[:, None])
     assert bool((probability == 0).any()), "the case under test"
-    ours, expected = tied_softmax_loss(h, table, targets), expected_loss(h, table, targets)
-    torch.testing.assert_close(ours, expected, rtol=1e-5, atol=0)
-    mine, theirs = (torch.autograd.grad(value, [h, table]) for value in (ours, expected))
-    for a, b in zip(mine, theirs):
-        torch.testing.assert_close(a, b, atol=1e-4 * scale, rtol=1e-4)
-    torch.testing.assert_close(tied_token_losses(h, table, targets)[0].sum(), expected, rtol=1e-5, atol=0)
+    exact = [part.detach().double().requires_grad_() for part in (h, table)]
+    ours, expected = tied_softmax_loss(h, table, targets), expected_loss(*exact, targets)
+    close(ours, expected, terms=terms_of(THERE, 40))
+    mine, theirs = torch.autograd.grad(ours, [h, table]), torch.autograd.grad(expected, exact)
+    size = float(logits.abs().max() * h.detach().abs().max())
+    close(mine, theirs, terms=terms_of(THERE, BACK, 40), size=size)
+    close(tied_token_losses(h, table, targets)[0].sum(), expected, terms=terms_of(THERE, 40))
 
 
 def test_no_rows_are_a_loss_of_zero_with_zero_gradients() -> None:
@@ -70,7 +82,7 @@ def test_what_is_frozen_gets_no_gradient_and_the_other_the_same(frozen: str) -> 
     tied_softmax_loss(h, table, targets).backward()
     still, learned, expected = (h, table, both[1]) if frozen == "h" else (table, h, both[0])
     assert still.grad is None
-    torch.testing.assert_close(learned.grad, expected)
+    close(learned.grad, expected, terms=terms_of(THERE, BACK, 9))
 
 
 def test_scoring_takes_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,10 +91,11 @@ def test_scoring_takes_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "addmm_", None)  # only the gradient of the table uses it
     with torch.no_grad():
         value = tied_softmax_loss(h, table, targets)
-    assert not value.requires_grad and float(value) == pytest.approx(expected)
+    assert not value.requires_grad
+    close(value, expected, terms=terms_of(THERE, 9))
 
 
 def test_losses_of_single_tokens() -> None:
     h, table, targets = inputs(300)
     expected = F.cross_entropy(h @ table.t(), targets, reduction="none")
-    torch.testing.assert_close(tied_token_losses(h, table, targets)[0], expected.detach())
+    close(tied_token_losses(h, table, targets)[0], expected, terms=THERE)

@@ -5,10 +5,10 @@ import os
 from pathlib import Path
 
 import pytest
+from complaints import names, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretext.errors import UserError
 from foretext.tasks.conll import MANY_WORDS, TaggedSentence, conll_text, read_conll
 from foretext.tasks.tag_metrics import are_chunk_tags, scheme_of, score_tags
 
@@ -109,7 +109,7 @@ def test_a_file_without_blank_lines_is_noted(tmp_path: Path) -> None:
     (sentence,) = read_conll(path, notes=notes)
     assert len(sentence.words) == MANY_WORDS + 1
     (note,) = notes
-    assert f"{path}: no blank line" in note and "201 words" in note and "one sentence" in note
+    names(note, str(path), "blank", "201 words")
     notes.clear()
     read_conll(written(tmp_path, "a O\n" * MANY_WORDS), notes=notes)
     read_conll(written(tmp_path, "a O\n" * 300 + "\na O\n"), notes=notes)
@@ -121,11 +121,11 @@ def test_bytes_may_be_replaced(tmp_path: Path) -> None:
     path.write_bytes(b"caf\xe9 O\n")
     notes: list[str] = []
     assert read_conll(path, errors="replace", notes=notes)[0].words == ("caf\ufffd",)
-    assert "1 unreadable places" in notes[0]
+    names(notes[0], str(path), "1 ", "U+FFFD")
 
 
 def test_an_unknown_format(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such format for tagging; the formats are conll2000, conll2003, conllu"):
+    with refused("--format conll2001", "tagging", "conll2000, conll2003, conllu"):
         read_conll(written(tmp_path, CONLL2000), format="conll2001")
 
 

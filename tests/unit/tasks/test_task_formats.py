@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+from complaints import names, refused
 
-from foretext.errors import UserError
 from foretext.tasks.formats import FORMATS, find_format, question_in
 from foretext.tasks.rows import KINDS, Row, read_rows, read_task_table
 
@@ -250,12 +250,14 @@ def test_skipped_rows_are_counted(tmp_path: Path) -> None:
     notes: list[str] = []
     (row,) = read(path, "snli", notes)
     assert row.where == f"{path} row 4"
-    assert notes == [f"{path}: 3 rows without a gold label (-) skipped"]
+    (note,) = notes
+    names(note, f"{path}:", "3 rows", "(-)", "skipped")
     path = tmp_path / "b.tsv"
     path.write_text(str(LAYOUTS["qqp"][2]))
     notes = []
     read(path, "qqp", notes)
-    assert notes == [f"{path}: 2 broken rows skipped, the first is {path} row 3"]
+    (note,) = notes
+    names(note, str(path), "2 ", "skipped", f"{path} row 3")
 
 
 def test_imdb_folder(tmp_path: Path) -> None:
@@ -264,7 +266,7 @@ def test_imdb_folder(tmp_path: Path) -> None:
         (tmp_path / label / "0_9.txt").write_text(text)
     rows = read(tmp_path, "imdb")
     assert [(row.texts, row.label) for row in rows] == [(("Bad.",), "neg"), (("Good.",), "pos")]
-    with pytest.raises(UserError, match="aclImdb/train"):
+    with refused(str(tmp_path / "pos"), "neg/*.txt", "aclImdb/train"):
         read(tmp_path / "pos", "imdb")
 
 
@@ -295,48 +297,56 @@ def test_choices_that_are_numbers_are_not_taken_for_the_label(tmp_path: Path) ->
     path.write_text(f"{SWAG},label\n0,v,3,s,A.,,gold,1,0,2,3,0\n")
     assert [row.label for row in read(path, "swag")] == [0]
     path.write_text(json.dumps(RACE | {"options": [["4", "3"], ["1", "2"]], "answers": ["D", "A"]}))
-    with pytest.raises(UserError, match="question 1, column 'label': the label '4' is neither a number from 1 to 2"):
+    with refused(f"{path} question 1", "column 'label'", "'4'", "1 to 2"):
         read(path, "race")
 
 
 def test_a_format_of_another_kind_and_an_unknown_one(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--format rte holds entailment rows, not classification; use --task entail"):
+    with refused("--format rte", "classification", "--task entailment"):
         read_rows(tmp_path / "a.tsv", "classification", format="rte")
-    with pytest.raises(UserError, match="no such format; the formats are cbt, chnsenticorp, cola"):
+    with refused("--format sst3", "cbt, chnsenticorp, cola"):
         find_format("sst3")
-    with pytest.raises(UserError, match="leave out --columns"):
+    with refused("a.tsv", "--format sst2", "--columns"):
         read_rows(tmp_path / "a.tsv", "classification", format="sst2", columns={"text": "x"})
 
 
-BAD = {
-    "other columns": ("sst2", "text\tlabel\na\t1\n", "no column 'sentence'.*the columns are text, label"),
-    "no label": ("trec", "How far ?\n", "row 1: no 'COARSE:fine'"),
-    "no item": ("copa", "<copa-corpus/>", "no rows found"),
-    "not XML": ("copa", "<a><b></a>", "not well-formed XML"),
-    "COPA without question": ("copa", COPA.replace('"cause"', '"why"'), "item 1: asks-for is 'why'"),
-    "not JSON": ("race", "{", "not JSON"),
-    "RACE without options": ("race", json.dumps({"article": "a", "questions": ["b"]}), "not an object with article"),
-    "RACE answer": ("race", json.dumps(RACE | {"answers": ["B", "?"]}), "letters from A"),
-    "RACE counts": ("race", json.dumps(RACE | {"answers": ["B"]}), "not equally many"),
-    "SWAG columns": ("swag", "sent1,sent2,ending0\na,b,c\n", "no column 'ending1'.*the columns are sent1, sent2"),
-    "SWAG label": ("swag", f"{SWAG},label\n0,v,3,A She,A,She,gold,a,b,c,d,4\n", "row 2, column 'label'.*'4' is not a"),
-    "CBT without numbers": ("cbt", "Tom ran .\n", "row 1: no number and sentence"),
-    "CBT without question": ("cbt", "1 Tom ran .\n1 Ann sat .\n", "row 2: a new story, and the one before has no"),
-    "CBT with a gap": ("cbt", "1 A .\n3 XXXXX .\tTom\t\tTom|Bob\n", "row 2: number 3 where 2 is expected"),
-    "CBT cut short": ("cbt", f"{CBT}\n1 Tom ran .\n", "its last story has no question"),
-    "CBT without candidates": ("cbt", "1 A .\n2 XXXXX .\tTom\n", "row 2: no question, word and candidates"),
-    "CBT answer": ("cbt", "1 A .\n2 XXXXX .\tTom\t\tAnn|Bob\n", "row 2: the word 'Tom' is not among"),
-    "header only": ("sst2", "sentence\tlabel\n", "no rows found"),
-    "empty": ("cola", "", "empty"),
+# format, content, what the error names after the file
+BAD: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "other columns": ("sst2", "text\tlabel\na\t1\n", ("column 'sentence'", "text, label", "--format")),
+    "no label": ("trec", "How far ?\n", ("row 1", "'COARSE:fine'", "--format")),
+    "no item": ("copa", "<copa-corpus/>", ("rows", "copa", "--format")),
+    "not XML": ("copa", "<a><b></a>", ("XML", "line 1, column 8", "--format")),
+    "COPA without question": ("copa", COPA.replace('"cause"', '"why"'), ("item 1", "asks-for", "'why'", "'cause'")),
+    "not JSON": ("race", "{", ("JSON", "line 1 column 2", "--format")),
+    "RACE without options": (
+        "race",
+        json.dumps({"article": "a", "questions": ["b"]}),
+        ("article, questions, options",),
+    ),
+    "RACE answer": ("race", json.dumps(RACE | {"answers": ["B", "?"]}), ("answers (letters", "A")),
+    "RACE counts": ("race", json.dumps(RACE | {"answers": ["B"]}), ("questions, options", "answers", "equally")),
+    "SWAG columns": ("swag", "sent1,sent2,ending0\na,b,c\n", ("column 'ending1'", "sent1, sent2, ending0", "--format")),
+    "SWAG label": (
+        *("swag", f"{SWAG},label\n0,v,3,A She,A,She,gold,a,b,c,d,4\n"),
+        ("row 2", "column 'label'", "'4'", "0 to 3"),
+    ),
+    "CBT without numbers": ("cbt", "Tom ran .\n", ("row 1", "number", "--format")),
+    "CBT without question": ("cbt", "1 Tom ran .\n1 Ann sat .\n", ("row 2", "new", "question")),
+    "CBT with a gap": ("cbt", "1 A .\n3 XXXXX .\tTom\t\tTom|Bob\n", ("row 2", "3", "2 ")),
+    "CBT cut short": ("cbt", f"{CBT}\n1 Tom ran .\n", ("last", "question")),
+    "CBT without candidates": ("cbt", "1 A .\n2 XXXXX .\tTom\n", ("row 2", "candidates (a|b|…)", "--format")),
+    "CBT answer": ("cbt", "1 A .\n2 XXXXX .\tTom\t\tAnn|Bob\n", ("row 2", "'Tom'", "candidates")),
+    "header only": ("sst2", "sentence\tlabel\n", ("rows", "sst2", "--format")),
+    "empty": ("cola", "", ("empty",)),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_a_file_that_is_not_the_layout(tmp_path: Path, case: str) -> None:
-    name, content, message = BAD[case]
+    name, content, named = BAD[case]
     path = tmp_path / "a.txt"
     path.write_text(content)
-    with pytest.raises(UserError, match=message):
+    with refused(str(path), *named):
         read(path, name)
 
 
@@ -348,7 +358,7 @@ def test_xml_entities_are_refused_before_they_expand(tmp_path: Path) -> None:
         path = tmp_path / "a.xml"
         body = COPA.replace("A shadow fell.", "&x;" if "SYSTEM" in declaration else "&l29;")
         path.write_text(f"<!DOCTYPE copa-corpus [{declaration}]>{body}")
-        with pytest.raises(UserError, match="entities are refused"):
+        with refused(str(path), "XML", "'x'" if "SYSTEM" in declaration else "'l0'"):
             read(path, "copa")
 
 

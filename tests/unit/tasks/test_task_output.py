@@ -8,8 +8,8 @@ from pathlib import Path
 
 import polars
 import pytest
+from complaints import names, refused
 
-from foretext.errors import UserError
 from foretext.tasks.labels import LabelSet
 from foretext.tasks.metrics import score
 from foretext.tasks.pictures import _largest, confusion_matrix_png
@@ -48,7 +48,7 @@ def test_columns_of_the_same_name_are_kept_under_another() -> None:
     assert table.columns[:3] == ("input_prediction", "input_input_prediction", "input_p_neg")
     assert table.columns[3:] == ("prediction", "probability", "p_neg", "p_pos")
     assert len(set(table.columns)) == len(table.columns)
-    assert "'prediction' is kept as 'input_input_prediction'" in notes[0]
+    names(notes[0], "'prediction'", "'input_input_prediction'")
 
 
 @pytest.mark.parametrize("name", ["p.csv", "p.csv.gz", "p.tsv", "p.jsonl", "p.parquet", "p.parquet.gz"])
@@ -81,15 +81,15 @@ def test_text_for_standard_output() -> None:
         {"t": "é", "v": None},
         {"t": "x", "v": None},
     ]
-    with pytest.raises(UserError, match="csv, tsv or jsonl"):
+    with refused("'xml'", "csv", "tsv", "jsonl"):
         table_text(table, "xml")
 
 
 def test_where_it_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="does not exist; create it"):
+    with refused(str(tmp_path / "no" / "p.csv"), f"{tmp_path / 'no'} ", "create"):
         write_output(ROWS, tmp_path / "no" / "p.csv", "csv")
     (tmp_path / "p.csv").mkdir()
-    with pytest.raises(UserError, match="is a folder"):
+    with refused(str(tmp_path / "p.csv"), "folder"):
         write_output(ROWS, tmp_path / "p.csv", "csv")
     assert [file.name for file in tmp_path.iterdir()] == ["p.csv"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from complaints import names, refused
 
 import foretext as ft
-from foretext.errors import UserError
 from foretext.tasks.unlabelled import read_sentences
 
 
@@ -24,8 +24,10 @@ def test_lines_rows_and_the_words_of_columns(folder: Path) -> None:
     heard: list[tuple[int, int]] = []
     found = read_sentences([folder], progress=lambda done, total: heard.append((done, total)), notes=notes)
     assert found == ["the dog sees Tom .", "the cat sees Ann and a dog .", "one more", "a gnu", "a gnu", "a gnu"]
-    columns = f"{folder / 'b.txt'}: columns, of which the words are read (3 sentences) and no tags"
-    assert notes == [columns, "1 rows or lines without text were left out"] and heard[-1] == (1, 1)
+    columns, left_out = notes
+    names(columns, f"{folder / 'b.txt'}:", "columns", "3 sentences")
+    names(left_out, "1 ", "rows")
+    assert heard[-1] == (1, 1)
 
 
 def test_one_file_or_several(folder: Path) -> None:
@@ -37,12 +39,13 @@ def test_one_file_or_several(folder: Path) -> None:
 
 def test_what_cannot_be_read(folder: Path) -> None:
     (folder / "bad.txt").write_bytes(b"a dog\n\xff\n")
-    with pytest.raises(UserError, match=r"bad\.txt.*UTF-8"):
+    with refused(str(folder / "bad.txt"), "byte 6", "0xff", "UTF-8", "--errors replace"):
         read_sentences(folder / "bad.txt")
     notes: list[str] = []
     assert read_sentences(folder / "bad.txt", "replace", notes=notes) == ["a dog", "\ufffd"]
-    assert notes == ["1 bytes that are not UTF-8 were replaced"]
-    with pytest.raises(UserError, match="errors must be strict or replace, not 'ignore'"):
+    (note,) = notes
+    names(note, "1 byte", "UTF-8", "replaced")
+    with refused("errors", "strict", "replace", "'ignore'"):
         read_sentences(folder / "b.txt", "ignore")
-    with pytest.raises(UserError, match=r"nowhere\.txt"):
+    with refused("nowhere.txt"):
         read_sentences("nowhere.txt")

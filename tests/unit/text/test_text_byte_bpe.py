@@ -5,10 +5,10 @@ import json
 import pytest
 import regex
 import tokenizers
+from complaints import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretext.errors import UserError
 from foretext.text.byte_bpe import PATTERNS, ByteBPE
 from foretext.text.tokenizer import END, tokenizer_from_json
 from foretext.text.train_vocab import train_tokenizer
@@ -117,30 +117,29 @@ def test_json_round_trip(trained: ByteBPE) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "named"),
     [
-        ({"kind": "other"}, "kind"),
+        ({"kind": "other"}, "'kind'"),
         ({"format": 99}, "format 99"),
         ({"splitter": {"name": "mine"}}, "splitter 'mine'"),
-        ({"splitter": {"name": []}}, "splitter"),
-        ({"alphabet": "abc"}, "alphabet"),
-        ({"merges": ["a b c"]}, "merges"),
+        ({"splitter": {"name": []}}, "splitter []"),
+        ({"alphabet": "abc"}, "'alphabet'"),
+        ({"merges": ["a b c"]}, "'merges'"),
         ({"merges": ["a b", "a b"]}, "merge 2"),
         ({"merges": ["ab c"]}, "merge 1"),
-        ({"specials": ["x", "x"]}, "specials"),
-        ({"specials": {"x": 5}}, "specials"),
+        ({"specials": ["x", "x"]}, "'specials'"),
+        ({"specials": {"x": 5}}, "'specials'"),
     ],
 )
-def test_a_damaged_file_is_named(trained: ByteBPE, change: dict, says: str) -> None:
+def test_a_damaged_file_is_named(trained: ByteBPE, change: dict, named: str) -> None:
     data = json.loads(trained.to_json()) | change
-    with pytest.raises(UserError, match=r"tokenizer\.json") as caught:
+    with refused("tokenizer.json", named):
         tokenizer_from_json(json.dumps(data), "tokenizer.json")
-    assert says in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "[]", "null"])
 def test_not_a_tokenizer(text: str) -> None:
-    with pytest.raises(UserError, match=r"t\.json: not a tokenizer"):
+    with refused("t.json", "tokenizer"):
         tokenizer_from_json(text, "t.json")
 
 
@@ -186,14 +185,14 @@ def test_ids_in_another_order_are_kept_in_the_file(trained: ByteBPE) -> None:
 def test_damaged_places_are_named(trained: ByteBPE, change: object) -> None:
     data = json.loads(ByteBPE.from_published(reordered(trained), trained.merges, "folder").to_json())
     data["places"] = change(data["places"])  # type: ignore[operator]
-    with pytest.raises(UserError, match=r"t\.json: field 'places'"):
+    with refused("t.json", "'places'"):
         tokenizer_from_json(json.dumps(data), "t.json")
 
 
 def test_a_vocabulary_of_other_merges_is_refused(trained: ByteBPE) -> None:
     ids = reordered(trained)
     gone = "".join(trained.merges[-1])
-    with pytest.raises(UserError, match="do not belong together"):
+    with refused("folder", "pieces", "merges"):
         ByteBPE.from_published({name: id for name, id in ids.items() if name != gone}, trained.merges, "folder")
 
 

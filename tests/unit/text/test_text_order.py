@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from complaints import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretext.errors import UserError
 from foretext.text.byte_bpe import byte_bpe_from_merges
 from foretext.text.order import Order, Windows, permute
 from foretext.text.readers import ReadOptions, find_files
@@ -93,5 +93,5 @@ def test_small_corpora(tmp_path: Path, tokens: int) -> None:
 
 
 def test_shorter_than_a_context(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="8 tokens, fewer than one context of 8"):
+    with refused(str(tmp_path / "out"), "train", "8 tokens", "context"):
         Windows(stream(tmp_path, 8), 8, seed=0)

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from complaints import refused
 
-from foretext.errors import EXIT_MACHINE, UserError
+from foretext.errors import EXIT_MACHINE
 from foretext.text import files as files_module
 from foretext.text import readers
 from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
@@ -64,23 +65,22 @@ def test_a_name_with_brackets_is_a_file_before_it_is_a_pattern(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "named"),
     [
-        ("missing.txt", "no such file"),
-        ("*.txt", "no file matches"),
-        ("notes.md", "not read; give a .txt"),
-        ("folder", "no text files"),
-        ("empty.txt", "empty, there is no text"),
+        ("missing.txt", "path"),
+        ("*.txt", "pattern"),
+        ("notes.md", ".txt, .jsonl, .csv, .tsv or .parquet"),
+        ("folder", ".txt, .jsonl, .csv, .tsv or .parquet"),
+        ("empty.txt", "empty"),
     ],
 )
-def test_nothing_to_read(tmp_path: Path, name: str, says: str) -> None:
+def test_nothing_to_read(tmp_path: Path, name: str, named: str) -> None:
     put(tmp_path / "notes.md", "x")
     put(tmp_path / "folder" / "notes.md", "x")
     if name == "empty.txt":
         put(tmp_path / name, "")
-    with pytest.raises(UserError, match=says) as caught:
+    with refused(str(tmp_path / name), named):
         find_files([tmp_path / name])
-    assert name in str(caught.value)
 
 
 # --- plain text
@@ -90,14 +90,14 @@ def test_lines_or_blank_lines(tmp_path: Path) -> None:
     lines = put(tmp_path / "lines.txt", "\n\none\n  two\nthree\n\n")
     blank = put(tmp_path / "blank.txt", "one\nmore\n \t\n\ntwo\n\nthree")
     assert read(lines)[0] == ["one", "  two", "three"]
-    assert read(lines)[1].rule == "one document a line"
+    assert "line" in read(lines)[1].rule and "blank" not in read(lines)[1].rule
     assert read(blank)[0] == ["one\nmore", "two", "three"]
-    assert read(blank)[1].rule == "blank lines separate documents"
+    assert "blank" in read(blank)[1].rule
     assert read(blank, documents="line")[0] == ["one", "more", "two", "three"]
     assert read(lines, documents="file")[0] == ["one\n  two\nthree"]
     documents, report = read(blank, lines)
     assert documents == ["one\nmore", "two", "three", "one", "  two", "three"]
-    assert report.rule == "blank lines separate documents (1 files); one document a line (1 files)"
+    assert report.rule == f"{read(blank)[1].rule} (1 files); {read(lines)[1].rule} (1 files)"
     assert report.documents == 6 and report.bytes == sum(map(len, documents))
 
 
@@ -105,9 +105,9 @@ def test_many_small_files_are_a_document_each(tmp_path: Path) -> None:
     for number in range(20):
         put(tmp_path / f"{number:02}.txt", f"a{number}\n\nb\n")
     documents, report = read(tmp_path)
-    assert len(documents) == 20 and documents[3] == "a3\n\nb" and report.rule == "one document a file"
+    assert len(documents) == 20 and documents[3] == "a3\n\nb" and "file" in report.rule
     (tmp_path / "19.txt").unlink()
-    assert read(tmp_path)[1].rule == "blank lines separate documents"
+    assert "blank" in read(tmp_path)[1].rule
 
 
 def test_nothing_else_ends_a_line(tmp_path: Path) -> None:
@@ -146,25 +146,23 @@ def test_any_line_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
 
 @pytest.mark.parametrize("block", [4, 1 << 20])
 @pytest.mark.parametrize(
-    ("data", "says"),
+    ("data", "byte", "named"),
     [
-        (b"good\nba\xe9d\n", "byte 7: byte 0xe9 is not UTF-8"),
-        (b"\xef\xbb\xbfgood\n\xff", "byte 8: byte 0xff"),
-        (b"good \x00 bad", "byte 5: a NUL byte"),
-        (b"good \xe4\xb8", "byte 5: byte 0xe4"),
-        ("hello".encode("utf-16"), "byte 0: this is UTF-16 text"),
-        ("hello".encode("utf-32"), "byte 0: this is UTF-32 text"),
+        (b"good\nba\xe9d\n", 7, ("0xe9", "--errors replace")),
+        (b"\xef\xbb\xbfgood\n\xff", 8, ("0xff", "--errors replace")),
+        (b"good \x00 bad", 5, ("NUL", "--errors replace")),
+        (b"good \xe4\xb8", 5, ("0xe4", "--errors replace")),
+        ("hello".encode("utf-16"), 0, ("UTF-16", "iconv -f UTF-16 -t UTF-8 a.txt")),
+        ("hello".encode("utf-32"), 0, ("UTF-32", "iconv -f UTF-32 -t UTF-8 a.txt")),
     ],
 )
 def test_wrong_encoding_names_the_byte(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, says: str, block: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, byte: int, named: tuple[str, ...], block: int
 ) -> None:
     monkeypatch.setattr(files_module, "_BLOCK", block)
     path = put(tmp_path / "a.txt", data)
-    with pytest.raises(UserError) as caught:
+    with refused(f"{path} byte {byte}:", "UTF-8", *named):
         read(path)
-    assert f"{path} {says}" in str(caught.value)
-    assert "UTF-8" in str(caught.value)
 
 
 def test_over_long_documents_are_cut_at_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +189,7 @@ def test_json_lines(tmp_path: Path) -> None:
     path = put(tmp_path / "a.jsonl", "\n".join(json.dumps(row) for row in rows) + "\n\n")
     documents, report = read(path)
     assert documents == ["one\n中", "two"]
-    assert report.rule == "one document a row (column text)" and report.blank == 2
+    assert "(column text)" in report.rule and report.blank == 2
     assert read(put(tmp_path / "b.jsonl", '"a bare text"\n{"text": "x"}'))[0] == ["a bare text", "x"]
 
 
@@ -201,12 +199,12 @@ def test_text_column(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"a.{kind}"
     write(frame, path)
     assert read(path)[0] == ["good", "bad"]
-    assert read(path)[1].rule == "one document a row (column text_a)"
+    assert "(column text_a)" in read(path)[1].rule
     write(frame.with_columns(other=pl.Series(["x", "y"])), path)
     assert read(path, column="other")[0] == ["x", "y"]
-    with pytest.raises(UserError, match=r"which column.*--text-column; there are: label, text_a, other"):
+    with refused(f"{path}:", "--text-column", "label, text_a, other"):
         read(path)
-    with pytest.raises(UserError, match=r"no column 'body'.*label, text_a, other"):
+    with refused(f"{path}:", "column 'body'", "--text-column", "label, text_a, other"):
         read(path, column="body")
 
 
@@ -237,7 +235,7 @@ def test_quotes(tmp_path: Path) -> None:
 )
 def test_the_header_line_shows_the_delimiter_of_csv(tmp_path: Path, data: str) -> None:
     documents, report = read(put(tmp_path / "a.csv", data))
-    assert documents == ["a, b", "c"] and report.rule == "one document a row (column text)"
+    assert documents == ["a, b", "c"] and "(column text)" in report.rule
 
 
 def test_an_open_quote_is_found_without_holding_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +252,7 @@ def test_an_open_quote_is_found_without_holding_the_file(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(readers, "_whole_lines", counted)
     path = put(tmp_path / "a.csv", 'text,n\n"open,1\n' + "some words,2\n" * 100_000)
-    with pytest.raises(UserError, match=r"a.csv row 2: a double quote is not closed"):
+    with refused(f"{path} row 2:", "quote"):
         read(path)
     assert drawn < 20_000
 
@@ -300,7 +298,7 @@ def test_packed_parquet_is_unpacked_aside_and_leaves_nothing(tmp_path: Path, mon
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
     try:
-        with pytest.raises(UserError, match=r"a.parquet.gz: cannot be unpacked into .*aside \(File too") as caught:
+        with refused(f"{path}:", f"{aside} ", "(File") as caught:
             read(path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -308,35 +306,35 @@ def test_packed_parquet_is_unpacked_aside_and_leaves_nothing(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "says"),
+    ("name", "data", "place", "named"),
     [
-        ("a.parquet.gz", b"plain", "broken gzip"),
-        ("a.parquet.gz", packed(parquet("one"))[:-9], "broken gzip"),
-        ("a.parquet.gz", packed(b"PAR1 no"), "broken parquet"),
-        ("a.txt.gz", b"plain", "broken gzip"),
-        ("a.txt.gz", packed(random.Random(0).randbytes(4000).hex().encode())[:-900], "broken gzip"),
-        ("a.parquet", b"PAR1 no", "broken parquet"),
-        ("a.jsonl", b'{"text": "x"}\n{"text": ', "line 2: not valid JSON"),
-        ("a.jsonl", b'{"text": "x"}\n' + b"[" * 100_000, "line 2: not valid JSON"),
-        ("a.jsonl", b"3\n", "line 1: each line must be a JSON object"),
-        ("a.jsonl", b'{"text": "x"}\n{"body": "y"}', "line 2: no field 'text'"),
-        ("a.jsonl", b'{"text": "x"}\n{"text": 3}', "row 2: no text but int"),
-        ("a.jsonl", b'{"text": "x"}\n{"text": "\\u0000"}', "row 2: a NUL"),
-        ("a.jsonl", b'{"text": "\\ud800"}', "row 1: a NUL or half a surrogate"),
-        ("a.csv", b'text,n\na,1\n"b\nc",2,3\n', "row 3: 3 fields where the header has 2"),
-        ("a.csv", b'text,n\na,1\n"open,2\nc,3\n', "row 3: a double quote is not closed"),
-        ("a.csv", b'text,n\n"a" said b,1\n', "row 2: a double quote is not closed or not doubled"),
-        ("a.tsv", b"text\tn\na\n", "row 2: 1 fields where the header has 2"),
-        ("a.txt", b" \n\n \n", "blank, there is no text"),
-        ("a.csv", b"text\n", "blank, there is no text"),
-        ("a.jsonl", b"\n\n", "blank, there is no text"),
+        ("a.parquet.gz", b"plain", "", ["gzip"]),
+        ("a.parquet.gz", packed(parquet("one"))[:-9], "", ["gzip"]),
+        ("a.parquet.gz", packed(b"PAR1 no"), "", ["parquet,"]),
+        ("a.txt.gz", b"plain", "", ["gzip"]),
+        ("a.txt.gz", packed(random.Random(0).randbytes(4000).hex().encode())[:-900], "", ["gzip"]),
+        ("a.parquet", b"PAR1 no", "", ["parquet,"]),
+        ("a.jsonl", b'{"text": "x"}\n{"text": ', " line 2", ["JSON ("]),
+        ("a.jsonl", b'{"text": "x"}\n' + b"[" * 100_000, " line 2", ["JSON ("]),
+        ("a.jsonl", b"3\n", " line 1", ["JSON", "object"]),
+        ("a.jsonl", b'{"text": "x"}\n{"body": "y"}', " line 2", ["field 'text'", "body"]),
+        ("a.jsonl", b'{"text": "x"}\n{"text": 3}', " row 2", ["int", "--text-column"]),
+        ("a.jsonl", b'{"text": "x"}\n{"text": "\\u0000"}', " row 2", ["NUL", "--errors replace"]),
+        ("a.jsonl", b'{"text": "\\ud800"}', " row 1", ["surrogate", "--errors replace"]),
+        ("a.csv", b'text,n\na,1\n"b\nc",2,3\n', " row 3", ["3 field", "2"]),
+        ("a.csv", b'text,n\na,1\n"open,2\nc,3\n', " row 3", ["quote", '""']),
+        ("a.csv", b'text,n\n"a" said b,1\n', " row 2", ["quote", '""']),
+        ("a.tsv", b"text\tn\na\n", " row 2", ["1 field", "2", ".tsv"]),
+        ("a.txt", b" \n\n \n", "", ["blank"]),
+        ("a.csv", b"text\n", "", ["blank"]),
+        ("a.jsonl", b"\n\n", "", ["blank"]),
     ],
 )
-def test_broken_files(tmp_path: Path, name: str, data: bytes, says: str) -> None:
+def test_broken_files(tmp_path: Path, name: str, data: bytes, place: str, named: list[str]) -> None:
     path = put(tmp_path / name, data)
-    with pytest.raises(UserError) as caught:
+    with refused(*named) as caught:
         read(path)
-    assert str(caught.value).startswith(str(path)) and says in str(caught.value)
+    assert str(caught.value).startswith(f"{path}{place}:")
 
 
 def test_replacing_in_tables(tmp_path: Path) -> None:
@@ -347,6 +345,6 @@ def test_replacing_in_tables(tmp_path: Path) -> None:
 
 def test_unknown_options(tmp_path: Path) -> None:
     path = put(tmp_path / "a.txt", "x")
-    for options in ({"documents": "page"}, {"errors": "ignore"}):
-        with pytest.raises(UserError, match="must be"):
-            read(path, **options)
+    for key, wrong, right in (("documents", "page", "auto, line, blank, file"), ("errors", "ignore", "strict")):
+        with refused(key, f"'{wrong}'", right):
+            read(path, **{key: wrong})

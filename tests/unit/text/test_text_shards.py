@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from complaints import refused
 
-from foretext.errors import UserError
 from foretext.text import encoding, shards
 from foretext.text.byte_bpe import ByteBPE, byte_bpe_from_merges
 from foretext.text.readers import ReadOptions, ReadReport, find_files
@@ -76,7 +76,7 @@ def test_every_document_once_and_counts(tmp_path: Path, tokenizer: ByteBPE) -> N
             data = (tmp_path / "out" / shard.name).read_bytes()
             assert (len(data), hashlib.sha256(data).hexdigest()) == (shard.bytes, shard.sha256)
     assert manifest.tokenizer == tokenizer.fingerprint() and manifest.dtype == "uint16"
-    assert manifest.rule == "one document a line" and manifest.split_by == "document"
+    assert "line" in manifest.rule and manifest.split_by == "document"
     assert shards.read_manifest(tmp_path / "out") == manifest
     assert seen[-1][0] == seen[-1][1] == (tmp_path / "a.txt").stat().st_size
 
@@ -97,11 +97,13 @@ def test_windows_cross_files(tmp_path: Path, tokenizer: ByteBPE) -> None:
 def test_workers_change_nothing(tmp_path: Path, tokenizer: ByteBPE, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding, "_BATCH_CHARS", 200)
     path = put(tmp_path, [*texts(100), "x" * 1000, "\x01\U0001f600"])
-    manifests = [make(path, tokenizer, tmp_path / f"w{workers}", workers=workers) for workers in (0, 1, 3)]
-    assert manifests[0] == manifests[1] == manifests[2]
+    manifests = [make(path, tokenizer, tmp_path / f"w{workers}", workers=workers) for workers in (0, 2)]
+    assert manifests[0] == manifests[1]
 
 
-@pytest.mark.parametrize("kind", ["char-bpe", "wordpiece", "unigram"])
+@pytest.mark.parametrize(
+    "kind", ["char-bpe", *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("wordpiece", "unigram"))]
+)
 def test_other_kinds_in_workers(tmp_path: Path, kind: str) -> None:
     documents = texts(30)
     tokenizer = train_tokenizer(documents, kind, 100, splitter="rules")
@@ -146,7 +148,7 @@ def test_memory_is_bounded_by_the_queue(tokenizer: ByteBPE, monkeypatch: pytest.
 
 def test_a_worker_that_dies_is_an_error(tmp_path: Path, tokenizer: ByteBPE, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding.sys, "executable", "/bin/false")
-    with pytest.raises(UserError, match="an encoding process ended early"):
+    with refused("code 1", "memory"):
         make(put(tmp_path, texts(10)), tokenizer, tmp_path / "out", workers=1)
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
@@ -218,16 +220,13 @@ def test_large_vocabularies_take_four_bytes() -> None:
     assert shards.token_dtype(65_536).itemsize == 2 and shards.token_dtype(65_537).itemsize == 4
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [({"valid_fraction": 1.0}, "validation fraction"), ({"valid_fraction": -0.1}, "validation fraction")],
-)
-def test_mistakes(tmp_path: Path, tokenizer: ByteBPE, changes: dict, says: str) -> None:
-    with pytest.raises(UserError, match=says):
-        make(put(tmp_path, texts(3)), tokenizer, tmp_path / "out", **changes)
-    with pytest.raises(UserError, match=r"has no <.endoftext.>"):
+def test_mistakes(tmp_path: Path, tokenizer: ByteBPE) -> None:
+    for fraction in (1.0, -0.1):
+        with refused("fraction", f"{fraction}"):
+            make(put(tmp_path, texts(3)), tokenizer, tmp_path / "out", valid_fraction=fraction)
+    with refused(END, "with_specials"):
         make(tmp_path / "a.txt", ByteBPE(tokenizer.alphabet, [], {}), tmp_path / "out")
-    with pytest.raises(UserError, match="one single token"):
+    with refused("single"):
         make(put(tmp_path, ["the"], "b.txt"), tokenizer, tmp_path / "out")
 
 
@@ -249,7 +248,7 @@ def test_a_fault_in_the_text_leaves_the_earlier_folder(tmp_path: Path, tokenizer
     before = make(put(tmp_path, texts(50)), tokenizer, tmp_path / "out")
     (tmp_path / "bad.txt").write_bytes(b"good\n" * 200_000 + b"\xff")
     for workers in (0, 1):
-        with pytest.raises(UserError, match="byte 1000000"):
+        with refused(f"{tmp_path / 'bad.txt'} byte 1000000"):
             make(tmp_path / "bad.txt", tokenizer, tmp_path / "out", workers=workers)
     assert shards.read_manifest(tmp_path / "out") == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "bad.txt", "out"]

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from complaints import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretext.errors import UserError
 from foretext.text.stream_pieces import LEAST, PieceLengths, PieceOrder, StreamPieces
 from foretext.text.token_shards import TokenShards
 
@@ -97,5 +97,5 @@ def test_little_text_gives_fewer_rows_not_shorter_pieces() -> None:
 
 def test_too_little_text() -> None:
     assert len(StreamPieces(shards_of(71), 70)) == 70
-    with pytest.raises(UserError, match="the train text has 70 tokens, fewer than one context of 70"):
+    with refused("text", "train", "70 tokens", "context"):
         StreamPieces(shards_of(70), 70)

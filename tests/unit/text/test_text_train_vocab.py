@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from complaints import refused
 
-from foretext.errors import UserError
 from foretext.text import train_vocab
 from foretext.text.tokenizer import KINDS, tokenizer_from_json
 from foretext.text.train_vocab import sample_stretches, train_tokenizer
@@ -83,7 +83,9 @@ def test_progress_is_told_and_changes_nothing(kind: str, size: int) -> None:
     seen = train_tokenizer(texts, kind, size, splitter="rules", progress=lambda *step: told.append(step))
     assert seen.fingerprint() == train_tokenizer(texts, kind, size, splitter="rules").fingerprint()
     titles = {title for title, _, _ in told}
-    assert titles <= {"splitting words", "counting words", f"learning {size} pieces"} and "counting words" in titles
+    assert {title.split()[0] for title in titles} <= {"splitting", "counting", "learning"}
+    assert any(title.startswith("counting") for title in titles)
+    assert all(f" {size} " in title for title in titles if title.startswith("learning"))
     assert all(0 <= done < total or (done, total) == (0, 0) for _, done, total in told)
 
 
@@ -114,34 +116,34 @@ for kind, size in (("byte-bpe", 300), ("char-bpe", 150), ("wordpiece", 150), ("u
 """
     root = Path(__file__).resolve().parents[3]
     prints = set()
-    for _ in range(3):
+    for seed in ("1", "2"):
         result = subprocess.run(
             [sys.executable, "-c", code],
             capture_output=True,
             text=True,
             check=True,
-            env={**os.environ, "PYTHONPATH": str(root)},
+            env={**os.environ, "PYTHONPATH": str(root), "PYTHONHASHSEED": seed},
         )
         prints.add(result.stdout)
     assert len(prints) == 1 and prints.pop().count("\n") == 4
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "named"),
     [
-        ((["text"], "word", 500), "kind 'word'"),
-        ((["text"], "byte-bpe", 100), "at least 257"),
-        ((["text"], "char-bpe", 10), "at least 64"),
-        ((["text"], "wordpiece", 10), "at least 64"),
-        ((["text"], "unigram", 10), "at least 64"),
-        ((["\x01\x02"], "wordpiece", 100), "empty"),
-        ((["\x01\x02"], "unigram", 100), "empty"),
-        (([], "byte-bpe", 500), "empty"),
-        (([" \n"], "byte-bpe", 500), "empty"),
+        ((["text"], "word", 500), ("kind 'word'", "byte-bpe, char-bpe, wordpiece, unigram, words, word-list")),
+        ((["text"], "byte-bpe", 100), ("byte-bpe", "257", "100")),
+        ((["text"], "char-bpe", 10), ("char-bpe", "64", "10")),
+        ((["text"], "wordpiece", 10), ("wordpiece", "64", "10")),
+        ((["text"], "unigram", 10), ("unigram", "64", "10")),
+        ((["\x01\x02"], "wordpiece", 100), ("empty", "wordpiece")),
+        ((["\x01\x02"], "unigram", 100), ("empty",)),
+        (([], "byte-bpe", 500), ("empty",)),
+        (([" \n"], "byte-bpe", 500), ("empty",)),
     ],
 )
-def test_mistakes(arguments: tuple, says: str) -> None:
-    with pytest.raises(UserError, match=says):
+def test_mistakes(arguments: tuple, named: tuple[str, ...]) -> None:
+    with refused(*named):
         train_tokenizer(*arguments)
 
 
@@ -183,7 +185,8 @@ def test_whoever_waits_can_stop_a_count_of_whole_words(kind: str) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         train_tokenizer([f"text number {number}" for number in range(5)], kind, 100, progress=stop)
-    assert heard == [("counting words", done, 5) for done in range(3)]
+    assert [told for _, *told in heard] == [[done, 5] for done in range(3)]
+    assert all(doing.startswith("counting") for doing, _, _ in heard)
 
 
 ODD = {
@@ -214,5 +217,5 @@ def test_odd_text_and_more_pieces_than_it_has(kind: str, text: str) -> None:
 
 
 def test_no_word_that_wordpiece_could_take() -> None:
-    with pytest.raises(UserError, match=r"no word of at most 100 characters.*tokenizer.kind=unigram"):
+    with refused("100 characters", "wordpiece", "--set tokenizer.kind=unigram"):
         train_tokenizer(["ภาษาไทยไม่มีช่องว่าง" * 10], "wordpiece", 300)

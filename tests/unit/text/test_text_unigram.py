@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from complaints import refused
 from hypothesis import given
 from hypothesis import strategies as st
 from spm_files import ALBERT_LIKE, charmap, model
+from tolerance import close, terms_of
 
-from foretext.errors import UserError
 from foretext.text import engine, unigram_training
 from foretext.text.sentencepiece_file import read_sentencepiece
 from foretext.text.tokenizer import tokenizer_from_json
@@ -117,7 +118,7 @@ def test_no_cut_is_better(trained: Unigram, text: str) -> None:
     for word in text.split():
         found = pieces_of(trained, word)
         assert "".join(found) == "▁" + word
-        assert math.isclose(sum(scores[piece] for piece in found), best_cut(trained, "▁" + word), abs_tol=1e-6)
+        close(sum(scores[piece] for piece in found), best_cut(trained, "▁" + word), terms=len(word) + 1)
 
 
 @given(st.lists(st.sampled_from(["the", "cats", "Thé", "酒店", "[CLS]", ",", "1234,", "\u0301a"]), max_size=20))
@@ -159,32 +160,31 @@ def test_with_specials(albert: Unigram) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "named"),
     [
-        ({"scores": [0.0]}, "scores"),
-        ({"scores": "x"}, "scores"),
-        ({"unknown": "the"}, "unknown"),
-        ({"unknown": None}, "unknown"),
-        ({"charmap": 5}, "charmap"),
-        ({"charmap": "!!"}, "charmap"),
-        ({"charmap": base64.b64encode(charmap(value=2)).decode()}, "charmap"),
-        ({"charmap": None}, "charmap"),
-        ({"lower": 1}, "lower"),
-        ({"strip_accents": None}, "strip_accents"),
+        ({"scores": [0.0]}, "'scores'"),
+        ({"scores": "x"}, "'scores'"),
+        ({"unknown": "the"}, "'unknown'"),
+        ({"unknown": None}, "'unknown'"),
+        ({"charmap": 5}, "'charmap'"),
+        ({"charmap": "!!"}, "'charmap'"),
+        ({"charmap": base64.b64encode(charmap(value=2)).decode()}, "'charmap'"),
+        ({"charmap": None}, "'charmap'"),
+        ({"lower": 1}, "'lower'"),
+        ({"strip_accents": None}, "'strip_accents'"),
         ({"specials": ["<unk>", "nowhere"]}, "'nowhere'"),
     ],
 )
-def test_a_damaged_file_is_named(albert: Unigram, change: dict, says: str) -> None:
+def test_a_damaged_file_is_named(albert: Unigram, change: dict, named: str) -> None:
     data = json.loads(albert.to_json()) | change
-    with pytest.raises(UserError, match=r"t\.json") as caught:
+    with refused("t.json", named):
         tokenizer_from_json(json.dumps(data), "t.json")
-    assert says in str(caught.value)
 
 
 @pytest.mark.parametrize("score", ["NaN", "1e999", "true", '"x"', "1" + "0" * 400])
 def test_a_score_that_is_no_number(albert: Unigram, score: str) -> None:
     data = albert.to_json().replace('"scores":[0.0,', f'"scores":[{score},')
-    with pytest.raises(UserError, match="scores"):
+    with refused("t.json", "'scores'"):
         tokenizer_from_json(data, "t.json")
 
 
@@ -255,7 +255,8 @@ def test_expected_counts_are_those_of_all_cuts(small: tuple[list[str], dict[str,
             for id in way:
                 expected[id] += count * weight / sum(weights)
     found = sum(unigram_training._expected(one, scores) for one in unigram_training._lattices(runs, pieces, no_word))
-    assert np.allclose(found, expected)
+    # The longest run has a thousand cuts, whose exponents add up to 20 scores of up to 3, and 60 edges each way.
+    close(found, expected, terms=terms_of(1024, 20 * 60, 2 * 60))
 
 
 def test_the_best_cut_is_the_best_of_all(small: tuple[list[str], dict[str, int], np.ndarray]) -> None:
@@ -266,7 +267,7 @@ def test_the_best_cut_is_the_best_of_all(small: tuple[list[str], dict[str, int],
         found = [int(id[0]) for _, id in unigram_training._best_cut(lattice, scores, whole=True)][::-1]
         assert "".join(pieces[id] for id in found) == run
         best = max(sum(scores[id] for id in way) for way in cuts(run, ids))
-        assert math.isclose(sum(scores[id] for id in found), best)
+        close(sum(scores[id] for id in found), best, terms=len(run))
     (lattice,) = unigram_training._lattices({"abc": 1}, pieces, no_word)
     other = [pieces[id[0]] for _, id in unigram_training._best_cut(lattice, scores, whole=False)][::-1]
     assert other == max((["a", "b", "c"], ["ab", "c"], ["a", "bc"]), key=lambda way: sum(scores[ids[p]] for p in way))
@@ -313,7 +314,8 @@ def test_pieces_that_are_not_used_go_first(small: tuple[list[str], dict[str, int
 
 def test_digamma() -> None:
     values = unigram_training._digamma(np.array([0.5, 1.0, 10.0, 1e6]))
-    assert np.allclose(values, [-1.9635100260, -0.5772156649, 2.2517525891, 13.8155100579], atol=1e-9)
+    expected = [-1.9635100260, -0.5772156649, 2.2517525891, 13.8155100579]
+    assert values.tolist() == pytest.approx(expected, rel=0, abs=1e-9)  # where its series is cut off
 
 
 def no_word() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from complaints import names, refused
 
 from foretext.errors import EXIT_MACHINE, UserError
 from foretext.train.commit import JOURNAL, MANIFEST
@@ -22,12 +23,6 @@ def made(path: Path) -> RunDirectory:
             {"config.toml": b"a = 1\n", "model.safetensors": {"w": torch.arange(6.0)}, "training/position.json": b"{}"}
         )
     return run
-
-
-def said(call, *args) -> str:
-    with pytest.raises(UserError) as caught:
-        call(*args)
-    return str(caught.value)
 
 
 def test_commit_and_read(tmp_path: Path) -> None:
@@ -89,20 +84,26 @@ def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_not_a_run(tmp_path: Path) -> None:
-    assert said(RunDirectory(tmp_path).names).endswith("is not a run directory: no manifest.json")
-    assert "no such run directory" in said(RunDirectory(tmp_path / "x").read, "config.toml")
-    (tmp_path / "file").write_text("x")
-    assert "but a file" in said(RunDirectory(tmp_path / "file").read, "config.toml")
-    assert "but a file" in said(lambda: RunDirectory(tmp_path / "file").writer().__enter__())
+    with refused(str(tmp_path), MANIFEST):
+        RunDirectory(tmp_path).names()
+    with refused(f"{tmp_path / 'x'}: ", "foretext pretrain", f"--out {tmp_path / 'x'}"):
+        RunDirectory(tmp_path / "x").read("config.toml")
+    (tmp_path / "x").write_text("x")
+    with refused(str(tmp_path / "x"), "file"):
+        RunDirectory(tmp_path / "x").read("config.toml")
+    with refused(str(tmp_path / "x"), "file"), RunDirectory(tmp_path / "x").writer():
+        pass
     assert not RunDirectory(tmp_path).has("config.toml")
     assert not RunDirectory(tmp_path).exists()
-    assert "has no model.bin; it holds config.toml" in said(made(tmp_path).read, "model.bin")
+    run = made(tmp_path)
+    with refused(str(run.path), "model.bin", "config.toml, model.safetensors"):
+        run.read("model.bin")
 
 
 def test_a_file_that_is_no_part_of_the_run_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("precious")
-    with RunDirectory(tmp_path).writer() as writer:
-        assert "in the way" in said(writer.commit, {"config.toml": b"x"})
+    with RunDirectory(tmp_path).writer() as writer, refused(str(tmp_path / "config.toml"), "--out"):
+        writer.commit({"config.toml": b"x"})
     assert (tmp_path / "config.toml").read_text() == "precious"
     assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
 
@@ -147,12 +148,13 @@ def test_metrics(tmp_path: Path) -> None:
         writer.truncate_metrics(1000)
         writer.append_metrics({"c": 1})
     assert run.metrics() == [{"a": 1}, {"c": 1}]
-    assert "lines of the log are lost" in notices[0]
+    names(notices[0], str(tmp_path / "metrics.jsonl"), "987")
 
 
 def test_a_damaged_log_names_its_line(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"a": 1}\nxx\n')
-    assert "metrics.jsonl line 2" in said(RunDirectory(tmp_path).metrics)
+    with refused("metrics.jsonl line 2"):
+        RunDirectory(tmp_path).metrics()
     assert RunDirectory(tmp_path / "none").metrics() == []
 
 

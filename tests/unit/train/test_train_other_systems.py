@@ -67,14 +67,15 @@ class Recurrent(nn.Module):
 
     def forward(self, batch: Batch, state: Any = None, keep_layers: bool = False) -> Hidden:
         x = self.tokens(batch.ids_BT)
-        top, new = self.lstm(x, state)
-        return Hidden(top, (x, top) if keep_layers else (), None if state is None else new)
+        top, new = self.lstm(x, None if state is None else tuple(part.transpose(0, 1).contiguous() for part in state))
+        after = None if state is None else tuple(part.transpose(0, 1) for part in new)  # rows come first
+        return Hidden(top, (x, top) if keep_layers else (), after)
 
     def output_table(self) -> Tensor:
         return self.tokens.weight
 
     def new_state(self, rows: int) -> tuple[Tensor, Tensor]:
-        return torch.zeros(1, rows, self.config.width), torch.zeros(1, rows, self.config.width)
+        return torch.zeros(rows, 1, self.config.width), torch.zeros(rows, 1, self.config.width)
 
     def room(self, state: Any) -> None:
         return None

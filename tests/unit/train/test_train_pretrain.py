@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,17 +13,21 @@ from typing import Any
 
 import pytest
 import torch
+from complaints import names, refused
 from systems_under_test import (
     CAUSAL,
     GROWING,
     MASKING,
     PRETRAINED,
+    TERMS,
     objective_of,
+    pairwise,
     pretrain_request,
     small_of,
     stopping_after,
     write_text,
 )
+from tolerance import close, doubles, terms_of
 
 from foretext.batch import Batch
 from foretext.errors import Interrupted, UserError
@@ -31,7 +36,7 @@ from foretext.text.byte_bpe import byte_bpe_from_merges
 from foretext.train import machine, planning
 from foretext.train import pretrain as module
 from foretext.train import pretrain_request as pretrain_request_module
-from foretext.train.budget import Budget
+from foretext.train.budget import MOST, Budget
 from foretext.train.loop import Loop
 from foretext.train.machine import size_text
 from foretext.train.pretrain import pretrain
@@ -41,6 +46,8 @@ from foretext.train.rundir import RunDirectory
 from foretext.train.saved import load_model, read_config
 
 BRIEF = ("training.batch_size=4", "training.warmup_steps=0")
+# Steps as large as their gradients: Adam's and Muon's are as large for a gradient that is rounding and nothing else.
+EVEN = ("training.optimizer=sgd", "training.rate=0.1")
 
 
 class Notes(Silent):
@@ -78,7 +85,8 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> PretrainRequest:
 
 
 @pytest.mark.parametrize(
-    ("system", "direction"), [*((name, "forward") for name in PRETRAINED), *((name, "backward") for name in CAUSAL)]
+    ("system", "direction"),
+    pairwise([*((name, "forward") for name in PRETRAINED), *((name, "backward") for name in CAUSAL)]),
 )
 def test_a_run_learns_and_is_repeatable(system: str, direction: str, tmp_path: Path) -> None:
     notes, text = Notes(), write_text(tmp_path, documents=400)  # so many that validation has tokens enough to ask about
@@ -114,22 +122,26 @@ def test_backward_reads_windows_from_their_end(text: Path, tmp_path: Path, monke
 
 
 def test_micro_batches_of_the_run_change_the_weights_by_rounding_only(text: Path, tmp_path: Path) -> None:
-    for micro in (1, 4):
-        request = pretrain_request(
-            "gpt", text, tmp_path / str(micro), 3, f"training.micro_batch={micro}", "training.optimizer=adamw"
-        )
-        pretrain(request)
+    with doubles():
+        for micro in (1, 4):
+            pretrain(pretrain_request("gpt", text, tmp_path / str(micro), 3, f"training.micro_batch={micro}", *EVEN))
     one, four = (RunDirectory(tmp_path / name).load_tensors("model.safetensors") for name in ("1", "4"))
-    for name in one:
-        torch.testing.assert_close(one[name], four[name], atol=2e-3, rtol=0)  # Adam's first steps are sign-like
-    assert float((one["trunk.tokens.weight"] - four["trunk.tokens.weight"]).abs().mean()) < 1e-5
+    close(one, four, terms=terms_of(3 * TERMS), size=0.1)  # a step adds the rate times a clipped gradient
 
 
 # -- going on --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("system", PRETRAINED)
-@pytest.mark.parametrize("sets", [(), ("training.dropout=0.2", "training.micro_batch=3", "training.optimizer=adamw")])
+@pytest.mark.parametrize(
+    ("system", "sets"),
+    pairwise(
+        [
+            (system, sets)
+            for system in PRETRAINED
+            for sets in (("training.dropout=0.2", "training.micro_batch=3", "training.optimizer=adamw"), ())
+        ]
+    ),
+)
 def test_going_on_equals_never_stopping(system: str, sets: tuple[str, ...], text: Path, tmp_path: Path) -> None:
     request = pretrain_request(system, text, tmp_path / "a", 5, "training.log_samples=true", *sets)
     pretrain(stopped(request, 3))
@@ -146,21 +158,28 @@ def test_going_on_equals_never_stopping(system: str, sets: tuple[str, ...], text
     assert logs[0] == logs[1] and len(logs[0]) == 5
 
 
-@pytest.mark.parametrize(("before", "after"), [(1, 3), (4, 1)])
-@pytest.mark.parametrize("system", [name for name in PRETRAINED if objective_of(name).carries_state])
+CARRYING = [name for name in PRETRAINED if objective_of(name).carries_state]
+
+
+@pytest.mark.parametrize(
+    ("system", "micro"),
+    pairwise([(system, micro) for system in CARRYING for micro in ((4, 1), (1, 3))], wholly=("ulmfit",)),
+)
 def test_rows_keep_what_is_carried_when_a_run_goes_on_in_other_micro_batches(
-    system: str, before: int, after: int, text: Path, tmp_path: Path
+    system: str, micro: tuple[int, int], text: Path, tmp_path: Path
 ) -> None:
     """As one does who ran out of memory. It was a failure, or one row's memory for all rows."""
-    steady = ("training.dropout=0", "training.optimizer=adamw", "training.batch_size=4")
-    request = pretrain_request(system, text, tmp_path / "a", 6, *steady, f"training.micro_batch={before}")
-    begun, sets = stopped(request, 3), (*request.sets, f"training.micro_batch={after}")
-    assert RunDirectory(tmp_path / "a").has("training/state.safetensors")
-    pretrain(replace(begun, sets=sets))
-    pretrain(replace(request, out=tmp_path / "b", sets=sets))
+    before, after = micro
+    steady = ("training.dropout=0", *EVEN, "training.batch_size=4")
+    request = pretrain_request(system, text, tmp_path / "a", 4, *steady, f"training.micro_batch={before}")
+    sets = (*request.sets, f"training.micro_batch={after}")
+    with doubles():
+        begun = stopped(request, 2)
+        assert RunDirectory(tmp_path / "a").has("training/state.safetensors")
+        pretrain(replace(begun, sets=sets))
+        pretrain(replace(request, out=tmp_path / "b", sets=sets))
     one, other = (RunDirectory(tmp_path / name).load_tensors("model.safetensors") for name in "ab")
-    for name in one:
-        assert float((one[name] - other[name]).abs().mean()) < 1e-5, name
+    close(one, other, terms=terms_of(4 * TERMS), size=0.1)  # a step adds the rate times a clipped gradient
 
 
 def test_a_finished_run_says_so(text: Path, tmp_path: Path) -> None:
@@ -168,8 +187,9 @@ def test_a_finished_run_says_so(text: Path, tmp_path: Path) -> None:
     pretrain(request)
     before, notes = weights(tmp_path / "run"), Notes()
     assert pretrain(replace(request, resume=True), notes) == tmp_path / "run"
-    assert "is finished; nothing to do" in notes.said[0] and weights(tmp_path / "run") == before
-    with pytest.raises(UserError, match="holds a run already"):
+    names(notes.said[0], str(tmp_path / "run"), "finished", f"--from {tmp_path / 'run'}")
+    assert weights(tmp_path / "run") == before
+    with refused(str(tmp_path / "run"), "--resume", "--out"):
         pretrain(request)
 
 
@@ -186,7 +206,7 @@ def test_resume_with_nothing_there_starts(text: Path, tmp_path: Path) -> None:
         ({"size": "small"}, "run.size"),
         ({"sets": ("training.batch_size=8",)}, "training.batch_size"),
         ({"sets": ("model.width=64",)}, "model.width"),
-        ({"sets": ("training.dropout=0.3",)}, "model.dropout|training.dropout"),
+        ({"sets": ("training.dropout=0.3",)}, "dropout"),
         ({"inputs": ("elsewhere.txt",)}, "data.inputs"),
         ({"column": "body"}, "data.column"),
         ({"documents": "file"}, "data.documents"),
@@ -197,7 +217,7 @@ def test_resume_with_nothing_there_starts(text: Path, tmp_path: Path) -> None:
 def test_what_cannot_change_is_refused_by_name(changes: dict, key: str, begun: PretrainRequest) -> None:
     run = RunDirectory(begun.out)
     before = {name: run.read(name) for name in run.names()}
-    with pytest.raises(UserError, match=rf"({key}) was .* cannot become"):
+    with refused(str(begun.out), key):
         pretrain(replace(begun, **changes))
     assert before == {name: run.read(name) for name in run.names()}
 
@@ -219,13 +239,13 @@ def test_going_on_says_what_is_changed(text: Path, tmp_path: Path) -> None:
     notes = Notes()
     changed = replace(request, budget=Budget(steps=13), sets=(*request.sets, "training.rate=0.002"))
     pretrain(replace(changed, documents="auto", errors="strict"), notes)
-    assert [line for line in notes.said if "changed" in line] == [
-        "going on with a changed setting: training.rate: 0.003 → 0.002",
-        "going on with a changed setting: budget.steps: 12 → 13",
-    ]
+    rate, steps = (line for line in notes.said if re.search(r"\b(training|budget|data|run|model)\.[a-z]", line))
+    names(rate, "training.rate", "0.003", "0.002")
+    names(steps, "budget.steps", "12", "13")
     again = Notes()
     pretrain(replace(changed, budget=Budget(steps=99)), again)
-    assert len(again.said) == 1 and "is finished" in again.said[0], "a finished run goes on with nothing"
+    (said,) = again.said
+    names(said, str(tmp_path / "run"), "finished", "budget.steps", "99")
 
 
 def test_going_on_with_another_vocabulary_is_refused(
@@ -234,11 +254,11 @@ def test_going_on_with_another_vocabulary_is_refused(
     published = {"own": byte_bpe_from_merges([]), "other": byte_bpe_from_merges([("t", "h")])}
     monkeypatch.setattr(pretrain_request_module, "tokenizer_from_published", lambda folder: published[folder.name])
     request = stopped(pretrain_request("gpt", text, tmp_path / "run", vocabulary=Path("own")))
-    with pytest.raises(UserError, match=r"run has another vocabulary than --vocabulary other"):
+    with refused(str(tmp_path / "run"), "--vocabulary other"):
         pretrain(replace(request, vocabulary=Path("other")))
     pretrain(request)
     start = replace(request, resume=False, sets=(), out=tmp_path / "next", start=tmp_path / "run")
-    with pytest.raises(UserError, match=r"run has another vocabulary than --vocabulary other"):
+    with refused(str(tmp_path / "run"), "--vocabulary other"):
         pretrain(replace(start, vocabulary=Path("other")))
     assert not (tmp_path / "next").exists()
     pretrain(replace(start, budget=Budget(steps=1)))
@@ -265,7 +285,7 @@ def test_a_signal_while_the_vocabulary_is_learned_ends_it(kind: str, text: Path,
                 self.requested = 130
 
     user = Impatient()
-    with pytest.raises(Interrupted, match="nothing was kept"):
+    with refused("again", kind=Interrupted):
         pretrain(pretrain_request("gpt", text, tmp_path / "run", 1, f"tokenizer.kind={kind}"), user, user)
     assert not (tmp_path / "run").exists()
 
@@ -322,21 +342,20 @@ def test_going_on_with_new_text_trains_by_the_runs_own_size(
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "parts"),
     [
-        ({"size": "small"}, "keeps that run's size, tiny: --size small"),
-        ({"direction": "backward"}, "keeps that run's direction, forward: --direction backward"),
-        ({"sets": ("model.width=64",)}, "keeps that run's model.width, 32"),
-        ({"sets": ("tokenizer.size=400",)}, "keeps that run's tokenizer.size, 300"),
+        ({"size": "small"}, ("tiny", "--size small")),
+        ({"direction": "backward"}, ("forward", "--direction backward")),
+        ({"sets": ("model.width=64",)}, ("model.width", "32", "64")),
+        ({"sets": ("tokenizer.size=400",)}, ("tokenizer.size", "300", "400")),
     ],
     ids=str,
 )
 def test_what_contradicts_the_run_to_go_on_from_is_refused(
-    changes: dict, words: str, text: Path, tmp_path: Path
+    changes: dict, parts: tuple[str, ...], text: Path, begun: PretrainRequest, tmp_path: Path
 ) -> None:
-    pretrain(pretrain_request("gpt", text, tmp_path / "first", 1))
-    request = pretrain_request("gpt", text, tmp_path / "second", 1, size=None, start=tmp_path / "first", sets=())
-    with pytest.raises(UserError, match=words):
+    request = pretrain_request("gpt", text, tmp_path / "second", 1, size=None, start=begun.out, sets=())
+    with refused(f"--from {begun.out}", *parts):
         pretrain(replace(request, **changes))
     assert not (tmp_path / "second").exists()
 
@@ -345,26 +364,26 @@ def test_what_contradicts_the_run_to_go_on_from_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "parts"),
     [
-        ({"budget": None}, "say how long"),
-        ({"inputs": ()}, "name the text"),
-        ({"seed": -1}, "seed must be at least 0"),
-        ({"sets": ("model.heads=0",)}, "model.heads must be at least 1"),
-        ({"sets": ("model.width=30", "model.heads=4")}, "multiple of model.heads"),
-        ({"sets": ("training.dropout=1.0",)}, "training.dropout must be"),
-        ({"system": "gtp"}, "did you mean gpt"),
-        ({"size": "huge"}, "no size 'huge'"),
-        ({"device": "cuda:99"}, "not available"),
-        ({"sets": ("model.context=5000", "tokenizer.size=300")}, "fewer than one context"),
+        ({"budget": None}, ("--minutes", "--steps", "--tokens")),
+        ({"inputs": ()}, ("globs",)),
+        ({"seed": -1}, ("seed", "-1")),
+        ({"sets": ("model.heads=0",)}, ("model.heads", "0")),
+        ({"sets": ("model.width=30", "model.heads=4")}, ("model.width", "model.heads")),
+        ({"sets": ("training.dropout=1.0",)}, ("training.dropout", "1.0")),
+        ({"system": "gtp"}, ("'gtp'", "gpt")),
+        ({"size": "huge"}, ("'huge'", "tiny")),
+        ({"device": "cuda:99"}, ("'cuda:99'", "--device cpu")),
+        ({"sets": ("model.context=5000", "tokenizer.size=300")}, ("text.txt", "5000")),
     ],
     ids=str,
 )
 def test_mistakes_are_one_line_before_training(
-    changes: dict, words: str, text: Path, tmp_path: Path, monkeypatch
+    changes: dict, parts: tuple[str, ...], text: Path, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setattr(Loop, "run", None)
-    with pytest.raises(UserError, match=words):
+    with refused(*parts):
         pretrain(replace(pretrain_request("gpt", text, tmp_path / "run"), **changes))
 
 
@@ -382,7 +401,7 @@ def test_a_shape_is_checked_again_when_its_vocabulary_is_known(
 
     monkeypatch.setattr(SYSTEMS[system].config, "check", check)
     monkeypatch.setattr(module, "_make_loop", lambda *given: pytest.fail("too late"))
-    with pytest.raises(UserError, match="not with"):
+    with refused("pieces"):
         pretrain(pretrain_request(system, text, tmp_path / "run", 1))
     assert asked[0] == 0 and asked[-1] > 0 and not (tmp_path / "run").exists()
 
@@ -399,7 +418,7 @@ def test_the_disk_that_is_planned_for_is_what_two_checkpoints_take(
     sizes = RunDirectory(tmp_path / "run").sizes()
     checkpoint = sizes["model.safetensors"] + sizes["training/optimizer.safetensors"]
     assert 2 * checkpoint <= asked[0] < 2.2 * checkpoint
-    assert notes.plans[0]["disk"] == f"about {size_text(asked[0])} while saving"
+    names(notes.plans[0]["disk"], size_text(asked[0]))
     pretrain(replace(request, resume=True))
     assert checkpoint <= asked[1] < 1.2 * checkpoint, "the old one is there already"
 
@@ -411,7 +430,7 @@ def test_text_that_is_seen_too_often_is_pointed_out(text: Path, tmp_path: Path, 
         request = pretrain_request("gpt", text, tmp_path / name, steps, f"training.dropout={dropout}")
         with stopping_after(1) as stop, contextlib.suppress(Interrupted):
             pretrain(request, notes, stop)
-        assert ("by heart" in notes.plans[0]["text"]) == (said and often)
+        assert ("--set training.dropout=" in notes.plans[0]["text"]) == (said and often)
 
 
 @pytest.mark.parametrize("system", GROWING)
@@ -435,7 +454,7 @@ def test_short_sequences_come_first_and_as_many_tokens_are_in_an_update(
     lengths = load_model(tmp_path / "run").objective.lengths(context)  # type: ignore[union-attr]
     whole = lengths[-1][1]
     assert lengths == [(0.5, whole // 2), (1.0, whole)] and (whole == context) == (system in MASKING)
-    assert notes.plans[0]["sequences"] == f"of {whole // 2} tokens at first; of the budget, from 50% on {whole}"
+    assert re.findall(r"\d+%?", notes.plans[0]["sequences"]) == [str(whole // 2), "50%", str(whole)]
     rows = 4 * context // whole
     assert [count for count, _ in shapes] == [2 * rows] * 3 + [rows] * 3
     assert all(length <= whole // 2 for _, length in shapes[:3])
@@ -448,15 +467,15 @@ def test_a_run_shorter_than_its_warm_up_is_pointed_out(text: Path, tmp_path: Pat
     request = pretrain_request("gpt", text, tmp_path / "run", 12, f"training.warmup_steps={warmup}")
     with stopping_after(1) as stop, contextlib.suppress(Interrupted):
         pretrain(request, notes, stop)
-    assert ("never peaks" in notes.plans[0]["budget"]) == said
+    assert ("--set training.warmup_steps=" in notes.plans[0]["budget"]) == said
 
 
 def test_too_little_disk_is_said_before_training(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "free_disk", lambda path: 200_000)
     monkeypatch.setattr(module.Loop, "run", None)
-    with pytest.raises(UserError, match=r"not enough disk space .* 200.0 KB available") as refused:
+    with refused(str(tmp_path / "run"), "200.0 KB", "--out") as caught:
         pretrain(pretrain_request("gpt", text, tmp_path / "run"))
-    assert refused.value.code == 4
+    assert caught.value.code == 4
 
 
 @pytest.mark.parametrize("name", ["minutes", "steps", "tokens"])
@@ -466,13 +485,13 @@ def test_too_little_disk_is_said_before_training(text: Path, tmp_path: Path, mon
     ids=lambda value: f"{value:.3}" if isinstance(value, float) else "whole",
 )
 def test_a_budget_is_more_than_nothing_and_finite(name: str, value: Any) -> None:
-    with pytest.raises(UserError, match="a budget must be more than nothing and at most 1e"):
+    with refused("budget", f"{MOST:.0e}", str(value)):
         Budget(**{name: value})
 
 
 def test_too_little_memory_is_said_before_training(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "available_memory", lambda: 1000)
     monkeypatch.setattr(module.Loop, "run", None)
-    with pytest.raises(UserError, match=r"need about .* of memory") as refused:
+    with refused("memory", "1.0 KB", "--size") as caught:
         pretrain(pretrain_request("gpt", text, tmp_path / "run"))
-    assert refused.value.code == 4 and not (tmp_path / "run").exists()
+    assert caught.value.code == 4 and not (tmp_path / "run").exists()
