@@ -192,8 +192,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.mark.parametrize("system", ["gpt", "gpt2"])
 def test_a_trained_run_generates_the_same_there(system: str, runs: Callable[[str], Path], tmp_path: Path) -> None:
     """Shaken, so that no two tokens are as good as each other up to rounding."""
+    run = runs(system)
     with doubles():
-        lm = ft.load(runs(system))
+        lm = ft.load(run)
         shaken(lm.model.trunk)
         export_hub(lm.model, tmp_path / "out")
         model = there(transformers.AutoModelForCausalLM, tmp_path / "out")
