@@ -1,10 +1,10 @@
 """The transfer plan: how pre-trained weights become a fine-tuned model.
 
-GPT trains everything at one rate at once; ULMFiT lowers the rate by depth and thaws one group of layers an epoch; ELMo
-and CoVe keep the trunk as it is under a task model of its own, which reads a mixture of the layers. All are settings of
-one plan, so each way of transfer works on any trunk, unless its system has heads of its own (cross-view training). How
-the rate moves over time is a setting of training, which a fine-tuning has for itself. A trunk names its layer groups
-from the bottom (embeddings) to the top; the task's head is one group more.
+GPT trains everything at one rate at once. ULMFiT lowers the rate by depth and thaws one group of layers each epoch; in
+a run with fewer epochs than groups, more than one (see `WHOLE`). ELMo and CoVe freeze the trunk under a task model of
+its own, which reads a mixture of the layers. All are settings of one plan, so each way of transfer works on any trunk,
+unless its system has heads of its own (cross-view training). How the rate moves over time is a setting of training. A
+trunk names its layer groups from the bottom (embeddings) to the top; the task's head is one group more.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Literal
 
 from foretext.errors import UserError
 
-NEVER = 1 << 62  # an epoch that does not come
+NEVER = 1 << 62  # a step that does not come
+WHOLE = 0.25  # for at least the last quarter of a run every layer group learns, however gradually they thaw
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ class TransferPlan:
 
     layers: int = -1  # blocks taken from the pre-trained model, counted from the bottom; −1 takes all
     rate_decay: float = 1.0  # each group learns at 1/rate_decay of the rate of the group above (ULMFiT: 2.6)
-    thaw: Literal["all", "gradual", "never"] = "all"  # gradual: the head, then a group more each epoch; never: the head
+    # gradual: the head, then a group more each epoch; never: the head. Rows of new tokens always learn with the head.
+    thaw: Literal["all", "gradual", "never"] = "all"
     lm_weight: float = 0.5  # λ in L3 = L2 + λ·L1
     # What W_y reads: the state that speaks; that and the mean of all; that through the trunk's own layer for it (BERT);
     # the last, the largest and the mean one through a head of two blocks (ULMFiT), whose settings are in [pooling].
@@ -59,11 +61,15 @@ class TransferPlan:
         """Factor on the learning rate of layer group `group` of `groups` (the head is the last one)."""
         return float(self.rate_decay ** -(groups - 1 - group))
 
-    def thaws_at(self, group: int, groups: int) -> int:
-        """Epoch from which `group` learns."""
-        if self.thaw == "never" and group < groups - 1:
+    def thaws_at(self, group: int, groups: int, steps: int, per_epoch: int) -> int:
+        """The step, of `steps`, from which `group` learns. Gradually: one group more each epoch from the top; where that
+        would take too long, they are spread evenly over the first three quarters of the run."""
+        below = groups - 1 - group
+        if self.thaw == "all" or below == 0:
+            return 0
+        if self.thaw == "never":
             return NEVER
-        return groups - 1 - group if self.thaw == "gradual" else 0
+        return min(below * per_epoch, int((1 - WHOLE) * steps * below / (groups - 1)))
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from foretext.train.examples import ListedExamples, all_examples, encode
 from foretext.train.finetune_request import FinetuneRequest, resolve, set_length, thawed, unused_head
 from foretext.train.loop import Job, Loop, Stage, has_begun, is_finished, step_seed
 from foretext.train.machine import out_of_memory_as_user_error, tune_allocator
-from foretext.train.optim import Group, Optimizer
+from foretext.train.optim import Group, Optimizer, Rows, split_rows
 from foretext.train.planning import (
     SMALLER_RUN,
     Memory,
@@ -130,7 +130,7 @@ def _train(
         trunk=model.trunk,
         objective=model.task,
         stages=(Stage(stock.example, order, micro, _validator(model, held_out, device)),),
-        optimizer=_optimizer(training, sections["transfer"], model),
+        optimizer=_optimizer(sections, model, request.base, order.steps_per_epoch),
         config=training,
         budget=sections["budget"],
         seed=request.seed,
@@ -229,17 +229,27 @@ def _copy(source: nn.Module, target: nn.Module, names: set[str]) -> None:
             new[name][: len(old[name])].copy_(old[name])
 
 
-def _optimizer(config: TrainingConfig, plan: TransferPlan, model: SavedModel) -> Optimizer:
+def _optimizer(sections: dict[str, Any], model: SavedModel, base: SavedModel, per_epoch: int) -> Optimizer:
+    plan: TransferPlan = sections["transfer"]
     assert model.task is not None
-    groups = [*layered_names(model.trunk), [f"task.{name}" for name, _ in model.task.named_parameters()]]
+    names = [*layered_names(model.trunk), [f"task.{name}" for name, _ in model.task.named_parameters()]]
     parameters = {f"trunk.{name}": p for name, p in model.trunk.named_parameters()}
     parameters |= {f"task.{name}": p for name, p in model.task.named_parameters()}
-    count = len(groups)
-    return Optimizer(
-        config,
-        parameters,
-        [Group(names, plan.rate_factor(i, count), plan.thaws_at(i, count)) for i, names in enumerate(groups)],
-    )
+    count, steps = len(names), sections["budget"].steps
+    groups = [
+        Group(own, plan.rate_factor(i, count), plan.thaws_at(i, count, steps, per_epoch)) for i, own in enumerate(names)
+    ]
+    rows: dict[str, Rows] = {}
+    if any((group.factor, group.thaws_at) != (groups[-1].factor, groups[-1].thaws_at) for group in groups):
+        for name, first in _new_rows(base.trunk, model.trunk).items():
+            rows |= split_rows(groups, f"trunk.{name}", first, len(parameters[f"trunk.{name}"]))
+    return Optimizer(sections["training"], parameters, groups, rows)
+
+
+def _new_rows(source: nn.Module, target: nn.Module) -> dict[str, int]:
+    """The weights that have rows for tokens which the pre-trained model does not know, and the first of these rows."""
+    old, new = dict(source.named_parameters()), dict(target.named_parameters())
+    return {name: len(old[name]) for name in new if name in old and len(old[name]) < len(new[name])}
 
 
 def _validator(model: SavedModel, held_out: Encoded, device: torch.device) -> Any:

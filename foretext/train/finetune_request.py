@@ -212,8 +212,8 @@ def _settings(
     _check_own_model(transfer, request)
     check_transfer(transfer)
     transfer = _possible(transfer, request, family)
-    if transfer.thaw == "never" and (request.from_scratch or (old is not None and old["task"].from_scratch)):
-        transfer = dataclasses.replace(transfer, thaw="all")  # weights as drawn are no features
+    if request.from_scratch or (old is not None and old["task"].from_scratch):
+        transfer = dataclasses.replace(transfer, thaw="all")  # nothing is known yet that could be kept
     if request.from_scratch and (request.layers is not None or transfer.layers != -1):
         raise UserError(
             "--layers says what is transferred, and by --from-scratch or --system nothing is; leave one out"
@@ -317,13 +317,13 @@ def unused_head(request: FinetuneRequest, family: Family) -> list[str]:
 
 
 def thawed(request: FinetuneRequest, sections: dict[str, Any]) -> str:
-    """What to say where a plan that keeps the pre-trained weights as they are meets new ones."""
+    """What to say where a plan that freezes pre-trained weights meets new ones."""
     system, transfer = request.base.system, sections["transfer"]
     plan = way_named(request.plan).transfer if request.plan else size_named(system, request.base.info.size).transfer
     asked = _setting(request, "transfer.thaw") or plan.thaw
-    if asked != "never" or transfer.thaw == "never":
+    if asked == transfer.thaw:
         return ""
-    return f"the weights of {system.name} are new, and learn with the task: transfer.thaw=never is for pre-trained ones"
+    return f"transfer.thaw={asked} is for pre-trained weights; those of {system.name} are new, so all learn at once"
 
 
 def _task_config(

@@ -210,13 +210,13 @@ class Loop:
         if job.config.log_samples:
             self._log({"epoch": epoch, "samples": indices})
         rate = self._rate()
-        job.optimizer.thaw(epoch)
+        job.optimizer.thaw(position.step)
         if position.stage != number or position.step % stage.order.steps_per_epoch == 0:
             self.carried = {}  # the streams begin again, or are others
         position.stage = number
         carried = dict(self.carried)
         losses = self.gradients(position.step, parts)
-        norm = clip_gradients(job.optimizer.parameters, job.config.clip)
+        norm = clip_gradients(job.optimizer.gradients(), job.config.clip)
         if math.isfinite(norm) and all(math.isfinite(loss) for loss in losses.values()):
             job.optimizer.step(rate)
             if self.average is not None:

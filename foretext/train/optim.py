@@ -37,33 +37,91 @@ BETWEEN_STATES = frozenset(("blocks", "project", "dense", "pooler"))  # modules 
 
 @dataclass
 class Group:
-    """Parameters that share a rate factor and thaw at one epoch."""
+    """Parameters that share a rate factor and thaw at one step. A name may be that of some rows of a parameter
+    (`split_rows`)."""
 
     names: list[str]
     factor: float = 1.0
     thaws_at: int = 0
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of a parameter, which learn as if they were a parameter of their own."""
+
+    name: str  # the parameter's
+    first: int
+    last: int  # exclusive
+
+
+def split_rows(groups: list[Group], name: str, first: int, rows: int) -> dict[str, Rows]:
+    """Takes the rows of a parameter from `first` on out of its group and puts them into the last one, the head's: they
+    are as new as the head. The parts by their names."""
+    known, new = Rows(name, 0, first), Rows(name, first, rows)
+    parts = {f"{name}[:{first}]": known, f"{name}[{first}:]": new}
+    old_name, new_name = parts
+    for group in groups:
+        group.names = [old_name if one == name else one for one in group.names]
+    groups[-1].names = [*groups[-1].names, new_name]
+    return parts
+
+
 class Optimizer:
     """AdamW, LAMB or SGD for everything, or Muon for the matrices between states and AdamW for the rest."""
 
-    def __init__(self, config: TrainingConfig, parameters: Mapping[str, nn.Parameter], groups: list[Group]) -> None:
+    def __init__(
+        self,
+        config: TrainingConfig,
+        parameters: Mapping[str, nn.Parameter],
+        groups: list[Group],
+        rows: Mapping[str, Rows] | None = None,
+    ) -> None:
+        """`rows`: what the names in `groups` mean that are not those of whole parameters."""
         self.config = config
         self.parameters = dict(parameters)
         self.groups = groups
+        self.rows = dict(rows or {})
+        self.learning = list(groups)
         self.muon = {name for name in parameters if config.optimizer == "muon" and _is_between_states(name, parameters)}
         self.state: dict[str, Tensor] = {}
 
-    def thaw(self, epoch: int) -> None:
-        """Freezes what does not learn in `epoch`: it gets no gradient, costs none, and has no part in clipping."""
-        for group in self.groups:
-            for name in group.names:
-                self.parameters[name].requires_grad_(epoch >= group.thaws_at)
+    def thaw(self, step: int) -> None:
+        """Freezes what does not learn at `step`: it gets no gradient, costs none, and has no part in clipping. Of a
+        parameter of which only some rows learn, the others get a gradient that is not used."""
+        self.learning = [group for group in self.groups if step >= group.thaws_at]
+        live = {self._parameter(name) for group in self.learning for name in group.names}
+        for name, parameter in self.parameters.items():
+            parameter.requires_grad_(name in live)
+
+    def _parameter(self, name: str) -> str:
+        return self.rows[name].name if name in self.rows else name
+
+    def _part(self, name: str, whole: Tensor) -> Tensor:
+        """Of a parameter, or of its gradient, what goes by this name."""
+        rows = self.rows.get(name)
+        return whole if rows is None else whole[rows.first : rows.last]
+
+    def _weight(self, name: str) -> Tensor:
+        return self._part(name, self.parameters[self._parameter(name)])
+
+    def _gradient(self, name: str) -> Tensor:
+        gradient = self.parameters[self._parameter(name)].grad
+        assert gradient is not None
+        return self._part(name, gradient)
+
+    def _live(self, group: Group) -> list[str]:
+        return [name for name in group.names if self.parameters[self._parameter(name)].grad is not None]
+
+    def gradients(self) -> list[Tensor]:
+        """Of all that learns now, in the order of the parameters."""
+        live = [name for group in self.learning for name in self._live(group)]
+        place = {name: number for number, name in enumerate(self.parameters)}
+        return [self._gradient(name) for name in sorted(live, key=lambda name: place[self._parameter(name)])]
 
     def step(self, rate: float) -> None:
         """One update from the gradients that are there."""
-        for group in self.groups:
-            live = [name for name in group.names if self.parameters[name].grad is not None]
+        for group in self.learning:
+            live = self._live(group)
             rest = [name for name in live if name not in self.muon]
             if self.config.optimizer == "lamb":
                 self._lamb(rest, rate * group.factor)
@@ -82,13 +140,12 @@ class Optimizer:
         """Adam with decoupled decay; torch's fused kernel, one call for the decayed and one for the others."""
         config = self.config
         for decayed in (True, False):
-            chosen = [name for name in names if (self.parameters[name].dim() > 1) == decayed]
+            chosen = [name for name in names if (self._weight(name).dim() > 1) == decayed]
             if not chosen:
                 continue
-            tensors: list[Tensor] = [self.parameters[name] for name in chosen]
             torch._fused_adamw_(
-                tensors,
-                [_gradient(tensor) for tensor in tensors],
+                [self._weight(name) for name in chosen],
+                [self._gradient(name) for name in chosen],
                 [self._buffer(name, "exp_avg") for name in chosen],
                 [self._buffer(name, "exp_avg_sq") for name in chosen],
                 [],
@@ -106,7 +163,7 @@ class Optimizer:
     def _lamb(self, names: list[str], rate: float) -> None:
         config = self.config
         for name in names:
-            parameter, gradient = self.parameters[name], _gradient(self.parameters[name])
+            parameter, gradient = self._weight(name), self._gradient(name)
             first, second = self._buffer(name, "exp_avg"), self._buffer(name, "exp_avg_sq")
             count = float(self._count(name))
             first.lerp_(gradient, 1.0 - config.beta1)
@@ -126,7 +183,7 @@ class Optimizer:
     def _sgd(self, names: list[str], rate: float) -> None:
         config = self.config
         for name in names:
-            parameter, update = self.parameters[name], _gradient(self.parameters[name])
+            parameter, update = self._weight(name), self._gradient(name)
             if config.beta1:
                 update = self._buffer(name, "momentum").mul_(config.beta1).add_(update)
             if config.weight_decay and parameter.dim() > 1:
@@ -147,8 +204,7 @@ class Optimizer:
     def _muon(self, names: list[str], rate: float) -> None:
         shapes: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = {}
         for name in names:
-            parameter = self.parameters[name]
-            gradient = _gradient(parameter)
+            parameter, gradient = self._weight(name), self._gradient(name)
             momentum = self._buffer(name, "momentum")
             momentum.lerp_(gradient, 1.0 - MOMENTUM)
             nesterov = gradient.lerp(momentum, MOMENTUM)
@@ -165,13 +221,13 @@ class Optimizer:
     def _buffer(self, name: str, kind: str) -> Tensor:
         key = f"{name}/{kind}"
         if key not in self.state:
-            self.state[key] = torch.zeros_like(self.parameters[name])
+            self.state[key] = torch.zeros_like(self._weight(name))
         return self.state[key]
 
     def _count(self, name: str) -> Tensor:
         key = f"{name}/step"
         if key not in self.state:
-            self.state[key] = torch.zeros((), dtype=torch.float32, device=self.parameters[name].device)
+            self.state[key] = torch.zeros((), dtype=torch.float32, device=self._weight(name).device)
         return self.state[key].add_(1)
 
     def state_tensors(self) -> dict[str, Tensor]:
@@ -180,18 +236,14 @@ class Optimizer:
     def load_state(self, tensors: Mapping[str, Tensor], where: str = "state of the optimiser") -> None:
         """What `state_tensors` gave, read from `where`. UserError if it does not fit: the fused kernels check nothing.
         A parameter that has not learned yet has no state."""
-        begun = {key.rpartition("/")[0] for key in tensors} & self.parameters.keys()
-        wanted = {f"{name}/{kind}": self.parameters[name] for name in begun for kind in self._kinds(name)}
+        names = {name for group in self.groups for name in group.names}
+        begun = {key.rpartition("/")[0] for key in tensors} & names
+        wanted = {f"{name}/{kind}": self._weight(name) for name in begun for kind in self._kinds(name)}
         check_names(tensors, wanted, where)
         for key, parameter in wanted.items():
             shape, dtype = ((), torch.float32) if key.endswith("/step") else (parameter.shape, parameter.dtype)
             check_tensor(tensors[key], shape, dtype, f"{where}: {key}")
         self.state = {key: tensors[key].to(parameter.device).clone() for key, parameter in wanted.items()}
-
-
-def _gradient(parameter: Tensor) -> Tensor:
-    assert parameter.grad is not None
-    return parameter.grad
 
 
 def _matrices(name: str, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
@@ -213,9 +265,8 @@ def _orthogonalise(matrices: Tensor) -> Tensor:
     return x
 
 
-def clip_gradients(parameters: Mapping[str, nn.Parameter], limit: float) -> float:
-    """Scales all gradients so that their joint norm is at most `limit`; returns the norm before."""
-    gradients = [p.grad for p in parameters.values() if p.grad is not None]
+def clip_gradients(gradients: list[Tensor], limit: float) -> float:
+    """Scales them so that their joint norm is at most `limit`; returns the norm before."""
     if not gradients:  # a step without a single target
         return 0.0
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))

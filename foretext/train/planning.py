@@ -133,7 +133,7 @@ def check_disk(run: RunDirectory, job: Job) -> None:
 
 
 def probe_speed(loop: Loop, stage: Stage | None = None, thawed: int = 0, step: int = 0) -> float:
-    """Tokens a second in a stage (the one of now if none is said), in a `step` like this, with what learns in epoch
+    """Tokens a second in a stage (the one of now if none is said), in a `step` like this, with what learns at step
     `thawed`, from two gradient computations that are thrown away: weights, buffers, optimiser and what is carried are
     as they were, and each step seeds its random numbers anew."""
     best = float("inf")
@@ -252,10 +252,11 @@ def describe_finetuning(
         *_task_model(loop.job.objective, transfer),
         ("loss", f"label + {transfer.lm_weight:g} · language model" if transfer.lm_weight else "label"),
         ("budget", f"{task.epochs} epochs, {updates:,} updates of {training.batch_size} {unit}"),
+        *_frozen(loop, updates),
     ]
     left = updates - loop.position.step
     if left >= LEAST_TO_PROBE:
-        speeds = [_finetuning_speed(loop, transfer.thaw, task.epochs, step) for step, _ in turns]
+        speeds = [_finetuning_speed(loop, updates, step) for step, _ in turns]
         learning = sum(own / speed for (_, own), speed in zip(turns, speeds))
         epoch = learning + FORWARD_SHARE * sum(example.tokens for example in valid.examples) / speeds[0]
         speed = tokens / learning
@@ -274,15 +275,36 @@ def _beside(stock: ListedExamples | ManySources, task: TaskConfig) -> list[tuple
     return (text if len(stock.unlabelled) else []) + ([("beside it", named)] if named else [])
 
 
-def _finetuning_speed(loop: Loop, thaw: str, epochs: int, step: int = 0) -> float:
-    """Tokens a second over all epochs, in steps like this one. Where one group more learns in each, the epochs until
-    all do take the mean of the first and the last of them."""
-    first = probe_speed(loop, step=step)
-    if thaw != "gradual" or epochs < 2:
+def _finetuning_speed(loop: Loop, steps: int, step: int = 0) -> float:
+    """Tokens a second over a whole run, in steps like this one. Until the last group thaws, a step takes the mean of
+    the first and the last on average."""
+    first, thawed = probe_speed(loop, step=step), _last_thaw(loop, steps)
+    if not thawed:
         return first
-    last = probe_speed(loop, thawed=epochs - 1, step=step)
-    thawing = min(epochs, len(loop.job.optimizer.groups))
-    return epochs / (thawing * (1 / first + 1 / last) / 2 + (epochs - thawing) / last)
+    last = probe_speed(loop, thawed=thawed, step=step)
+    return steps / (thawed * (1 / first + 1 / last) / 2 + (steps - thawed) / last)
+
+
+def _last_thaw(loop: Loop, steps: int) -> int:
+    """The step at which the last of the groups that ever thaw does so."""
+    return max(group.thaws_at for group in loop.job.optimizer.groups if group.thaws_at < steps)
+
+
+def _frozen(loop: Loop, steps: int) -> list[tuple[str, str]]:
+    """A line where not everything learns from the start: when it does, or what never will."""
+    groups = loop.job.optimizer.groups
+    last = _last_thaw(loop, steps)
+    if last:
+        return [
+            (
+                "frozen",
+                f"{len(groups) - 1} layer groups at first; the next one thaws about every "
+                f"{last / (len(groups) - 1):.3g} updates, from the top; all learn from update {last:,} on",
+            )
+        ]
+    if any(group.thaws_at >= steps for group in groups):
+        return [("frozen", "the pre-trained layers, from beginning to end; the task's own weights learn")]
+    return []
 
 
 def _task_model(task: nn.Module, transfer: TransferPlan) -> list[tuple[str, str]]:
