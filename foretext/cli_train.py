@@ -153,6 +153,7 @@ def finetune(
 ) -> None:
     """Teach a pre-trained model a task from labelled rows."""
     from foretext.tasks.families import KINDS, family_of
+    from foretext.tasks.formats import kind_of
     from foretext.tasks.remembered import layout_name
     from foretext.tasks.splits import DEFAULT_FRACTION
     from foretext.terminal import Terminal
@@ -168,6 +169,7 @@ def finetune(
         raise UserError(f"name a run and a file of rows{only}, or --system NAME and a file of rows")
     if task is None:
         raise UserError(f"say what to learn: --task {', '.join(KINDS[:-1])} or {KINDS[-1]}")
+    task = kind_of(task, format)
     if system is not None and file is not None:
         raise UserError("--system starts from nothing: give the file of rows without a run, or leave out --system")
     if system is None and vectors is not None:

@@ -33,6 +33,7 @@ from foretext.objectives.bilm import BilmObjective
 from foretext.objectives.permutation import PermutationObjective, left_to_right
 from foretext.task_model import TaskModel, as_rows, as_sentences, as_tasks
 from foretext.tasks.family import Progress
+from foretext.tasks.formats import kind_of
 from foretext.tasks.remembered import layout_name
 from foretext.train.finetune import FinetuneRequest, finetune
 from foretext.train.finetune_request import OtherTask
@@ -243,6 +244,7 @@ class LanguageModel:
         sentences, as `read_sentences` gives them) and `also` (other tasks) are for a system that learns from them at
         once (cvt)."""
         format = layout_name(format)
+        task = kind_of(task, format)
         request = FinetuneRequest(
             base=self.model,
             rows=as_rows(rows, task, columns, format),

@@ -62,8 +62,8 @@ class TransferPlan:
         return float(self.rate_decay ** -(groups - 1 - group))
 
     def thaws_at(self, group: int, groups: int, steps: int, per_epoch: int) -> int:
-        """The step, of `steps`, from which `group` learns. Gradually: one group more each epoch from the top; where that
-        would take too long, they are spread evenly over the first three quarters of the run."""
+        """The step, of `steps`, from which `group` learns. Gradually: one group more each epoch from the top; where
+        that would take too long, they are spread evenly over the first three quarters of the run."""
         below = groups - 1 - group
         if self.thaw == "all" or below == 0:
             return 0

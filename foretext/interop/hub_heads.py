@@ -34,8 +34,9 @@ def head_of(model: SavedModel, names: HubNames) -> HubHead:
             "--set transfer.model=linear to export"
         )
     head = names.heads.get(task.kind)
-    if head is None:
-        raise UserError(f"transformers has no head for {task.kind}; it has for {', '.join(names.heads)}")
+    if head is None or model.task_config.arrangement not in names.heads:
+        what = f"{task.kind} of pairs" if head else task.kind
+        raise UserError(f"transformers has no head for {what}; it has for {', '.join(names.heads)}")
     pooling, hidden = getattr(task, "pooling", ""), getattr(task, "dense", None) is not None
     settings = []
     if head.pooling and pooling != head.pooling:

@@ -36,7 +36,7 @@ from foretext.nn.dropout import dropout
 from foretext.nn.recurrent_dropout import activation_penalty, penalty_counts, temporal_penalty
 from foretext.objectives.base import CausalTrunk, Examples, Trunk, reads_on
 from foretext.tasks.sequences import next_tokens, real_places, sequence_lm_loss
-from foretext.tasks.supervised import Example, SupervisedTask
+from foretext.tasks.supervised import UNORDERED, Example, SupervisedTask, both_orders
 from foretext.text.buckets import LengthOrder
 from foretext.text.order import SampleOrder
 
@@ -243,7 +243,4 @@ class ConcatPoolingTask(SupervisedTask):
 
     def _of_examples(self, pooled_BE: Tensor, batch: Batch) -> Tensor:
         """One for each example, or for each alternative of a choice; both orders of a pair are added."""
-        if self.kind != "similarity":
-            return pooled_BE
-        assert batch.group_B is not None
-        return pooled_BE.view(int(batch.group_B[-1]) + 1, -1, pooled_BE.shape[-1]).sum(1)
+        return both_orders(pooled_BE, batch).sum(1) if self.kind in UNORDERED else pooled_BE

@@ -34,7 +34,7 @@ from foretext.plan import ReaderPlan
 from foretext.tasks.predictions import probabilities_of
 from foretext.tasks.sequences import NO_SCORE
 from foretext.tasks.span import SpanExample, SpanTask
-from foretext.tasks.supervised import Example, arranged, loss_of_labels, row_batch
+from foretext.tasks.supervised import UNORDERED, Example, arranged, both_orders, loss_of_labels, row_batch
 from foretext.tasks.tagging import TaggedExample, surprise_of_each, tag_batch
 from foretext.tasks.trunk_words import TrunkWords
 
@@ -169,8 +169,8 @@ class RecurrentRows(Objective):
         words = self.words(trunk, batch)
         texts = [replace(words, mask_BT=batch.parts_BT == number) for number in ((1, 2) if self.pairs else (1,))]
         outputs_BC = self.model(*texts)
-        if self.kind == "similarity":
-            outputs_BC = outputs_BC.view(int(batch.group_B[-1]) + 1, -1, outputs_BC.shape[-1]).mean(1)
+        if self.kind in UNORDERED:
+            outputs_BC = both_orders(outputs_BC, batch).mean(1)
         scores = arranged(outputs_BC, batch, self.kind)
         losses: dict[str, LossSum] = {}
         if batch.labels is not None:

@@ -117,7 +117,8 @@ class RowFamily:
         if config.kind == "regression":
             values = [float(row.label) for row in rows if row.label is not None]
             mean, deviation = statistics.fmean(values), statistics.pstdev(values) or 1.0
-            return dataclasses.replace(config, texts=len(rows[0].texts), mean=mean, deviation=deviation)
+            texts = len(rows[0].texts)
+            return dataclasses.replace(config, texts=texts, both_orders=texts == 2, mean=mean, deviation=deviation)
         if config.kind == "choice":
             return dataclasses.replace(config, choices=max(len(row.texts) - 1 for row in rows))
         return dataclasses.replace(config, labels=LabelSet.from_rows(rows).names)
@@ -179,7 +180,7 @@ class RowFamily:
         for row in rows:
             parts = [next(encoded).tolist() for _ in row.texts]
             kept = keeping_question(parts, row.texts, config.format, tokenizer.encode)
-            sequences = tuple(layout.sequences(config.kind, kept))
+            sequences = tuple(layout.sequences(config.arrangement, kept))
             lost += sum(sequence.cut for sequence in sequences)
             cut += any(sequence.cut for sequence in sequences)
             examples.append(Example(sequences, _number(row, config) if labelled else None))
@@ -198,7 +199,7 @@ class RowFamily:
             raise UserError(f"{config.kind} takes {wanted}, not {len(texts)}")
         parts = [tokenizer.encode(text) for text in texts]
         kept = keeping_question(parts, texts, config.format, tokenizer.encode)
-        return [sequence.ids for sequence in encoding.layout.sequences(config.kind, kept)]
+        return [sequence.ids for sequence in encoding.layout.sequences(config.arrangement, kept)]
 
     # -- results -----------------------------------------------------------------------------------------------------
 

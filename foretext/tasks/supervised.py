@@ -1,10 +1,10 @@
 """The supervised objective of all sentence tasks: L3 = L2 + λ·L1.
 
 L2 is the cross-entropy of the label (regression: the squared error) from the state at the *extract* token, through
-dropout and one new linear layer W_y. Similarity adds the states of both orders before that layer; choice gives each
-alternative one score and takes the softmax over them. L1 is the language-model loss on the same sequences: the mean
-over each sequence's targets, then over sequences, as GPT's released code has it; every alternative of a choice
-counts.
+dropout and one new linear layer W_y. Similarity, and a score for a pair, add the states of both orders before that
+layer; choice gives each alternative one score and takes the softmax over them. L1 is the language-model loss on the
+same sequences: the mean over each sequence's targets, then over sequences, as GPT's released code has it; every
+alternative of a choice counts.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from foretext.tasks.sequences import NO_SCORE, next_tokens, padded_segments, seq
 
 # The state at the extract token; that and the mean of all states, added; that through the trunk's own layer for it.
 Pooling = Literal["extract", "mean", "pooler"]
+UNORDERED = ("similarity", "regression")  # kinds whose pairs have no order: a causal layout reads both
 NO_CHOICE = NO_SCORE  # score of an alternative that an example does not have
 
 
@@ -110,9 +111,7 @@ class SupervisedTask(Objective):
         if self.pooling == "mean":
             assert batch.mask_BT is not None
             states_BD = states_BD + (top_BTD * batch.mask_BT[..., None]).sum(1) / batch.mask_BT.sum(1, keepdim=True)
-        if self.kind == "similarity":
-            return states_BD.view(int(batch.group_B[-1]) + 1, -1, states_BD.shape[-1]).sum(1)
-        return states_BD
+        return both_orders(states_BD, batch).sum(1) if self.kind in UNORDERED else states_BD
 
     def arrange(self, outputs: Tensor, batch: Batch) -> Tensor:
         """W_y's outputs for pooled states as [examples, classes], [examples, choices] or [examples]."""
@@ -139,6 +138,12 @@ def row_batch(examples: Sequence[Example], kind: str) -> Batch:
         group_B=torch.tensor(group),
         labels=_labels([example.label for example in examples], kind),
     )
+
+
+def both_orders(rows_BE: Tensor, batch: Batch) -> Tensor:
+    """[examples, orders, E] of [sequences, E]; a layout that sees both sides reads a pair in one order only."""
+    assert batch.group_B is not None
+    return rows_BE.unflatten(0, (int(batch.group_B[-1]) + 1, -1))
 
 
 def _labels(labels: Sequence[float | int | None], kind: str) -> Tensor | None:

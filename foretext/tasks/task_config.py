@@ -14,6 +14,7 @@ class TaskConfig:
     labels: tuple[str, ...] = ()  # classes, or tags (chunk tags as IOB2)
     choices: int = 0  # the largest number of alternatives seen
     texts: int = 0  # regression: texts a row, 1 or 2 (pairs); 0: not kept, in runs of earlier versions
+    both_orders: bool = False  # regression of pairs: read as a similarity is; false in runs of earlier versions
     mean: float = 0.0  # regression: scores are learned standardised
     deviation: float = 1.0
     scheme: str = ""  # tagging: how chunks are marked in the training file; empty: the tags mark none
@@ -29,3 +30,8 @@ class TaskConfig:
     sentences: int = 0  # of unlabelled text that is learned from too
     unlabelled: str = ""  # fingerprint of the unlabelled text and of the other tasks' rows
     rows: str = ""  # fingerprint of the labelled rows, so that going on with others is refused
+
+    @property
+    def arrangement(self) -> str:
+        """The kind of task whose input transformation it has: a score for a pair has no order, as a similarity."""
+        return "similarity" if self.both_orders else self.kind

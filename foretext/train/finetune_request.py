@@ -336,6 +336,8 @@ def _task_config(
         base=str(request.base.run.path) if request.base.run else None,
     )
     config = family.learned(train, given)
+    if old is not None:  # a run of an earlier version goes on as it began
+        config = dataclasses.replace(config, both_orders=old["task"].both_orders)
     return dataclasses.replace(config, metric=_metric(request, family, config, old))
 
 
