@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
+from complaints import names
 from systems_under_test import write_text
 
 from experiments import elmo_chunking
@@ -97,6 +98,7 @@ def test_a_minute_of_everything_runs_and_goes_on(
     records = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
     measured = [(record["labels"], record["draw"], record["method"]) for record in records if "scores" in record]
     assert measured == [tuple(cell) for cell in plan()], "each once"
-    assert "too short to mean anything" in (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
-    assert "pre-training, ELMo:" in capsys.readouterr().out
+    names((tmp_path / "out" / "table.md").read_text(encoding="utf-8"), "--quick")
+    names(capsys.readouterr().out, "pre-training, ELMo:")
     assert main([*given, "--size", "small"]) == 2, "other settings want another folder"
+    names(capsys.readouterr().err, str(tmp_path / "out"), "size 'tiny'", "'small'", "--out")

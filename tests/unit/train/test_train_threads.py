@@ -44,9 +44,10 @@ READER = ReaderPlan(twice=True, norm=True, penalty=0.1, vectors=8, cells=16)
 
 @pytest.fixture(autouse=True)
 def _two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
-    torch.set_num_threads(1)
+    torch.set_num_threads(before)
 
 
 def assert_repeats(system: str, objective: Objective, data: Sequence[Any]) -> None:
