@@ -99,6 +99,7 @@ def test_a_validation_scores_sentences_that_are_neither_labelled_nor_read(
     assert len(seen) == len(rest) // 2 and set(seen) <= {tuple(row.words) for row in rest}
 
 
+@pytest.mark.thorough
 def test_a_minute_of_cove(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sacrebleu")
     given = ["--data", str(data), "--out", str(tmp_path / "out"), "--quick"]

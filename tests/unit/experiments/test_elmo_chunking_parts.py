@@ -87,6 +87,7 @@ def test_draws_are_compared_in_pairs() -> None:
     assert "| 893 | 3 | 88.0 ± 2.0 | 84.0 ± 1.4 | +5.0 ± 0.0 |" in result_table(found)
 
 
+@pytest.mark.thorough
 def test_a_minute_of_everything_runs_and_goes_on(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

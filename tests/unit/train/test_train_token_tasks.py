@@ -18,6 +18,7 @@ from systems_under_test import (
     TINY,
     TRANSFORMERS,
     base_model,
+    pairwise,
     reads_whole,
     stopping_after,
     taught,
@@ -100,7 +101,7 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Loop, "run", lambda self: self.position)
 
 
-@pytest.mark.parametrize(("system", "kind"), taught(KINDS))
+@pytest.mark.parametrize(("system", "kind"), pairwise(taught(KINDS)))
 def test_a_plain_rule_is_learned_and_comes_back_from_disk(system: str, kind: str, tmp_path: Path) -> None:
     rows = ROWS[kind](16)
     slow = system in TRANSFORMERS and kind == "tagging"
@@ -120,7 +121,7 @@ def test_a_plain_rule_is_learned_and_comes_back_from_disk(system: str, kind: str
     assert again.predictions(rows) == model.predictions(rows), "probabilities and candidates too"
 
 
-@pytest.mark.parametrize(("system", "kind"), taught(KINDS))
+@pytest.mark.parametrize(("system", "kind"), pairwise(taught(KINDS)))
 def test_the_loss_of_scores_is_that_of_the_head(system: str, kind: str, untrained: None) -> None:
     rows = ROWS[kind](6, LONG)
     with doubles():
@@ -149,7 +150,7 @@ def test_long_rows_are_read_whole_where_no_context_bounds_them(system: str, kind
     assert not any("longer" in line for line in heard.said)
 
 
-@pytest.mark.parametrize(("system", "kind"), [one for one in taught(KINDS) if not reads_whole(one[0])])
+@pytest.mark.parametrize(("system", "kind"), pairwise([one for one in taught(KINDS) if not reads_whole(one[0])]))
 def test_long_rows_are_read_in_windows(system: str, kind: str) -> None:
     rows, heard = ROWS[kind](3, LONG), Notes()
     sets = (*SETS, *SMALL_READER[system])
@@ -190,7 +191,7 @@ def test_few_windows_are_read_more_often(kind: str, untrained: None) -> None:
 # -- going on --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("system", "kind"), taught(KINDS))
+@pytest.mark.parametrize(("system", "kind"), pairwise(taught(KINDS)))
 def test_going_on_equals_never_stopping(system: str, kind: str, tmp_path: Path) -> None:
     rows = ROWS[kind](6, LONGER) if kind == "tagging" else questions(6, LONGER, impossible=True)
     sets = ("training.batch_size=4", "training.dropout=0.2", *SMALL_READER[system])
