@@ -39,6 +39,12 @@ def test_pretrain_reads_files_and_load_gives_the_same_model(lm: ft.LanguageModel
     np.testing.assert_array_equal(made.logits(ids), loaded.logits(ids))
 
 
+def test_logits_of_a_new_model_drop_nothing_out() -> None:
+    new = ft.new_model(PAIRS, sets=[*SETS, "model.dropout=0.5"])
+    new.model.trunk.train()
+    np.testing.assert_array_equal(new.logits([5, 6, 7]), new.logits([5, 6, 7]))
+
+
 def test_pretrain_without_out_and_with_nothing(tmp_path: Path) -> None:
     made = ft.pretrain(documents=TEXTS, steps=1, sets=SETS)
     assert made.generate("the", max_tokens=2, seed=0) is not None

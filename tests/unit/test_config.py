@@ -1,7 +1,6 @@
 """config.py: the round trip through TOML, the checks, `--set`, and what a hostile file costs."""
 
 import dataclasses
-import time
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -227,10 +226,8 @@ def test_mistakes_in_a_file_name_the_place(text: str, place: str, parts: list[st
         ("a = 1\na = 2", ["TOML"]),
     ],
 )
-def test_hostile_text_is_refused_quickly(text: str, parts: list[str]) -> None:
-    start = time.perf_counter()
+def test_hostile_text_is_refused(text: str, parts: list[str]) -> None:
     said = message(from_toml, text, "evil.toml")
-    assert time.perf_counter() - start < 2
     placed(said, "evil.toml: ", parts)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -207,10 +206,8 @@ def test_forty_short_texts_without_a_run(chinese: bool, tmp_path: Path, monkeypa
     texts = [f"电影{words[i % 2]}{i % 7}" if chinese else f"a {words[i % 2]} film {i % 7}" for i in range(40)]
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    begun = time.monotonic()
     fitted = ft.TextClassifier(minutes=0.01).fit(texts, [i % 2 for i in range(40)])
     assert fitted.score(texts, [i % 2 for i in range(40)]) >= 0.9, "one word tells the classes apart"
-    assert time.monotonic() - begun < 60
     assert not list(tmp_path.iterdir()), "its temporary run is still there"
 
 
