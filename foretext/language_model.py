@@ -63,7 +63,7 @@ class LanguageModel:
             raise UserError(f"logits takes {most}, not {len(numbers)}")
         if min(numbers) < 0 or max(numbers) >= self.model.model_config.vocabulary:
             raise UserError(f"ids must be from 0 to {self.model.model_config.vocabulary - 1}, the vocabulary")
-        trunk = self.model.trunk
+        trunk = self.model.trunk.eval()
         device = next(trunk.parameters()).device
         with torch.no_grad():
             if isinstance(self.model.objective, PermutationObjective):

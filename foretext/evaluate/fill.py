@@ -78,7 +78,7 @@ def fill(model: SavedModel, text: str, top: int = 5) -> Filled:
     if len(parts) < 2:
         raise UserError(f"there is no blank to fill: write {name} where one is")
     if top < 1:
-        raise UserError(f"at least one candidate is needed, not {top}")
+        raise UserError(f"top must be at least 1, not {top}")
     ids = _encoded(model, parts, mask)
     reading = read_as(model, ids)
     if reading.count < len(ids):

@@ -57,7 +57,7 @@ def read_bilm_options(path: Path) -> BilmConfig:
         raise UserError(f"{path}: larger than 1 MB, which no options are; get the file again")
     options = read_json(path)
     if options.get("bidirectional") is False:
-        raise UserError(f"{path}: a model of one direction; give one with both")
+        raise UserError(f"{path}: 'bidirectional' is false, a model of one direction; give one with both")
     if "char_cnn" not in options:
         raise UserError(f"{path}: no 'char_cnn': it reads word ids, not characters; give a model that reads characters")
     lstm, cnn = _table(options, "lstm", path), _table(options, "char_cnn", path)

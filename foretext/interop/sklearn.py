@@ -62,7 +62,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         if len(self.classes_) != len(set(labels)):
             raise InputError("y: two labels become one as an array; give labels of one type, without NUL at their end")
         if len(self.classes_) < 2:
-            raise InputError("the labels have only one class; a classifier needs two")
+            raise InputError(f"y has only one class, {labels[0]!r}; a classifier needs two")
         rows = [Row((text,), _name(number), f"row {i + 1}") for i, (text, number) in enumerate(zip(texts, numbers))]
         request = FinetuneRequest(
             base=self._base(texts),

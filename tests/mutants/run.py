@@ -7,8 +7,8 @@
 `map` notes for each mutant which tests run its line, or, of a line that runs when its file is imported, which tests run
 anything of that file; and how long each test takes. `kill` changes the line in a copy of the tree and runs those tests
 until one fails: one case of each test function first, quick ones first, for 60 seconds at most. A mutant is killed
-when a test fails, or when tests that take at most half a minute are not done after a minute. `compare` fails if a
-mutant that was killed before is not killed after.
+when a test fails, or when tests that take at most half a minute are not done after a minute; it is gone when its line
+is no longer there. `compare` fails if a mutant that was killed before is neither killed after nor gone.
 """
 
 from __future__ import annotations
@@ -84,20 +84,19 @@ def write_map(out: Path, tests: list[str]) -> None:
 def covering(covered: Any, mutant: dict, took: dict[str, float]) -> list[str]:
     path = ROOT / mutant["file"]
     lines = covered.contexts_by_lineno(str(path))
-    place = line_of(mutant, path.read_text(encoding="utf-8").splitlines())
+    place = line_of(mutant, path)
+    if place is None:
+        return []
     on_line = {context.partition("|")[0] for context in lines.get(place + 1, ())} & took.keys()
     in_file = {context.partition("|")[0] for contexts in lines.values() for context in contexts} & took.keys()
     return sorted(on_line or in_file)
 
 
-def line_of(mutant: dict, lines: list[str]) -> int:
-    """Where the mutant's line is now, from 0."""
+def line_of(mutant: dict, path: Path) -> int | None:
+    """Where the mutant's line is now, from 0; None if it is gone."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     places = [number for number, line in enumerate(lines) if line == mutant["before"]]
-    if len(places) <= mutant["nth"]:
-        raise SystemExit(
-            f"mutant {mutant['id']}: {mutant['file']} has no such line any more: {mutant['before'].strip()}"
-        )
-    return places[mutant["nth"]]
+    return places[mutant["nth"]] if len(places) > mutant["nth"] else None
 
 
 def kill_all(known: dict, out: Path, only: list[str] | None, workers: int) -> None:
@@ -153,12 +152,15 @@ def in_turn(tests: list[str], seconds: dict[str, float]) -> list[str]:
 
 def kill(mutant: dict, tests: list[str], tree: Path) -> tuple[str, str]:
     """What became of it, and which test noticed."""
+    path = tree / mutant["file"]
+    place = line_of(mutant, path)
+    if place is None:
+        return "gone", ""
     if not tests:
         return "uncovered", ""
-    path = tree / mutant["file"]
     whole = path.read_text(encoding="utf-8")
     lines = whole.splitlines()
-    lines[line_of(mutant, lines)] = mutant["after"]
+    lines[place] = mutant["after"]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     for old in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
         old.unlink()
@@ -191,11 +193,13 @@ def with_children(process: subprocess.Popen[bytes]) -> None:
 
 
 def compare(before: dict, after: dict) -> None:
-    gone = {"killed", "timeout"}
+    noticed = {"killed", "timeout"}
     for name, results in (("before", before), ("after", after)):
         print(name, dict(Counter(result["fate"] for result in results.values())))
-    lost = [number for number in before if before[number]["fate"] in gone and after[number]["fate"] not in gone]
-    won = [number for number in after if after[number]["fate"] in gone and before[number]["fate"] not in gone]
+    killed = [{number for number in one if one[number]["fate"] in noticed} for one in (before, after)]
+    gone = {number for number in after if after[number]["fate"] == "gone"}
+    lost, won = sorted(killed[0] - killed[1] - gone), sorted(killed[1] - killed[0])
+    print("gone:", sorted(gone))
     print("killed only after:", won)
     print("killed only before:", lost)
     sys.exit(bool(lost))

@@ -1,18 +1,30 @@
 """A picture takes longer than many a training here, so a process draws one loss curve and every run gets that one; what
 is drawn is `train/test_train_curve.py`'s and the command line's to see. Nor does a process here wait for its disk: what
-is left when one ends at any moment is the faults' to see."""
+is left when one ends at any moment is the faults' to see. In the folders of mathematics all is float64, where a mistake
+stands out by ten digits; tests there that are about float32 ask for it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tolerance import doubles
 
 from foretext.tasks.files import write_whole
 from foretext.train import curve
+
+IN_DOUBLES = ("nn", "objectives")
+
+
+@pytest.fixture(autouse=True)
+def _doubles(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What modules are built and inputs drawn in."""
+    with doubles() if request.path.parent.name in IN_DOUBLES else nullcontext():
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

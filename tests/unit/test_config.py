@@ -1,12 +1,13 @@
 """config.py: the round trip through TOML, the checks, `--set`, and what a hostile file costs."""
 
 import dataclasses
-import time
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import pytest
+from complaints import names
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,7 +51,14 @@ CLASSES = {"model": Model, "train": Inner}
 def message(call, *args) -> str:
     with pytest.raises(UserError) as caught:
         call(*args)
+    assert "\n" not in str(caught.value), "one line"
     return str(caught.value)
+
+
+def placed(said: str, place: str, parts: Sequence[str]) -> None:
+    """A message begins with the place and names every part behind it."""
+    assert said.startswith(place), said
+    names(said.removeprefix(place), *parts)
 
 
 def test_round_trip_and_canonical_bytes() -> None:
@@ -87,47 +95,45 @@ def test_none_that_would_read_back_as_something_else_is_refused() -> None:
 
 
 def test_lone_surrogate_is_a_user_error() -> None:
-    assert "not valid text" in message(to_toml, {"s": {"path": "a\udcffb"}})
+    names(message(to_toml, {"s": {"path": "a\udcffb"}}), repr("a\udcffb"))
 
 
 @pytest.mark.parametrize(
-    ("mapping", "part"),
+    ("mapping", "parts"),
     [
-        ({"widht": 3}, "unknown key 'widht'; did you mean 'width'?"),
-        ({"zzzzzz": 3}, "known: width, dropout"),
-        ({"width": 3.0}, "width: must be a whole number, not 3.0"),
-        ({"width": True}, "width: must be a whole number, not True"),
-        ({"width": "3"}, "must be a whole number"),
-        ({"width": -1}, "width must be positive"),
-        ({"dropout": True}, "dropout: must be a number"),
-        ({"dropout": float("nan")}, "dropout: must be a number"),
-        ({"dropout": 10**400}, "dropout: must be a number"),
-        ({"fused": 1}, "fused: must be true or false"),
-        ({"kind": "mid"}, "must be one of pre, post, not 'mid'"),
-        ({"sizes": [1, "2"]}, "sizes[1]: must be a whole number"),
-        ({"sizes": 1}, "sizes: must be a list"),
-        ({"betas": [0.1]}, "list of 2 values, not 1"),
-        ({"limit": "x"}, "limit: must be a whole number"),
-        ({"either": 0.5}, "either: must be a whole number or text"),
-        ({"inner": {"rat": 1}}, "did you mean 'rate'?"),
-        ({"inner": 3}, "inner: must be a table"),
-        ({"weights": {"lm": "x"}}, "weights.lm: must be a number"),
-        ({"weights": 3}, "weights: must be a table"),
+        ({"widht": 3}, ["'widht'", "'width'"]),
+        ({"zzzzzz": 3}, ["'zzzzzz'", "width, dropout"]),
+        ({"width": 3.0}, ["width:", "whole", "3.0"]),
+        ({"width": True}, ["width:", "whole", "True"]),
+        ({"width": "3"}, ["width:", "whole", "'3'"]),
+        ({"width": -1}, ["width", "positive"]),
+        ({"dropout": True}, ["dropout:", "number", "True"]),
+        ({"dropout": float("nan")}, ["dropout:", "number", "nan"]),
+        ({"dropout": 10**400}, ["dropout:", "number", "1000"]),
+        ({"fused": 1}, ["fused:", "true", "false", "1"]),
+        ({"kind": "mid"}, ["kind:", "pre, post", "'mid'"]),
+        ({"sizes": [1, "2"]}, ["sizes[1]:", "whole", "'2'"]),
+        ({"sizes": 1}, ["sizes:", "list", "1"]),
+        ({"betas": [0.1]}, ["betas:", "list", "2 values", "1"]),
+        ({"limit": "x"}, ["limit:", "whole", "'x'"]),
+        ({"either": 0.5}, ["either:", "whole", "text", "0.5"]),
+        ({"inner": {"rat": 1}}, ["inner:", "'rat'", "'rate'"]),
+        ({"inner": 3}, ["inner:", "table", "3"]),
+        ({"weights": {"lm": "x"}}, ["weights.lm:", "number", "'x'"]),
+        ({"weights": 3}, ["weights:", "table", "3"]),
     ],
 )
-def test_what_does_not_fit_is_named(mapping: dict, part: str) -> None:
-    text = message(build, Model, mapping, "my.toml [model]")
-    assert part in text
-    assert text.startswith("my.toml [model]")
+def test_what_does_not_fit_is_named(mapping: dict, parts: list[str]) -> None:
+    placed(message(build, Model, mapping, "my.toml [model]"), "my.toml [model]: ", parts)
 
 
 def test_int_for_float_and_a_missing_key_and_a_section_that_is_no_table() -> None:
     built = build(Model, {"dropout": 1, "betas": [0, 1]}, "x")
     assert (built.dropout, built.betas) == (1.0, (0.0, 1.0))
     assert type(built.dropout) is float
-    assert "'steps' is missing" in message(build, Needs, {}, "x")
-    assert "must be a table" in message(build_sections, CLASSES, {"model": 3}, "x")
-    assert "did you mean 'model'" in message(build_sections, CLASSES, {"modle": {}}, "x")
+    placed(message(build, Needs, {}, "x"), "x: ", ["'steps'"])
+    placed(message(build_sections, CLASSES, {"model": 3}, "x"), "x [model]: ", ["table", "3"])
+    placed(message(build_sections, CLASSES, {"modle": {}}, "x"), "x: ", ["'modle'", "'model'"])
 
 
 @pytest.mark.parametrize(
@@ -157,27 +163,25 @@ def test_sets(text: str, key: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "part"),
+    ("text", "parts"),
     [
-        ("model.widht=1", "did you mean 'width'?"),
-        ("modle.width=1", "did you mean 'model'?"),
-        ("model.inner.rat=1", "did you mean 'rate'?"),
-        ("model.width.x=1", "not a table"),
-        ("model.width", "section.key=value"),
-        ("width=1", "section.key=value"),
-        ("model.width=1.5", "a whole number"),
-        ("model.width=0", "must be positive"),
-        ("model.fused=1", "true or false"),
-        ("model.kind=mid", "one of pre, post"),
-        ("model.betas=1", "list of 2"),
-        ("model.dropout=nan", "must be a number"),
-        ("model.inner=3", "a table"),
+        ("model.widht=1", ["'widht'", "'width'"]),
+        ("modle.width=1", ["'modle'", "'model'"]),
+        ("model.inner.rat=1", ["'rat'", "'rate'"]),
+        ("model.width.x=1", ["width", "table"]),
+        ("model.width", ["section.key=value"]),
+        ("width=1", ["section.key=value"]),
+        ("model.width=1.5", ["whole"]),
+        ("model.width=0", ["width", "positive"]),
+        ("model.fused=1", ["true", "false"]),
+        ("model.kind=mid", ["pre, post", "'mid'"]),
+        ("model.betas=1", ["list", "2 values", "1"]),
+        ("model.dropout=nan", ["number", "nan"]),
+        ("model.inner=3", ["table"]),
     ],
 )
-def test_bad_sets_name_the_flag(text: str, part: str) -> None:
-    said = message(apply_sets, SECTIONS, [text])
-    assert said.startswith(f"--set {text}: ")
-    assert part in said
+def test_bad_sets_name_the_flag(text: str, parts: list[str]) -> None:
+    placed(message(apply_sets, SECTIONS, [text]), f"--set {text}: ", parts)
 
 
 def test_a_file_is_put_in_as_sets_are_and_before_them() -> None:
@@ -192,42 +196,39 @@ def test_a_file_is_put_in_as_sets_are_and_before_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "place", "parts"),
     [
-        ("[model]\nwidht = 1", "my.toml [model] widht: unknown key 'widht'; did you mean 'width'?"),
-        ("[modle]\nwidth = 1", "my.toml [modle]: unknown section 'modle'; did you mean 'model'?"),
-        ("[modle]", "my.toml [modle]: unknown section 'modle'; did you mean 'model'?"),
-        ("[model.inner]\nrat = 1", "my.toml [model] inner.rat: unknown key 'rat'; did you mean 'rate'?"),
-        ("[model]\nwidth = '64'", "my.toml [model] width: must be a whole number, not '64'"),
-        ("[model]\nwidth.x = 64", "my.toml [model] width.x: width is not a table"),
-        ("[model]\nwidth = 0", "my.toml [model] width: width must be positive"),
-        ("width = 1", "my.toml: 'width' stands in no section; write it under one, such as [training]"),
+        ("[model]\nwidht = 1", "my.toml [model] widht: ", ["'widht'", "'width'"]),
+        ("[modle]\nwidth = 1", "my.toml [modle]: ", ["'modle'", "'model'"]),
+        ("[modle]", "my.toml [modle]: ", ["'modle'", "'model'"]),
+        ("[model.inner]\nrat = 1", "my.toml [model] inner.rat: ", ["'rat'", "'rate'"]),
+        ("[model]\nwidth = '64'", "my.toml [model] width: ", ["whole", "'64'"]),
+        ("[model]\nwidth.x = 64", "my.toml [model] width.x: ", ["width", "table"]),
+        ("[model]\nwidth = 0", "my.toml [model] width: ", ["width", "positive"]),
+        ("width = 1", "my.toml: ", ["'width'", "[training]"]),
     ],
 )
-def test_mistakes_in_a_file_name_the_place(text: str, said: str) -> None:
-    assert message(lambda: apply_sets(SECTIONS, settings_in(text, "my.toml"))) == said
+def test_mistakes_in_a_file_name_the_place(text: str, place: str, parts: list[str]) -> None:
+    placed(message(lambda: apply_sets(SECTIONS, settings_in(text, "my.toml"))), place, parts)
 
 
 @pytest.mark.parametrize(
-    ("text", "part"),
+    ("text", "parts"),
     [
-        ("x" * 1_000_001, "too large"),
-        ("x = " + "[" * 100_000, "nested too deeply"),
-        ("x = " + "{a=" * 100_000, "nested too deeply"),
-        ("[" + ".".join(["a"] * 400_000) + "]", "nested too deeply"),
-        (".".join(['"a"'] * 200_000) + "=1", "nested too deeply"),
-        ("x = " + "9" * 5000, "not valid TOML"),
-        ("a" * 900_000, "not valid TOML"),
-        ("a = ", "not valid TOML"),
-        ("a = 1\na = 2", "not valid TOML"),
+        ("x" * 1_000_001, ["1,000,001 ", "1,000,000"]),
+        ("x = " + "[" * 100_000, ["nested"]),
+        ("x = " + "{a=" * 100_000, ["nested"]),
+        ("[" + ".".join(["a"] * 400_000) + "]", ["nested"]),
+        (".".join(['"a"'] * 200_000) + "=1", ["nested"]),
+        ("x = " + "9" * 5000, ["TOML"]),
+        ("a" * 900_000, ["TOML"]),
+        ("a = ", ["TOML"]),
+        ("a = 1\na = 2", ["TOML"]),
     ],
 )
-def test_hostile_text_is_refused_quickly(text: str, part: str) -> None:
-    start = time.perf_counter()
+def test_hostile_text_is_refused(text: str, parts: list[str]) -> None:
     said = message(from_toml, text, "evil.toml")
-    assert said.startswith("evil.toml: ")
-    assert part in said
-    assert time.perf_counter() - start < 2
+    placed(said, "evil.toml: ", parts)
 
 
 def test_dotted_text_in_strings_is_no_nesting() -> None:

@@ -103,12 +103,12 @@ def test_percent() -> None:
 def test_short_flat_and_broken_curves_do_not_break_the_page(curve: list[LossPoint]) -> None:
     page = render(ReportData("t", "s", curve, [], []))
     assert not re.search(r"\b(nan|inf)\b", page)
-    assert "No fine-tuning was finished" in page
+    assert "<table" not in page and "fine-tuning" in page
 
 
 def test_unfinished_tasks_are_shown_as_such() -> None:
     page = render(ReportData("t", "s", [], [TaskResult("choice", "accuracy", [0.4], [], 1, 1)], []))
-    assert "not run" in page
+    assert percent([]) in page
     assert "nan" not in page
 
 

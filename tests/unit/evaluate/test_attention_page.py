@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from complaints import refused
 from systems_under_test import TRANSFORMERS, base_model
 
-from foretext.errors import UserError
 from foretext.evaluate.attention_page import attention_page, render
 from foretext.nn.model_config import reads
 from foretext.tasks.rows import rows_from
@@ -67,7 +67,7 @@ def test_a_model_that_sees_both_sides() -> None:
 def test_how_much_can_be_shown() -> None:
     model = base_model("gpt2")
     assert "gpt2 tiny" in attention_page(model, "some text")
-    with pytest.raises(UserError, match="between 2 and 48"):
+    with refused("61", "48"):
         attention_page(model, "a" * 60)
 
 
@@ -80,5 +80,5 @@ def test_a_task_model_shows_a_text_whole_or_not_at_all(system: str) -> None:
     parser = Scripts()
     parser.feed(attention_page(model, "a" * (most - 2)))
     assert len(json.loads(parser.found[0])["pieces"]) == most, "two tokens stand round it"
-    with pytest.raises(UserError, match=f"the text has {most + 1} tokens; the page shows between 2 and {most}"):
+    with refused(f"{most + 1}", f"{most}"):
         attention_page(model, "a" * (most - 1))

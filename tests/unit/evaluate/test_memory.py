@@ -7,15 +7,17 @@ import functools
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from systems_under_test import CAUSAL, base_model
+from complaints import refused
+from systems_under_test import CAUSAL, TERMS, base_model
+from tolerance import close, terms_of
 
 from foretext.api import LanguageModel
 from foretext.batch import Batch
-from foretext.errors import UserError
 from foretext.evaluate import perplexity as module
 from foretext.evaluate.likelihood import Query, score_queries
 from foretext.evaluate.perplexity import perplexity
@@ -28,6 +30,7 @@ from foretext.train.saved import SavedModel, reach_of
 
 TEXTS = ["a text that is longer than the memory, and than a piece: 中文", "x", "", "the film was good"]
 VOCABULARIES = {"plain": {}, "adaptive": {"cutoffs": (100, 200), "divisor": 2}}
+TOLD = terms_of(TERMS, 2 * 100, 2 * 32 + 257)  # a minute model, up to a hundred keys in a layer, and either softmax
 
 
 def model_of(memory: int, **changes: object) -> SavedModel:
@@ -51,7 +54,7 @@ def logs_slowly(model: SavedModel, ids: list[int], memory: int) -> torch.Tensor:
         for id in ids:
             hidden = trunk(Batch(torch.tensor([[id]])), state)
             state = hidden.state
-            found.append(torch.log_softmax(token_logits(trunk, hidden.top[0]).double(), -1)[0])
+            found.append(torch.log_softmax(token_logits(trunk, hidden.top[0]), -1)[0])
     return torch.stack(found)
 
 
@@ -78,7 +81,7 @@ def test_scored_in_pieces_is_scored_token_by_token(
     for memory in (None, 0, 3, 200):
         measured, used = perplexity(model, TEXTS, memory=memory), 6 if memory is None else memory
         nats = math.log(measured.per_token) * measured.tokens
-        assert nats == pytest.approx(nats_slowly(vocabulary, used), rel=1e-5)
+        close(nats, nats_slowly(vocabulary, used), terms=terms_of(TOLD, measured.tokens))
         assert measured.memory == measured.to_dict()["memory"] == used
         assert (measured.context, measured.stride) == (None, None)
     assert model.trunk.evaluation_memory == 6, "as it was"
@@ -90,16 +93,17 @@ def test_logits_and_what_is_written_are_from_the_memory(vocabulary: str) -> None
     ids = model.tokenizer.encode(TEXTS[0])
     slowly = logs_slowly(model, ids, 6)
     found = torch.log_softmax(torch.from_numpy(LanguageModel(model, Path()).logits(ids)).double(), -1)
-    torch.testing.assert_close(found, slowly, atol=1e-4, rtol=1e-4)
+    rounded: dict[str, Any] = {"terms": 2, "precision": torch.float32}  # a logit, and those that it is compared with
+    close(found, slowly, **rounded)
     decoder = Decoder(model, [ids[:20], ids[:5], ids[:9]])  # of unequal length
     for step in range(4):
         logs = torch.log_softmax(decoder.logits().double(), -1)
         for row, start in enumerate((20, 5, 9)):
-            torch.testing.assert_close(logs[row], slowly[start + step - 1], atol=1e-4, rtol=1e-4)
+            close(logs[row], slowly[start + step - 1], **rounded)
         decoder.append([ids[20 + step], ids[5 + step], ids[9 + step]])
     decoder.keep([2, 0])
     logs = torch.log_softmax(decoder.logits().double(), -1)
-    torch.testing.assert_close(logs[1], slowly[23], atol=1e-4, rtol=1e-4)
+    close(logs[1], slowly[23], **rounded)
 
 
 def test_completions_go_on_from_the_memory_of_their_context() -> None:
@@ -114,7 +118,7 @@ def test_completions_go_on_from_the_memory_of_their_context() -> None:
             logs = logs_slowly(model, [*query.context, *completion], 6)
             first = len(query.context) - 1
             total = sum(float(logs[first + place, id]) for place, id in enumerate(completion))
-            assert likelihood.total == pytest.approx(total, rel=1e-4)
+            close(likelihood.total, total, terms=terms_of(TOLD, len(completion)))
             assert likelihood.cut == 0
 
 
@@ -135,13 +139,13 @@ def test_a_memory_that_no_text_fills_costs_what_the_texts_have(monkeypatch: pyte
 
 def test_memory_that_cannot_be() -> None:
     model = model_of(6)
-    with pytest.raises(UserError, match=r"memory must be a whole number from 0 to 1,000,000, not -1"):
+    with refused("memory", "1,000,000", "-1"):
         perplexity(model, TEXTS, memory=-1)
-    with pytest.raises(UserError, match=r"not 2\.5"):
+    with refused("memory", "1,000,000", "2.5"):
         LanguageModel(model, Path()).perplexity(TEXTS, memory=2.5)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="stride is for models with a context; transformer_xl reads a document"):
+    with refused("stride", "transformer_xl"):
         perplexity(model, TEXTS, stride=4)
     for system in [name for name in CAUSAL if name != "transformer_xl"] + ["bert", "xlnet"]:
-        with pytest.raises(UserError, match=f"such as transformer_xl; a text is scored by {system} without: leave it"):
+        with refused("memory", "transformer_xl", f" {system} "):
             LanguageModel(base_model(system), Path()).perplexity(TEXTS, memory=4)
     assert np.isfinite(LanguageModel(model, Path()).perplexity(TEXTS, memory=4).per_token)

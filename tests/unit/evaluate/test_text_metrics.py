@@ -7,9 +7,9 @@ import random
 import sys
 
 import pytest
+from complaints import refused
 from systems_under_test import base_model
 
-from foretext.errors import UserError
 from foretext.evaluate.heuristics import acceptability, best_threshold
 from foretext.evaluate.text_metrics import bleu, bleu_metric, exact_match, rouge, word_f1
 from foretext.evaluate.written import Pair, answer_pairs, first_sentences
@@ -85,7 +85,7 @@ def test_the_threshold_is_the_best_there_is() -> None:
 def test_equal_scores_are_never_parted() -> None:
     threshold = best_threshold([0.0, 1.0, 1.0, 1.0, 2.0], [False, False, True, False, True])
     assert threshold in (0.5, 1.5)
-    with pytest.raises(UserError, match="find a threshold on"):
+    with refused("threshold", "'1'"):
         acceptability([0.1, 0.9], ["0", "1"], "1", ([0.5], ["1"]))
 
 
@@ -109,11 +109,11 @@ def test_bleu_of_chinese_is_sacrebleus() -> None:
 def test_what_bleu_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "sacrebleu.metrics", None)
-        with pytest.raises(UserError, match="BLEU needs sacrebleu; pip install"):
+        with refused("sacrebleu", "pip install 'foretext[translation]'"):
             bleu_metric()
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "MeCab", None)
         patch.delitem(sys.modules, "sacrebleu.tokenizers.tokenizer_ja_mecab", raising=False)
         pytest.importorskip("sacrebleu")
-        with pytest.raises(UserError, match=r"--language ja: .* pip install 'sacrebleu\[ja\]'"):
+        with refused("--language ja", "pip install 'sacrebleu[ja]'"):
             bleu_metric("ja")

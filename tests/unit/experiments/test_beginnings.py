@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from systems_under_test import base_model, pretrain_request, shaken_model, write_text
+from complaints import names, refused
+from systems_under_test import TERMS, base_model, pretrain_request, shaken_model, write_text
+from tolerance import close, doubles, terms_of
 
 from experiments import imdb_transfer
 from experiments.beginnings import borders, by_place, main, rows_of
 from foretext.api import LanguageModel
 from foretext.batch import Batch
-from foretext.errors import UserError
 from foretext.nn.predict import token_losses
 from foretext.train.pretrain import pretrain
 
@@ -25,7 +26,12 @@ def test_places_double() -> None:
 
 @pytest.mark.parametrize("system", ["transformer_xl", "ulmfit"])
 def test_each_row_is_as_by_itself(system: str) -> None:
-    lm = LanguageModel(shaken_model(system, 0.1), Path())
+    with doubles():
+        lm = LanguageModel(shaken_model(system, 0.1), Path())
+        compare_by_place(lm)
+
+
+def compare_by_place(lm: LanguageModel) -> None:
     texts = ["much too short", "a film of many words", "another one, no better", "the third one is it"]
     rows_BT = rows_of(lm, texts, 3, 16)
     assert rows_BT.shape == (3, 17) and rows_BT[:, 0].tolist() == [lm.model.tokenizer.end] * 3
@@ -42,14 +48,14 @@ def test_each_row_is_as_by_itself(system: str) -> None:
         expected = [torch.stack(own) for own in parts]
     for found, nats_BT in zip((empty, after), expected):
         literal = [float(nats_BT[:, begin:end].mean()) for begin, end in ((0, 1), (1, 2), (2, 4), (4, 8), (8, 16))]
-        assert found == pytest.approx(literal, abs=1e-4)
+        close(found, literal, terms=terms_of(2 * TERMS, lm.model.tokenizer.size, 3 * 8))  # two rows, softmax, mean
     assert empty != pytest.approx(after, abs=1e-3)
 
 
 def test_what_cannot_be_asked() -> None:
-    with pytest.raises(UserError, match="gpt reads what fits its context"):
+    with refused("gpt", "context"):
         by_place(LanguageModel(base_model("gpt"), Path()), torch.zeros(2, 5, dtype=torch.long))
-    with pytest.raises(UserError, match="1 texts have 9 tokens, and 2 are needed"):
+    with refused("1 texts", "9 tokens", " 2 "):
         rows_of(LanguageModel(base_model("transformer_xl"), Path()), ["long enough", "short"], 2, 9)
 
 
@@ -66,4 +72,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("|")[2].strip() for line in lines[-5:]] == ["1", "2", "3 to 4", "5 to 8", "9 to 16"]
     assert main([str(tmp_path / "none"), "--data", str(tmp_path), "--quick"]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    names(said, f"{tmp_path / 'none'}:")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from complaints import names
 
 from experiments import layer_probe
 from experiments.common import Data
@@ -46,4 +47,4 @@ def test_a_folder_that_is_no_run_is_one_line(tmp_path: Any, capsys: pytest.Captu
     for name in ("train.tsv", "dev.tsv"):
         (folder / name).write_text("sentence\tlabel\ngood\t1\nbad\t0\n", encoding="utf-8")
     assert layer_probe.main([str(tmp_path / "none"), "--data", str(tmp_path / "data")]) != 0
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert len(names(capsys.readouterr().err, f"{tmp_path / 'none'}:").splitlines()) == 1

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from complaints import refused
 
 from experiments.memory_length import (
     MEMORIES,
     QUICK,
+    TEXTS,
     Cell,
     parse,
     parts_of,
@@ -19,7 +21,6 @@ from experiments.memory_length import (
     training_file,
 )
 from foretext.config import apply_sets
-from foretext.errors import UserError
 from foretext.systems import SYSTEMS
 
 
@@ -45,8 +46,9 @@ def test_what_is_trained_on_and_what_is_scored(tmp_path: Path) -> None:
     path = training_file(train, tmp_path)
     before = path.stat().st_mtime_ns
     assert path.read_text().count("\n") == 1 and training_file(train, tmp_path).stat().st_mtime_ns == before
-    with pytest.raises(UserError, match="is not there; --data DIR"):
-        parts_of(parse(["--data", str(tmp_path)]))
+    missing = parse(["--data", str(tmp_path)])
+    with refused(str(tmp_path / TEXTS[missing.text]), "--data DIR"):
+        parts_of(missing)
     quick = parse(["--data", str(tmp_path), "--quick", "--set", "training.rate=1"])
     assert quick.minutes < 1 and quick.set == [*QUICK, "training.rate=1"]
     apply_sets({"model": SYSTEMS["transformer_xl"].sizes["tiny"].model}, QUICK)["model"].check()

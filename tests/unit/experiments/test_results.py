@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from complaints import refused
 
 from experiments.results import (
     Cell,
@@ -155,25 +156,23 @@ def test_draws_are_repeatable_random_and_alike_for_all_methods() -> None:
 def test_settings_of_an_output_folder_cannot_change(tmp_path: Path) -> None:
     from experiments.common import check_settings, parse
     from experiments.imdb_transfer import EXPERIMENT
-    from foretext.errors import UserError
 
     words = ["--data", str(tmp_path), "--out", str(tmp_path)]
     check_settings(parse(EXPERIMENT, words), tmp_path)
     check_settings(parse(EXPERIMENT, [*words, "--only", "trec", "--draws", "1", "--limit", "60"]), tmp_path)
-    with pytest.raises(UserError, match="minutes"):
+    with refused(str(tmp_path), "minutes 20.0", "3.0", "--out"):
         check_settings(parse(EXPERIMENT, [*words, "--minutes", "3"]), tmp_path)
 
 
 def test_a_folder_from_before_a_setting_was_known_goes_on(tmp_path: Path) -> None:
     from experiments.common import check_settings, parse
     from experiments.imdb_transfer import EXPERIMENT
-    from foretext.errors import UserError
 
     given = parse(EXPERIMENT, ["--data", str(tmp_path)])
     (tmp_path / "settings.json").write_text(json.dumps({"minutes": 20.0, "size": "tiny"}))
     check_settings(given, tmp_path)
     (tmp_path / "settings.json").write_text(json.dumps({"minutes": 20.0, "starts_from": {"pretrained": ["x"]}}))
-    with pytest.raises(UserError, match="starts_from"):
+    with refused(str(tmp_path), "starts_from {'pretrained': ['x']}", "--out"):
         check_settings(given, tmp_path)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import statistics
 from pathlib import Path
 
 import pytest
@@ -67,7 +69,7 @@ def test_no_paragraph_is_on_both_sides_and_languages_agree(data: Path) -> None:
         assert not sides[0] & sides[1] and len(sides[0] | sides[1]) == PARAGRAPHS
         assert len(sides[1]) == PARAGRAPHS // 4
     assert [one.id for one in found["en"].test] == [one.id for one in found["zh"].test]
-    assert described("xquad-en", found["en"]).endswith("about 10 to score")
+    assert re.findall(r"\d+", described("xquad-en", found["en"]))[-1] == "10"
 
 
 def test_validation_never_sees_the_test(data: Path) -> None:
@@ -121,7 +123,7 @@ def test_scores_of_answers() -> None:
     found = answer_scores(questions, ["Anna Smith", "Anna", ""])
     assert found["exact_match"] == pytest.approx(1 / 3)
     assert found["f1"] == pytest.approx((1 + 2 / 3) / 3)
-    assert found["error"] == pytest.approx(0.5092 / 3**0.5, abs=1e-3)
+    assert found["error"] == pytest.approx(statistics.stdev([1, 2 / 3, 0]) / 3**0.5)
     assert answer_scores(questions[:1], ["Anna"])["error"] == 0.0
 
 

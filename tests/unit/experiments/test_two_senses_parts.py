@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tolerance import close, terms_of
 
 from experiments.results import Results
 from experiments.two_senses import (
@@ -52,7 +53,7 @@ def test_a_word_is_found_whatever_its_case() -> None:
 def test_cosines_are_those_of_the_definition() -> None:
     found = cosines(np.array([[3.0, 0.0], [0.0, 0.5], [1.0, 1.0]]))
     half = 0.5**0.5
-    np.testing.assert_allclose(found, [[1, 0, half], [0, 1, half], [half, half, 1]], atol=1e-12)
+    close(found, np.array([[1, 0, half], [0, 1, half], [half, half, 1]]), terms=terms_of(2 + 2, 2))  # norms, product
 
 
 def test_two_heaps_are_apart_and_a_mixture_is_not() -> None:
@@ -70,8 +71,9 @@ def test_a_place_is_not_its_own_neighbour() -> None:
     """The two of one sense are opposite; the nearest to each is of the other sense."""
     found = separation(np.array([[1.0, 0.1], [-1.0, 0.1], [1.0, 0.0], [-1.0, 0.0]]), [0, 0, 1, 1])
     assert found.accuracy == 0.0
-    assert found.within == pytest.approx((-1.0 + (0.01 - 1) / 1.01) / 2)
-    assert found.between == pytest.approx(0.0, abs=1e-12)
+    terms = terms_of(2 + 2, 2, 4)  # norms, product, mean
+    close(found.within, (-1.0 + (0.01 - 1) / 1.01) / 2, terms=terms)
+    close(found.between, 0.0, terms=terms, size=1.0)
 
 
 def test_projection_keeps_what_differs_most() -> None:
@@ -80,9 +82,10 @@ def test_projection_keeps_what_differs_most() -> None:
     axes, _ = np.linalg.qr(draw.standard_normal((20, 2)))
     points = projected(plane @ axes.T + 7.0)
     assert points.shape == (12, 2)
-    np.testing.assert_allclose(points.mean(axis=0), 0.0, atol=1e-9)
+    terms = terms_of(12, 12 * 20)  # a mean, and all of a matrix that is taken apart
+    close(points.mean(axis=0), np.zeros(2), terms=terms, size=float(np.abs(points).max()))
     centred = plane - plane.mean(axis=0)
-    np.testing.assert_allclose(points @ points.T, centred @ centred.T, atol=1e-8)
+    close(points @ points.T, centred @ centred.T, terms=terms)
     assert points[:, 0].var() > points[:, 1].var()
     assert (np.abs(points).max(axis=0) == points.max(axis=0)).all(), "the sign is settled"
 

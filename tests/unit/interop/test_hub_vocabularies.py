@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from complaints import refused
 from systems_under_test import base_model
 
-from foretext.errors import UserError
 from foretext.interop.hub import export_hub
 from foretext.text.train_vocab import train_tokenizer
 
@@ -17,6 +17,6 @@ from foretext.text.train_vocab import train_tokenizer
 def test_whole_words_are_refused_in_one_line(kind: str, tmp_path: Path) -> None:
     model = replace(base_model("gpt2"), tokenizer=train_tokenizer(["The cat sees fish."], kind, 64))
     assert model.tokenizer.kind == kind
-    with pytest.raises(UserError, match=r"a vocabulary of words has no counterpart in transformers .*") as refused:
+    with refused("words", "transformers"):
         export_hub(model, tmp_path / "out")
-    assert "\n" not in str(refused.value) and not (tmp_path / "out").exists()
+    assert not (tmp_path / "out").exists()

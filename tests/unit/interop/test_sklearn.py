@@ -5,21 +5,21 @@ from __future__ import annotations
 import copy
 import pickle
 import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from complaints import names, refused
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
+from tolerance import close
 
 import foretext as ft
-from foretext.errors import UserError
 from foretext.interop.sklearn import _shape
 from foretext.text.train_vocab import train_tokenizer
 
@@ -42,17 +42,17 @@ def minute(run: str, seed: int = 0) -> ft.TextClassifier:
 
 
 def test_predictions_have_the_labels_and_their_shape(run: str) -> None:
-    fitted = minute(run).fit(TEXTS, LABELS)
+    fitted = ft.TextClassifier(run=run, epochs=40).fit(TEXTS, LABELS)
     assert list(fitted.classes_) == ["neg", "pos"]
     predicted = fitted.predict(TEXTS[:5])
     assert predicted.shape == (5,) and set(predicted) <= {"neg", "pos"}
     probabilities = fitted.predict_proba(TEXTS[:5])
     assert probabilities.shape == (5, 2)
-    np.testing.assert_allclose(probabilities.sum(1), 1.0)
+    close(probabilities.sum(1), np.ones(5), terms=2 * 2)  # divided by a sum of two, and added up again
     assert list(fitted.classes_[probabilities.argmax(1)]) == list(predicted)
     right = sum(a == b for a, b in zip(fitted.predict(TEXTS), LABELS))
     assert fitted.score(TEXTS, LABELS) == right / len(TEXTS)
-    assert right >= 0.9 * len(TEXTS), "the words of the two classes differ: what it was fitted on is easy"
+    assert right == len(TEXTS), "the words of the two classes differ: what it was fitted on is easy"
 
 
 @pytest.mark.parametrize("labels", [[10, 9], [True, False], [1.5, 0.5], ["好", "坏"]], ids=str)
@@ -106,17 +106,17 @@ def test_pipeline_cross_validation_and_grid(run: str) -> None:
 def test_mistakes(run: str) -> None:
     with pytest.raises(NotFittedError):
         minute(run).predict(TEXTS)
-    with pytest.raises(UserError, match="list of texts"):
+    with refused("X", "list"):
         minute(run).fit("one text", ["a"])
-    with pytest.raises(UserError, match=r"X\[1\] is float"):
+    with refused("X[1]", "float"):
         minute(run).fit(["a", float("nan")], ["a", "b"])
-    with pytest.raises(UserError, match=r"X\[0\] is blank"):
+    with refused("X[0]", "blank"):
         minute(run).fit([" ", "b"], ["a", "b"])
-    with pytest.raises(ValueError, match="2 texts and y has 3"):
+    with refused("X", "2 texts", "y", "3 labels", kind=ValueError):
         minute(run).fit(["a", "b"], ["a", "b", "a"])
-    with pytest.raises(ValueError, match="one class"):
+    with refused("y", "class", "'a'", kind=ValueError):
         minute(run).fit(["a", "b"], ["a", "a"])
-    with pytest.raises(UserError, match="no such run directory"):
+    with refused("nowhere", "foretext pretrain", "--out nowhere"):
         minute("nowhere").fit(TEXTS, LABELS)
 
 
@@ -132,49 +132,45 @@ NAN = float("nan")
 def test_a_missing_label_is_no_class(run: str, missing: object, others: list[object], array: Callable) -> None:
     labels = [others[i % 2] for i in range(24)]
     labels[4] = missing
-    with pytest.raises(UserError) as refused:
+    with refused("y[4] (row 5)", "missing", f"({missing!r})", f"{others[0]!r}, {others[1]!r}"):
         minute(run).fit(TEXTS, array(labels))
-    assert str(refused.value) == (
-        f"y[4] (row 5): the label is missing ({missing!r}); the labels are {others[0]!r}, {others[1]!r}; "
-        "fill it in, or leave the row out"
-    )
 
 
 def test_a_missing_label_in_an_array_of_numbers(run: str) -> None:
-    with pytest.raises(UserError, match=r"y\[1\] \(row 2\): the label is missing"):
+    with refused("y[1] (row 2)", "missing", "(nan)"):
         minute(run).fit(TEXTS, np.array([0.0, NAN] + [0.0, 1.0] * 11))
 
 
 @pytest.mark.parametrize(
-    ("labels", "words"),
+    ("labels", "named"),
     [
-        ([1, "1"], r"y\[0\] and y\[1\] are two labels that are written alike, 1 and '1'"),
-        ([1, "one"], r"y\[0\] is a number and y\[1\] is text"),
-        ([True, 2], r"y\[0\] is true or false and y\[1\] is a number"),
-        (["a", "a\0"], "two labels become one as an array"),
-        ([2**53, 2**53 + 1, 0.5], "two labels become one as an array"),
-        ([(1, 2), (3, 4)], r"y\[0\] is tuple; a label is"),
+        ([1, "1"], ["y[0]", "y[1]", "1 and '1'"]),
+        ([1, "one"], ["y[0]", "number", "y[1]", "text"]),
+        ([True, 2], ["y[0]", "true", "y[1]", "number"]),
+        (["a", "a\0"], ["y", "array", "NUL"]),
+        ([2**53, 2**53 + 1, 0.5], ["y", "array", "NUL"]),
+        ([(1, 2), (3, 4)], ["y[0]", "tuple"]),
     ],
     ids=str,
 )
-def test_labels_are_never_merged_or_changed(run: str, labels: list[object], words: str) -> None:
-    with pytest.raises(UserError, match=words):
+def test_labels_are_never_merged_or_changed(run: str, labels: list[object], named: list[str]) -> None:
+    with refused(*named):
         minute(run).fit(TEXTS, [labels[i % len(labels)] for i in range(24)])
 
 
 def test_no_rows_and_no_list(run: str) -> None:
     fitted = minute(run).fit(TEXTS, LABELS)
-    for refused, words in (
-        (lambda: minute(run).fit([], []), "X has no rows; give at least one text"),
-        (lambda: fitted.predict([]), "X has no rows; give at least one text"),
-        (lambda: fitted.predict_proba(np.array([], dtype=object)), "X has no rows"),
-        (lambda: fitted.predict(None), "X must be a list of texts, not NoneType"),
-        (lambda: minute(run).fit(TEXTS, None), "y must be a list of labels, one for each text, not NoneType"),
-        (lambda: minute(run).fit(TEXTS, "pos"), "y must be a list of labels, one for each text, not str"),
-        (lambda: minute(run).fit(TEXTS, np.zeros((24, 2))), "y must be a list of labels, one for each text, not"),
+    for wrong, named in (
+        (lambda: minute(run).fit([], []), ["X", "rows"]),
+        (lambda: fitted.predict([]), ["X", "rows"]),
+        (lambda: fitted.predict_proba(np.array([], dtype=object)), ["X", "rows"]),
+        (lambda: fitted.predict(None), ["X", "list", "NoneType"]),
+        (lambda: minute(run).fit(TEXTS, None), ["y", "list", "NoneType"]),
+        (lambda: minute(run).fit(TEXTS, "pos"), ["y", "list", "str"]),
+        (lambda: minute(run).fit(TEXTS, np.zeros((24, 2))), ["y", "list", "ndarray"]),
     ):
-        with pytest.raises(UserError, match=words) as error:
-            refused()
+        with refused(*named) as error:
+            wrong()
         assert isinstance(error.value, ValueError), "as scikit-learn expects"
 
 
@@ -210,10 +206,8 @@ def test_forty_short_texts_without_a_run(chinese: bool, tmp_path: Path, monkeypa
     texts = [f"电影{words[i % 2]}{i % 7}" if chinese else f"a {words[i % 2]} film {i % 7}" for i in range(40)]
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    begun = time.monotonic()
     fitted = ft.TextClassifier(minutes=0.01).fit(texts, [i % 2 for i in range(40)])
     assert fitted.score(texts, [i % 2 for i in range(40)]) >= 0.9, "one word tells the classes apart"
-    assert time.monotonic() - begun < 60
     assert not list(tmp_path.iterdir()), "its temporary run is still there"
 
 
@@ -227,5 +221,7 @@ def test_a_fitted_one_is_kept_by_pickle(run: str) -> None:
 
 def test_texts_that_are_cut_are_counted(run: str) -> None:
     fitted = minute(run).fit(TEXTS, LABELS)
-    with pytest.warns(UserWarning, match="1 of 2 rows are longer than the context"):
+    with pytest.warns(UserWarning) as warned:
         fitted.predict(["good film", "good film " * 400])
+    (warning,) = warned
+    names(warning.message, "1 of 2", "16 tokens")

@@ -21,6 +21,7 @@ from systems_under_test import (
     trunk_of,
     windows,
 )
+from tolerance import close, terms_of
 from torch import Tensor
 
 from foretext.batch import Batch
@@ -29,6 +30,7 @@ from foretext.nn.transformer import Transformer
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
 
+THERE = terms_of(2 * (5 * 32 + 2 * 24 + 128))  # of each of two layers: norms and projections, keys, inner states
 LENGTHS = (5, 24, 1, 13, 13, 2, 24, 9)
 TRUNKS = [*((name, "as it is") for name in TINY), ("gpt", "pre")]
 
@@ -70,7 +72,7 @@ def test_padding_changes_nothing(trunk, side: str) -> None:
         trunk.zero_grad()
         batch, mask = padded_rows(rows, length, side, fill)
         top = trunk(batch).top
-        torch.testing.assert_close(top[mask], alone.detach(), atol=1e-5, rtol=1e-4)
+        close(top[mask], alone, terms=THERE)
         assert float(top[~mask].detach().abs().sum()) == 0
         weighted(top[mask]).backward()
         assert_same(gradients(trunk), expected)
@@ -83,8 +85,9 @@ def test_every_layer_is_as_if_the_row_were_alone(trunk) -> None:
     assert len(layers) == SHAPE.layers + 1
     for number, row in enumerate(rows):
         alone = trunk(Batch(torch.from_numpy(row)[None]), keep_layers=True).layers
+        assert len(alone) == len(layers)
         for together, single in zip(layers, alone):
-            torch.testing.assert_close(together[number, mask[number]], single[0], atol=1e-5, rtol=1e-4)
+            close(together[number, mask[number]], single[0], terms=THERE)
 
 
 @pytest.mark.parametrize("side", ["none", "left"])
@@ -99,13 +102,13 @@ def test_states_that_are_read_are_the_same_whatever_else_is(trunk, side: str, pa
     expected = gradients(trunk)
     trunk.zero_grad()
     top = trunk(batch.reading(read)).top
-    torch.testing.assert_close(top[read], trunk(batch).top[read], atol=1e-5, rtol=1e-4)
+    close(top[read], trunk(batch).top[read], terms=THERE)
     leaves_out = part < 0.5 and hasattr(trunk, "blocks")  # a recurrent layer has no step to leave out
     assert bool(top[mask & ~read].any()) != leaves_out, "left out where they are many"
     weighted(top[read]).backward()
     assert_same(gradients(trunk), expected)
     assert len(trunk(batch.reading(read), keep_layers=True).layers) == SHAPE.layers + 1
-    torch.testing.assert_close(trunk(batch.reading(read), keep_layers=True).top, trunk(batch).top)
+    close(trunk(batch.reading(read), keep_layers=True).top, trunk(batch).top, terms=THERE)
 
 
 @pytest.mark.parametrize("system", TINY)
@@ -161,7 +164,7 @@ def test_segments_matter_and_the_first_is_the_default(system: str) -> None:
     ids = torch.from_numpy(np.stack(windows((9, 9))))
     usual = trunk(Batch(ids)).top
     zeros = torch.zeros_like(ids)
-    torch.testing.assert_close(trunk(Batch(ids, segments_BT=zeros)).top, usual)
+    close(trunk(Batch(ids, segments_BT=zeros)).top, usual, terms=THERE)
     assert not torch.allclose(trunk(Batch(ids, segments_BT=zeros + 1)).top, usual, atol=1e-3)
 
 
@@ -171,7 +174,7 @@ def test_empty_rows_are_left_alone(trunk) -> None:
     top = trunk(batch).top
     for number in (0, 2):
         alone = trunk(Batch(torch.from_numpy(rows[number])[None])).top[0]
-        torch.testing.assert_close(top[number, mask[number]], alone, atol=1e-5, rtol=1e-4)
+        close(top[number, mask[number]], alone, terms=THERE)
     assert float(top[1].detach().abs().sum()) == 0
 
 
@@ -187,7 +190,7 @@ def test_given_positions_are_used() -> None:
     ids = torch.from_numpy(np.stack(windows((6, 6))))
     positions = torch.arange(6).expand(2, 6)
     usual = trunk(Batch(ids)).top
-    torch.testing.assert_close(trunk(Batch(ids, positions_BT=positions)).top, usual)
+    close(trunk(Batch(ids, positions_BT=positions)).top, usual, terms=THERE)
     assert not torch.allclose(trunk(Batch(ids, positions_BT=positions + 3)).top, usual, atol=1e-3)
 
 
@@ -232,7 +235,7 @@ def test_reading_in_pieces_is_reading_at_once(causal, pieces: list[int]) -> None
         state, start = causal.new_state(3), 0
         for length in pieces:
             hidden = causal(Batch(ids[:, start : start + length]), state)
-            torch.testing.assert_close(hidden.top, whole[:, start : start + length], atol=1e-5, rtol=1e-4)
+            close(hidden.top, whole[:, start : start + length], terms=THERE)
             state, start = hidden.state, start + length
         left = causal.room(causal.new_state(3))
         assert causal.room(state) == (None if left is None else left - 20)
@@ -244,9 +247,8 @@ def test_a_state_takes_positions_and_gives_layers_as_without_one(causal) -> None
     with torch.no_grad():
         without = causal(batch, keep_layers=True)
         given = causal(batch, causal.new_state(2), keep_layers=True)
-    assert len(given.layers) == len(without.layers) > 1
-    for ours, theirs in zip((given.top, *given.layers), (without.top, *without.layers)):
-        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+    assert len(without.layers) > 1
+    close((given.top, *given.layers), (without.top, *without.layers), terms=THERE)
 
 
 # -- shape and vocabulary --------------------------------------------------------------------------------------------

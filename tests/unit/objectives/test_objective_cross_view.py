@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from complaints import refused
+from tolerance import close, terms_of
 from torch import Tensor
 
 from foretext.batch import IGNORE
-from foretext.errors import UserError
 from foretext.nn.averaging import AveragedWeights
 from foretext.nn.cvt import CvtBatch, CvtConfig, CvtEncoder
 from foretext.objectives.cross_view import CrossViewObjective, CrossViewSettings, CrossViewTask
@@ -46,6 +47,11 @@ CONFIG = CvtConfig(
 FORMS = WordForms(WORDS, CONFIG.char_length)
 SETTINGS = CrossViewSettings(hidden=6)
 VIEWS = ("forward", "backward", "future", "past")
+# A word's filter over two characters; six tokens read by cells of 5 that are projected to 4, and by cells of 4.
+READ = terms_of(2 * 3, 6 * (7 + 4 + 5), 6 * (8 + 4))
+SCORED = terms_of(READ, 16, 6)  # a module's two layers
+TOLD = terms_of(SCORED, 3, 3, 10)  # a softmax's sum, that of a loss over the labels, of ten words
+BACK = 3 * TOLD  # through two products a sum
 
 
 def ids_of(words: tuple[str, ...]) -> tuple[int, ...]:
@@ -76,7 +82,7 @@ PLAIN = [plain(words) for words in (("a", "dog", "sleeps", "!"), ("dog",), ("a",
 
 def parts(p: float = 0.0, settings: CrossViewSettings = SETTINGS) -> tuple[CvtEncoder, CrossViewHead]:
     config = replace(CONFIG, dropout=p, unlabelled_dropout=p)
-    return trunk_of(config).double(), head_of(config, settings).double()
+    return trunk_of(config), head_of(config, settings)
 
 
 def trunk_of(config: CvtConfig) -> CvtEncoder:
@@ -140,26 +146,27 @@ def test_labelled_loss_is_smoothed_cross_entropy_of_the_primary() -> None:
     trunk, objective = parts()
     outcome = objective.train()(trunk, objective.make(TAGGED))
     primary = objective.parts[0].of_view["primary_view"]
-    expected, count = 0.0, 0
+    smoothed, plain, count = 0.0, 0.0, 0
     for row, example in enumerate(TAGGED):
         states = trunk.states(objective.make([example]), 0.0)
         for place, tag in enumerate(example.example.tags, 1):
             logits = primary(torch.cat([states.lower_BTD[0, place], states.top_BTD[0, place]])[None])[0]
-            torch.testing.assert_close(outcome.scores[row, place], logits)
+            close(outcome.scores[row, place], logits, terms=SCORED)
             if tag != IGNORE:
-                wanted = [0.9 * (tag == label) + 0.1 / 3 for label in range(3)]
-                expected -= sum(w * float(x) for w, x in zip(wanted, torch.log_softmax(logits.detach(), 0)))
+                logs = torch.log_softmax(logits.detach(), 0).tolist()
+                smoothed -= sum((0.9 * (tag == label) + 0.1 / 3) * log for label, log in enumerate(logs))
+                plain -= logs[tag]
                 count += 1
     assert outcome.losses.keys() == {"label"} and outcome.losses["label"].count == count == 7
-    assert float(outcome.losses["label"].total.detach()) == pytest.approx(expected)
-    plain = objective.eval()(trunk, objective.make(TAGGED)).losses["label"].total
-    assert float(plain.detach()) != pytest.approx(expected), "no smoothing where nothing is learned"
+    close(outcome.losses["label"].total, smoothed, terms=TOLD)
+    close(objective.eval()(trunk, objective.make(TAGGED)).losses["label"].total, plain, terms=TOLD)
+    assert abs(plain - smoothed) > 1e-6, "no smoothing where nothing is learned"
     untold = [replace(one, example=replace(one.example, tags=None)) for one in TAGGED]
     scores = objective(trunk, objective.make(untold))
     assert not scores.losses
     asked = [one.example.asked(row) for one, row in zip(TAGGED, scores.scores.detach().numpy())]
     assert [len(rows) for rows in asked] == [3, 1, 4]
-    np.testing.assert_allclose(asked[2][0], outcome.scores[2, 1].detach().numpy())
+    close(asked[2][0], outcome.scores[2, 1], terms=SCORED)
 
 
 def slow_kl(trunk: CvtEncoder, objective: CrossViewHead) -> dict[str, Tensor]:
@@ -193,24 +200,26 @@ def slow_kl(trunk: CvtEncoder, objective: CrossViewHead) -> dict[str, Tensor]:
     return found
 
 
+def grads_of(trunk: CvtEncoder, objective: CrossViewHead) -> dict[str, Tensor]:
+    named = (*trunk.named_parameters(), *objective.named_parameters())
+    return {name: p.grad.clone() for name, p in named if p.grad is not None}
+
+
 def test_unlabelled_loss_is_kl_and_its_gradient_takes_the_primary_for_a_constant() -> None:
     trunk, objective = parts()
     expected = slow_kl(trunk, objective)
     sum(expected.values()).backward()
-    wanted = {name: p.grad for name, p in (*trunk.named_parameters(), *objective.named_parameters())}
+    wanted = grads_of(trunk, objective)
     trunk.zero_grad()
     objective.zero_grad()
     losses = objective(trunk, objective.make(PLAIN)).losses
     assert losses.keys() == expected.keys()
     counts = objective.counts(objective.make(PLAIN))
     for name, loss in losses.items():
-        torch.testing.assert_close(loss.total, expected[name])
+        close(loss.total, expected[name], terms=TOLD, size=np.log(3))  # logarithms that cancel
         assert loss.count == counts[name] and float(loss.total.detach()) > 0
     sum(loss.total for loss in losses.values()).backward()
-    for name, parameter in (*trunk.named_parameters(), *objective.named_parameters()):
-        assert (parameter.grad is None) == (wanted[name] is None)
-        if parameter.grad is not None:
-            torch.testing.assert_close(parameter.grad, wanted[name])
+    close(grads_of(trunk, objective), wanted, terms=BACK, size=1.0)  # differences of probabilities
 
 
 def test_only_views_and_the_first_layer_learn_from_unlabelled_text() -> None:
@@ -275,8 +284,7 @@ def gradients(trunk: CvtEncoder, objective: CrossViewHead, batches: list[CvtBatc
     for batch in batches:
         losses = objective(trunk, batch).losses
         sum(loss.total / totals[name] for name, loss in losses.items() if totals[name]).backward()
-    named = (*trunk.named_parameters(), *objective.named_parameters())
-    return {name: p.grad.clone() for name, p in named if p.grad is not None}
+    return grads_of(trunk, objective)
 
 
 @pytest.mark.parametrize("rows", [TAGGED, MOODS, PLAIN], ids=["tags", "moods", "unlabelled"])
@@ -286,10 +294,7 @@ def test_neither_padding_nor_splitting_changes_a_gradient(rows: list[Sourced]) -
     expected = gradients(trunk, objective, [batch])
     others = [[wider(batch, 0, 3)], [wider(batch, 2, 1)], [objective.make([row]) for row in rows]]
     for other in others:
-        found = gradients(trunk, objective, other)
-        assert found.keys() == expected.keys()
-        for name, grad in found.items():
-            torch.testing.assert_close(grad, expected[name])
+        close(gradients(trunk, objective, other), expected, terms=BACK)
 
 
 def test_a_sentence_without_words_counts_nothing() -> None:
@@ -298,10 +303,8 @@ def test_a_sentence_without_words_counts_nothing() -> None:
     assert not any(objective.counts(batch).values())
     losses = objective(trunk, batch).losses
     assert all(float(loss.total.detach()) == 0 == loss.count for loss in losses.values())
-    with_one = gradients(trunk, objective, [objective.make([plain(()), *PLAIN])])
-    for name, grad in gradients(trunk, objective, [objective.make(PLAIN)]).items():
-        if "characters" not in name:
-            torch.testing.assert_close(with_one[name], grad)
+    without, with_one = (gradients(trunk, objective, [objective.make(rows)]) for rows in (PLAIN, [plain(()), *PLAIN]))
+    close(with_one, without, terms=BACK)
 
 
 # -- the whole loop --------------------------------------------------------------------------------------------------
@@ -322,7 +325,7 @@ def toy(count: int, seed: int, task: int | None) -> list[Sourced]:
     return rows
 
 
-def toy_loop(unlabelled: bool = True, steps: int = 80, ramp: int = 0) -> tuple[Loop, AveragedWeights]:
+def toy_loop(unlabelled: bool = True, steps: int = 120, ramp: int = 0) -> tuple[Loop, AveragedWeights]:
     torch.manual_seed(3)
     config = replace(CONFIG, cells=12, upper_cells=8, direction=8, dropout=0.1, unlabelled_dropout=0.1)
     settings = replace(SETTINGS, unlabelled_weight=0.1, ramp=ramp)  # Adam makes large steps of small gradients
@@ -352,8 +355,7 @@ def test_the_loop_tells_the_ramp_its_step() -> None:
         found.append({name: part.grad.clone() for name, part in loop.model.named_parameters() if part.grad is not None})
     views = [name for name in found[0] if "forward_view" in name]
     assert views and all(bool(found[0][name].any()) for name in views)
-    for name, gradient in found[0].items():
-        torch.testing.assert_close(5 * gradient, found[1][name])
+    close({name: 5 * gradient for name, gradient in found[0].items()}, found[1], terms=BACK)
     assert all(CVT.sizes[size].objective.ramp == 1_000 for size in ("tiny", "small"))  # type: ignore[attr-defined]
     assert CVT.sizes["paper"].objective.ramp == 0  # type: ignore[attr-defined]
 
@@ -363,19 +365,19 @@ def test_the_loop_learns_tasks_and_views_and_the_average_predicts() -> None:
     trunk, objective = loop.job.trunk, loop.job.objective
     seen: dict[str, list[float]] = {name: [] for name in objective.weights}
     loop.model.train()
-    for step in range(80):
+    for step in range(120):
         _, batches, _ = loop.batches(step)
         assert (batches[0].task is None) == (step % 2 == 1) and len({batch.task for batch in batches}) == 1
         for name, loss in loop.gradients(step, batches).items():
             if loss:
                 seen[name].append(loss)
-        loop.job.optimizer.step(0.03)
+        loop.job.optimizer.step(0.02)
         loop.job.optimizer.zero_grad()
         average.update()
     assert set(map(bool, seen.values())) == {True}, "every loss has had its turn"
-    assert len(seen["label.forward"]) == 40 and len(seen["label"]) + len(seen["mood"]) == 40
+    assert len(seen["label.forward"]) == 60 and len(seen["label"]) + len(seen["mood"]) == 60
     for name in ("label", "mood"):
-        assert np.mean(seen[name][-3:]) < 0.7 * seen[name][0]
+        assert np.mean(seen[name][-5:]) < 0.7 * np.mean(seen[name][:3])
     late = {name: np.mean(losses[-5:]) for name, losses in seen.items()}
     assert late["label.forward"] < 0.8 * late["label.future"], "who sees the word itself comes nearer to the primary"
     assert late["label.backward"] < 0.8 * late["label.past"]
@@ -406,12 +408,12 @@ def test_mistakes() -> None:
         ("unlabelled_weight", -1.0),
         ("ramp", -1),
     ):
-        with pytest.raises(UserError, match=rf"objective\.{name} must be"):
+        with refused(f"objective.{name}", str(value)):
             replace(SETTINGS, **{name: value}).check()
     for views in (("forward", "forward"), ("sideways",)):
-        with pytest.raises(UserError, match=r"objective\.views must be some of full, forward"):
+        with refused("objective.views", "full, forward", ", ".join(views)):
             replace(SETTINGS, views=views).check()
     one = CrossViewTask("a", "tagging", 3)
-    for tasks in ((), (one, one), (replace(one, name="a.b"),)):
-        with pytest.raises(UserError, match="names of their own"):
+    for tasks, said in (((), "none"), ((one, one), "a, a"), ((replace(one, name="a.b"),), "a.b")):
+        with refused("tasks", said):
             CrossViewObjective(CONFIG, SETTINGS, tasks)

@@ -6,9 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from complaints import refused
 from test_objective_spans import BYTES, KINDS, documents, prose, shards
 
-from foretext.errors import UserError
 from foretext.objectives import full_sentences
 from foretext.objectives.full_sentences import FullSentences
 from foretext.text.tokenizer import END, Tokenizer
@@ -80,5 +80,5 @@ def test_as_many_whole_sentences_as_fit(
 
 
 def test_too_short_a_sequence(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="too short to mask"):
+    with refused(str(tmp_path / "out"), "train", "3 tokens", "context"):
         FullSentences(shards(tmp_path, documents([9] * 4)), 3, BYTES)

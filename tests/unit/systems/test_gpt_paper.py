@@ -6,7 +6,8 @@ import math
 
 import pytest
 import torch
-from systems_under_test import SHAPE, examples, trunk_of, windows
+from systems_under_test import SHAPE, TERMS, examples, trunk_of, windows
+from tolerance import close, doubles, terms_of
 from torch import Tensor
 
 from foretext.objectives.causal import CausalObjective
@@ -43,29 +44,32 @@ def test_the_papers_fine_tuning() -> None:
     assert (plan.pooling, plan.head) == ("extract", "random")
 
 
-def assert_dropped(found: Tensor, whole: Tensor, p: float) -> None:
+def assert_dropped(found: Tensor, whole: Tensor, p: float, terms: int) -> None:
     """`found` is `whole` with a part p of it zero, drawn for each element, and the rest scaled by 1 / (1 − p)."""
     zero = found == 0
     assert bool((whole != 0).all()), "a zero says nothing if it was there before"
     part, margin = float(zero.double().mean()), 5 * math.sqrt(p * (1 - p) / zero.numel())
     assert part == pytest.approx(p, abs=margin)
-    torch.testing.assert_close(found[~zero], (whole / (1 - p))[~zero], atol=1e-5, rtol=1e-3)
+    drawn = round(p * 65536) / 65536  # sixteen bits decide each
+    close(found[~zero], (whole / (1 - drawn))[~zero], terms=terms)
     assert len({tuple(row) for row in zero.reshape(-1, zero.shape[-1]).tolist()}) > 1, "one mask for all"
 
 
 @pytest.mark.parametrize("p", [0.1, 0.6])
+@doubles()
 def test_dropout_on_the_sum_of_both_embeddings(p: float) -> None:
     batch = CausalObjective().make(windows([SHAPE.context + 1] * SAMPLES))
     trunk = trunk_of("gpt", dropout=p)
     places = torch.arange(batch.ids_BT.shape[1])
     embedded = (trunk.tokens(batch.ids_BT) + trunk.positions(places)).detach()  # type: ignore[operator]
     with torch.no_grad():
-        assert_dropped(trunk.train()(batch, keep_layers=True).layers[0], embedded, p)
-        torch.testing.assert_close(trunk.eval()(batch, keep_layers=True).layers[0], embedded)
+        assert_dropped(trunk.train()(batch, keep_layers=True).layers[0], embedded, p, terms=3)  # two, and the scale
+        close(trunk.eval()(batch, keep_layers=True).layers[0], embedded, terms=2)
 
 
 @pytest.mark.parametrize("kind", ["classification", "similarity"])
 @pytest.mark.parametrize("p", [0.1, 0.6])
+@doubles()
 def test_dropout_before_the_head(kind: str, p: float) -> None:
     """With the identity for W_y the scores are what it reads: of a similarity the sum of both orders, dropped once."""
     width = SHAPE.width
@@ -75,5 +79,6 @@ def test_dropout_before_the_head(kind: str, p: float) -> None:
         batch = task.make(examples(kind, SAMPLES))
         trunk = trunk_of("gpt").eval()
         states = task.pool(trunk, trunk(batch).top, batch)
-        assert_dropped(task.train()(trunk, batch).scores, states, p)
-        torch.testing.assert_close(task.eval()(trunk, batch).scores, states)
+        terms = terms_of(TERMS, width, 1)  # the model, the head, the scale
+        assert_dropped(task.train()(trunk, batch).scores, states, p, terms)
+        close(task.eval()(trunk, batch).scores, states, terms=terms)

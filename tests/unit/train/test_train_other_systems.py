@@ -13,7 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from complaints import refused
 from systems_under_test import pretrain_request, stopping_after, write_text
+from tolerance import close
 from torch import Tensor, nn
 
 import foretext as ft
@@ -153,7 +155,7 @@ def test_it_trains_saves_loads_and_is_used(tmp_path: Path) -> None:
     model = ft.load(path)
     head = model.model.objective.state_dict()["head.weight"]
     stored = model.model.run.load_tensors("model.safetensors")["task.head.weight"]
-    torch.testing.assert_close(head, stored)
+    assert torch.equal(head, stored)
     assert model.generate("The cat", max_tokens=30, seed=1)  # longer than the context, which does not bind it
     assert model.perplexity("The cat sees fish.").per_token > 1
     assert "a recurrent layer of 12" in summary_of(RunDirectory(path))
@@ -180,13 +182,13 @@ def test_going_on_takes_the_objectives_head_along(tmp_path: Path) -> None:
     first = run(tmp_path, "base")
     second = run(tmp_path, "more", 1, start=first, sets=("training.rate=1e-9",))
     a, b = (ft.load(path).model.objective.state_dict()["head.weight"] for path in (first, second))
-    torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
+    close(b, a, terms=1)  # a step of 1e-9 is less than float32 resolves
 
 
 def test_its_settings_are_its_own(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="unknown key 'heads'"):
+    with refused("model.heads=2", "'heads'"):
         run(tmp_path, "base", sets=("model.heads=2",))
-    with pytest.raises(UserError, match="width must be at least 1"):
+    with refused("model.width", "1", "0"):
         run(tmp_path, "base", sets=("model.width=0",))
 
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from complaints import refused
 from systems_under_test import PRETRAINED, TINY, objective_of, pretrain_request, stopping_after, trunk_of, write_text
+from tolerance import close
 
-from foretext.errors import Interrupted, UserError
+from foretext.errors import Interrupted
 from foretext.systems import SYSTEMS
 from foretext.systems.base import StartConfig
 from foretext.text.vocabulary_transfer import NEW, old_ids
@@ -81,8 +83,12 @@ def test_a_new_vocabulary_keeps_what_is_known_of_pieces(
         if name not in by_piece:
             assert torch.equal(tensor, old[name]), name
             continue
+        mean, size = old[name].double().mean(0), float(old[name].abs().mean(0).max())
         for row, id in zip(tensor, ids):
-            torch.testing.assert_close(row, old[name].mean(0) if id == NEW else old[name][id])
+            if id == NEW:
+                close(row, mean, terms=len(old[name]), size=size)
+            else:
+                assert torch.equal(row, old[name][id])
 
 
 def test_killed_with_a_new_vocabulary_it_goes_on_as_if_never_stopped(bases: dict[str, Path], tmp_path: Path) -> None:
@@ -148,18 +154,18 @@ def test_an_adaptive_softmax_is_at_the_top() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "parts"),
     [
-        ({"start": None, "system": "gpt"}, "--new-vocabulary is for going on from a run, --from RUN"),
-        ({"sets": ("model.layers=3",)}, "keeps that run's model.layers, 2: it cannot become 3"),
-        ({"sets": ("start.vocabulary=kept",)}, "--new-vocabulary says the same"),
-        ({"sets": ("start.rate_decay=0",)}, "start.rate_decay must be above 0, not 0.0"),
+        ({"start": None, "system": "gpt"}, ["--new-vocabulary", "--from RUN"]),
+        ({"sets": ("model.layers=3",)}, ["--from ", "model.layers, 2", "3"]),
+        ({"sets": ("start.vocabulary=kept",)}, ["start.vocabulary=kept", "--new-vocabulary"]),
+        ({"sets": ("start.rate_decay=0",)}, ["start.rate_decay", "0.0"]),
     ],
     ids=str,
 )
-def test_what_cannot_be(changes: dict[str, Any], words: str, bases: dict[str, Path], tmp_path: Path) -> None:
+def test_what_cannot_be(changes: dict[str, Any], parts: list[str], bases: dict[str, Path], tmp_path: Path) -> None:
     request = replace(onward(bases["gpt"], tmp_path, new_vocabulary=True), **changes)
-    with pytest.raises(UserError, match=words):
+    with refused(*parts):
         pretrain(request)
     assert not request.out.exists()
 

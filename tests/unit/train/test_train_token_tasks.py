@@ -8,22 +8,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from complaints import names, refused
 from systems_under_test import (
     AT_ONCE,
     SMALL_READER,
     TINY,
     TRANSFORMERS,
     base_model,
+    pairwise,
     reads_whole,
     stopping_after,
     taught,
 )
+from tolerance import close, doubles
 
 import foretext as ft
 from foretext.api import TaskModel
-from foretext.errors import Interrupted, UserError
+from foretext.errors import Interrupted
 from foretext.tasks.conll import TaggedSentence
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Reading
@@ -97,7 +101,7 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Loop, "run", lambda self: self.position)
 
 
-@pytest.mark.parametrize(("system", "kind"), taught(KINDS))
+@pytest.mark.parametrize(("system", "kind"), pairwise(taught(KINDS)))
 def test_a_plain_rule_is_learned_and_comes_back_from_disk(system: str, kind: str, tmp_path: Path) -> None:
     rows = ROWS[kind](16)
     slow = system in TRANSFORMERS and kind == "tagging"
@@ -117,17 +121,20 @@ def test_a_plain_rule_is_learned_and_comes_back_from_disk(system: str, kind: str
     assert again.predictions(rows) == model.predictions(rows), "probabilities and candidates too"
 
 
-@pytest.mark.parametrize(("system", "kind"), taught(KINDS))
+@pytest.mark.parametrize(("system", "kind"), pairwise(taught(KINDS)))
 def test_the_loss_of_scores_is_that_of_the_head(system: str, kind: str, untrained: None) -> None:
     rows = ROWS[kind](6, LONG)
-    model = finetune(request_of(kind, rows, base=base_model(system), valid=[]))
-    assert model.task is not None
-    with torch.no_grad():
-        model.task.head.weight.mul_(20)  # so that the loss is not that of a guess
-    encoded = encode(rows, model, Silent())
-    scores = example_scores(model.trunk, model.task, encoded.examples, torch.device("cpu"))
-    expected = mean_losses(model.trunk, model.task, [model.task.make(encoded.examples)])["label"]
-    assert family_of(kind).loss(encoded, scores, model.task_config, model.task) == pytest.approx(expected, rel=1e-4)
+    with doubles():
+        model = finetune(request_of(kind, rows, base=base_model(system), valid=[]))
+        assert model.task is not None
+        with torch.no_grad():
+            model.task.head.weight.mul_(20)  # so that the loss is not that of a guess
+        encoded = encode(rows, model, Silent())
+        scores = example_scores(model.trunk, model.task, encoded.examples, torch.device("cpu"))
+        expected = mean_losses(model.trunk, model.task, [model.task.make(encoded.examples)])["label"]
+        found = family_of(kind).loss(encoded, scores, model.task_config, model.task)
+    largest = max(float(np.abs(one[np.isfinite(one)]).max()) for one in scores)
+    close(found, expected, terms=2, size=largest, precision=torch.float32)  # the scores are handed out in float32
 
 
 # -- windows ---------------------------------------------------------------------------------------------------------
@@ -143,7 +150,7 @@ def test_long_rows_are_read_whole_where_no_context_bounds_them(system: str, kind
     assert not any("longer" in line for line in heard.said)
 
 
-@pytest.mark.parametrize(("system", "kind"), [one for one in taught(KINDS) if not reads_whole(one[0])])
+@pytest.mark.parametrize(("system", "kind"), pairwise([one for one in taught(KINDS) if not reads_whole(one[0])]))
 def test_long_rows_are_read_in_windows(system: str, kind: str) -> None:
     rows, heard = ROWS[kind](3, LONG), Notes()
     sets = (*SETS, *SMALL_READER[system])
@@ -152,10 +159,11 @@ def test_long_rows_are_read_in_windows(system: str, kind: str) -> None:
     windows = len(encoded.examples)
     assert windows > 3 * len(rows) and all(example.tokens <= CONTEXT for example in encoded.examples)
     assert model.sections["budget"].steps == -(-windows // 4), "updates count windows"
-    assert heard.plans[0]["rows"] == f"3 to train on, 0 to validate, {windows:,} windows to train on"
-    assert heard.plans[0]["budget"].endswith("updates of 4 windows")
+    names(heard.plans[0]["rows"], "3 ", "0 ", f"{windows:,} windows")
+    names(heard.plans[0]["budget"], "of 4 windows")
     what = {"tagging": "sentences", "span": "passages"}[kind]
-    assert any(f"3 of 3 {what} are longer than the context of {CONTEXT} tokens" in line for line in heard.said)
+    (longer,) = (line for line in heard.said if "longer" in line)
+    names(longer, f"3 of 3 {what}", f"{CONTEXT} tokens")
     predicted = TaskModel(model, None).predict(rows)
     if kind == "tagging":
         assert [len(tags) for tags in predicted] == [len(row.words) for row in rows]
@@ -183,14 +191,14 @@ def test_few_windows_are_read_more_often(kind: str, untrained: None) -> None:
 # -- going on --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("system", "kind"), taught(KINDS))
+@pytest.mark.parametrize(("system", "kind"), pairwise(taught(KINDS)))
 def test_going_on_equals_never_stopping(system: str, kind: str, tmp_path: Path) -> None:
     rows = ROWS[kind](6, LONGER) if kind == "tagging" else questions(6, LONGER, impossible=True)
     sets = ("training.batch_size=4", "training.dropout=0.2", *SMALL_READER[system])
     request = request_of(kind, rows, base=base_model(system), out=tmp_path / "a", epochs=2, hold_out=0.3, sets=sets)
     with stopping_after(2, 143) as stop, pytest.raises(Interrupted):
         finetune(request, Silent(), stop)
-    with pytest.raises(UserError, match="the rows are not those it was begun with"):
+    with refused(f"{tmp_path / 'a'}:", "rows", "--valid", "--hold-out"):
         finetune(replace(request, rows=ROWS[kind](6, LONGER, seed=9), resume=True), Silent())
     finetune(replace(request, resume=True, epochs=None), Silent())
     finetune(replace(request, out=tmp_path / "b"), Silent())
@@ -199,7 +207,7 @@ def test_going_on_equals_never_stopping(system: str, kind: str, tmp_path: Path) 
     assert load_model(a.path).sections["budget"] == load_model(b.path).sections["budget"]
     heard = Notes()
     finetune(replace(request, resume=True), heard)
-    assert any("is finished; nothing to do" in line for line in heard.said)
+    assert any(str(tmp_path / "a") in line and "finished" in line for line in heard.said)
 
 
 # -- what is resolved ------------------------------------------------------------------------------------------------
@@ -220,21 +228,21 @@ def test_what_is_kept_of_the_rows(untrained: None) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fitted_head_is_for_whole_texts(kind: str, untrained: None) -> None:
-    words = f"transfer.head=probe is for tasks with one label a row: the head for {kind} starts at random"
     for sets, said in ((SETS, False), ((*SETS, "transfer.head=probe"), True)):
         heard = Notes()
         model = finetune(request_of(kind, sets=sets), heard)
-        assert model.sections["transfer"].head == "random" and (words in heard.said) == said
+        assert model.sections["transfer"].head == "random"
+        assert any("transfer.head=probe" in line and kind in line for line in heard.said) == said
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_pooling_is_for_whole_texts(kind: str, untrained: None) -> None:
-    words = f"transfer.pooling=concat is for tasks with one label a row: the head for {kind} reads every token"
     pooled = (*SETS, "transfer.pooling=concat", "transfer.head=random")
     for changes, said in (({"plan": "ulmfit"}, False), ({"sets": pooled}, True)):
         heard = Notes()
         model = finetune(request_of(kind, **changes), heard)
-        assert model.sections["transfer"].pooling == "extract" and (words in heard.said) == said
+        assert model.sections["transfer"].pooling == "extract"
+        assert any("transfer.pooling=concat" in line and kind in line for line in heard.said) == said
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "classification"])
@@ -246,7 +254,7 @@ def test_a_model_that_sees_both_sides_has_no_language_model_loss(kind: str, untr
     request = request_of("tagging", made, base=base)
     request = replace(request, kind=kind)
     for changes in ({"lm_weight": 0.5}, {"sets": (*SETS, "transfer.lm_weight=0.5")}):
-        with pytest.raises(UserError, match="sees both sides of a token, so that it has no language-model loss"):
+        with refused("lm_weight 0.5:", "gpt", " 0"):
             finetune(replace(request, **changes))
     for changes in ({}, {"lm_weight": 0.0}):
         assert finetune(replace(request, **changes)).sections["transfer"].lm_weight == 0.0
@@ -258,18 +266,18 @@ def test_a_model_that_sees_both_sides_has_no_language_model_loss(kind: str, untr
 @pytest.mark.usefixtures("untrained")
 def test_rows_that_cannot_be_learned_from() -> None:
     unknown = [*sentences(12), TaggedSentence(("ax",), None, "a.txt line 99")]
-    with pytest.raises(UserError, match=r"a\.txt line 99: no tags"):
+    with refused("a.txt line 99:", "tags"):
         finetune(request_of("tagging", unknown))
     same = [replace(row, tags=("O",) * len(row.words)) for row in sentences(12)]
-    with pytest.raises(UserError, match="words to train on have the tag 'O'"):
+    with refused("sentence 1", "'O'", "--columns tag=NUMBER"):
         finetune(request_of("tagging", same))
-    unanswered = [*questions(12), Question("x", "what", "ab", (), False, "a.json question x")]
-    with pytest.raises(UserError, match=r"a\.json question x: no answer"):
+    unanswered = [*questions(12), Question("99", "what", "ab", (), False, "a.json question 99")]
+    with refused("a.json question 99:", "answer"):
         finetune(request_of("span", unanswered))
-    with pytest.raises(UserError, match=r"none of the [0-9]+ questions to train on has an answer"):
-        finetune(request_of("span", [replace(one, answers=(), impossible=True) for one in questions(12)]))
+    with refused("12 questions"):
+        finetune(request_of("span", [replace(one, answers=(), impossible=True) for one in questions(12)], valid=[]))
     for kind, metric in (("tagging", "matthews"), ("span", "accuracy")):
-        with pytest.raises(UserError, match=f"--metric {metric}: not measured here; choose one of f1"):
+        with refused(f"--metric {metric}:", "f1"):
             finetune(request_of(kind, metric=metric))
 
 
@@ -278,11 +286,10 @@ def test_a_tag_that_was_not_trained_on_is_wrong_and_said(untrained: None) -> Non
     heard = Notes()
     rows = [TaggedSentence(("ax", "by"), ("B-X", "B-NEW"), "b.txt line 1")]
     scores = model.evaluate(rows, reporter=heard)
-    assert heard.said == ["1 words have a tag that was not trained on and can only be wrong: 'B-NEW'"]
+    (said,) = heard.said
+    names(said, "1 words", "'B-NEW'")
     assert {item.label for item in scores.per_class} >= {"NEW", "X"} and scores.values["accuracy"] <= 0.5
-    with pytest.raises(
-        UserError, match=r"b\.txt line 1: no tag here was trained on; here are '\.', 'NN', the model has"
-    ):
+    with refused("b.txt line 1:", "'.', 'NN'", "'B-X', 'I-X', 'O'", "--columns tag=NUMBER"):
         model.evaluate([TaggedSentence(("ax", "."), ("NN", "."), "b.txt line 1")])
 
 
