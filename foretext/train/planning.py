@@ -276,13 +276,14 @@ def _beside(stock: ListedExamples | ManySources, task: TaskConfig) -> list[tuple
 
 
 def _finetuning_speed(loop: Loop, steps: int, step: int = 0) -> float:
-    """Tokens a second over a whole run, in steps like this one. Until the last group thaws, a step takes the mean of
-    the first and the last on average."""
+    """Tokens a second over a whole run, in steps like this one. Each group that thaws makes a step as much dearer as
+    the others do."""
     first, thawed = probe_speed(loop, step=step), _last_thaw(loop, steps)
     if not thawed:
         return first
     last = probe_speed(loop, thawed=thawed, step=step)
-    return steps / (thawed * (1 / first + 1 / last) / 2 + (steps - thawed) / last)
+    before = 1 / last - (1 / last - 1 / first) / (len(loop.job.optimizer.groups) - 1)  # the last group thaws
+    return steps / (thawed * (1 / first + before) / 2 + (steps - thawed) / last)
 
 
 def _last_thaw(loop: Loop, steps: int) -> int:

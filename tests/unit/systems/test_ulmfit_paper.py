@@ -64,7 +64,7 @@ def test_rates_by_depth_and_thawing_are_the_released_codes() -> None:
     factors = [WAY.transfer.rate_factor(number, 5) for number in range(5)]
     assert factors == pytest.approx([2.6**-4, 2.6**-3, 2.6**-2, 1 / 2.6, 1.0])
     parameters = dict(trunk.named_parameters()) | {"head": torch.nn.Parameter(torch.zeros(1))}
-    made = [Group(names, factors[i], WAY.transfer.thaws_at(i, 5)) for i, names in enumerate(groups)]
+    made = [Group(names, factors[i], WAY.transfer.thaws_at(i, 5, 14, 1)) for i, names in enumerate(groups)]
     optimizer = Optimizer(PAPER.finetuning, parameters, made)
     for epoch in range(6):
         optimizer.thaw(epoch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -25,7 +26,9 @@ from systems_under_test import (
     shaken_model,
     stopping_after,
     taught,
+    tokenizer_of,
 )
+from tolerance import doubles
 
 from foretext.api import TaskModel
 from foretext.config import build_sections
@@ -39,7 +42,7 @@ from foretext.train import finetune as module
 from foretext.train import planning
 from foretext.train.examples import encode_rows
 from foretext.train.finetune import FinetuneRequest, finetune
-from foretext.train.loop import Loop, Stage
+from foretext.train.loop import Loop, Stage, step_seed
 from foretext.train.machine import clock
 from foretext.train.planning import probe_speed
 from foretext.train.report import Silent
@@ -48,6 +51,7 @@ from foretext.train.rundir import RunDirectory
 from foretext.train.saved import RunConfig, SavedModel, TaskConfig, load_model, read_config
 from foretext.train.scoring import task_scores
 
+NEW = tokenizer_of("gpt").size  # the first of the rows that fine-tuning adds
 NO_DROPOUT = ("training.dropout=0.0", "training.batch_size=4")
 
 
@@ -183,21 +187,106 @@ def test_the_plan_reaches_the_optimizer(monkeypatch: pytest.MonkeyPatch) -> None
     loops: list[Loop] = []
     monkeypatch.setattr(Loop, "run", lambda self: loops.append(self))
     sets = (*NO_DROPOUT, "transfer.rate_decay=2.0", "transfer.thaw=gradual")
-    finetune(request_of("classification", sets=sets))
+    finetune(request_of("classification", sets=sets, epochs=5, valid=[]))
     groups = loops[0].job.optimizer.groups
     assert [group.factor for group in groups] == [0.125, 0.25, 0.5, 1.0]
-    assert [group.thaws_at for group in groups] == [3, 2, 1, 0]
-    assert all(name.startswith("task.head") for name in groups[-1].names)
-    assert {name for group in groups for name in group.names} == set(loops[0].job.optimizer.parameters)
+    assert [group.thaws_at for group in groups] == [12, 8, 4, 0], "one more in each of the epochs of four steps"
+    *head, new = groups[-1].names
+    assert all(name.startswith("task.head") for name in head) and new == f"trunk.tokens.weight[{NEW}:]"
+    whole = {name.partition("[")[0] for group in groups for name in group.names}
+    assert whole == set(loops[0].job.optimizer.parameters)
 
 
-def test_thawing_in_a_whole_run_goes_from_the_head_down() -> None:
+def moved_rows(base: SavedModel | None, model: SavedModel) -> dict[str, set[int]]:
+    """Of each of the trunk's weights, the rows that are neither those of the base nor, where it has none, as drawn."""
+    torch.manual_seed(step_seed(0, 0, 1 << 20))
+    drawn = model.system.build_trunk(TrunkParts(model.model_config, model.tokenizer)).state_dict()
+    known = {} if base is None else base.trunk.state_dict()
+    found = {}
+    for name, new in model.trunk.state_dict().items():
+        old = drawn[name]
+        if name in known:
+            old[: len(known[name])] = known[name]
+        found[name] = {row for row in range(len(new)) if not torch.equal(old[row], new[row])}
+    return found
+
+
+@pytest.mark.parametrize("plan", ["ulmfit", None])
+def test_fewer_epochs_than_groups_reach_the_bottom(plan: str | None) -> None:
+    """Four groups, two epochs of four updates: the embeddings learn for the last quarter."""
     base = base_model()
-    sets = (*NO_DROPOUT, "transfer.thaw=gradual", "training.weight_decay=0.0")
-    model = finetune(request_of("classification", base=base, sets=sets, epochs=2, valid=[]))
-    old, new = base.trunk.state_dict(), model.trunk.state_dict()
-    moved = {name for name in old if not torch.equal(old[name], new[name][: len(old[name])])}
-    assert moved and all(name.startswith("blocks.1.") for name in moved)
+    sets = (*NO_DROPOUT, "transfer.thaw=gradual", "training.weight_decay=0.0", "training.batch_size=4")
+    model = finetune(request_of("classification", base=base, plan=plan, sets=sets, epochs=2, valid=[]))
+    assert all(moved_rows(base, model).values()), "every weight of the trunk has learned"
+
+
+@pytest.mark.parametrize("thaw", ["gradual", "never"])
+def test_new_rows_learn_from_the_first_step(thaw: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start and extract tokens stand in every row of a classification; while the embeddings are frozen, nothing else in
+    their table moves. The gradient is that of differences, in float64."""
+    with doubles():
+        base = base_model()
+    steps: list[tuple[torch.Tensor, torch.Tensor]] = []
+    real = Loop._step
+
+    def watched(loop: Loop) -> dict[str, float]:
+        table = loop.job.trunk.tokens.weight
+        before, slope = table.detach().clone(), slopes(loop, table)
+        losses = real(loop)
+        steps.append((table.detach() - before, slope))
+        return losses
+
+    def slopes(loop: Loop, table: torch.Tensor) -> torch.Tensor:
+        """∂ loss / ∂ each of the new rows' numbers, by differences."""
+        found, batches = torch.zeros_like(table[NEW:]), loop.batches(loop.position.step)[1]
+        for row, column in itertools.product(range(3), range(table.shape[1])):
+            values = []
+            for shift in (1e-5, -1e-5):
+                with torch.no_grad():
+                    table[NEW + row, column] += shift
+                    values.append(
+                        sum(float(loop.job.objective(loop.job.trunk, b).losses["label"].total) for b in batches)
+                    )
+                    table[NEW + row, column] -= shift
+            found[row, column] = (values[0] - values[1]) / 2e-5
+        return found / sum(len(batch.labels) for batch in batches)
+
+    monkeypatch.setattr(Loop, "_step", watched)
+    sets = (*NO_DROPOUT, f"transfer.thaw={thaw}", "training.optimizer=sgd", "training.beta1=0.0", "training.clip=0")
+    sets += ("training.weight_decay=0.0", "training.schedule=constant", "training.warmup=0", "training.rate=0.5")
+    with doubles():
+        finetune(request_of("classification", base=base, lm_weight=0.0, sets=sets, epochs=1, valid=[]))
+    for moved, slope in steps[:1]:
+        assert not moved[:NEW].any() and moved[NEW].any() and moved[NEW + 2].any(), (
+            "the delimiter stands in no text alone"
+        )
+        assert float((moved[NEW:] + 0.5 * slope).abs().max()) <= 1e-6 * float(slope.abs().max())
+    assert thaw == "gradual" or not any(moved[:NEW].any() for moved, _ in steps)
+
+
+@pytest.mark.parametrize("plan", ["ulmfit", None])
+def test_from_scratch_everything_learns_from_the_first_step(plan: str | None) -> None:
+    base, heard, notes = base_model(), Silent(), list[str]()
+    heard.note = notes.append  # type: ignore[method-assign]
+    sets = (*NO_DROPOUT, "transfer.thaw=gradual", "training.weight_decay=0.0", "training.batch_size=16")
+    asked = request_of("classification", base=base, plan=plan, from_scratch=True, sets=sets, epochs=1, valid=[])
+    model = finetune(asked, heard)
+    assert all(moved_rows(None, model).values())
+    names(next(note for note in notes if "thaw" in note), "transfer.thaw=gradual")
+
+
+@pytest.mark.parametrize(
+    ("thaw", "epochs", "parts"),
+    [("gradual", 2, ["3 ", "update 6 "]), ("gradual", 8, ["3 ", "update 12 "]), ("never", 2, []), ("all", 2, None)],
+)
+def test_the_plan_says_what_is_frozen(thaw: str, epochs: int, parts: list[str] | None) -> None:
+    heard = Plans()
+    sets = (f"transfer.thaw={thaw}", "training.batch_size=4")
+    finetune(request_of("classification", sets=sets, epochs=epochs, valid=[]), heard)
+    (plan,) = heard.plans
+    assert ("frozen" in plan) == (parts is not None)
+    if parts:
+        names(plan["frozen"], *parts)
 
 
 def test_a_trunk_that_never_thaws_stays_as_it_was() -> None:
@@ -605,12 +694,12 @@ def test_few_updates_are_not_measured_and_measuring_changes_nothing(
         untrained.setattr(Loop, "run", lambda self: self.position)
         for count in (36, 40):
             finetune(request_of("classification", rows_of("classification", count), valid=[], sets=sets))
-    assert probed == [(20, 0), (20, 1)], "as the first epoch learns, and as the last"
+    assert probed == [(20, 0), (20, 15)], "as the first step learns, and as the last"
     rows = rows_of("classification", 40)
     for name, least in (("measured", 20), ("not", 21)):
         monkeypatch.setattr(planning, "LEAST_TO_PROBE", least)
         finetune(request_of("classification", rows, valid=[], sets=sets, out=tmp_path / name))
-    assert probed == 2 * [(20, 0), (20, 1)]
+    assert probed == 2 * [(20, 0), (20, 15)]
     a, b = (RunDirectory(tmp_path / name).read("model.safetensors") for name in ("measured", "not"))
     assert a == b
 

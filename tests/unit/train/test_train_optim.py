@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,18 +12,20 @@ from typing import Any
 import pytest
 import torch
 from complaints import refused
+from hypothesis import given
+from hypothesis import strategies as st
 from systems_under_test import PLAIN, objective_of, trunk_of
 from tolerance import close, doubles, terms_of
 from torch import nn
 
 from foretext.config import apply_sets
 from foretext.errors import UserError
-from foretext.plan import TransferPlan
+from foretext.plan import NEVER, TransferPlan
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrainingConfig
 from foretext.train.budget import Budget, Position
 from foretext.train.checks import check_training
-from foretext.train.optim import Group, Optimizer, _orthogonalise, clip_gradients
+from foretext.train.optim import Group, Optimizer, _orthogonalise, clip_gradients, split_rows
 from foretext.train.rundir import RunDirectory
 from foretext.train.schedule import rate_at
 
@@ -90,18 +93,19 @@ def test_clipping() -> None:
     params = parameters()
     draw_gradients(params, 0)
     params["b"].grad = None
+    gradients = Optimizer(PLAIN, params, [Group(list(params))]).gradients
     norm = math.sqrt(sum(float((p.grad**2).sum()) for p in params.values() if p.grad is not None))
     before, terms = params["w"].grad.clone(), terms_of(7 * 5 + 4 * 3 + 1)
     for limit in (0.0, 2 * norm):
-        close(clip_gradients(params, limit), norm, terms=terms)
+        close(clip_gradients(gradients(), limit), norm, terms=terms)
         assert torch.equal(params["w"].grad, before)
-    close(clip_gradients(params, 0.5), norm, terms=terms)
+    close(clip_gradients(gradients(), 0.5), norm, terms=terms)
     factor = 0.5 / (norm + 1e-6)  # torch's, which no norm of zero can divide by
     close(params["w"].grad, before * factor, terms=terms)
-    close(clip_gradients(params, 0.0), norm * factor, terms=2 * terms)
+    close(clip_gradients(gradients(), 0.0), norm * factor, terms=2 * terms)
     params["w"].grad[0, 0] = math.inf
-    assert not math.isfinite(clip_gradients(params, 1.0))
-    assert clip_gradients({}, 1.0) == 0.0
+    assert not math.isfinite(clip_gradients(gradients(), 1.0))
+    assert clip_gradients([], 1.0) == 0.0
 
 
 # -- Muon ------------------------------------------------------------------------------------------------------------
@@ -308,14 +312,62 @@ def test_rates_by_depth() -> None:
 
 def test_gradual_thaw_goes_from_the_top_down() -> None:
     plan = TransferPlan(thaw="gradual")
-    assert [plan.thaws_at(group, 4) for group in range(4)] == [3, 2, 1, 0]
-    assert [TransferPlan().thaws_at(group, 4) for group in range(4)] == [0, 0, 0, 0]
+    assert [plan.thaws_at(group, 4, 100, 10) for group in range(4)] == [30, 20, 10, 0], "one more each epoch"
+    assert [TransferPlan().thaws_at(group, 4, 100, 10) for group in range(4)] == [0, 0, 0, 0]
+    assert [TransferPlan(thaw="never").thaws_at(group, 4, 100, 10) for group in range(4)] == [NEVER] * 3 + [0]
     params = parameters()
-    groups = [Group([name], thaws_at=plan.thaws_at(i, 4)) for i, name in enumerate(params)]
+    groups = [Group([name], thaws_at=plan.thaws_at(i, 4, 5, 1)) for i, name in enumerate(params)]
     optimizer = Optimizer(PLAIN, params, groups)
-    for epoch, learning in enumerate([{"s"}, {"e", "s"}, {"b", "e", "s"}, set(params), set(params)]):
-        optimizer.thaw(epoch)
+    for step, learning in enumerate([{"s"}, {"e", "s"}, {"b", "e", "s"}, set(params), set(params)]):
+        optimizer.thaw(step)
         assert {name for name, p in params.items() if p.requires_grad} == learning
+
+
+@given(st.integers(2, 40), st.integers(1, 30), st.integers(1, 50))
+def test_every_group_learns_for_a_quarter_of_the_run_at_least(groups: int, epochs: int, per_epoch: int) -> None:
+    """ULMFiT's fourteen groups in three epochs never reached the bottom."""
+    steps = epochs * per_epoch
+    found = [TransferPlan(thaw="gradual").thaws_at(group, groups, steps, per_epoch) for group in range(groups)]
+    assert found == sorted(found, reverse=True) and found[-1] == 0
+    assert steps - found[0] >= 0.25 * steps
+    assert all(above + per_epoch >= below for below, above in itertools.pairwise(found)), "no slower than one an epoch"
+    if epochs >= 4 / 3 * (groups - 1):
+        assert found == [per_epoch * (groups - 1 - group) for group in range(groups)], "time enough for the paper's way"
+
+
+@pytest.mark.parametrize("kind", ["adamw", "lamb", "sgd"])
+def test_rows_that_learn_apart_from_the_others_are_a_parameter_of_their_own(kind: str) -> None:
+    """Frozen rows stay, their gradients count nowhere, and what is kept of the new ones begins with them."""
+    config = replace(PLAIN, optimizer=kind, weight_decay=0.1)
+    whole, alone = torch.nn.Parameter(torch.randn(7, 5)), torch.nn.Parameter(torch.zeros(2, 5))
+    head = torch.nn.Parameter(torch.randn(3))
+    alone.data.copy_(whole.data[5:])
+    heads = [head, torch.nn.Parameter(head.detach().clone())]
+    groups = [Group(["w"], 0.5, thaws_at=2), Group(["h"])]
+    rows = split_rows(groups, "w", 5, 7)
+    ours = Optimizer(config, {"w": whole, "h": heads[0]}, groups, rows)
+    theirs = Optimizer(config, {"n": alone, "h": heads[1]}, [Group(["h", "n"])])
+    before = whole.detach().clone()
+    for step in range(2):
+        gradients = [torch.randn(7, 5), torch.randn(3)]
+        for optimizer, own in ((ours, gradients), (theirs, [gradients[0][5:], gradients[1]])):
+            optimizer.thaw(step)
+            for parameter, gradient in zip(optimizer.parameters.values(), own):
+                parameter.grad = gradient.clone()
+        norms = [clip_gradients(optimizer.gradients(), 1.0) for optimizer in (ours, theirs)]
+        close(norms[0], norms[1], terms=13, precision=torch.float32)
+        ours.step(0.1)
+        theirs.step(0.1)
+    assert torch.equal(whole[:5], before[:5])
+    close([whole[5:], heads[0]], [alone, heads[1]], terms=2 * UPDATE)
+    whole.grad = torch.randn(7, 5)
+    ours.thaw(2)
+    ours.step(0.1)
+    assert not torch.equal(whole[:5], before[:5])
+    kept = ours.state_tensors()
+    again = Optimizer(config, {"w": whole, "h": heads[0]}, groups, rows)
+    again.load_state(kept)
+    assert kept.keys() == again.state_tensors().keys()
 
 
 # -- schedule and budget ---------------------------------------------------------------------------------------------

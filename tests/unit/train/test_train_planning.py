@@ -127,29 +127,32 @@ def test_the_time_is_that_of_layers_that_thaw_one_by_one(
     epochs: int, thaw: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two layers, embeddings and head: each that learns makes a token half a millisecond dearer."""
+    steps = epochs * 4
+    starts = [min(4 * below, int(0.75 * steps * below / 3)) for below in (1, 2, 3)] if thaw == "gradual" else []
 
-    def milliseconds(epoch: int) -> float:
-        return 1.0 + 0.5 * min(epoch, 3)
+    def milliseconds(step: int) -> float:
+        return 1.0 + 0.5 * sum(step >= start for start in starts)
 
     monkeypatch.setattr(planning, "LEAST_TO_PROBE", 1)
     monkeypatch.setattr(planning, "probe_speed", lambda loop, stage=None, thawed=0, step=0: 1000 / milliseconds(thawed))
-    said = planned(monkeypatch, f"transfer.thaw={thaw}", system="ulmfit", epochs=epochs)["time"]
-    spent = [milliseconds(epoch if thaw == "gradual" else 0) for epoch in range(epochs)]
-    names(said, f" {1000 * epochs / sum(spent):,.0f} tokens/s")
+    sets = (f"transfer.thaw={thaw}", "training.batch_size=3")
+    said = planned(monkeypatch, *sets, system="ulmfit", epochs=epochs)["time"]
+    spent = [milliseconds(step) for step in range(steps)]
+    names(said, f" {1000 * steps / sum(spent):,.0f} tokens/s")
 
 
-def test_what_learns_in_an_epoch_is_what_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_learns_at_first_and_at_last_is_what_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[int] = []
     real = Optimizer.thaw
 
-    def thaw(self: Optimizer, epoch: int) -> None:
-        heard.append(epoch)
-        real(self, epoch)
+    def thaw(self: Optimizer, step: int) -> None:
+        heard.append(step)
+        real(self, step)
 
     monkeypatch.setattr(planning, "LEAST_TO_PROBE", 1)
     monkeypatch.setattr(Optimizer, "thaw", thaw)
-    planned(monkeypatch, "transfer.thaw=gradual", system="ulmfit", epochs=4)
-    assert {0, 3} == set(heard)
+    planned(monkeypatch, "transfer.thaw=gradual", "training.batch_size=3", system="ulmfit", epochs=4)
+    assert {0, 12} == set(heard)
 
 
 def test_the_plan_says_where_the_text_is_too_short_for_the_streams(tmp_path: Path) -> None:
