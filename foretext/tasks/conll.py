@@ -205,7 +205,7 @@ class _Lines:
         if self.column is not None:
             if self.column < 1 or self.column == self.format.word:
                 raise ColumnsError(
-                    f"the tag's column cannot be {self.column}: columns are counted from 1, and the word is column "
+                    f"--columns tag={self.column}: columns are counted from 1, and the word is column "
                     f"{self.format.word}; give another number"
                 )
             if self.column <= found:

@@ -37,7 +37,7 @@ def hold_out(rows: Sequence[Row], *, fraction: float = DEFAULT_FRACTION, seed: i
     copies of a row stay on its side. A text with so many copies that holding them out would miss `fraction` by more
     than leaving them is trained on."""
     if not 0 <= fraction < 1:
-        raise UserError(f"the fraction held out is {fraction}; it must be at least 0 and below 1")
+        raise UserError(f"--hold-out {fraction}: the fraction must be at least 0 and below 1")
     rows = list(rows)
     if fraction == 0:
         return Split(rows, [], "no rows held out, as asked")

@@ -33,11 +33,12 @@ class Budget:
     tokens: int | None = None
 
     def __post_init__(self) -> None:
-        given = [value for value in (self.minutes, self.steps, self.tokens) if value is not None]
+        given = [(name, value) for name, value in vars(self).items() if value is not None]
         if len(given) != 1:
             raise UserError("give exactly one of --minutes, --steps and --tokens")
-        if not 0 < given[0] <= MOST:
-            raise UserError(f"a budget must be more than nothing and at most {MOST:.0e}; {given[0]} is not")
+        name, value = given[0]
+        if not 0 < value <= MOST:
+            raise UserError(f"--{name} {value}: a budget must be above 0 and at most {MOST:.0e}")
 
     def progress(self, position: Position) -> float:
         """The part of the budget that is spent, 0 … 1."""

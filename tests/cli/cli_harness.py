@@ -14,6 +14,7 @@ from pathlib import Path
 from unittest import mock
 
 import typer.main
+from complaints import names
 
 from foretext import cli
 
@@ -49,6 +50,12 @@ class Said:
         assert len(lines) == 1 and self.err.endswith(lines[0] + "\n"), self.err
         assert "Traceback" not in self.err and "internal error" not in self.err, self.err
         return lines[0]
+
+    def note(self, *parts: str) -> str:
+        """The one line on standard error that names every part."""
+        lines = [line for line in self.err.splitlines() if all(part in line for part in parts)]
+        assert len(lines) == 1, f"{len(lines)} lines have {parts}: {self.err}"
+        return names(lines[0], *parts)
 
 
 def foretext(*arguments: object, stdin: str | bytes = "") -> Said:

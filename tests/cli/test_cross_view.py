@@ -9,6 +9,7 @@ from pathlib import Path
 import polars
 import pytest
 from cli_harness import fails, foretext, works
+from complaints import names
 
 LAYERS = ["--set", "model.cells=12", "--set", "model.upper_cells=12", "--set", "model.direction=8"]
 LAYERS += ["--set", "model.char_filters=3", "--set", "objective.hidden=8"]
@@ -36,26 +37,23 @@ def test_rows_text_and_another_task(folder: Path) -> None:
     out = folder / "run"
     given = (*("finetune", folder / "names.txt", "--system", "cvt", "--task", "tagging", "--out", out), *SHAPE)
     more = ("--unlabelled", folder / "text.txt", "--also", f"tagging={folder / 'speech.txt'}", "--epochs", 2)
-    said = works(*given, *more)
-    assert "the model is in" in said.err
-    assert "is finished; nothing to do" in works(*given, *more, "--resume").err
+    works(*given, *more).note(f"foretext predict {out}")
+    works(*given, *more, "--resume").note(str(out), "finished")
     plain = [one for one in given if one not in SHAPE[1::2] and one != "--set"]
-    assert "is finished; nothing to do" in works(*plain, *more, "--resume").err, "the shape is the run's"
-    said = fails(*plain, *more, "--resume", "--set", "model.cells=20")
-    assert "model.cells was 12 and cannot become 20 when going on" in said
+    works(*plain, *more, "--resume").note(str(out), "finished")  # the shape is the run's
+    names(fails(*plain, *more, "--resume", "--set", "model.cells=20"), f"{out}: ", "model.cells", "12", "20")
     predicted = works("predict", out, "--text", "the zebra sees Tom").out.splitlines()
     assert [line.split()[0] for line in predicted if line.strip()] == ["the", "zebra", "sees", "Tom"]
     assert "f1" in works("evaluate", out, folder / "names.txt").out.lower()
     assert "cvt tiny" in works("info", out).out
     vectors = ("features", out, folder / "text.txt", "--out", folder / "v.parquet")
-    assert "12 vectors of 16 numbers in" in works(*vectors).err
+    works(*vectors).note("12 vectors", "16 numbers", str(folder / "v.parquet"))
     works(*vectors, "--words", "--each")
     table = polars.read_parquet(folder / "v.parquet")
     assert table.columns == ["text", "word", "start", "end", "layer_0", "layer_1", "layer_2"]
     assert table["word"].to_list()[:5] == ["the", "dog", "sees", "Tom", "."]
     assert [set(table[f"layer_{layer}"].list.len()) for layer in range(3)] == [{8 + 3 * 3}, {16}, {16}]
-    said = fails(*given, "--resume", "--epochs", 2)
-    assert "unlabelled text or the other tasks are not those" in said
+    names(fails(*given, "--resume", "--epochs", 2), f"{out}: ", "--unlabelled, --also", "--vectors")
 
 
 def test_the_vocabulary_has_what_is_learned_from_and_nothing_that_is_held_out(folder: Path) -> None:
@@ -77,16 +75,16 @@ def test_columns_vectors_and_formats(folder: Path) -> None:
     given = ("finetune", folder / "names.txt", "--system", "cvt", "--task", "tagging", "--format", "conll2000")
     more = ("--also", f"tagging={folder / 'speech.txt'}:tag=2", "--unlabelled", folder / "speech.txt", "--out", out)
     more = (*more, "--vectors", folder / "vectors.txt", "--epochs", 1, *LAYERS)
-    said = works(*given, *more).err
-    assert "columns, of which the words are read (3 sentences) and no tags" in said
-    assert "words have a vector in" in said
+    said = works(*given, *more)
+    said.note(f"{folder / 'speech.txt'}: ", "columns", "3 sentences")
+    said.note(str(folder / "vectors.txt"), "vector")
     config = (out / "config.toml").read_text()
     assert 'speech-2 = "tagging 2"' in config and "vectors = 3" in config
-    assert "nothing to do" in works(*given, *more, "--resume").err
+    works(*given, *more, "--resume").note(str(out), "finished")
     (folder / "vectors.txt").write_text("cat 9 2 3\ndog 3 2 1\ngnu 1 1 1\n")
-    assert "or the vectors; give the same" in fails(*given, *more, "--resume")
+    names(fails(*given, *more, "--resume"), f"{out}: ", "--unlabelled, --also", "--vectors")
     said = fails(*given, "--also", f"tagging={folder / 'speech.txt'}:tag=9", "--out", folder / "x")
-    assert "speech.txt line 1" in said
+    names(said, "speech.txt line 1", "column 9", "3")
 
 
 def test_mistakes(folder: Path) -> None:
@@ -95,27 +93,24 @@ def test_mistakes(folder: Path) -> None:
     for text in ("text.txt", "three.txt"):
         given = ("finetune", folder / text, "--system", "cvt", "--task", "tagging", "--unlabelled", folder / "text.txt")
         said = fails(*given, *out, *SHAPE)
-        assert f"{text}: looks like running text without tags; labelled rows have a word and its tag a line" in said
-        assert "text without tags is for --unlabelled" in said
+        names(said, f"{text}: ", "tags", "--columns tag=NUMBER", "--unlabelled")
         said = fails(*given[:-1], folder / "names.txt", "--also", f"tagging={folder / text}", *out, *SHAPE)
-        assert f"{text}: looks like running text without tags" in said
+        names(said, f"{text}: ", "tags", "--columns tag=NUMBER", "--unlabelled")
         said = fails("finetune", folder / text, "--system", "cvt", "--task", "classification", *out, *SHAPE)
-        assert f"{text}: the ending '.txt' is not one of" in said and "looks like running text without labels" in said
-        assert "labelled rows have columns" in said and "--unlabelled" in said and "rename" not in said
+        names(said, f"{text}: ", "'.txt'", "labels", "--format", "--unlabelled")
+        assert "rename" not in said
     given = ("finetune", folder / "names.txt", "--task", "tagging", *out)
-    assert "is for a system that learns from rows and text at once" in fails(
-        *given, "--system", "gpt", "--unlabelled", folder / "text.txt", "--set", "tokenizer.size=300"
-    )
-    assert "write a task and its file" in fails(*given, "--system", "cvt", "--also", "names.txt")
-    assert "no task 'tag'" in fails(*given, "--system", "cvt", "--also", f"tag={folder / 'speech.txt'}")
+    other = ("--system", "gpt", "--unlabelled", folder / "text.txt", "--set", "tokenizer.size=300")
+    names(fails(*given, *other), "--unlabelled", "cvt", "gpt")
+    names(fails(*given, "--system", "cvt", "--also", "names.txt"), "--also names.txt: ", "--also tagging=names.txt")
+    names(fails(*given, "--system", "cvt", "--also", f"tag={folder / 'speech.txt'}"), "task 'tag'", "'tagging'")
     (folder / "rows.csv").write_text("premise,hypothesis,label\na,b,x\nc,d,y\n" * 4)
     said = fails("finetune", folder / "rows.csv", "--system", "cvt", "--task", "entailment", *out)
-    assert "cvt is taught tagging and classification, not entailment" in said
-    said = fails(*given, "--system", "cvt", "--set", "transfer.model=recurrent", *SHAPE)
-    assert "transfer.model=recurrent: cvt has heads of its own" in said
-    for option in (("--plan", "ulmfit"), ("--set", "transfer.head=probe"), ("--set", "transfer.pooling=concat")):
-        said = fails(*given, "--system", "cvt", *option, *SHAPE)
-        assert f"{option[0]} {option[1]}: " in said and "cvt has heads of its own" in said
-    assert "cvt is not pre-trained" in fails("pretrain", folder / "text.txt", "--system", "cvt", "--steps", 1, *out)
+    names(said, "cvt", "tagging", "classification", "entailment", "--system")
+    settings = ("transfer.model=recurrent", "transfer.head=probe", "transfer.pooling=concat")
+    for option in (("--plan", "ulmfit"), *(("--set", setting) for setting in settings)):
+        names(fails(*given, "--system", "cvt", *option, *SHAPE), f"{option[0]} {option[1]}: ", "cvt", "heads")
+    said = fails("pretrain", folder / "text.txt", "--system", "cvt", "--steps", 1, *out)
+    names(said, "cvt", "foretext finetune FILE --system cvt", "--unlabelled TEXT")
     assert not (folder / "x").exists()
     assert foretext("systems").code == 0

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from complaints import names, refused
 
-from foretext.errors import UserError
 from foretext.train import lock
 from foretext.train.lock import Owner, host_name, start_time
 from foretext.train.rundir import RunDirectory
@@ -42,8 +42,8 @@ def any_file_system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(lock, "_SETTLE", 0.02)
 
 
-def said(run: RunDirectory) -> str:
-    with pytest.raises(UserError) as caught, run.writer():
+def refuses(run: RunDirectory, *parts: str) -> str:
+    with refused(*parts) as caught, run.writer():
         pass
     return str(caught.value)
 
@@ -54,9 +54,11 @@ def write_lock(folder: Path, host: str, pid: int, started: int) -> None:
 
 @pytest.mark.usefixtures("any_file_system")
 def test_the_second_writer_names_the_first(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
-    text = said(RunDirectory(tmp_path))
-    assert re.search(rf"being written by process {holder.pid} on host {re.escape(host_name())} since \d{{4}}-", text)
-    assert json.loads((tmp_path / "lock.json").read_text())["pid"] == holder.pid, "the refused one changes nothing"
+    held = json.loads((tmp_path / "lock.json").read_text())
+    assert held["pid"] == holder.pid
+    text = refuses(RunDirectory(tmp_path), str(tmp_path), f"process {holder.pid}", host_name())
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d", text), "since when"
+    assert json.loads((tmp_path / "lock.json").read_text()) == held, "the refused one changes nothing"
 
 
 @pytest.mark.usefixtures("any_file_system")
@@ -66,7 +68,8 @@ def test_the_lock_of_a_killed_writer_is_taken_over(tmp_path: Path, holder: subpr
     notices: list[str] = []
     with RunDirectory(tmp_path).writer(notices.append) as writer:
         writer.commit({"config.toml": b"x"})
-    assert len(notices) == 1 and f"took over the lock of process {holder.pid}" in notices[0]
+    assert len(notices) == 1
+    names(notices[0], "lock", f"process {holder.pid}")
     assert not (tmp_path / "lock.json").exists()
 
 
@@ -74,7 +77,7 @@ def test_the_lock_of_a_killed_writer_is_taken_over(tmp_path: Path, holder: subpr
 def test_a_second_writer_in_the_same_process(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     with run.writer() as writer:
-        assert f"process {os.getpid()}" in said(run)
+        refuses(run, str(tmp_path), f"process {os.getpid()}")
         writer.commit({"config.toml": b"x"})
     with run.writer():
         pass
@@ -82,8 +85,8 @@ def test_a_second_writer_in_the_same_process(tmp_path: Path) -> None:
 
 def test_another_host_is_never_overruled(tmp_path: Path) -> None:
     write_lock(tmp_path, "elsewhere", os.getpid(), 1)
-    text = said(RunDirectory(tmp_path))
-    assert f"process {os.getpid()} on host elsewhere" in text and "remove" in text
+    parts = (f"process {os.getpid()}", "elsewhere", "remove", str(tmp_path / "lock.json"))
+    refuses(RunDirectory(tmp_path), str(tmp_path), *parts)
     assert "elsewhere" in (tmp_path / "lock.json").read_text()
 
 
@@ -94,7 +97,7 @@ def test_a_process_number_that_was_used_again(tmp_path: Path, holder: subprocess
     started = start_time(holder.pid)
     assert started
     write_lock(other, host_name(), holder.pid, started)
-    assert "is being written by" in said(RunDirectory(other))
+    refuses(RunDirectory(other), str(other), f"process {holder.pid}")
     write_lock(other, host_name(), holder.pid, started - 1)
     with RunDirectory(other).writer():
         pass
@@ -110,7 +113,7 @@ def test_a_lock_that_says_nothing_is_no_obstacle(tmp_path: Path, text: str) -> N
 def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("alive")
     (tmp_path / "lock.json").symlink_to(tmp_path / "victim")
-    assert "symbolic link" in said(RunDirectory(tmp_path))
+    refuses(RunDirectory(tmp_path), f"{tmp_path / 'lock.json'}: ", "link")
     assert (tmp_path / "victim").read_text() == "alive"
 
 
@@ -122,10 +125,10 @@ def test_a_lock_removed_by_hand(tmp_path: Path) -> None:
         first.commit({"config.toml": b"2"})
         (tmp_path / "lock.json").unlink()
         with run.writer() as second:
-            with pytest.raises(UserError, match="is being written by"):
+            with refused(str(tmp_path), f"process {os.getpid()}"):
                 first.commit({"config.toml": b"3"})
             second.commit({"config.toml": b"4"})
-        with pytest.raises(UserError, match="changed by another process"):
+        with refused(f"{tmp_path}: ", "changed"):
             first.commit({"config.toml": b"5"})
     assert run.read("config.toml") == b"4"
 

@@ -1,5 +1,6 @@
 """A small ELMo as it was published (weights, options, vocabulary), against the numbers of the released code: the top
-layer of 30 sentences in three streams, and the encodings of its vocabulary."""
+layer of 30 sentences in three streams, and the encodings of its vocabulary. Theirs are float32, ours are computed in
+float64, so that they are the same on every machine."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tolerance import close, doubles
 from typer.testing import CliRunner
 from word_tables import word_table
 
@@ -24,6 +26,9 @@ from foretext.text.characters import word_characters
 from foretext.train.saved import load_model
 
 h5py = pytest.importorskip("h5py")
+# Their sums are of hundreds of terms and might be off by as many roundings; those on file are off by two. (Ours are not
+# rounded so that a processor could add to it.)
+STORED = 4
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +41,7 @@ def folder() -> Path:
 
 @pytest.fixture(scope="module")
 def bilm(folder: Path) -> Bilm:
-    return load_bilm(folder / "options.json", folder / "lm_weights.hdf5")
+    return load_bilm(folder / "options.json", folder / "lm_weights.hdf5").double()
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +50,13 @@ def streams(folder: Path) -> list[list[list[str]]]:
     return [[sentence.split() for sentence in stream] for stream in sentences]
 
 
-def expected(folder: Path, stream: int, sentence: int) -> np.ndarray:
-    """[2 directions, words, 16]."""
-    with h5py.File(folder / f"lm_embeddings_{stream}.hdf5", "r") as file:
-        return file[str(sentence)][...]
+def expected(folder: Path) -> list[list[np.ndarray]]:
+    """[2 directions, words, 16] of each sentence of each stream."""
+    found = []
+    for stream in range(3):
+        with h5py.File(folder / f"lm_embeddings_{stream}.hdf5", "r") as file:
+            found.append([file[str(sentence)][...] for sentence in range(10)])
+    return found
 
 
 def top_layers(bilm: Bilm, sentences: list[list[str]], state: BilmState | None) -> tuple[list[np.ndarray], BilmState]:
@@ -59,23 +67,26 @@ def top_layers(bilm: Bilm, sentences: list[list[str]], state: BilmState | None) 
     return [row[1 : 1 + len(words)].numpy() for row, words in zip(read.top, sentences)], read.state
 
 
+def by_direction(top: np.ndarray) -> np.ndarray:
+    return np.stack(np.split(top, 2, axis=-1))
+
+
 def test_top_layer_with_the_state_carried_over_batches_of_three(
     folder: Path, bilm: Bilm, streams: list[list[list[str]]]
 ) -> None:
-    state, worst, anew = None, np.zeros(2), 0.0
+    wanted = expected(folder)
+    found: list[list[np.ndarray]] = [[], [], []]
+    state, anew = None, 0.0
     for number in range(10):
         batch = [stream[number] for stream in streams]
         fresh, _ = top_layers(bilm, batch, None)
         tops, state = top_layers(bilm, batch, state)
         for stream, (top, without) in enumerate(zip(tops, fresh)):
-            wanted = expected(folder, stream, number)
-            assert wanted.shape == (2, len(batch[stream]), 16)
-            found = np.stack(np.split(top, 2, axis=-1))
-            worst = np.maximum(worst, np.abs(found - wanted).max(axis=(1, 2)))
+            assert wanted[stream][number].shape == (2, len(batch[stream]), 16)
+            found[stream].append(by_direction(top))
             if number:
-                anew = max(anew, float(np.abs(np.stack(np.split(without, 2, axis=-1)) - wanted).max()))
-    print(f"greatest difference forward {worst[0]:.1e}, backward {worst[1]:.1e}; with no state carried {anew:.1e}")
-    assert (worst < 1e-5).all(), worst
+                anew = max(anew, float(np.abs(by_direction(without) - wanted[stream][number]).max()))
+    close(found, wanted, terms=STORED)
     assert anew > 1e-3, "the state is to matter"
 
 
@@ -83,9 +94,11 @@ def test_the_same_through_foretext_import(folder: Path, streams: list[list[list[
     """As a user does it: the folder becomes a run, whose tokenizer, layout and trunk read the sentences."""
     said = CliRunner().invoke(app, ["import", str(folder), "--out", str(tmp_path / "run")])
     assert said.exit_code == 0, said.output
-    model = load_model(tmp_path / "run")
+    with doubles():
+        model = load_model(tmp_path / "run")
+        state = model.trunk.new_state(3)  # type: ignore[operator]
     layout = model.system.build_layout(dict(model.tokenizer.specials), reads(model.model_config), "forward")
-    state, worst = model.trunk.new_state(3), np.zeros(2)  # type: ignore[operator]
+    found: list[list[np.ndarray]] = [[], [], []]
     for number in range(10):
         rows = [layout.frame(model.tokenizer.encode(" ".join(stream[number]))) for stream in streams]
         with torch.no_grad():
@@ -94,10 +107,8 @@ def test_the_same_through_foretext_import(folder: Path, streams: list[list[list[
         for stream, frame in enumerate(rows):
             first, length = frame.parts[0]
             assert length == len(streams[stream][number]), "a word is one token"
-            found = np.stack(np.split(hidden.top[stream, first : first + length].numpy(), 2, axis=-1))
-            worst = np.maximum(worst, np.abs(found - expected(folder, stream, number)).max(axis=(1, 2)))
-    print(f"greatest difference forward {worst[0]:.1e}, backward {worst[1]:.1e}")
-    assert (worst < 1e-5).all(), worst
+            found[stream].append(by_direction(hidden.top[stream, first : first + length].numpy()))
+    close(found, expected(folder), terms=STORED)
 
 
 def test_features_of_the_imported_run(folder: Path, bilm: Bilm, tmp_path: Path) -> None:
@@ -106,11 +117,12 @@ def test_features_of_the_imported_run(folder: Path, bilm: Bilm, tmp_path: Path) 
     table = word_table([sentence])
     with torch.no_grad():
         layers = bilm(table.encoded(bilm), table.mask_BT).layers
-    lm = load_language_model(import_model(folder, tmp_path / "run"))
-    (found,) = lm.word_features(" ".join(sentence), each=True)
+    with doubles():
+        lm = load_language_model(import_model(folder, tmp_path / "run"))
+        (found,) = lm.word_features(" ".join(sentence), each=True)
     assert found.words == sentence
-    expected = np.stack([layer[0, 1:-1].numpy() for layer in layers], 1)  # without the borders
-    np.testing.assert_allclose(found.vectors, expected, rtol=0, atol=1e-5)
+    wanted = np.stack([layer[0, 1:-1].numpy() for layer in layers], 1)  # without the borders
+    close(found.vectors, wanted, terms=1, precision=torch.float32)  # which are handed out in float32
 
 
 def test_encodings_of_the_vocabulary(folder: Path, bilm: Bilm) -> None:
@@ -119,5 +131,5 @@ def test_encodings_of_the_vocabulary(folder: Path, bilm: Bilm) -> None:
         wanted = file["embedding"][...]
     with torch.no_grad():
         found = bilm.words(torch.from_numpy(word_characters(words))).numpy()
-    print(f"greatest difference {np.abs(found - wanted).max():.1e} over {len(words)} words")
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+    assert len(words) == 458
+    close(found, wanted, terms=STORED)

@@ -200,7 +200,7 @@ def test_little_text_gives_a_short_context() -> None:
     assert 8 <= _shape(["good film", "bad film", "a film"] * 10, "tiny")[0] <= 64
 
 
-@pytest.mark.parametrize("chinese", [False, True])
+@pytest.mark.parametrize("chinese", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_forty_short_texts_without_a_run(chinese: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("很好看", "太糟糕") if chinese else ("good", "bad")
     texts = [f"电影{words[i % 2]}{i % 7}" if chinese else f"a {words[i % 2]} film {i % 7}" for i in range(40)]

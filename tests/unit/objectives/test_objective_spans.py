@@ -173,7 +173,7 @@ def test_next_sentence_is_told_by_content_alone(tmp_path: Path, kind: str, chine
         assert tells_label(found, list(features)) < 4, name
 
 
-@pytest.mark.parametrize("texts", [documents, prose])
+@pytest.mark.parametrize("texts", [documents, pytest.param(prose, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(("kind", "chinese", "which"), CASES)
 def test_the_order_of_spans_is_told_by_content_alone(
     tmp_path: Path, kind: str, chinese: bool, which: str, texts: Any

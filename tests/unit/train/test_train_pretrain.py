@@ -139,7 +139,8 @@ def test_micro_batches_of_the_run_change_the_weights_by_rounding_only(text: Path
             (system, sets)
             for system in PRETRAINED
             for sets in (("training.dropout=0.2", "training.micro_batch=3", "training.optimizer=adamw"), ())
-        ]
+        ],
+        once=("elmo", "cove", "xlnet"),  # the others are killed and go on in the tests of faults
     ),
 )
 def test_going_on_equals_never_stopping(system: str, sets: tuple[str, ...], text: Path, tmp_path: Path) -> None:

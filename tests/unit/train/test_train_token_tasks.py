@@ -101,7 +101,7 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Loop, "run", lambda self: self.position)
 
 
-@pytest.mark.parametrize(("system", "kind"), pairwise(taught(KINDS)))
+@pytest.mark.parametrize(("system", "kind"), pairwise(taught(KINDS), once=("elmo", "cvt")))
 def test_a_plain_rule_is_learned_and_comes_back_from_disk(system: str, kind: str, tmp_path: Path) -> None:
     rows = ROWS[kind](16)
     slow = system in TRANSFORMERS and kind == "tagging"
@@ -191,7 +191,7 @@ def test_few_windows_are_read_more_often(kind: str, untrained: None) -> None:
 # -- going on --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("system", "kind"), pairwise(taught(KINDS)))
+@pytest.mark.parametrize(("system", "kind"), pairwise(taught(KINDS), once=("elmo", "cvt")))
 def test_going_on_equals_never_stopping(system: str, kind: str, tmp_path: Path) -> None:
     rows = ROWS[kind](6, LONGER) if kind == "tagging" else questions(6, LONGER, impossible=True)
     sets = ("training.batch_size=4", "training.dropout=0.2", *SMALL_READER[system])
