@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Iterator
@@ -38,6 +39,9 @@ def generate(
     log_probabilities: Annotated[
         bool, typer.Option("--log-probabilities", help="With --json: each token and its log-probability.")
     ] = False,
+    direction: Annotated[
+        str | None, typer.Option(help="elmo: forward, or backward, which writes what stands before the prompt.")
+    ] = None,
     errors: Annotated[
         str | None, typer.Option(help="--prompts: bytes that are not UTF-8: strict (an error, the default) or replace.")
     ] = None,
@@ -61,6 +65,8 @@ def generate(
     otherwise = "give it on standard input (--prompt -)"
     prompt = standard_input() if prompt == "-" else text_argument(prompt, "--prompt", otherwise)
     model = language_model(run)
+    if direction is not None:
+        model = model.facing(direction)  # type: ignore[arg-type]  # which says what it may be
     if prompts is not None:
         _many(model, _lines(prompts, errors or "strict"), sampling, beams, log_probabilities)
     elif beams or log_probabilities:
@@ -77,9 +83,10 @@ def _stream(model: LanguageModel, prompt: str, sampling: Any, as_json: bool) -> 
     if as_json:
         typer.echo(json.dumps({"prompt": prompt, "text": "".join(pieces)}, ensure_ascii=False))
         return
+    first = next(pieces, "")  # a model that cannot write says so here, before anything is shown
     if model.model.info.direction == "forward":
         sys.stdout.write(prompt)
-    for piece in pieces:
+    for piece in itertools.chain([first], pieces):
         sys.stdout.write(piece)
         sys.stdout.flush()
     sys.stdout.write(prompt + "\n" if model.model.info.direction == "backward" else "\n")

@@ -123,6 +123,7 @@ def finetune(
     ] = None,
     plan: Annotated[str | None, typer.Option(help="A way of transfer: gpt, ulmfit; without it the size's own.")] = None,
     lm_weight: Annotated[float | None, typer.Option(help="λ in L3 = L2 + λ·L1.")] = None,
+    direction: Annotated[str | None, typer.Option(help="elmo: which direction has λ·L1, forward or backward.")] = None,
     layers: Annotated[int | None, typer.Option(help="Transfer the embeddings and the first n blocks only.")] = None,
     from_scratch: Annotated[
         bool, typer.Option("--from-scratch", help="RUN's shape and tokenizer, new weights.")
@@ -206,6 +207,8 @@ def finetune(
             else:
                 base = new_model(learned, system, size or "tiny", seed, shape, terminal, task, text, others, vectors)
             from_scratch = True
+        if direction is not None:
+            base = base.facing(direction)  # type: ignore[arg-type]  # which says what it may be
         with Stopper(terminal.note) as stopper:
             model = base.finetune(
                 rows,

@@ -26,9 +26,11 @@ from foretext.evaluate.pseudo import pseudo_perplexity
 from foretext.evaluate.reading import given_texts
 from foretext.evaluate.translation import TranslationScores, score_files, translate_lines
 from foretext.generate.decode import Sampling, generate_text
+from foretext.generate.decoder import facing, reader_of
 from foretext.generate.many import Written, beam_search, write_many
 from foretext.generate.translate import Search
 from foretext.nn.predict import token_logits
+from foretext.objectives.base import Direction
 from foretext.objectives.bilm import BilmObjective
 from foretext.objectives.permutation import PermutationObjective, left_to_right
 from foretext.task_model import TaskModel, as_rows, as_sentences, as_tasks
@@ -51,8 +53,8 @@ class LanguageModel:
         self.path = path
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
-        """For each position the scores of the next token, or (masked systems) of the token that stands there, or
-        (XLNet) of that token by those before it: float32 [len(ids), vocabulary]."""
+        """For each position the scores of the next token (ELMo: by its forward direction), or (masked systems) of the
+        token that stands there, or (XLNet) of that token by those before it: float32 [len(ids), vocabulary]."""
         context = reach_of(self.model)
         try:
             numbers = [operator.index(number) for number in ids]
@@ -70,7 +72,13 @@ class LanguageModel:
                 need_trained_head(self.model, "logits")
                 states = trunk(left_to_right([numbers], [len(numbers)]).to(device)).top[0]
                 return self.model.objective.token_logits(trunk, states).float().cpu().numpy()  # type: ignore[arg-type]
-            top = trunk(Batch(torch.tensor([numbers], device=device))).top[0]
+            batch = Batch(torch.tensor([numbers], device=device))
+            if isinstance(self.model.objective, BilmObjective):
+                reader, _ = reader_of(self.model, "logits")
+                found = token_logits(reader, reader(batch, reader.new_state(1)).top[0]).float().cpu().numpy()
+                unsaid = self.model.model_config.vocabulary - found.shape[1]  # words that are read and not predicted
+                return np.pad(found, ((0, 0), (0, unsaid)), constant_values=-np.inf)
+            top = trunk(batch).top[0]
             if not self.model.system.causal:
                 scores = masked_objective(self.model, "logits").eval().token_logits(trunk, top)  # type: ignore[arg-type]
                 return scores.float().cpu().numpy()
@@ -121,6 +129,11 @@ class LanguageModel:
         stops = tuple(given_texts(stop, "stop"))
         sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, stops, repetition_penalty)
         return generate_text(self.model, prompt, sampling)
+
+    def facing(self, direction: Direction) -> LanguageModel:
+        """The same model to write in the other direction, where it has both (ELMo): `lm.facing("backward").generate(…)`
+        writes what stands before a prompt."""
+        return LanguageModel(facing(self.model, direction), self.path)
 
     def generate(
         self,

@@ -17,7 +17,9 @@ from foretext.errors import UserError
 from foretext.evaluate.reading import read_as
 from foretext.objectives.factorisation import PermutationConfig
 from foretext.objectives.masked import MaskedObjective
+from foretext.objectives.masking import MaskingConfig
 from foretext.objectives.permutation import PermutationObjective, with_blanks
+from foretext.systems import SYSTEMS
 from foretext.text.tokenizer import Tokenizer
 from foretext.text.unigram import SPACE, Unigram
 from foretext.train.saved import SavedModel
@@ -45,19 +47,14 @@ def masked_objective(model: SavedModel, what: str) -> MaskedObjective:
         where = model.run.path if model.run else "this model"
         if model.task is not None:
             raise UserError(f"{where} is fine-tuned: {what} needs the pre-trained run that it was made from")
-        if model.system.reads == "pairs":
-            raise UserError(
-                f"{where} is of {model.system.name}, which does not predict the words of its own text: {what} needs a "
-                "masked model (bert, roberta, albert)"
-            )
-        reads, instead = "in one direction", "; foretext generate goes on with a text"
-        if model.system.objective_config is PermutationConfig:
-            reads, instead = "in any order", ""
-        elif not model.system.causal:
-            reads, instead = "in both directions, each by itself", ""
+        fills = (MaskingConfig, PermutationConfig)
+        able = [name for name, system in SYSTEMS.items() if system.objective_config in fills]
+        why, instead = "predicts a word from one side of it", "; foretext generate goes on with a text"
+        if model.system.reads != "text":
+            why, instead = "does not predict the words of its own text", ""
         raise UserError(
-            f"{where} is of {model.system.name}, which reads {reads}: {what} needs a masked model (bert, roberta, "
-            f"albert){instead}"
+            f"{where} is of {model.system.name}, which {why}: {what} needs a run of {', '.join(able[:-1])} or "
+            f"{able[-1]}{instead}"
         )
     need_trained_head(model, what)
     return model.objective

@@ -6,7 +6,8 @@ beside each other after that: each sees the context and itself, none sees anothe
 and four choices cost a query its own few tokens, not four times everything.
 
 A trunk that reads on for ever (an LSTM) reads one token after the other: completions are then rows of their own, each
-from the state that the context ended with, and nothing is cut.
+from the state that the context ended with, and nothing is cut. XLNet is asked about each token of a completion in the
+order of the text, where nothing sees what follows: a row for each context with its completion.
 
 A query that does not fit the model's context is cut on the left, never in a completion, and counted; each of its
 completions is then read by itself, behind as much of the context as fits.
@@ -17,15 +18,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from foretext.batch import Batch, padded
+from foretext.batch import IGNORE, Batch, padded
 from foretext.errors import UserError
+from foretext.generate.decoder import reader_of
+from foretext.generate.left_to_right import LeftToRight
 from foretext.nn.predict import token_losses
+from foretext.objectives.permutation import left_to_right
 from foretext.text.tokenizer import END, Tokenizer
-from foretext.train.saved import SavedModel, need_causal, reach_of
+from foretext.train.saved import SavedModel
 
 BATCH_TOKENS = 4096  # read at a time
 BATCH_KEYS = 1 << 16  # places that these see, what is shared counted for each row: it is copied for each
@@ -98,20 +103,19 @@ def score_queries(
     model: SavedModel, queries: Sequence[Query], progress: Progress | None = None
 ) -> list[list[Likelihood]]:
     """The likelihood of each completion of each query."""
-    need_causal(model, "learning in context")
+    reader, reach = reader_of(model, "learning in context")
     if model.info.direction != "forward":
         raise UserError("a right-to-left model reads what follows before what precedes: it cannot be prompted")
-    trunk = model.trunk.eval()
-    device = next(trunk.parameters()).device
+    device = next(reader.parameters()).device
     queries = [_with_start(query, model.tokenizer) for query in queries]
-    reach = reach_of(model)
     room = sys.maxsize if reach is None else reach
     results: list[list[Likelihood | None]] = [[None] * len(query.completions) for query in queries]
     whole = [number for number, query in enumerate(queries) if _needed(query) <= room]
-    shared = _common([queries[number].context for number in whole])
-    state = trunk.new_state(1)  # type: ignore[operator]
+    asks = isinstance(reader, LeftToRight)
+    shared = [] if asks else _common([queries[number].context for number in whole])
+    state = reader.new_state(1)
     if shared:
-        state = trunk(Batch(torch.tensor([shared], device=device)), state).state
+        state = reader(Batch(torch.tensor([shared], device=device)), state).state
     fitting = _branches(queries, whole, len(shared), room)
     cut = [
         _alone(queries[number], number, k, room)
@@ -121,12 +125,13 @@ def score_queries(
     done = 0
     for branches, start, known in ((fitting, len(shared), state), (cut, 0, None)):
         for group in _groups(branches, start):
-            empty = trunk.new_state(1)  # type: ignore[operator]
-            before = empty if known is None else known
-            if reach is None:
-                found = _read_on(model, group, before, device)
+            before = reader.new_state(1) if known is None else known
+            if asks:
+                found = _ask(reader, group, device)
+            elif reach is None:
+                found = _read_on(reader, group, before, device)
             else:
-                found = _read(model, group, start, before, device)
+                found = _read(reader, group, start, before, device)
             for branch, likelihoods in zip(group, found):
                 for offset, likelihood in enumerate(likelihoods):
                     results[branch.query][branch.first + offset] = likelihood
@@ -208,10 +213,9 @@ def _groups(branches: Sequence[_Branch], seen: int) -> list[list[_Branch]]:
 
 
 def _read(
-    model: SavedModel, group: Sequence[_Branch], start: int, state: object, device: torch.device
+    trunk: Any, group: Sequence[_Branch], start: int, state: object, device: torch.device
 ) -> list[list[Likelihood]]:
     """One pass over a group: contexts at the positions from `start` on, completions behind them, side by side."""
-    trunk = model.trunk
     longest = group[0].length
     ids = torch.zeros(len(group), longest, dtype=torch.long)
     positions = torch.zeros(len(group), longest, dtype=torch.long)
@@ -241,26 +245,35 @@ def _read(
     return _sums(trunk, group, top, torch.tensor(targets, device=device))
 
 
-def _read_on(
-    model: SavedModel, group: Sequence[_Branch], state: object, device: torch.device
-) -> list[list[Likelihood]]:
+def _read_on(trunk: Any, group: Sequence[_Branch], state: object, device: torch.device) -> list[list[Likelihood]]:
     """The same for a trunk that sees what it has read only by its state: contexts first, then each completion as a row
     that goes on from its context's."""
-    trunk, zero = model.trunk, torch.zeros(len(group), dtype=torch.long, device=device)
+    zero = torch.zeros(len(group), dtype=torch.long, device=device)
     contexts = Batch(*padded([branch.context for branch in group])).to(device)
-    read = trunk(contexts, trunk.pick(state, zero))  # type: ignore[operator]
+    read = trunk(contexts, trunk.pick(state, zero))
     lasts_BD = read.top[torch.arange(len(group)), torch.tensor([len(branch.context) - 1 for branch in group])]
     owners = torch.tensor([number for number, branch in enumerate(group) for _ in branch.completions], device=device)
     completions = [tokens for branch in group for tokens in branch.completions]
     ids, real = padded([tokens[:-1] for tokens in completions])
-    after = trunk(Batch(ids.to(device), real.to(device)), trunk.pick(read.state, owners)).top  # type: ignore[operator]
+    after = trunk(Batch(ids.to(device), real.to(device)), trunk.pick(read.state, owners)).top
     top_BTD = torch.cat([lasts_BD[owners][:, None], after], dim=1)
     asked_BT = torch.nn.functional.pad(real, (1, 0), value=True).to(device)
     targets = torch.tensor([token for tokens in completions for token in tokens], device=device)
     return _sums(trunk, group, top_BTD[asked_BT], targets)
 
 
-def _sums(trunk: nn.Module, group: Sequence[_Branch], top_ND: Tensor, targets_N: Tensor) -> list[list[Likelihood]]:
+def _ask(reader: LeftToRight, group: Sequence[_Branch], device: torch.device) -> list[list[Likelihood]]:
+    """The same for a model that is asked about each place."""
+    rows = [(*branch.context, *tokens) for branch in group for tokens in branch.completions]
+    batch = left_to_right(rows, [len(tokens) for branch in group for tokens in branch.completions]).to(device)
+    assert batch.targets_BT is not None
+    asked_BT = batch.targets_BT != IGNORE
+    return _sums(reader, group, reader.trunk(batch).top[asked_BT], batch.targets_BT[asked_BT])
+
+
+def _sums(trunk: Any, group: Sequence[_Branch], top_ND: Tensor, targets_N: Tensor) -> list[list[Likelihood]]:
+    if hasattr(trunk, "told"):
+        targets_N = trunk.told(targets_N)
     losses, best = token_losses(trunk, top_ND, targets_N)
     values, hits = losses.double().tolist(), (best == targets_N).tolist()
     place, found = 0, []

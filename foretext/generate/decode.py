@@ -88,7 +88,7 @@ def penalised(logits_V: Tensor, known: Sequence[int], penalty: float) -> Tensor:
     negative ones multiplied."""
     if penalty == 1.0:
         return logits_V
-    seen = torch.tensor(sorted(set(known)), dtype=torch.long)
+    seen = torch.tensor(sorted(number for number in set(known) if number < len(logits_V)), dtype=torch.long)
     scores = logits_V[seen]
     return logits_V.index_copy(0, seen, torch.where(scores > 0, scores / penalty, scores * penalty))
 
@@ -121,7 +121,9 @@ def generate_text(model: SavedModel, prompt: str, sampling: Sampling) -> Iterato
     if model.info.direction == "backward":
         written = [*generate_ids(model, ids[::-1], sampling)][::-1]
         text = _cut_left("".join(text_pieces(model.tokenizer, iter(written))), sampling.stop)
-        yield text + " " if text and spaced(model.tokenizer, written, prompt[:1]) else text
+        text = text if model.tokenizer.lossless else text.lstrip(" ")  # before the first of words there is none
+        spaces = spaced(model.tokenizer, written, prompt[:1]) or _brings_space(model.tokenizer, ids, prompt)
+        yield text + " " if text and spaces else text
         return
     begins = spaced(model.tokenizer, ids, prompt[-1:])
     yield from stop_at(text_pieces(model.tokenizer, generate_ids(model, ids, sampling), begins), sampling.stop)
@@ -130,6 +132,11 @@ def generate_text(model: SavedModel, prompt: str, sampling: Sampling) -> Iterato
 def spaced(tokenizer: Tokenizer, before: Sequence[int], neighbour: str) -> bool:
     """Whether a space belongs after `before`, of which the prompt's nearest character, `neighbour`, is not one."""
     return bool(before) and tokenizer.ends_word(before[-1]) and bool(neighbour) and not neighbour.isspace()
+
+
+def _brings_space(tokenizer: Tokenizer, ids: Sequence[int], prompt: str) -> bool:
+    """Whether the prompt's first piece brings a space that is not in the prompt: a word of a list of words."""
+    return bool(ids) and tokenizer.piece_bytes(ids[0]).startswith(b" ") and not prompt[:1].isspace()
 
 
 def text_pieces(tokenizer: Tokenizer, ids: Iterator[int], space: bool = False) -> Iterator[str]:

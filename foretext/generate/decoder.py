@@ -9,6 +9,7 @@ A model that reads on for ever (an LSTM) forgets nothing so.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,21 +18,43 @@ from torch import Tensor
 from foretext.batch import Batch
 from foretext.errors import UserError
 from foretext.generate.left_to_right import LeftToRight
+from foretext.generate.one_way import OneWay
+from foretext.nn.bilm_trunk import BilmTrunk
 from foretext.nn.predict import token_logits
+from foretext.objectives.base import Direction
+from foretext.objectives.bilm import BilmObjective
 from foretext.objectives.permutation import PermutationObjective
 from foretext.train.saved import SavedModel, need_causal, reach_of
 from foretext.train.trained_head import need_trained_head
 
 
-def reader_of(model: SavedModel) -> tuple[Any, int | None]:
-    """What reads a text and goes on with it, and how much it reads at a time (None: any number of tokens)."""
-    context = reach_of(model)
-    if isinstance(model.objective, PermutationObjective):
-        need_trained_head(model, "writing text")
+def reader_of(model: SavedModel, what: str = "writing text") -> tuple[Any, int | None]:
+    """What reads a text and goes on with it, and how much it reads at a time (None: any number of tokens). UserError
+    for a model that cannot do `what`, as it predicts no token from those before it."""
+    objective, context = model.objective, reach_of(model)
+    if isinstance(objective, PermutationObjective):
+        need_trained_head(model, what)
         assert context is not None
-        return LeftToRight(model.trunk, model.objective, context), context
-    need_causal(model, "writing text")
+        return LeftToRight(model.trunk, objective, context), context
+    if isinstance(objective, BilmObjective) and isinstance(model.trunk, BilmTrunk):
+        need_trained_head(model, what)
+        return OneWay(model.trunk, objective, backward=model.info.direction == "backward"), None
+    need_causal(model, what)
     return model.trunk.eval(), context
+
+
+def facing(model: SavedModel, direction: Direction) -> SavedModel:
+    """The model as it reads in this direction. ELMo has both; any other run has the one it was trained in."""
+    if direction not in ("forward", "backward"):
+        raise UserError(f"--direction {direction}: there is forward and backward")
+    if direction == model.info.direction:
+        return model
+    if not isinstance(model.objective, BilmObjective):
+        raise UserError(
+            f"--direction {direction}: this run of {model.system.name} reads {model.info.direction}; leave it out, or "
+            f"train another (foretext pretrain … --direction {direction})"
+        )
+    return replace(model, sections=model.sections | {"run": replace(model.info, direction=direction)})
 
 
 class Decoder:
@@ -66,7 +89,8 @@ class Decoder:
 
     def allowed(self, logits: Tensor) -> Tensor:
         """The same without special tokens and `<unk>`, which are never written; end-of-text stays."""
-        return logits.index_fill(-1, torch.tensor(self.forbidden, dtype=torch.long), -torch.inf)
+        forbidden = [number for number in self.forbidden if number < logits.shape[-1]]
+        return logits.index_fill(-1, torch.tensor(forbidden, dtype=torch.long), -torch.inf)
 
     @torch.no_grad()
     def append(self, tokens: Sequence[int]) -> None:

@@ -10,9 +10,9 @@ import torch
 
 from foretext.errors import UserError
 from foretext.generate.decode import Sampling, choose, generator_of, penalised, spaced, stop_at, text_pieces
-from foretext.generate.decoder import Decoder
+from foretext.generate.decoder import Decoder, reader_of
 from foretext.text.tokenizer import Tokenizer
-from foretext.train.saved import SavedModel, reach_of
+from foretext.train.saved import SavedModel
 
 BATCH = 16
 Ending = Literal["end", "stop", "length"]
@@ -74,7 +74,7 @@ def _write_batch(
         _Row(generator_of(sampling.seed, first + number), spaced(model.tokenizer, ids, prompt[-1:]))
         for number, (prompt, ids) in enumerate(zip(prompts, encoded))
     ]
-    context = reach_of(model)
+    _, context = reader_of(model)
     if reserve and context is not None:
         room = max(context - sampling.max_tokens, context // 2, 1)
         for row, ids in zip(rows, encoded):

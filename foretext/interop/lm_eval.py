@@ -12,10 +12,11 @@ import torch
 from foretext.errors import UserError
 from foretext.evaluate.likelihood import Query, query_of, score_queries
 from foretext.generate.decode import Sampling
+from foretext.generate.decoder import reader_of
 from foretext.generate.many import write_many
 from foretext.text.tokenizer import END
 from foretext.train.pretrain import choose_device
-from foretext.train.saved import SavedModel, load_model, reach_of
+from foretext.train.saved import SavedModel, load_model
 
 NAME = "foretext"
 _SAID_ELSEWHERE = {"--config", "-C", "--help", "-h"}
@@ -129,7 +130,7 @@ class Scorer:
         """The log-likelihood of whole texts, in windows as the harness cuts them: each token is predicted once, after
         one token at least; the last window is as long as the others, and only what is new in it counts. A model that
         reads on for ever has one window."""
-        context = reach_of(self.model)
+        _, context = reader_of(self.model, "the likelihood of a text")
         end = self.model.tokenizer.end
         if end is None:
             raise UserError(f"the likelihood of a whole text begins after {END}, which this vocabulary does not have")

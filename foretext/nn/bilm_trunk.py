@@ -8,6 +8,9 @@ batches of that vocabulary's ids too, as tasks and features make them.
 Training gives the two directions different text to read (`objectives/bilm.py` says why): `back_ids_BT`, which stands in
 the order of the text as everything does, and is read from its end. The top is then the forward states of `ids_BT`
 beside the backward states of `back_ids_BT`.
+
+In pre-training the softmax is the objective's. A fine-tuning with λ·L1 (GPT's auxiliary loss) has it in the trunk, as
+`softmax`: one direction's states then predict the next word of their order, as any causal trunk's do.
 """
 
 from __future__ import annotations
@@ -20,11 +23,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foretext.batch import Batch, Hidden
+from foretext.batch import IGNORE, Batch, Hidden
 from foretext.errors import UserError
 from foretext.nn.bilm import Bilm, BilmConfig, BilmState
 from foretext.nn.char_cnn import CharEncoderConfig
 from foretext.nn.reading_order import reading_order
+from foretext.nn.word_softmax import WordSoftmax
 
 MOST_CONTEXT = 100_000_000
 Spelling = Callable[[np.ndarray], np.ndarray]  # ids → the characters of each, [ids, characters of a word]
@@ -102,12 +106,22 @@ class BilmTrunkConfig:
 
 
 class BilmTrunk(nn.Module):
-    def __init__(self, config: BilmTrunkConfig, spelling: Spelling | None = None) -> None:
-        """`spelling`: of the ids of a vocabulary; None: only batches of words are read."""
+    def __init__(
+        self,
+        config: BilmTrunkConfig,
+        spelling: Spelling | None = None,
+        words: int = 0,
+        unknown: int | None = None,
+        backward: bool = False,
+    ) -> None:
+        """`spelling`: of the ids of a vocabulary; None: only batches of words are read. `words`: that a softmax of its
+        own predicts, by the `backward` direction if so asked; other ids count as `unknown`."""
         super().__init__()
         self.config = config
         self.spelling = spelling
         self.bilm = Bilm(config.bilm())
+        self.softmax = WordSoftmax(words, config.words.width) if words else None
+        self.unknown, self.backward = unknown, backward
 
     def forward(self, batch: Batch, state: BilmState | None = None, keep_layers: bool = False) -> Hidden:
         """`layers`, where asked for: the words' encodings twice, then each layer's states."""
@@ -142,6 +156,27 @@ class BilmTrunk(nn.Module):
             after.append(last)
         return Hidden(torch.cat(tops, dim=-1), (), None if state is None else tuple(after))
 
+    def output_table(self) -> Tensor:
+        assert self.softmax is not None, "the softmax is the objective's"
+        return self.softmax.table_VD
+
+    @property
+    def output_bias(self) -> Tensor:
+        assert self.softmax is not None
+        return self.softmax.bias_V
+
+    def foretelling(self, top_BTD: Tensor, next_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """The states of one direction, and which words they are to tell, given the ones that follow each. The backward
+        direction tells the word before, but for the token that every text begins with."""
+        ahead_BTD, back_BTD = top_BTD.chunk(2, dim=-1)
+        told_BT = next_BT
+        if self.backward:
+            told_BT = torch.full_like(next_BT, IGNORE)
+            told_BT[:, 2:] = torch.where(next_BT[:, 1:-1] != IGNORE, next_BT[:, :-2], IGNORE)
+        if self.unknown is not None and self.softmax is not None:
+            told_BT = torch.where(told_BT < len(self.softmax.bias_V), told_BT, self.unknown)
+        return back_BTD if self.backward else ahead_BTD, told_BT
+
     def summary(self, states_BD: Tensor) -> Tensor:
         return states_BD
 
@@ -158,4 +193,5 @@ class BilmTrunk(nn.Module):
         groups = [[name for name in names if name.startswith("bilm.words.")]]
         for layer in range(self.config.layers):
             groups.append([name for name in names if f".lstms.{layer}." in name])
+        groups[-1] += [name for name in names if name.startswith("softmax.")]
         return groups

@@ -35,14 +35,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
 from foretext.errors import UserError
 from foretext.nn.bilm_trunk import BilmTrunkConfig, SpelledBatch
 from foretext.nn.dropout import dropout
-from foretext.nn.loss import tied_softmax_loss
-from foretext.nn.sampled_softmax import MOST_SHARE, Candidates, draw_candidates, sampled_softmax_loss
+from foretext.nn.sampled_softmax import MOST_SHARE, Candidates, draw_candidates
+from foretext.nn.word_softmax import WordSoftmax
 from foretext.objectives.base import Draw, Objective, Trunk
 from foretext.text.characters import (
     BEGIN,
@@ -86,24 +86,6 @@ class BothWays:
 
     def example(self, epoch: int, index: int) -> tuple[np.ndarray, np.ndarray]:
         return self.windows.example(epoch, index), self.windows.example(epoch, len(self) - 1 - index)
-
-
-class WordSoftmax(nn.Module):
-    """Θ_s: a row and a bias for each word that can be predicted, as in the released code N(0, 1/√width) and 0."""
-
-    def __init__(self, words: int, width: int) -> None:
-        super().__init__()
-        self.table_VD = nn.Parameter(torch.empty(words, width).normal_(0.0, width**-0.5))
-        self.bias_V = nn.Parameter(torch.zeros(words))
-
-    def loss(self, states_ND: Tensor, targets_N: Tensor, candidates: Candidates | None = None) -> Tensor:
-        """Summed; without candidates against all words."""
-        if candidates is None:
-            return tied_softmax_loss(states_ND, self.table_VD, targets_N, bias_V=self.bias_V)
-        return sampled_softmax_loss(states_ND, self.table_VD, targets_N, self.bias_V, candidates)
-
-    def logits(self, states_ND: Tensor) -> Tensor:
-        return torch.addmm(self.bias_V, states_ND, self.table_VD.t())
 
 
 class BilmObjective(Objective):

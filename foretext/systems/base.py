@@ -91,6 +91,8 @@ class TrunkParts:
 
     model: Any  # the system's `config`
     tokenizer: Tokenizer | None = None
+    words: int = 0  # of a softmax of its own, where `System.softmax_apart`; 0: none
+    direction: Direction = "forward"  # in which that predicts
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,7 @@ class System:
     build_layout: Callable[[dict[str, int], int, Direction], Layout]
     hub: HubNames | None = None  # how others write it; None: it cannot be exchanged yet
     causal: bool = True  # whether it predicts each token from those before it, so that it can write and score text
+    softmax_apart: bool = False  # whether it is causal in each direction, but its softmax is not the trunk's (ELMo)
     objective_config: type[ObjectiveConfig] = CausalConfig  # the dataclass of [objective]
     # What it is pre-trained on; pairs: parallel text, and word vectors; rows: nothing, it learns its task from rows and
     # unlabelled text at once.

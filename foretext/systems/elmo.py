@@ -103,7 +103,8 @@ def build_trunk(parts: TrunkParts) -> BilmTrunk:
     if isinstance(parts.tokenizer, Words):
         parts.tokenizer.number_unknown()
     tokenizer, length = parts.tokenizer, parts.model.words.length
-    return BilmTrunk(parts.model, lambda ids: spelling(tokenizer, ids, length))
+    spelled, backward = lambda ids: spelling(tokenizer, ids, length), parts.direction == "backward"
+    return BilmTrunk(parts.model, spelled, parts.words, tokenizer.unknown, backward)
 
 
 def build_layout(ids: dict[str, int], context: int, direction: str) -> FramedLayout:
@@ -127,5 +128,6 @@ ELMO = System(
     build_objective=build_objective,
     build_layout=build_layout,
     causal=False,
+    softmax_apart=True,
     objective_config=BilmObjectiveConfig,
 )

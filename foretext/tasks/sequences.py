@@ -48,9 +48,12 @@ def next_tokens(ids_BT: Tensor, real_BT: Tensor) -> Tensor:
 
 def sequence_lm_loss(trunk: Trunk, top_BTD: Tensor, targets_BT: Tensor) -> Tensor:
     """L1: the mean over each sequence's targets, summed over the sequences, as GPT's released code has it. A trunk that
-    drops out what tokens are predicted from in pre-training does so here too."""
+    drops out what tokens are predicted from in pre-training does so here too; one that reads in two directions
+    (ELMo's) predicts by one of them."""
     if hasattr(trunk, "output_dropout"):
         top_BTD = trunk.output_dropout(top_BTD)
+    if hasattr(trunk, "foretelling"):
+        top_BTD, targets_BT = trunk.foretelling(top_BTD, targets_BT)
     wanted_BT = targets_BT != IGNORE
     weights_BT = wanted_BT / wanted_BT.sum(1, keepdim=True).clamp(min=1)
     chosen = wanted_BT.reshape(-1).nonzero().squeeze(1)

@@ -20,6 +20,7 @@ class TaskConfig:
     scheme: str = ""  # tagging: how chunks are marked in the training file; empty: the tags mark none
     fallback: str = ""  # tagging: the tag of a word of which the tokenizer leaves nothing
     unanswerable: bool = False  # span: whether a question may have no answer
+    softmax: int = 0  # words that λ·L1 is told from where the trunk has no output layer of its own (elmo)
     columns: dict[str, str] = dataclasses.field(default_factory=dict)
     format: str | None = None
     metric: str | None = None  # what the best epoch is chosen by; None: the kind's own

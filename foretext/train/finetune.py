@@ -44,6 +44,7 @@ from foretext.train.saved import SavedModel, build_task, config_text, load_model
 from foretext.train.scoring import example_scores
 from foretext.train.signals import NeverStop, StopRequest
 from foretext.train.start import layered_names
+from foretext.train.trained_head import need_trained_head
 from foretext.train.undo import starts_over, writing
 
 NORMED_TOKENS = 8 * MICRO_TOKENS  # statistics of two long documents are worth less than what the cache gives
@@ -194,12 +195,15 @@ def _build(request: FinetuneRequest, sections: dict[str, Any]) -> SavedModel:
     model, transfer, task = sections["model"], sections["transfer"], sections["task"]
     torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
     tokenizer = base.tokenizer.with_specials(system.specials)
-    trunk = system.build_trunk(TrunkParts(model, tokenizer))
+    trunk = system.build_trunk(TrunkParts(model, tokenizer, task.softmax, sections["run"].direction))
     check_reader(transfer, trunk)
     if task.from_scratch:
         _copy(base.trunk, trunk, _fixed(base.trunk))
     else:
         _transfer(base.trunk, trunk, transfer.layers)
+        if task.softmax and base.objective is not None:
+            need_trained_head(base, "the language-model loss")
+            trunk.softmax.load_state_dict(base.objective.head.state_dict())  # type: ignore[union-attr]
     if base.vectors is not None:  # after the base's own, which were drawn
         trunk.put_vectors(base.vectors)  # type: ignore[operator]
     head = build_task(system, sections, tokenizer, model.head_dropout)

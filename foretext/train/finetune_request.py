@@ -90,6 +90,7 @@ def resolve(
         also={one.name: f"{one.kind} {len(learned_of(one).labels)}" for one in request.also},
         sentences=len(request.unlabelled),
         unlabelled=_more_fingerprint(request),
+        softmax=_words(request, transfer),
     )
     tokenizer = base.tokenizer.with_specials(base.system.specials)
     sections: dict[str, Any] = {
@@ -111,6 +112,14 @@ def resolve(
     assert run is not None
     _check_same_data(old, sections, run.path)
     return agreed_sections(old, sections, run.path, note)
+
+
+def _words(request: FinetuneRequest, transfer: TransferPlan) -> int:
+    """How many words the language-model loss tells apart, where that needs a softmax which the trunk does not have."""
+    base = request.base
+    if not transfer.lm_weight or not base.system.softmax_apart:
+        return 0
+    return base.tokenizer.size if base.objective is None else int(base.objective.words)  # type: ignore[arg-type]
 
 
 def check_asked(request: FinetuneRequest) -> None:
@@ -212,7 +221,8 @@ def _settings(
     _check_own_model(transfer, request)
     check_transfer(transfer)
     transfer = _possible(transfer, request, family)
-    if request.from_scratch or (old is not None and old["task"].from_scratch):
+    new = request.from_scratch or (old is not None and old["task"].from_scratch)
+    if new and (transfer.thaw == "never" or _setting(request, "transfer.thaw") is None):
         transfer = dataclasses.replace(transfer, thaw="all")  # nothing is known yet that could be kept
     if request.from_scratch and (request.layers is not None or transfer.layers != -1):
         raise UserError(
@@ -280,7 +290,7 @@ def _possible(transfer: TransferPlan, request: FinetuneRequest, family: Family) 
     """The plan as far as the system and the task can follow it. A language-model loss that is asked for and cannot be
     is refused; what only a size or a named plan asks for is left out."""
     system = request.base.system
-    if not system.causal and transfer.lm_weight:
+    if not (system.causal or system.softmax_apart) and transfer.lm_weight:
         if request.lm_weight is not None or _setting(request, "transfer.lm_weight") is not None:
             raise UserError(
                 f"lm_weight {transfer.lm_weight:g}: {system.name} sees both sides of a token, so that it has no "
@@ -293,7 +303,7 @@ def _possible(transfer: TransferPlan, request: FinetuneRequest, family: Family) 
         if transfer.lm_weight and (request.lm_weight or _setting(request, "transfer.lm_weight")):
             raise UserError(
                 f"lm_weight {transfer.lm_weight:g}: the task's own model (transfer.model=recurrent) has no "
-                "language-model loss beside it; leave it out, or give 0"
+                "language-model loss beside it; leave it out, or give --plan gpt"
             )
         return dataclasses.replace(transfer, lm_weight=0.0, head="random", pooling=pooling)
     return transfer if family.fits_head else dataclasses.replace(transfer, head="random", pooling=pooling)

@@ -263,7 +263,8 @@ def _modules(system: System, sections: dict[str, Any], tokenizer: Tokenizer) -> 
         task: nn.Module = build_task(system, sections, tokenizer, 0.0)
     else:
         task = system.build_objective(ObjectiveParts(model, sections["objective"], tokenizer, info.direction))
-    return {"trunk": system.build_trunk(TrunkParts(model, tokenizer)), "task": task}
+    words = sections["task"].softmax if info.kind == "finetune" else 0
+    return {"trunk": system.build_trunk(TrunkParts(model, tokenizer, words, info.direction)), "task": task}
 
 
 def check_amount(model: ModelConfig, tensors: dict[str, Tensor], where: str, said: str) -> None:

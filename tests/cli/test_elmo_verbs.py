@@ -60,17 +60,30 @@ def test_a_tagger_on_frozen_layers(elmo: Path, here: Path) -> None:
     assert "mixture" not in said.note("1 recurrent", "vectors", "6, characters")
 
 
+def test_it_writes_and_is_prompted(elmo: Path, files: Path, here: Path) -> None:
+    options = ("--max-tokens", 4, "--seed", 1)
+    text = works("generate", elmo, "--prompt", "the film", *options).out
+    assert text.startswith("the film") and works("generate", elmo, "--prompt", "the film", *options).out == text
+    text = works("generate", elmo, "--prompt", "the film", "--direction", "backward", *options).out
+    assert text.endswith("the film\n")
+    names(fails("generate", elmo, "--direction", "up"), "--direction up", "forward", "backward")
+    names(works("prompt", elmo, files / "cls.csv", "--shots", "0", "--rows", 4).out, "accuracy", "token", "byte")
+    rows = ("finetune", elmo, files / "cls.csv", "--task", "classification", "--epochs", 1, "--plan", "gpt")
+    for direction in ((), ("--direction", "backward")):
+        said = works(*rows, *direction, "--out", "-".join(["out", *direction[1:]]))
+        said.note("label", "0.5", "language")
+    assert "softmax = " in Path("out-backward/config.toml").read_text()
+    assert 'direction = "backward"' in Path("out-backward/config.toml").read_text()
+
+
 def test_what_it_cannot_do(elmo: Path, base: Path, files: Path, here: Path) -> None:
-    said = names(fails("fill", elmo, "a [MASK]"), str(elmo), "elmo", "bert, roberta, albert", "directions")
-    assert "foretext generate" not in said, "it does not write either"
-    said = names(fails("generate", elmo), "elmo", "sides")
-    assert "foretext fill" not in said
+    names(fails("fill", elmo, "a [MASK]"), str(elmo), "elmo", "bert, roberta, albert", "xlnet", "foretext generate")
     names(fails("attention", elmo, "a film", "--out", "a.html"), "elmo", "attention")
     backward = ("--system", "elmo", "--direction", "backward", "--steps", 1)
     names(fails("pretrain", files / "text.txt", *backward), "--direction backward: ", "elmo")
     rows = ("finetune", elmo, files / "cls.csv", "--task", "classification", "--out", "out")
     for setting, parts in (
-        ("transfer.lm_weight=0.5", ("lm_weight 0.5: ", "elmo")),
+        ("transfer.lm_weight=0.5", ("lm_weight 0.5: ", "transfer.model=recurrent", "--plan gpt")),
         ("transfer.reader.cells=0", ("transfer.reader.cells", "0")),
         ("transfer.reader.mix=false", ("transfer.reader: ", "mix=true", "beside=ends", "vectors", "characters")),
         ("transfer.model=deep", ("--set transfer.model=deep: ", "linear, recurrent", "'deep'")),

@@ -33,6 +33,7 @@ import foretext as ft
 from foretext.batch import IGNORE, Batch
 from foretext.evaluate.features import text_vectors
 from foretext.evaluate.fill import fill
+from foretext.evaluate.likelihood import Query, score_queries
 from foretext.interop.exchange import export_model, import_model
 from foretext.interop.hub import _ours, export_hub
 from foretext.interop.hub_config import model_of
@@ -233,6 +234,25 @@ def test_left_to_right_is_their_causal_permutation(tokenizer: Tokenizer) -> None
     with torch.no_grad():
         expected = theirs(ids, perm_mask=hidden, target_mapping=mapping).logits
         telling(asked_logits(trunk, objective, left_to_right(ids.tolist(), [LENGTH - 1] * 2)), expected)
+
+
+def test_completions_are_scored_as_theirs_are(tokenizer: Tokenizer) -> None:
+    """log P of a completion after its context, by their model in the causal permutation."""
+    theirs = reference(SHAPES[0], tokenizer.size)
+    trunk, objective = copy_of(theirs, tokenizer)
+    info = RunConfig("pretrain", "xlnet", "paper", tokenizer=tokenizer.fingerprint())
+    model = SavedModel(None, {"run": info, "model": trunk.config}, SYSTEM, tokenizer, trunk, objective=objective)
+    rows = ordinary_ids(tokenizer, 3, LENGTH).tolist()
+    queries = [Query(tuple(row[:4]), (tuple(row[4:]), tuple(row[5:7]))) for row in rows]
+    for query, found in zip(queries, score_queries(model, queries), strict=True):
+        for completion, one in zip(query.completions, found, strict=True):
+            ids = torch.tensor([[*query.context, *completion]])
+            length = ids.shape[1]
+            hidden, mapping = torch.ones(1, length, length).triu(), torch.eye(length)[None, 4:]
+            with torch.no_grad():
+                scores = theirs(ids, perm_mask=hidden, target_mapping=mapping).logits[0].log_softmax(-1)
+            expected = scores[torch.arange(len(completion)), torch.tensor(completion)].sum()
+            same(one.total, float(expected))
 
 
 def test_text_read_from_the_right(tokenizer: Tokenizer) -> None:

@@ -361,9 +361,11 @@ def test_what_says_how_a_task_is_put_on_a_trunk_is_refused(kind: str) -> None:
             finetune(replace(request, **changes))
 
 
-def test_how_fast_which_layers_learn_is_still_the_users_to_say() -> None:
+def test_how_fast_which_layers_learn_is_still_the_users_to_say(tmp_path: Path) -> None:
     request = request_of(epochs=1, valid=[], sets=(*SETS, "transfer.thaw=gradual", "transfer.rate_decay=2.0"))
-    model = finetune(request)
+    with stopping_after(1) as stop, pytest.raises(Interrupted):
+        finetune(replace(request, out=tmp_path / "run"), stopping=stop)
+    model = load_model(tmp_path / "run")
     assert (model.sections["transfer"].thaw, model.sections["transfer"].rate_decay) == ("gradual", 2.0)
     torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
     drawn = CVT.build_trunk(TrunkParts(model.model_config, model.tokenizer)).state_dict()

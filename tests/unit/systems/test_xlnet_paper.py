@@ -19,7 +19,7 @@ from foretext.api import LanguageModel, load_language_model
 from foretext.batch import Batch
 from foretext.evaluate.attention_page import attention_page
 from foretext.evaluate.fill import fill
-from foretext.evaluate.likelihood import query_of, score_queries
+from foretext.evaluate.likelihood import Query, query_of, score_queries
 from foretext.generate.decoder import Decoder
 from foretext.nn.xlnet import OrderedBatch, XLNet
 from foretext.objectives.base import Draw
@@ -190,8 +190,21 @@ def test_what_else_it_does_and_does_not(lm: LanguageModel) -> None:
     assert len(lm.word_features(texts)[0].words) == len(lm.word_features(texts)[0].vectors) > 3
     page = attention_page(lm.model, "The cat sees fish.")
     assert "cls" in page.split('id="data"')[1].split("<script>")[0], "with the special tokens"
-    with refused("context", "xlnet", "foretext fill"):
-        score_queries(lm.model, [query_of(lm.model.tokenizer, "The cat", ["sees", "eats"])])
+
+
+def test_it_is_prompted_in_the_order_of_the_text(lm: LanguageModel) -> None:
+    """Completions of unlike length, contexts that share their beginning, and one that does not fit whole."""
+    tokenizer = lm.model.tokenizer
+    contexts = ["The cat", "The cat sees", "The old man likes the sun and the cat sees fish and"]
+    queries = [query_of(tokenizer, context, ["sees the sun", "eats", "likes fish."]) for context in contexts]
+    queries.append(Query((), (tuple(tokenizer.encode("The sun")),)))
+    for query, found in zip(queries, score_queries(lm.model, queries), strict=True):
+        for completion, one in zip(query.completions, found, strict=True):
+            ids = [*(query.context or (tokenizer.end,)), *completion]
+            nats = prefix_nats(lm, ids[-17:], 16)[-len(completion) :]
+            close(one.total, -sum(nats), terms=terms_of(TOLD, len(nats)))
+            assert one.cut == max(0, len(ids) - 17) and one.tokens == len(completion)
+    assert any(one.cut for one in score_queries(lm.model, queries)[2])
 
 
 @torch.no_grad()

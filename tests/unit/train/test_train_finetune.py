@@ -264,15 +264,16 @@ def test_new_rows_learn_from_the_first_step(thaw: str, monkeypatch: pytest.Monke
     assert thaw == "gradual" or not any(moved[:NEW].any() for moved, _ in steps)
 
 
-@pytest.mark.parametrize("plan", ["ulmfit", None])
-def test_from_scratch_everything_learns_from_the_first_step(plan: str | None) -> None:
-    base, heard, notes = base_model(), Silent(), list[str]()
+def test_from_scratch_everything_learns_from_the_first_step() -> None:
+    """Whatever the plan says, unless the user himself says when to thaw."""
+    heard, notes = Silent(), list[str]()
     heard.note = notes.append  # type: ignore[method-assign]
-    sets = (*NO_DROPOUT, "transfer.thaw=gradual", "training.weight_decay=0.0", "training.batch_size=16")
-    asked = request_of("classification", base=base, plan=plan, from_scratch=True, sets=sets, epochs=1, valid=[])
-    model = finetune(asked, heard)
-    assert all(moved_rows(None, model).values())
+    sets = (*NO_DROPOUT, "training.weight_decay=0.0", "training.batch_size=16")
+    asked = request_of("classification", plan="ulmfit", from_scratch=True, sets=sets, epochs=1, valid=[])
+    assert all(moved_rows(None, finetune(asked, heard)).values()), "in one step"
     names(next(note for note in notes if "thaw" in note), "transfer.thaw=gradual")
+    said = replace(asked, sets=(*sets, "transfer.thaw=gradual"))
+    assert finetune(said).sections["transfer"].thaw == "gradual"
 
 
 @pytest.mark.parametrize(
