@@ -24,7 +24,8 @@ def _allocate(report: int) -> None:
     """In a process of its own: asks for more memory than it may have, in three ways, and reports how that ended."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 200_000_000,) * 2)
-    makers = {"torch": lambda: torch.zeros(10**8), "numpy": lambda: np.ones(10**8), "bytes": lambda: bytes(10**9)}
+    # Far more than what earlier tests may have left free in this process.
+    makers = {"torch": lambda: torch.zeros(10**10), "numpy": lambda: np.ones(10**10), "bytes": lambda: bytes(10**11)}
     for who, make in makers.items():
         try:
             with out_of_memory_as_user_error(micro_batch=64):
