@@ -121,7 +121,9 @@ def finetune(
     part: Annotated[
         float | None, typer.Option("--hold-out", help="Another part than .15; 0: none, the last epoch is kept.")
     ] = None,
-    plan: Annotated[str | None, typer.Option(help="A way of transfer: gpt, ulmfit; without it the size's own.")] = None,
+    plan: Annotated[
+        str | None, typer.Option(help="A way of transfer: paper, gpt, ulmfit; without it the size's own.")
+    ] = None,
     lm_weight: Annotated[float | None, typer.Option(help="λ in L3 = L2 + λ·L1.")] = None,
     direction: Annotated[str | None, typer.Option(help="elmo: which direction has λ·L1, forward or backward.")] = None,
     layers: Annotated[int | None, typer.Option(help="Transfer the embeddings and the first n blocks only.")] = None,

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from foretext.config import difference, to_plain
+from foretext.config import Change, difference, to_plain
 from foretext.nn.model_config import reads
+from foretext.plan import PAPER
 from foretext.systems import size_named, system_named
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoding
@@ -72,6 +73,7 @@ def summary_of(run: RunDirectory) -> str:
     if shown:
         lines.append(("validation", "  ".join(f"{name} {value:.4g}" for name, value in shown.items()) + "  (the last)"))
     lines.append(("settings", _own_settings(sections) or f"those of {info.system} {info.size}"))
+    lines.append(("paper", _unlike_the_paper(sections)))
     lines.append(("files", ", ".join(f"{name} {size_text(size)}" for name, size in run.sizes().items())))
     return "\n".join([str(run.path), *(f"  {name:10}  {value}" for name, value in lines)])
 
@@ -126,17 +128,80 @@ def _progress_of(run: RunDirectory, sections: dict[str, Any]) -> str:
 
 def _own_settings(sections: dict[str, Any]) -> str:
     """Settings of model, tokenizer, objective, training, start and pooling that are not the size's defaults."""
+    changes = _unlike(
+        sections, sections["run"].size, ("model", "tokenizer", "objective", "training", "start", "pooling")
+    )
+    return ", ".join(f"{change.key}={change.new}" for change in changes)
+
+
+_DERIVED = ("model.vocabulary", "model.dropout")  # from the tokenizer, and from training.dropout
+
+
+def _unlike(sections: dict[str, Any], name: str, parts: tuple[str, ...]) -> list[Change]:
+    """The settings in `parts` that are not those of the size `name`."""
     info = sections["run"]
-    size = size_named(system_named(info.system), info.size)
+    size = size_named(system_named(info.system), name)
     training = size.pretraining if info.kind == "pretrain" else size.finetuning
     if "start" in sections:
         training = size.onward or size.pretraining
     usual = {"model": size.model, "tokenizer": size.tokenizer, "objective": size.objective, "training": training}
-    usual |= {"start": size.start, "pooling": size.pooling}
-    kept = {name: sections[name] for name in usual if name in sections}
-    changes = difference({name: usual[name] for name in kept}, kept)
-    derived = ("model.vocabulary", "model.dropout")
-    return ", ".join(f"{change.key}={change.new}" for change in changes if change.key not in derived)
+    usual |= {"start": size.start, "pooling": size.pooling, "transfer": size.transfer}
+    kept = {part: sections[part] for part in parts if part in sections}
+    changes = difference({part: usual[part] for part in kept}, kept)
+    return [change for change in changes if change.key not in _DERIVED]
+
+
+_PLAIN = {  # where a key does not say it in plain words
+    "transfer.lm_weight": "λ",
+    "transfer.thaw": "thawing",
+    "transfer.head": "the head starts",
+    "transfer.rate_decay": "rate divided at each layer below by",
+    "transfer.model": "the task's model",
+    "training.rate": "learning rate",
+    "training.final_rate": "rate at the end, of the peak",
+    "training.batch_size": "rows a step",
+    "tokenizer.kind": "vocabulary of",
+    "tokenizer.size": "pieces",
+}
+# How a machine is used, which no paper is about.
+_NOT_OF_A_PAPER = (
+    "micro_batch",
+    "save_seconds",
+    "evaluations",
+    "bad_steps",
+    "log_samples",
+    "sample_megabytes",
+    "splitter",
+)
+
+
+def _unlike_the_paper(sections: dict[str, Any]) -> str:
+    """In what a run differs from its system's paper, in plain words: what it has, and in brackets the paper's."""
+    info = sections["run"]
+    fine = info.kind == "finetune"
+    parts = ("training", "transfer", "objective") if fine else ("model", "tokenizer", "objective", "training", "start")
+    changes = _unlike(sections, PAPER, parts)
+    if fine and sections["transfer"].pooling == "concat":
+        changes += _unlike(sections, PAPER, ("pooling",))
+    if fine and sections["transfer"].model != "recurrent":
+        changes = [change for change in changes if not change.key.startswith("transfer.reader.")]
+    said = [
+        f"{_plain(change.key)} {change.new} ({change.old})"
+        for change in changes
+        if change.key.rpartition(".")[2] not in _NOT_OF_A_PAPER
+    ]
+    epochs = size_named(system_named(info.system), PAPER).epochs
+    if fine and sections["task"].epochs != epochs:
+        said.append(f"epochs {sections['task'].epochs} ({epochs})")
+    if not said:
+        return "all settings are the paper's"
+    remedy = "; --plan paper has the paper's" if fine else ""
+    return f"differs in {', '.join(said)}; the paper's in brackets{remedy}"
+
+
+def _plain(key: str) -> str:
+    """A key in plain words; of a table inside a section, with the table's name."""
+    return _PLAIN.get(key, key.partition(".")[2].replace(".", " ").replace("_", " "))
 
 
 def aligned_pieces(sequence: Pieces, width: int = 100) -> str:

@@ -251,7 +251,8 @@ class LanguageModel:
         stopping: StopRequest | None = None,
     ) -> TaskModel:
         """Teaches the model a task. `rows`: a file, or rows as `rows_from` (tagging: `sentences_from`, span:
-        `questions_from`) takes them. `plan`: a way of transfer by its name (gpt, ulmfit). `metric`: what the best epoch
+        `questions_from`) takes them. `plan`: a way of transfer by its name (gpt, ulmfit), or
+        `paper`: as the system's own paper has it. `metric`: what the best epoch
         is chosen by, if not the layout's or the task's own. `hold_out`: the part of the rows to validate on where
         `valid` is None, if not .15; 0 trains on all and keeps the last epoch. `unlabelled` (a list of
         sentences, as `read_sentences` gives them) and `also` (other tasks) are for a system that learns from them at

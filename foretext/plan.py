@@ -93,7 +93,10 @@ WAYS = {
 }
 
 
+PAPER = "paper"  # `finetune --plan paper`: all settings of fine-tuning as the size `paper` of the run's system has them
+
+
 def way_named(name: str) -> Way:
     if name not in WAYS:
-        raise UserError(f"--plan {name}: there is no such plan; choose one of {', '.join(WAYS)}")
+        raise UserError(f"--plan {name}: there is no such plan; choose one of {', '.join((PAPER, *WAYS))}")
     return WAYS[name]

@@ -13,7 +13,6 @@ from foretext.config import Change
 from foretext.errors import Interrupted, UserError
 from foretext.objectives.base import Objective
 from foretext.plan import TransferPlan
-from foretext.systems import size_named
 from foretext.systems.base import TrainingConfig, TrunkParts
 from foretext.tasks.cross_view_head import ManySources
 from foretext.tasks.families import family_of
@@ -22,7 +21,7 @@ from foretext.tasks.splits import DEFAULT_FRACTION
 from foretext.tasks.supervised import SupervisedTask
 from foretext.tasks.trunk_words import check_reader
 from foretext.train.examples import ListedExamples, all_examples, encode
-from foretext.train.finetune_request import FinetuneRequest, resolve, set_length, thawed, unused_head
+from foretext.train.finetune_request import FinetuneRequest, resolve, set_length, size_of, thawed, unused_head
 from foretext.train.loop import Job, Loop, Stage, has_begun, is_finished, step_seed
 from foretext.train.machine import out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer, Rows, split_rows
@@ -113,7 +112,7 @@ def _train(
     order = model.task.order(stock, training.batch_size, request.seed)
     if not goes_on:
         model.task.meet(examples)
-    set_length(sections, size_named(request.base.system, request.base.info.size), len(examples), order)
+    set_length(sections, size_of(request), len(examples), order)
     micro = training.micro_batch or rows_at_a_time(model.task, stock)
     micro = min(micro, training.batch_size)
     if device.type == "cpu":

@@ -13,7 +13,7 @@ from typing import Any
 
 from foretext.config import Change, Setting, apply_sets, setting_of
 from foretext.errors import UserError
-from foretext.plan import TransferPlan, Way, way_named
+from foretext.plan import PAPER, TransferPlan, Way, way_named
 from foretext.systems import size_named
 from foretext.systems.base import Size, TrainingConfig
 from foretext.tasks.concat_pooling import ConcatPoolingConfig
@@ -52,7 +52,7 @@ class FinetuneRequest:
     valid: Sequence[Any] | None = None
     seed: int = 0
     epochs: int | None = None
-    plan: str | None = None  # a way of transfer by its name; None: the size's own
+    plan: str | None = None  # a way of transfer by its name, or the paper's; None: the size's own
     lm_weight: float | None = None
     layers: int | None = None
     from_scratch: bool = False
@@ -79,7 +79,7 @@ def resolve(
     after comparing: `note` gets each change."""
     base = request.base
     check_asked(request)
-    size = size_named(base.system, base.info.size)
+    size = size_of(request)
     old = read_config(run) if run is not None and run.has("config.toml") else None
     training, transfer, pooling, objective, epochs = _settings(request, family, size, old)
     task = dataclasses.replace(
@@ -112,6 +112,11 @@ def resolve(
     assert run is not None
     _check_same_data(old, sections, run.path)
     return agreed_sections(old, sections, run.path, note)
+
+
+def size_of(request: FinetuneRequest) -> Size:
+    """The size whose settings a fine-tuning starts with: the run's own, or the paper's."""
+    return size_named(request.base.system, PAPER if request.plan == PAPER else request.base.info.size)
 
 
 def _words(request: FinetuneRequest, transfer: TransferPlan) -> int:
@@ -154,7 +159,7 @@ def _check_own_heads(request: FinetuneRequest) -> None:
     """UserError for what says how a task is put on the trunk, where the system has heads of its own. What says how fast
     which layers learn (`transfer.thaw`, `rate_decay`) is no concern of the head's."""
     name = request.base.system.name
-    if request.plan is not None:
+    if request.plan not in (None, PAPER):
         raise UserError(
             f"--plan {request.plan}: a way of transfer is for pre-trained weights under a new head, and {name} has "
             "heads of its own; leave it out"
@@ -210,7 +215,9 @@ def _settings(
         start["objective"] = size.objective
     if old is not None:
         start |= {name: old[name] for name in start if name in old}
-    if request.plan is not None:
+    if request.plan == PAPER:
+        start |= {"training": size.finetuning, "transfer": size.transfer}
+    elif request.plan is not None:
         rate = size.rates.get(request.plan) if old is None else None  # a run that goes on has its own
         start |= _planned(way_named(request.plan), start["training"], rate)
     sections = apply_sets(start, request.sets)
@@ -329,7 +336,7 @@ def unused_head(request: FinetuneRequest, family: Family) -> list[str]:
 def thawed(request: FinetuneRequest, sections: dict[str, Any]) -> str:
     """What to say where a plan that freezes pre-trained weights meets new ones."""
     system, transfer = request.base.system, sections["transfer"]
-    plan = way_named(request.plan).transfer if request.plan else size_named(system, request.base.info.size).transfer
+    plan = size_of(request).transfer if request.plan in (None, PAPER) else way_named(request.plan).transfer
     asked = _setting(request, "transfer.thaw") or plan.thaw
     if asked == transfer.thaw:
         return ""

@@ -33,6 +33,7 @@ from tolerance import doubles
 from foretext.api import TaskModel
 from foretext.config import build_sections
 from foretext.errors import Interrupted
+from foretext.inspection import summary_of
 from foretext.plan import WAYS, TransferPlan
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
@@ -315,6 +316,30 @@ def test_a_plan_by_its_name_is_a_whole_way_of_transfer(system: str, tmp_path: Pa
     gpts = finetune(request_of("classification", plan="gpt", base=base, sets=(), lm_weight=0.0))
     assert gpts.sections["transfer"] == TransferPlan(lm_weight=0.0) and "pooling" not in gpts.sections
     assert not isinstance(gpts.task, ConcatPoolingTask)
+
+
+@pytest.mark.parametrize("size", ["tiny", "small", "paper"])
+@pytest.mark.parametrize("system", TINY)
+def test_the_papers_plan_is_the_papers_on_any_size(system: str, size: str, tmp_path: Path, untrained: None) -> None:
+    base = base_model(system)
+    base = replace(base, sections=base.sections | {"run": replace(base.info, size=size)})
+    paper, scratch = base.system.sizes["paper"], base.system.build_head is not None
+    asked = request_of("classification", base=base, plan="paper", sets=(), epochs=None, from_scratch=scratch)
+    found = finetune(replace(asked, out=tmp_path / "run")).sections
+    assert found["training"] == paper.finetuning
+    assert found["transfer"] == replace(paper.transfer, thaw="all") if scratch else paper.transfer
+    assert found["task"].epochs == paper.epochs and found["model"].dropout == paper.finetuning.dropout
+    if paper.transfer.pooling == "concat":
+        assert found["pooling"] == paper.pooling
+    said = dict(line.strip().split(maxsplit=1) for line in summary_of(RunDirectory(tmp_path / "run")).splitlines()[1:])
+    assert "(" not in said["paper"] and "differs" not in said["paper"]
+
+
+def test_info_says_in_what_a_run_differs_from_the_paper(tmp_path: Path, untrained: None) -> None:
+    finetune(request_of("classification", sets=("training.rate=0.002",), out=tmp_path / "run"))
+    said = summary_of(RunDirectory(tmp_path / "run")).partition("  paper")[2].partition("\n")[0]
+    names(said, "0.002 (6.25e-05)", "mean (extract)", "probe (random)", "epochs 2 (3)", "--plan paper")
+    assert "λ" not in said and "micro" not in said and "save" not in said
 
 
 @pytest.mark.parametrize("name", ["tiny", "small", "paper"])

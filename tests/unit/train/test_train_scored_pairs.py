@@ -1,0 +1,136 @@
+"""Scores of pairs (STS-B) under GPT's transformation: both orders are read and their states added, so that a score does
+not depend on which text comes first. Against a dense GPT in numpy that shares only the weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from complaints import refused
+from systems_under_test import CAUSAL, TERMS, shaken_model
+from tolerance import close, doubles
+
+from foretext.api import LanguageModel, TaskModel
+from foretext.interop.hub import export_hub
+from foretext.tasks.delimited import DELIMITER, EXTRACT, START
+from foretext.train.loop import Loop
+
+PAIRS = [("a man eats", "a man is eating food", 4.5), ("a dog", "two men sing", 0.5), ("the sun", "the sun is up", 3.0)]
+TEXTS = [(first, second) for first, second, _ in PAIRS]
+SWAPPED = [(second, first) for first, second in TEXTS]
+ROUNDED = 2  # scores are given out in float32
+SETS = ("training.dropout=0.0", "transfer.head=random")
+
+
+@pytest.fixture(autouse=True)
+def _in_doubles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """And nothing is trained: scores are those of the weights as drawn, which are large."""
+    monkeypatch.setattr(Loop, "run", lambda self: self.position)
+    with doubles():
+        yield
+
+
+def scored(system: str, *sets: str, out: Path | None = None) -> TaskModel:
+    base = LanguageModel(shaken_model(system, 0.2), Path())
+    clf = base.finetune(PAIRS, task="regression", hold_out=0.0, sets=(*SETS, *sets), out=out)
+    head = clf.model.task
+    assert head is not None
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    return clf
+
+
+@pytest.mark.parametrize("system", CAUSAL)
+@pytest.mark.parametrize("pooling", ["extract", "mean", "concat"])
+def test_the_order_of_a_pair_does_not_matter(system: str, pooling: str) -> None:
+    clf = scored(system, f"transfer.pooling={pooling}")
+    found, turned = clf.predict(TEXTS), clf.predict(SWAPPED)
+    close(found, turned, terms=2 * TERMS)
+    assert max(found) - min(found) > 0.01, "they tell pairs apart"
+
+
+def dense_gpt(trunk: torch.nn.Module, ids: list[int]) -> np.ndarray:
+    """The top state of every token: h0 = We + Wp, and blocks with the norm after each addition."""
+    w = {name: tensor.numpy() for name, tensor in trunk.state_dict().items()}
+    length, width = len(ids), w["tokens.weight"].shape[1]
+    heads = trunk.config.heads
+
+    def norm(x: np.ndarray, part: str) -> np.ndarray:
+        centred = x - x.mean(-1, keepdims=True)
+        scale = np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+        return centred / scale * w[f"{part}.weight"] + w[f"{part}.bias"]
+
+    def linear(x: np.ndarray, part: str) -> np.ndarray:
+        return x @ w[f"{part}.weight"].T + w[f"{part}.bias"]
+
+    h = w["tokens.weight"][ids] + w["positions.weight"][:length]
+    for block in range(trunk.config.layers):
+        q, k, v = np.split(linear(h, f"blocks.{block}.attention.qkv"), 3, axis=-1)
+        mixed = np.zeros_like(h)
+        for head in range(heads):
+            own = slice(head * width // heads, (head + 1) * width // heads)
+            for place in range(length):
+                scores = k[: place + 1, own] @ q[place, own] / np.sqrt(width // heads)
+                weights = np.exp(scores - scores.max())
+                mixed[place, own] = weights @ v[: place + 1, own] / weights.sum()
+        h = norm(h + linear(mixed, f"blocks.{block}.attention.out"), f"blocks.{block}.norm1")
+        inner = linear(h, f"blocks.{block}.up")
+        inner = 0.5 * inner * (1 + np.tanh(np.sqrt(2 / np.pi) * (inner + 0.044715 * inner**3)))
+        h = norm(h + linear(inner, f"blocks.{block}.down"), f"blocks.{block}.norm2")
+    return h
+
+
+def test_both_orders_are_read_and_their_states_added() -> None:
+    clf = scored("gpt", "transfer.pooling=extract")
+    tokenizer, head, config = clf.model.tokenizer, clf.model.task.head, clf.model.task_config  # type: ignore[union-attr]
+    start, delimiter, extract = (tokenizer.specials[name] for name in (START, DELIMITER, EXTRACT))
+    for (first, second), found in zip(TEXTS, clf.predict(TEXTS), strict=True):
+        state = sum(
+            dense_gpt(clf.model.trunk, [start, *tokenizer.encode(a), delimiter, *tokenizer.encode(b), extract])[-1]
+            for a, b in ((first, second), (second, first))
+        )
+        score = head.weight.detach().numpy()[0] @ state + float(head.bias)
+        close(found, score * config.deviation + config.mean, terms=ROUNDED, precision=torch.float32)
+    mean = sum(score for _, _, score in PAIRS) / 3
+    assert config.mean == pytest.approx(mean) and config.both_orders and config.kind == "regression"
+
+
+def test_a_run_of_an_earlier_version_reads_one_order_as_it_was_trained(tmp_path: Path) -> None:
+    clf = scored("gpt", "transfer.pooling=extract")
+    old = replace(clf.model, sections=clf.model.sections | {"task": replace(clf.model.task_config, both_orders=False)})
+    with torch.no_grad():
+        found = TaskModel(old, None).predict(TEXTS)
+    tokenizer, head = old.tokenizer, old.task.head  # type: ignore[union-attr]
+    start, delimiter, extract = (tokenizer.specials[name] for name in (START, DELIMITER, EXTRACT))
+    for (first, second), score in zip(TEXTS, found, strict=True):
+        ids = [start, *tokenizer.encode(first), delimiter, *tokenizer.encode(second), extract]
+        expected = head.weight.detach().numpy()[0] @ dense_gpt(old.trunk, ids)[-1] + float(head.bias)
+        expected = expected * old.task_config.deviation + old.task_config.mean
+        close(score, expected, terms=ROUNDED, precision=torch.float32)
+
+
+@pytest.mark.parametrize("system", ["gpt", "bert"])
+def test_a_similarity_by_scores_is_a_regression(system: str, tmp_path: Path) -> None:
+    rows = [f"main\tfile\t2012\t{n:04d}\t{score}\t{a}\t{b}" for n, (a, b, score) in enumerate(PAIRS)]
+    (tmp_path / "sts-train.csv").write_text("\n".join(rows) + "\n")
+    base = LanguageModel(shaken_model(system, 0.1), Path())
+    for task in ("similarity", "regression"):
+        clf = base.finetune(tmp_path / "sts-train.csv", task=task, format="stsb", hold_out=0.0)
+        assert clf.model.task_config.kind == "regression" and clf.model.task_config.texts == 2
+    with refused("--format stsb", "--task regression"):
+        base.finetune(tmp_path / "sts-train.csv", task="entailment", format="stsb")
+
+
+def test_it_is_not_exported_as_a_head_that_reads_one_order(tmp_path: Path) -> None:
+    clf = scored("gpt", "transfer.pooling=extract")
+    with refused("regression", "transformers", "classification"):
+        export_hub(clf.model, tmp_path / "out")
+    both = scored("bert", "transfer.pooling=pooler")
+    export_hub(both.model, tmp_path / "bert")
+    assert json.loads((tmp_path / "bert" / "config.json").read_text())["problem_type"] == "regression"
