@@ -21,8 +21,8 @@ Deviations
     language), Muon on the blocks' matrices, no dropout while pre-training (a short run sees no text twice), higher
     rates and more epochs when fine-tuning (up to 20 where there are few rows); W_y reads the mean of all states beside
     the extract token's, which is new to a model and takes many labels to learn, and starts from a logistic regression
-    on those states (`transfer.pooling=extract transfer.head=random` is the paper's way). Regression (a standardised
-    score, squared error, both orders not used) is not in the paper.
+    on those states (`--plan paper` is the paper's way, head, rates and all). A score for a pair (STS-B) is learned
+    standardised, by squared error; the paper does not say by which loss.
 """
 
 from __future__ import annotations

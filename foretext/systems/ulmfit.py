@@ -26,16 +26,17 @@ Deviations
     Words are pieces of a subword vocabulary (`paper`: 30,000 of lower-cased WordPiece), which has no unknown words to
     speak of, not the 30,000 most frequent words of spaCy; no marks for capitals and repetitions; a document begins
     after the end-of-text token, not after marks of its own. The first piece of an epoch is not longer than the others.
-    All states of a document are pooled; the released code pools the last 1,400, and cuts pieces from the beginning.
-    The triangle rises from nothing, not from 1/32, and there is one over all of a fine-tuning, where the released code
-    has one for each of the first thaws. Pairs of texts, which the paper has none of, are read one after the other.
-    `tiny` and `small` are not the paper's: byte-level BPE, narrow layers, embeddings read at one size and input weights
-    that every layer hears from the first update on (`model.lively`), no dropout and no penalties while pre-training (a
-    short run sees no text twice), higher rates, and a decay of .1, as weights and gates' inputs grow much without; in
-    fine-tuning everything learns at once at .004, which did better in trials (docs/results.md; the paper's way:
-    `--plan ulmfit`). GPT's way on the LSTM (`--plan gpt`) is GPT's loss L3 and schedule on
-    running text: the documents are read as ULMFiT reads them (`RunningTextLayout`), without GPT's start, delimiter and
-    extract tokens. It learns at .001, not tuned: the classifier's .01 is for one layer at a time.
+    All states of a document are pooled; the released code pools the last 1,400, and cuts pieces from the beginning. The
+    triangle rises from nothing, not from 1/32, and there is one over all of a fine-tuning, where the released code has
+    one for each of the first thaws. Pairs of texts, which the paper has none of, are read one after the other. `tiny`
+    and `small` are not the paper's: byte-level BPE, narrow layers, embeddings read at one size and input weights that
+    every layer hears from the first update on (`model.lively`), no dropout and no penalties while pre-training (a short
+    run sees no text twice), higher rates, and a decay of .1, as weights and gates' inputs grow much without; in fine-
+    tuning everything learns at once at .004, which did better in trials (docs/results.md; the paper's way: `--plan
+    paper`). Where epochs are fewer than groups, groups thaw sooner than one an epoch (`plan.WHOLE`). GPT's way on the
+    LSTM (`--plan gpt`) is GPT's loss L3 and schedule on running text: the documents are read as ULMFiT reads them
+    (`RunningTextLayout`), without GPT's start, delimiter and extract tokens. It learns at .001, not tuned: the
+    classifier's .01 is for one layer at a time.
 """
 
 from __future__ import annotations
