@@ -89,6 +89,22 @@ def test_the_loss_is_that_of_the_whole_model_told_word_by_word() -> None:
     assert found.count == 3 + 5 + 1 + 2 == objective.counts(objective.make(PAIRS))[NAME]
 
 
+def test_a_word_is_told_by_a_softmax_over_the_context_adjusted_state() -> None:
+    """p(y_t) = softmax(W_out h̃_t + b_out), a number at a time, given every h̃ of the decoder."""
+    trunk, objective = parts()
+    batch = objective.make(PAIRS)
+    assert batch.targets_BT is not None
+    expected, output = 0.0, objective.decoder.output
+    with torch.no_grad():
+        read_BTD = objective.decoder(words_before(batch.targets_BT), trunk.encode(batch)[1], batch.targets_BT != IGNORE)
+        for states, targets in zip(read_BTD.tolist(), batch.targets_BT.tolist()):
+            for state, word in zip(states, targets):
+                rows = zip(output.weight.tolist(), output.bias.tolist())
+                scores = [sum(w * h for w, h in zip(row, state)) + bias for row, bias in rows]
+                expected += 0.0 if word == IGNORE else math.log(sum(map(math.exp, scores))) - scores[word]
+    close(objective(trunk, batch).losses[NAME].total, expected, terms=TOLD)
+
+
 def test_the_word_before() -> None:
     targets = torch.tensor([[5, 6, END, IGNORE], [IGNORE, IGNORE, 7, END]])
     assert words_before(targets).tolist() == [[START, 5, 6, END], [START, START, START, 7]]

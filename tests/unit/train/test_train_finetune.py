@@ -327,7 +327,7 @@ def test_the_papers_plan_is_the_papers_on_any_size(system: str, size: str, tmp_p
     asked = request_of("classification", base=base, plan="paper", sets=(), epochs=None, from_scratch=scratch)
     found = finetune(replace(asked, out=tmp_path / "run")).sections
     assert found["training"] == paper.finetuning
-    assert found["transfer"] == replace(paper.transfer, thaw="all") if scratch else paper.transfer
+    assert found["transfer"] == (replace(paper.transfer, thaw="all") if scratch else paper.transfer)
     assert found["task"].epochs == paper.epochs and found["model"].dropout == paper.finetuning.dropout
     if paper.transfer.pooling == "concat":
         assert found["pooling"] == paper.pooling

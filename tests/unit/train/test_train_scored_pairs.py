@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from complaints import refused
+from dense_gpt import dense_gpt
 from systems_under_test import CAUSAL, TERMS, shaken_model
 from tolerance import close, doubles
 
@@ -55,45 +55,15 @@ def test_the_order_of_a_pair_does_not_matter(system: str, pooling: str) -> None:
     assert max(found) - min(found) > 0.01, "they tell pairs apart"
 
 
-def dense_gpt(trunk: torch.nn.Module, ids: list[int]) -> np.ndarray:
-    """The top state of every token: h0 = We + Wp, and blocks with the norm after each addition."""
-    w = {name: tensor.numpy() for name, tensor in trunk.state_dict().items()}
-    length, width = len(ids), w["tokens.weight"].shape[1]
-    heads = trunk.config.heads
-
-    def norm(x: np.ndarray, part: str) -> np.ndarray:
-        centred = x - x.mean(-1, keepdims=True)
-        scale = np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
-        return centred / scale * w[f"{part}.weight"] + w[f"{part}.bias"]
-
-    def linear(x: np.ndarray, part: str) -> np.ndarray:
-        return x @ w[f"{part}.weight"].T + w[f"{part}.bias"]
-
-    h = w["tokens.weight"][ids] + w["positions.weight"][:length]
-    for block in range(trunk.config.layers):
-        q, k, v = np.split(linear(h, f"blocks.{block}.attention.qkv"), 3, axis=-1)
-        mixed = np.zeros_like(h)
-        for head in range(heads):
-            own = slice(head * width // heads, (head + 1) * width // heads)
-            for place in range(length):
-                scores = k[: place + 1, own] @ q[place, own] / np.sqrt(width // heads)
-                weights = np.exp(scores - scores.max())
-                mixed[place, own] = weights @ v[: place + 1, own] / weights.sum()
-        h = norm(h + linear(mixed, f"blocks.{block}.attention.out"), f"blocks.{block}.norm1")
-        inner = linear(h, f"blocks.{block}.up")
-        inner = 0.5 * inner * (1 + np.tanh(np.sqrt(2 / np.pi) * (inner + 0.044715 * inner**3)))
-        h = norm(h + linear(inner, f"blocks.{block}.down"), f"blocks.{block}.norm2")
-    return h
-
-
 def test_both_orders_are_read_and_their_states_added() -> None:
     clf = scored("gpt", "transfer.pooling=extract")
     tokenizer, head, config = clf.model.tokenizer, clf.model.task.head, clf.model.task_config  # type: ignore[union-attr]
     start, delimiter, extract = (tokenizer.specials[name] for name in (START, DELIMITER, EXTRACT))
     for (first, second), found in zip(TEXTS, clf.predict(TEXTS), strict=True):
+        orders = [tokenizer.encode(text) for text in (first, second)]
         state = sum(
-            dense_gpt(clf.model.trunk, [start, *tokenizer.encode(a), delimiter, *tokenizer.encode(b), extract])[-1]
-            for a, b in ((first, second), (second, first))
+            dense_gpt(clf.model.trunk, [start, *a, delimiter, *b, extract]).top_TD[-1]
+            for a, b in (orders, orders[::-1])
         )
         score = head.weight.detach().numpy()[0] @ state + float(head.bias)
         close(found, score * config.deviation + config.mean, terms=ROUNDED, precision=torch.float32)
@@ -110,7 +80,7 @@ def test_a_run_of_an_earlier_version_reads_one_order_as_it_was_trained(tmp_path:
     start, delimiter, extract = (tokenizer.specials[name] for name in (START, DELIMITER, EXTRACT))
     for (first, second), score in zip(TEXTS, found, strict=True):
         ids = [start, *tokenizer.encode(first), delimiter, *tokenizer.encode(second), extract]
-        expected = head.weight.detach().numpy()[0] @ dense_gpt(old.trunk, ids)[-1] + float(head.bias)
+        expected = head.weight.detach().numpy()[0] @ dense_gpt(old.trunk, ids).top_TD[-1] + float(head.bias)
         expected = expected * old.task_config.deviation + old.task_config.mean
         close(score, expected, terms=ROUNDED, precision=torch.float32)
 
