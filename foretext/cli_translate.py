@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from foretext.cli_input import language_model, standard_input
-from foretext.cli_options import Errors, check_output, text_argument
+from foretext.cli_options import Errors, Json, check_output, text_argument
 from foretext.cli_output import progress
 from foretext.errors import UserError
+
+if TYPE_CHECKING:
+    from foretext.evaluate.translation_attention import TranslationAttention
 
 
 def translate(
@@ -20,7 +23,11 @@ def translate(
     text: Annotated[str, typer.Argument(help="A file with a sentence a line, - for standard input, or the text.")],
     out: Annotated[Path | None, typer.Option(help="A file for the translations; without it standard output.")] = None,
     beams: Annotated[int, typer.Option(help="Hypotheses that are kept; 1: the likeliest word each time.")] = 5,
+    show_attention: Annotated[
+        bool, typer.Option("--show-attention", help="Under each line, where each word of the translation looks.")
+    ] = False,
     errors: Errors = "strict",
+    as_json: Json = False,
 ) -> None:
     """Translate sentences, a line for each line."""
     from foretext.tasks.files import write_whole
@@ -30,13 +37,48 @@ def translate(
     lines = _lines(text, errors)
     if not any(line.strip() for line in lines):
         raise UserError("nothing to translate: name a file, give a text, or write lines to standard input")
-    found = language_model(run).translate(lines, beams, progress("translating"))
+    model, told = language_model(run), progress("translating")
+    if show_attention:
+        looked = model.translation_attention(lines, None, beams, told)
+        found = [_json(one.to_dict()) if as_json else _looks(one) for one in looked]
+    else:
+        found = model.translate(lines, beams, told)
+        if as_json:
+            found = [_json({"text": text, "translation": line}) for text, line in zip(lines, found)]
     written = "".join(f"{line}\n" for line in found)
     if out is None:
         typer.echo(written, nl=False)
         return
     write_whole(out, written.encode("utf-8"))
     typer.echo(f"{len(found):,} translations in {out}", err=True)
+
+
+def _json(said: dict[str, object]) -> str:
+    return json.dumps(said, ensure_ascii=False)
+
+
+def _looks(found: TranslationAttention) -> str:
+    """A translation, and under it a row for each of its words: what it looks at most. Of a word that the source has
+    several times the place is said too."""
+    from rich.cells import cell_len
+
+    from foretext.inspection import visible
+
+    names = [
+        f"{visible(word)}({place})" if found.source.count(word) > 1 else visible(word)
+        for place, word in enumerate(found.source, 1)
+    ]
+    wide = max(map(cell_len, names), default=0)
+    words = [visible(word) for word in found.target]
+    first = max(map(cell_len, words), default=0)
+    lines = [found.translation]
+    for row, word in enumerate(words):
+        most = ((names[place], weight) for place, weight in found.most(row))
+        seen = (f"{name}{' ' * (wide - cell_len(name))} {weight:.2f}" for name, weight in most)
+        lines.append(f"  {word}{' ' * (first - cell_len(word))}  {'  '.join(seen)}")
+    if found.unknown:
+        lines.append(f"  not in the vocabulary: {', '.join(map(visible, found.unknown))}")
+    return "\n".join([*lines, ""] if words else lines)
 
 
 def _lines(given: str, errors: str) -> list[str]:

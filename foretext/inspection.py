@@ -73,7 +73,8 @@ def summary_of(run: RunDirectory) -> str:
     if shown:
         lines.append(("validation", "  ".join(f"{name} {value:.4g}" for name, value in shown.items()) + "  (the last)"))
     lines.append(("settings", _own_settings(sections) or f"those of {info.system} {info.size}"))
-    lines.append(("paper", _unlike_the_paper(sections)))
+    if PAPER in system.sizes:
+        lines.append(("paper", _unlike_the_paper(sections)))
     lines.append(("files", ", ".join(f"{name} {size_text(size)}" for name, size in run.sizes().items())))
     return "\n".join([str(run.path), *(f"  {name:10}  {value}" for name, value in lines)])
 

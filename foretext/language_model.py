@@ -25,6 +25,7 @@ from foretext.evaluate.perplexity import perplexity as measure_perplexity
 from foretext.evaluate.pseudo import pseudo_perplexity
 from foretext.evaluate.reading import given_texts
 from foretext.evaluate.translation import TranslationScores, score_files, translate_lines
+from foretext.evaluate.translation_attention import TranslationAttention, translation_attention
 from foretext.generate.decode import Sampling, generate_text
 from foretext.generate.decoder import facing, reader_of
 from foretext.generate.many import Written, beam_search, write_many
@@ -183,6 +184,18 @@ class LanguageModel:
     def translate(self, texts: str | Sequence[str], beams: int = 5, progress: Progress | None = None) -> list[str]:
         """A translation of each text, by a run that was trained to translate (cove); one beam is greedy search."""
         return translate_lines(self.model, given_texts(texts, "texts"), Search(beams=beams), progress)
+
+    def translation_attention(
+        self,
+        texts: str | Sequence[str],
+        targets: str | Sequence[str] | None = None,
+        beams: int = 5,
+        progress: Progress | None = None,
+    ) -> list[TranslationAttention]:
+        """For each text where the decoder looks for each word that it writes: `weights` [target words, source words],
+        of the run's own translation, as `translate` gives it, or of the one in `targets`."""
+        given = None if targets is None else given_texts(targets, "targets")
+        return translation_attention(self.model, given_texts(texts, "texts"), Search(beams=beams), given, progress)
 
     def translation_scores(
         self,

@@ -1,10 +1,26 @@
-"""Encoder and decoder of CoVe's translation put together, as the trunk and the objective do between them."""
+"""Encoder and decoder of CoVe's translation put together, as the trunk and the objective do between them; and a whole
+model of float64 that translates."""
 
 from __future__ import annotations
 
+import numpy as np
+import torch
+from tolerance import doubles
 from torch import Tensor, nn
 
+from foretext.nn.cove import CoveConfig, CoveTrunk
 from foretext.nn.translation import AttentionDecoder, ContextEncoder, DecoderState, TranslationConfig
+from foretext.objectives.translation import TranslationObjective
+from foretext.objectives.translation_pairs import TranslationSettings
+from foretext.systems.cove import COVE
+from foretext.text.word_list import WordList
+from foretext.text.word_tokenizer import word_tokenizer
+from foretext.train.saved import RunConfig, SavedModel
+
+WORDS = ["the", "dog", "cat", "sees", "eats", "a", "."]
+TARGETS = ["Der", "Hund", "Katze", "sieht", "die", "￭.", "￭,"]
+EMBEDDING = 4
+SHAPE = CoveConfig(vocabulary=len(WORDS) + 2, vectors=5, width=6, layers=2, dropout=0.5)
 
 
 class TranslationModel(nn.Module):
@@ -33,3 +49,18 @@ class TranslationModel(nn.Module):
     ) -> Tensor:
         """h̃ [B, T, D] of the decoder that is told the right words; see `AttentionDecoder.forward`."""
         return self.decoder(before_BT, self.encoder(x_BSE, mask_BS), mask_BT)
+
+
+def translating_model(settings: TranslationSettings | None = None) -> SavedModel:
+    """Untrained, between `WORDS` and `TARGETS`, its weights so large that it does not look at all words alike."""
+    tokenizer = word_tokenizer(WORDS, WordList(tuple(TARGETS)))
+    with doubles():
+        trunk = CoveTrunk(SHAPE)
+        objective = TranslationObjective(SHAPE, settings or TranslationSettings(embedding=EMBEDDING), tokenizer)
+    draw = np.random.default_rng(1)
+    with torch.no_grad():
+        for tensor in (trunk.vectors.table_VE[2:-1], *trunk.parameters(), *objective.parameters()):
+            tensor.copy_(torch.from_numpy(draw.normal(0.0, 1.4, tuple(tensor.shape))))
+        trunk.vectors.table_VE[:2] = 0.0
+    info = RunConfig("pretrain", "cove", "tiny", tokenizer=tokenizer.fingerprint())
+    return SavedModel(None, {"run": info, "model": SHAPE}, COVE, tokenizer, trunk.train(), objective=objective.train())

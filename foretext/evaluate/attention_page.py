@@ -1,7 +1,8 @@
 """Where a token looks: the attention of every layer and head over one text, as a page that needs nothing else.
 
 Rows are the tokens that look, columns what they look at; the triangle above the diagonal, which a causal model cannot
-see, is hatched. A chosen token's weights over all that it sees are shown on the text itself.
+see, is hatched. A chosen token's weights over all that it sees are shown on the text itself. Of a run that translates
+(CoVe) rows are the words of the translation, columns those of the text.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ import html
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from foretext.errors import UserError
 from foretext.evaluate.reading import Reading, read_as, told_apart
+from foretext.evaluate.translation_attention import translation_attention
+from foretext.generate.translate import Search
+from foretext.nn.cove import CoveTrunk
 from foretext.nn.model_config import reads
 from foretext.tasks.supervised import SupervisedTask
 from foretext.train.saved import SavedModel
@@ -23,8 +28,13 @@ from foretext.train.saved import SavedModel
 MOST_TOKENS = 128  # a picture of more could not be read, and the page would grow by their square
 
 
-def attention_page(model: SavedModel, text: str) -> str:
-    """The page for `text`. A causal model reads it after end-of-text, if it has that: there a head rests."""
+def attention_page(model: SavedModel, text: str, target: str | None = None) -> str:
+    """The page for `text`. A causal model reads it after end-of-text, if it has that: there a head rests. `target`: of
+    a run that translates, the translation to look at; without it the run's own."""
+    if isinstance(model.trunk, CoveTrunk):
+        return _translation_page(model, text, target)
+    if target is not None:
+        raise UserError(f"--target is for a run that translates (cove), not for one of {model.system.name}")
     if not hasattr(model.trunk, "attention_weights"):
         raise UserError(f"{model.system.name} has no attention to look at")
     reading = _sequence(model, text)
@@ -41,6 +51,21 @@ def attention_page(model: SavedModel, text: str) -> str:
     pieces = [model.tokenizer.piece(number) for number in ids]
     way = ", which reads from right to left" if model.info.direction == "backward" else ""
     return render(pieces, weights, f"{model.system.name} {model.info.size}{way}", model.system.causal)
+
+
+def _translation_page(model: SavedModel, text: str, target: str | None) -> str:
+    if target is not None and not target.strip():
+        raise UserError("--target has no words; give a translation, or leave it out for the run's own")
+    _check_words("text", len(model.tokenizer.encode(text)))
+    (found,) = translation_attention(model, [text], Search(), None if target is None else [target])
+    _check_words("translation", len(found.target))
+    title = f"{model.system.name} {model.info.size}"
+    return render_translation(found.source, found.target, found.weights, title, found.unknown)
+
+
+def _check_words(what: str, words: int) -> None:
+    if not 1 <= words <= MOST_TOKENS:
+        raise UserError(f"the {what} has {words} words; the page shows between 1 and {MOST_TOKENS}: give other text")
 
 
 def _sequence(model: SavedModel, text: str) -> Reading:
@@ -65,17 +90,41 @@ def _sequence(model: SavedModel, text: str) -> Reading:
 def render(pieces: Sequence[str], weights_LHTT: np.ndarray, title: str, causal: bool) -> str:
     """The page, given the pieces and each layer's and head's weights. `causal`: a token sees none behind it."""
     layers, heads, length, _ = weights_LHTT.shape
-    levels_LHTT = np.rint(1000 * weights_LHTT).astype(int)  # the page writes tenths of a per cent
+    levels_LHTT = _levels(weights_LHTT)
     rows = [levels_LHTT[:, :, row, : row + 1 if causal else length].tolist() for row in range(length)]
     weights = [[[of_row[layer][head] for of_row in rows] for head in range(heads)] for layer in range(layers)]
     data = {"pieces": list(pieces), "layers": layers, "heads": heads, "weights": weights}
+    return _page(data, "Where a token looks", title, _HEADS.replace("%SEEN%", _HIDDEN if causal else _OPEN))
+
+
+def render_translation(
+    source: Sequence[str], target: Sequence[str], weights_TS: np.ndarray, title: str, unknown: Sequence[str] = ()
+) -> str:
+    """The page of a translation: its words look, those of the source are looked at."""
+    weights = [[_levels(weights_TS).tolist()]]
+    data = {"pieces": list(source), "rows": list(target), "layers": 1, "heads": 1, "weights": weights}
+    about = _WORDS + (f" Not in the vocabulary, and read as unknown: {', '.join(unknown)}." if unknown else "")
+    return _page(data, "Where each word of the translation looks", title, html.escape(about))
+
+
+def _levels(weights: np.ndarray) -> np.ndarray:
+    """Tenths of a per cent, as the page has them."""
+    return np.rint(1000 * weights).astype(int)
+
+
+def _page(data: dict[str, Any], head: str, title: str, about: str) -> str:
+    """`about` is HTML, the other texts are plain."""
     written = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    about = _HIDDEN if causal else _OPEN
-    return _PAGE.replace("%TITLE%", html.escape(title)).replace("%ABOUT%", about).replace("%DATA%", written)
+    page = _PAGE.replace("%HEAD%", html.escape(head)).replace("%TITLE%", html.escape(title))
+    return page.replace("%ABOUT%", about).replace("%DATA%", written)
 
 
+_HEADS = """Each small square is one head: rows look, columns are looked at, dark is much. %SEEN% Choose a head, then a
+token: the text shows how its attention is spread."""
 _HIDDEN = "The hatched triangle is what a token cannot see, because it comes later."
 _OPEN = "Every token sees all of them, on both sides."
+_WORDS = """Each row is a word of the translation, each column a word of the text; dark is much. Choose a word of the
+translation: the text below it shows where the decoder looked to write it."""
 
 
 _PAGE = """<!doctype html>
@@ -93,31 +142,35 @@ p { margin: .3rem 0 1rem; max-width: 46rem; }
 #grid { display: grid; gap: 3px; margin: 1rem 0; width: max-content; }
 #grid button { padding: 0; border: 2px solid transparent; background: none; cursor: pointer; line-height: 0; }
 #grid button[aria-pressed=true] { border-color: var(--strong); }
+#grid:empty { display: none; }
 #grid span { font-size: .75rem; align-self: center; padding-right: .4rem; }
 #large { border: 1px solid var(--line); max-width: 100%; height: auto; }
-#text { margin: 1rem 0; line-height: 2.1; }
-#text button { font: inherit; border: 1px solid var(--line); border-radius: 3px; margin: 0 2px 2px 0; padding: 0 .25rem;
-               color: inherit; cursor: pointer; white-space: pre; }
-#text button[aria-pressed=true] { outline: 2px solid var(--strong); }
-#text button:disabled { opacity: .35; }
+.words { margin: 1rem 0; line-height: 2.1; }
+.words:empty { display: none; }
+.words button, .words span { font: inherit; border: 1px solid var(--line); border-radius: 3px; margin: 0 2px 2px 0;
+                             padding: 0 .25rem; color: inherit; white-space: pre; }
+.words button { cursor: pointer; }
+.words button[aria-pressed=true] { outline: 2px solid var(--strong); }
 #shown { font-variant-numeric: tabular-nums; min-height: 1.5rem; }
 </style>
 </head>
 <body>
-<h1>Where a token looks: %TITLE%</h1>
-<p>Each small square is one head: rows look, columns are looked at, dark is much. %ABOUT% Choose a head, then a token:
-the text shows how its attention is spread.</p>
+<h1>%HEAD%: %TITLE%</h1>
+<p>%ABOUT%</p>
 <div id="grid"></div>
 <canvas id="large"></canvas>
 <div id="shown" aria-live="polite"></div>
-<div id="text"></div>
+<div id="rows" class="words" role="group" aria-label="the translation"></div>
+<div id="text" class="words" role="group" aria-label="the text"></div>
 <script type="application/json" id="data">%DATA%</script>
 <script>
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
-const n = data.pieces.length;
-const visible = data.pieces.map(p => p.replace(/ /g, "\\u00b7").replace(/\\n/g, "\\u21b5"));
-let layer = data.layers - 1, head = 0, token = n - 1;
+const shown = pieces => pieces.map(p => p.replace(/ /g, "\\u00b7").replace(/\\n/g, "\\u21b5"));
+const visible = shown(data.pieces), looking = data.rows ? shown(data.rows) : visible;
+const n = looking.length, m = visible.length, heads = !data.rows;
+const side = Math.max(8, Math.min(24, 720 / Math.max(n, m) | 0));
+let layer = data.layers - 1, head = 0, token = data.rows ? 0 : n - 1;
 const sees = row => data.weights[0][0][row].length;
 const weight = (l, h, row, column) => data.weights[l][h][row][column] / 1000;
 const colour = w => `rgb(${255 - 75 * w | 0},${250 - 181 * w | 0},${247 - 216 * w | 0})`;
@@ -132,18 +185,20 @@ function hatched(context, cell) {
 }
 
 function draw(canvas, l, h, cell, margin) {
-  canvas.width = canvas.height = n * cell + margin;
+  canvas.width = m * cell + margin;
+  canvas.height = n * cell + margin;
   const c = canvas.getContext("2d");
   const hidden = hatched(c, cell);
-  for (let row = 0; row < n; row++) for (let column = 0; column < n; column++) {
+  for (let row = 0; row < n; row++) for (let column = 0; column < m; column++) {
     c.fillStyle = column >= sees(row) ? hidden : colour(weight(l, h, row, column));
     c.fillRect(margin + column * cell, margin + row * cell, cell, cell);
   }
   if (!margin) return;
   c.fillStyle = "#1d2433"; c.font = `${Math.min(13, cell - 1)}px system-ui, sans-serif`;
   c.textBaseline = "middle";
-  for (let i = 0; i < n; i++) {
-    c.textAlign = "right"; c.fillText(visible[i].slice(0, 14), margin - 4, margin + (i + .5) * cell);
+  c.textAlign = "right";
+  for (let i = 0; i < n; i++) c.fillText(looking[i].slice(0, 14), margin - 4, margin + (i + .5) * cell);
+  for (let i = 0; i < m; i++) {
     c.save(); c.translate(margin + (i + .5) * cell, margin - 4); c.rotate(-Math.PI / 2);
     c.textAlign = "left"; c.fillText(visible[i].slice(0, 14), 0, 0); c.restore();
   }
@@ -151,34 +206,39 @@ function draw(canvas, l, h, cell, margin) {
   c.strokeRect(margin, margin + token * cell, sees(token) * cell, cell);
 }
 
+function word(text, choose, pressed) {
+  const b = document.createElement(choose ? "button" : "span");
+  b.textContent = text;
+  if (choose) { b.setAttribute("aria-pressed", pressed); b.onclick = choose; }
+  return b;
+}
+
 function refresh() {
   document.querySelectorAll("#grid button").forEach(b =>
     b.setAttribute("aria-pressed", b.dataset.layer == layer && b.dataset.head == head));
-  const large = document.getElementById("large");
-  draw(large, layer, head, Math.max(8, Math.min(24, 720 / n | 0)), 110);
-  const box = document.getElementById("text");
-  box.replaceChildren(...visible.map((piece, i) => {
-    const b = document.createElement("button");
-    b.textContent = piece; b.dataset.token = i;
-    b.setAttribute("aria-pressed", i === token);
+  draw(document.getElementById("large"), layer, head, side, 110);
+  const choose = i => () => { token = i; refresh(); };
+  if (data.rows) document.getElementById("rows").replaceChildren(
+    ...looking.map((piece, i) => word(piece, choose(i), i === token)));
+  document.getElementById("text").replaceChildren(...visible.map((piece, i) => {
+    const b = word(piece, data.rows ? null : choose(i), i === token);
     if (i >= sees(token)) { b.title = "comes later: hidden"; b.style.opacity = .35; }
     else {
       const w = weight(layer, head, token, i);
       b.style.background = colour(w); b.title = (100 * w).toFixed(1) + " %";
     }
-    b.onclick = () => { token = i; refresh(); };
     return b;
   }));
   const of = i => weight(layer, head, token, i);
   const seen = [...Array(sees(token)).keys()].sort((a, b) => of(b) - of(a));
   const most = seen.slice(0, 4).map(i => `${visible[i]} ${(100 * of(i)).toFixed(0)} %`);
-  document.getElementById("shown").textContent =
-    `Layer ${layer + 1}, head ${head + 1}: \\u201c${visible[token]}\\u201d looks at ${most.join(", ")}`;
+  document.getElementById("shown").textContent = (heads ? `Layer ${layer + 1}, head ${head + 1}: ` : "") +
+    `\\u201c${looking[token]}\\u201d looks at ${most.join(", ")}`;
 }
 
 const grid = document.getElementById("grid");
 grid.style.gridTemplateColumns = `auto repeat(${data.heads}, auto)`;
-for (let l = 0; l < data.layers; l++) {
+for (let l = 0; heads && l < data.layers; l++) {
   const label = document.createElement("span"); label.textContent = `layer ${l + 1}`; grid.append(label);
   for (let h = 0; h < data.heads; h++) {
     const b = document.createElement("button"), c = document.createElement("canvas");
@@ -190,7 +250,7 @@ for (let l = 0; l < data.layers; l++) {
 }
 document.getElementById("large").onclick = event => {
   const box = event.target.getBoundingClientRect(), scale = event.target.width / box.width;
-  const row = Math.floor(((event.clientY - box.top) * scale - 110) / Math.max(8, Math.min(24, 720 / n | 0)));
+  const row = Math.floor(((event.clientY - box.top) * scale - 110) / side);
   if (row >= 0 && row < n) { token = row; refresh(); }
 };
 refresh();

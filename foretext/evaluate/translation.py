@@ -16,7 +16,7 @@ import torch
 
 from foretext.errors import UserError
 from foretext.evaluate.text_metrics import bleu, bleu_metric
-from foretext.generate.translate import Search, Symbols, beam_search, greedy
+from foretext.generate.translate import Hypothesis, Search, Symbols, beam_search, greedy
 from foretext.nn.cove import CoveTrunk
 from foretext.objectives.translation import NAME, TranslationObjective
 from foretext.objectives.translation_pairs import Pair, ParallelText, encoded_pair
@@ -54,9 +54,12 @@ def translate_lines(
 ) -> list[str]:
     """A line for each line; an empty one for one without words."""
     trunk, objective = translator(model, "a translation")
-    sources = [model.tokenizer.encode_array(line).astype(np.int64) for line in lines]
     device = next(trunk.parameters()).device
-    return translations(trunk, objective, sources, search, device, progress)
+    return translations(trunk, objective, source_ids(model, lines), search, device, progress)
+
+
+def source_ids(model: SavedModel, lines: Sequence[str]) -> list[np.ndarray]:
+    return [model.tokenizer.encode_array(line).astype(np.int64) for line in lines]
 
 
 def score_files(
@@ -78,7 +81,6 @@ def score_files(
     return score_translations(trunk, objective, pairs, references, search, language, device, progress)
 
 
-@torch.no_grad()
 def translations(
     trunk: CoveTrunk,
     objective: TranslationObjective,
@@ -88,10 +90,24 @@ def translations(
     progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
     """A line for each source, in their order; of one without words, an empty one. One beam is greedy search."""
+    found = hypotheses(trunk, objective, sources, search, device, progress)
+    return [marked_text(objective.words.decode(one.ids)) for one in found]
+
+
+@torch.no_grad()
+def hypotheses(
+    trunk: CoveTrunk,
+    objective: TranslationObjective,
+    sources: Sequence[np.ndarray],
+    search: Search,
+    device: torch.device | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Hypothesis]:
+    """The best that the search finds for each source, in their order; of one without words, one without words."""
     trunk.eval()
     objective.eval()
     read = [number for number, source in enumerate(sources) if len(source)]
-    found = dict.fromkeys(range(len(sources)), "")
+    found = dict.fromkeys(range(len(sources)), Hypothesis((), 0.0, ended=False))
     done = len(sources) - len(read)
     for indices in _groups(sources, read, max(1, LOGITS // (search.beams * objective.words.size))):
         pairs = [Pair(sources[index], np.array([END])) for index in indices]
@@ -105,7 +121,7 @@ def translations(
         done += len(indices)
         if progress is not None:
             progress(done, len(sources))
-        found |= {index: marked_text(objective.words.decode(one.ids)) for index, one in zip(indices, best)}
+        found |= dict(zip(indices, best))
     return [found[index] for index in range(len(sources))]
 
 

@@ -19,6 +19,7 @@ dropped. S is the number of places of a source, E the width of a word's vector; 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -158,9 +159,11 @@ class AttentionDecoder(nn.Module):
 
     def step(self, ids_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """h̃ after one word more, and the state for the next."""
-        return self._step(dropout(self.words(ids_B), self.p, self.training), state)
+        read_BD, _, state = self._step(dropout(self.words(ids_B), self.p, self.training), state)
+        return read_BD, state
 
-    def _step(self, z_BE: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+    def _step(self, z_BE: Tensor, state: DecoderState) -> tuple[Tensor, Tensor, DecoderState]:
+        """h̃, α, and the state for the next step."""
         x_BD = torch.cat([z_BE, state.fed_BD], dim=1)
         layers: list[LayerState] = []
         for number, (cell, before) in enumerate(zip(self.cells, state.layers)):
@@ -173,7 +176,7 @@ class AttentionDecoder(nn.Module):
         context_BD = torch.bmm(weights_BS[:, None, :], state.states_BSD).squeeze(1)
         read_BD = torch.tanh(self.merge(torch.cat([context_BD, x_BD], dim=1)))
         read_BD = dropout(read_BD, self.p, self.training)
-        return read_BD, DecoderState(state.states_BSD, state.hidden_BS, tuple(layers), read_BD)
+        return read_BD, weights_BS, DecoderState(state.states_BSD, state.hidden_BS, tuple(layers), read_BD)
 
     def forward(self, before_BT: Tensor, source: Encoded, mask_BT: Tensor | None = None) -> Tensor:
         """h̃ [B, T, D] at every real place, given the word before it (the start symbol before the first); zeros at
@@ -183,13 +186,23 @@ class AttentionDecoder(nn.Module):
         order = reading_order(mask_BT)
         if not order.sizes:
             return source.states_BSD.new_zeros(*before_BT.shape, source.states_BSD.shape[2])
-        z_NE = dropout(self.words(order.gather(before_BT)), self.p, self.training)
-        state = self.start(source).pick(order.rows_B)
         read: list[Tensor] = []
-        for z_BE in z_NE.split(list(order.sizes)):
-            read_BD, state = self._step(z_BE, state.first(len(z_BE)))
+        for read_BD, _ in self._steps(before_BT, source, order):
             read.append(read_BD)
         return order.scatter(torch.cat(read))
+
+    def attention(self, before_BT: Tensor, source: Encoded, mask_BT: Tensor) -> Tensor:
+        """α [B, T, S] at every real place, given the word before it; zeros at padding of either side."""
+        order = reading_order(mask_BT)
+        return order.scatter(torch.cat([weights_BS for _, weights_BS in self._steps(before_BT, source, order)]))
+
+    def _steps(self, before_BT: Tensor, source: Encoded, order: ReadingOrder) -> Iterator[tuple[Tensor, Tensor]]:
+        """h̃ and α of each step, of the rows that have it in their order of reading."""
+        z_NE = dropout(self.words(order.gather(before_BT)), self.p, self.training)
+        state = self.start(source).pick(order.rows_B)
+        for z_BE in z_NE.split(list(order.sizes)):
+            read_BD, weights_BS, state = self._step(z_BE, state.first(len(z_BE)))
+            yield read_BD, weights_BS
 
     def logits(self, read_BD: Tensor) -> Tensor:
         return self.output(read_BD)

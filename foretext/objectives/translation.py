@@ -98,6 +98,12 @@ class TranslationObjective(Objective):
         total = tied_softmax_loss(read_BTD[real_BT], output.weight, targets_N, bias_V=output.bias)
         return Outcome({NAME: LossSum(total, float(len(targets_N)))})
 
+    def attention(self, trunk: Trunk, batch: Batch) -> Tensor:
+        """α [B, T, S]: where the decoder looks for each target word, those before it told; zeros at padding."""
+        assert batch.targets_BT is not None and isinstance(trunk, CoveTrunk)
+        real_BT = batch.targets_BT != IGNORE
+        return self.decoder.attention(words_before(batch.targets_BT), trunk.encode(batch)[1], real_BT)
+
     # -- writing translations ----------------------------------------------------------------------------------------
 
     def start(self, trunk: Trunk, batch: Batch) -> DecoderState:

@@ -7,10 +7,13 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import polars
 import pytest
+import torch
 from cli_harness import fails, works
 from complaints import names
+from tolerance import close
 
 SOURCES = ["the dog sleeps.", "the cat eats.", "a dog eats.", "a cat sleeps.", "the man sleeps.", "a man eats."]
 TARGETS = ["Der Hund schläft.", "Die Katze isst.", "Ein Hund isst.", "Eine Katze schläft.", "Der Mann schläft."]
@@ -65,6 +68,47 @@ def test_a_run_translates_and_is_scored(parallel: Path, run: Path) -> None:
     assert "BLEU" in works("evaluate", run, *files).out
 
 
+def test_where_a_translation_looks(parallel: Path, run: Path, tmp_path: Path) -> None:
+    text = "the dog eats the cat."
+    lines = [text, "", "a zebra sleeps."]
+    (tmp_path / "some.txt").write_text("".join(f"{line}\n" for line in lines))
+    given = ("translate", run, tmp_path / "some.txt")
+    plain = works(*given).out.splitlines()
+    found = [json.loads(line) for line in works(*given, "--show-attention", "--json").out.splitlines()]
+    assert [one["text"] for one in found] == lines and [one["translation"] for one in found] == plain
+    assert [json.loads(line) for line in works(*given, "--json").out.splitlines()] == [
+        {"text": one, "translation": other} for one, other in zip(lines, plain)
+    ]
+    assert found[0]["source"] == ["the", "dog", "eats", "the", "cat", "."] and found[1]["weights"] == []
+    assert found[2]["unknown"] == ["zebra"]
+    for one in found:
+        assert len(one["weights"]) == len(one["target"])
+        for row in one["weights"]:
+            assert len(row) == len(one["source"])
+            close(sum(row), 1.0, terms=len(row), precision=torch.float32)
+    works(*given, "--show-attention", "--out", tmp_path / "shown.txt")
+    shown = works(*given, "--show-attention").out
+    assert (tmp_path / "shown.txt").read_text() == shown
+    tables = shown.split("\n\n")
+    first, *rows = tables[0].splitlines()
+    assert first == plain[0] and [row.split()[0] for row in rows] == found[0]["target"]
+    shown_as = ["the(1)", "dog", "eats", "the(4)", "cat", "."]
+    for row, weights in zip(rows, found[0]["weights"]):
+        most = sorted(range(len(shown_as)), key=lambda place: -weights[place])[:3]
+        assert row.split()[1:] == [part for place in most for part in (shown_as[place], f"{weights[place]:.2f}")]
+    assert "zebra" in shown.splitlines()[-2]
+
+    works("attention", run, text, "--out", tmp_path / "a.html").note(str(tmp_path / "a.html"))
+    works("attention", run, text, "--out", tmp_path / "b.html", "--target", "Ein Hund isst.")
+    for file, target in (("a.html", found[0]["target"]), ("b.html", ["Ein", "Hund", "isst", ".", "<end>"])):
+        page = (tmp_path / file).read_text(encoding="utf-8")
+        data = json.loads(page.split('id="data">')[1].split("</script>")[0])
+        assert data["pieces"] == found[0]["source"] and data["rows"] == target
+        assert [len(row) for row in data["weights"][0][0]] == [6] * len(target)
+        if file == "a.html":  # which rounds to tenths of a per cent
+            assert np.abs(np.array(data["weights"][0][0]) - 1000 * np.array(found[0]["weights"])).max() <= 0.51
+
+
 def test_a_run_gives_features_and_becomes_a_classifier(parallel: Path, run: Path, tmp_path: Path) -> None:
     file, given = tmp_path / "v.parquet", ("features", run, parallel / "en.txt", "--out", tmp_path / "v.parquet")
     works(*given, "--words", "--layers", "0")
@@ -82,6 +126,7 @@ def test_a_run_gives_features_and_becomes_a_classifier(parallel: Path, run: Path
     out = tmp_path / "task"
     works("finetune", run, tmp_path / "rows.csv", "--task", "classification", "--out", out, "--epochs", 2)
     assert works("predict", out, "--text", "a dog eats.").out.startswith("text,prediction")
+    names(fails("attention", out, "a dog", "--out", tmp_path / "a.html"), str(out), "decoder", "pre-trained run")
 
 
 def test_mistakes(parallel: Path, run: Path, tmp_path: Path) -> None:
@@ -126,4 +171,6 @@ def test_mistakes(parallel: Path, run: Path, tmp_path: Path) -> None:
 
 
 def test_another_run_does_not_translate(base: Path) -> None:
-    names(fails("translate", base, "a dog"), str(base), "gpt", "pretrain --system cove")
+    for options in ([], ["--show-attention"]):
+        names(fails("translate", base, "a dog", *options), str(base), "gpt", "pretrain --system cove")
+    names(fails("attention", base, "a dog", "--target", "x", "--out", "a.html"), "--target", "cove", "gpt")

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from complaints import refused
 from systems_under_test import TRANSFORMERS, base_model
+from translation_under_test import translating_model
 
-from foretext.evaluate.attention_page import attention_page, render
+from foretext.evaluate.attention_page import MOST_TOKENS, attention_page, render, render_translation
 from foretext.nn.model_config import reads
 from foretext.tasks.rows import rows_from
 from foretext.train.finetune import FinetuneRequest, finetune
@@ -62,6 +63,45 @@ def test_a_model_that_sees_both_sides() -> None:
     assert data["pieces"][0] == "[CLS]" and data["pieces"][-1] == "[SEP]"
     for head in data["weights"][0]:
         assert all(len(row) == len(data["pieces"]) and abs(sum(row) - 1000) < len(row) for row in head)
+
+
+def test_a_translation_that_looks_like_a_page() -> None:
+    source, target = ["</script>", "<!--", "&"], ["<b>", "<end>"]
+    weights = np.array([[0.5, 0.25, 0.25], [0.0, 0.001, 0.999]])
+    page = render_translation(source, target, weights, "<i>title</i>", ["<!--", "&"])
+    assert "<!--" not in page and "<i>" not in page and "&lt;!--, &amp;" in page
+    parser = Scripts()
+    parser.feed(page)
+    assert len(parser.found) == 2 and not parser.fetched
+    data = json.loads(parser.found[0])
+    assert data["pieces"] == source and data["rows"] == target
+    assert data["weights"] == [[[[500, 250, 250], [0, 1, 999]]]]
+
+
+def test_a_run_that_translates() -> None:
+    model = translating_model()
+    for target in (None, "Der Hund ruht."):
+        parser = Scripts()
+        page = attention_page(model, "the zebra sees.", target)
+        parser.feed(page)
+        data = json.loads(parser.found[0])
+        assert data["pieces"] == ["the", "zebra", "sees", "."] and (data["layers"], data["heads"]) == (1, 1)
+        assert target is None or data["rows"] == ["Der", "Hund", "ruht", ".", "<end>"]
+        assert len(data["rows"]) == len(data["weights"][0][0])
+        assert all(len(row) == 4 and abs(sum(row) - 1000) <= 4 for row in data["weights"][0][0])
+        assert ("ruht" in page.split("<script")[0]) == (target is not None) and "zebra" in page.split("<script")[0]
+    most = MOST_TOKENS
+    assert attention_page(model, "dog " * most, "Hund")
+    for text, target, parts in [
+        ("dog " * (most + 1), None, (f"{most + 1} words", f"{most}")),
+        ("dog", "Hund " * most, ("translation", f"{most + 1} words", f"{most}")),
+        (" ", None, ("text", "0 words")),
+        ("dog", "", ("--target",)),
+    ]:
+        with refused(*parts):
+            attention_page(model, text, target)
+    with refused("--target", "cove", "gpt2"):
+        attention_page(base_model("gpt2"), "some text", "Hund")
 
 
 def test_how_much_can_be_shown() -> None:

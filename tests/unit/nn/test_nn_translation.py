@@ -30,14 +30,15 @@ def model() -> TranslationModel:
 
 
 @torch.no_grad()
-def slow_translation(model: TranslationModel, source: list[Tensor], before: list[int]) -> Tensor:
+def slow_translation(model: TranslationModel, source: list[Tensor], before: list[int]) -> tuple[Tensor, Tensor]:
+    """h̃ and α of each step."""
     states, s = slow_layers(model.encoder.layers, source)
     big_h = torch.stack(states)
     decoder = model.decoder
     w1, b1 = decoder.query.weight, decoder.query.bias
     w2, b2 = decoder.merge.weight, decoder.merge.bias
     fed = torch.zeros(CONFIG.width)
-    read = []
+    read, looked = [], []
     for word in before:
         x = torch.cat([decoder.words.weight[word], fed])
         for number, cell in enumerate(decoder.cells):
@@ -48,7 +49,8 @@ def slow_translation(model: TranslationModel, source: list[Tensor], before: list
         context = sum(weight * h for weight, h in zip(alpha, big_h))
         fed = torch.tanh(w2 @ torch.cat([context, x]) + b2)
         read.append(fed)
-    return torch.stack(read)
+        looked.append(torch.tensor(alpha))
+    return torch.stack(read), torch.stack(looked)
 
 
 # --- the batch of the tests
@@ -84,10 +86,25 @@ def test_equations_whatever_the_padding(
     read = model(x, before, mask, real)
     assert read.shape == (3, target_length, CONFIG.width)
     for row in range(3):
-        expected = slow_translation(model, list(sources[row]), targets[row])
+        expected, _ = slow_translation(model, list(sources[row]), targets[row])
         close(read[row][real[row]], expected, terms=READ)
     assert not read[~real].any()
     assert not torch.allclose(read[0][real[0]][0], read[2][real[2]][0]), "sources differ"
+
+
+@pytest.mark.parametrize(("left", "length", "target_left", "target_length"), LAYOUTS)
+def test_attention_whatever_the_padding(
+    model: TranslationModel, left: list[int], length: int, target_left: list[int], target_length: int
+) -> None:
+    sources, targets = batch([2, 5, 3], [4, 1, 6])
+    x, mask = laid_out(sources, left, length)
+    before, real = laid_out([torch.tensor(row) for row in targets], target_left, target_length)
+    weights = model.decoder.attention(before, model.encoder(x, mask), real)
+    assert weights.shape == (3, target_length, length)
+    for row in range(3):
+        _, expected = slow_translation(model, list(sources[row]), targets[row])
+        close(weights[row][real[row]][:, mask[row]], expected, terms=READ)
+    assert not weights[~real].any() and not weights.transpose(1, 2)[~mask].any(), "none at padding"
 
 
 @pytest.mark.parametrize(("left", "length"), [([0, 0, 0], 5), ([4, 1, 9], 12)])
