@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import json
 import re
+from collections import Counter
 
 import pytest
 from complaints import refused
@@ -25,16 +27,24 @@ def trained() -> CharBPE:
     return tokenizer
 
 
+def letters(word: str) -> list[str]:
+    return [*word[:-1], word[-1] + "</w>"]
+
+
+def merge(symbols: list[str], left: str, right: str) -> None:
+    i = 0
+    while i < len(symbols) - 1:
+        if (symbols[i], symbols[i + 1]) == (left, right):
+            symbols[i : i + 2] = [left + right]
+        i += 1
+
+
 def slow_bpe(tokenizer: CharBPE, word: str) -> list[int]:
     """The merges one by one over one word, as the paper's code reads."""
     ids = {piece: id for id, piece in enumerate(tokenizer.pieces)}
-    symbols = [*word[:-1], word[-1] + "</w>"]
+    symbols = letters(word)
     for left, right in tokenizer.merges:
-        i = 0
-        while i < len(symbols) - 1:
-            if (symbols[i], symbols[i + 1]) == (left, right):
-                symbols[i : i + 2] = [left + right]
-            i += 1
+        merge(symbols, left, right)
     return [ids.get(symbol, ids[UNKNOWN]) for symbol in symbols]
 
 
@@ -42,6 +52,21 @@ def test_layout(trained: CharBPE) -> None:
     assert trained.pieces[0] == UNKNOWN and trained.pieces[-1] == "\n</w>"
     assert trained.specials == {END: trained.size - 1} and trained.size <= 120
     assert not trained.lossless and "the</w>" in trained.pieces
+
+
+def test_each_merge_is_of_the_commonest_pair(trained: CharBPE) -> None:
+    """Of all pairs inside words at that time; the last letter of a word is another symbol than the same one inside."""
+    words = Counter(word for text in TEXTS for word in trained.words(text) if not word.isspace())
+    cut = {word: letters(word) for word in words}
+    assert len(trained.merges) > 10
+    for best in trained.merges:
+        pairs: Counter[tuple[str, str]] = Counter()
+        for word, count in words.items():
+            for pair in itertools.pairwise(cut[word]):
+                pairs[pair] += count
+        assert pairs[best] == max(pairs.values()) > 1, best
+        for symbols in cut.values():
+            merge(symbols, *best)
 
 
 def test_encode_and_decode(trained: CharBPE) -> None:
