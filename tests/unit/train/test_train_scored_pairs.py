@@ -65,7 +65,7 @@ def test_both_orders_are_read_and_their_states_added() -> None:
             dense_gpt(clf.model.trunk, [start, *a, delimiter, *b, extract]).top_TD[-1]
             for a, b in (orders, orders[::-1])
         )
-        score = head.weight.detach().numpy()[0] @ state + float(head.bias)
+        score = head.weight.detach().numpy()[0] @ state + float(head.bias.detach())
         close(found, score * config.deviation + config.mean, terms=ROUNDED, precision=torch.float32)
     mean = sum(score for _, _, score in PAIRS) / 3
     assert config.mean == pytest.approx(mean) and config.both_orders and config.kind == "regression"
@@ -80,7 +80,7 @@ def test_a_run_of_an_earlier_version_reads_one_order_as_it_was_trained(tmp_path:
     start, delimiter, extract = (tokenizer.specials[name] for name in (START, DELIMITER, EXTRACT))
     for (first, second), score in zip(TEXTS, found, strict=True):
         ids = [start, *tokenizer.encode(first), delimiter, *tokenizer.encode(second), extract]
-        expected = head.weight.detach().numpy()[0] @ dense_gpt(old.trunk, ids).top_TD[-1] + float(head.bias)
+        expected = head.weight.detach().numpy()[0] @ dense_gpt(old.trunk, ids).top_TD[-1] + float(head.bias.detach())
         expected = expected * old.task_config.deviation + old.task_config.mean
         close(score, expected, terms=ROUNDED, precision=torch.float32)
 
