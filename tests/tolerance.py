@@ -15,7 +15,8 @@ of the precision's epsilon. So what is allowed is `terms` · epsilon · `size`, 
 - `precision` is that of the coarser of the two sides, unless part of the way was coarser still.
 
 Compare mathematics in float64, where a mistake stands out by ten digits (`doubles`, below), and float32 only where
-float32 is what is tested. No processor, thread count or library is named here, and no test has a tolerance of its own.
+float32 is what is tested. No processor, thread count or library is named here. A tolerance of a test's own is for what
+is no sum of roundings: frequencies of draws, quotients of differences, a series that is cut off, digits in a file.
 
 With `FORETEXT_MARGINS=FOLDER` every comparison notes how much of what is allowed it used; `make portable` shows that.
 """

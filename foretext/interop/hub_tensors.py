@@ -16,6 +16,9 @@ def parts_of(theirs: Theirs) -> tuple[str, ...]:
     return (theirs,) if isinstance(theirs, str) else theirs
 
 
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # what weights may be stored as
+
+
 class FolderTensors:
     """Names are known with and without the prefix. `model`: our configuration; `where`: the file to name in
     messages."""
@@ -49,6 +52,9 @@ class FolderTensors:
         if list(tensor.shape) != shape:
             found = list(tensor.shape)
             raise UserError(f"{self.where}: {shown} has shape {found}, where config.json needs {shape}")
+        if tensor.dtype not in FLOATS:
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise UserError(f"{self.where}: {shown} is {kind}, not float32, float16 or bfloat16; get the file again")
         tensor = tensor.float()
         if not bool(torch.isfinite(tensor).all()):
             raise UserError(f"{self.where}: {shown} holds numbers that are not finite; get the file again")

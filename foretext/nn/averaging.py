@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from foretext.errors import UserError
-from foretext.nn.loading import check_tensors
+from foretext.nn.loading import FOREIGN, check_tensors
 
 COUNT = "updates"
 
@@ -69,6 +69,8 @@ class AveragedWeights:
     def load_state(self, tensors: Mapping[str, Tensor], where: str = "averaged weights") -> None:
         """What `state_tensors` gave, read from `where`: UserError if it does not fit."""
         check_tensors(tensors, self.state_tensors(), where)
+        if int(tensors[COUNT]) < 0:
+            raise UserError(f"{where}: {COUNT} is {int(tensors[COUNT])}; {FOREIGN}")
         self.updates = int(tensors[COUNT])
         for name, average in self.averages.items():
             average.copy_(tensors[name])

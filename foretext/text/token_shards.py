@@ -66,6 +66,9 @@ def token_dtype(size: int) -> np.dtype:
     return np.dtype("<u2") if size <= 65_536 else np.dtype("<u4")
 
 
+DTYPES = tuple(token_dtype(size).name for size in (1, 1 << 31))
+
+
 def read_manifest(folder: Path) -> ShardManifest:
     path = Path(folder) / "manifest.json"
     try:
@@ -78,7 +81,8 @@ def read_manifest(folder: Path) -> ShardManifest:
             shards = tuple(Shard(**shard) for shard in entry.pop("shards"))
             splits[name] = Split(shards=shards, **entry)
         manifest = ShardManifest(**{**data, "splits": splits})
-        np.dtype(manifest.dtype)
+        if manifest.dtype not in DTYPES:
+            raise ValueError(f"dtype {manifest.dtype!r} is none of {', '.join(DTYPES)}")
     except FileNotFoundError:
         raise DamagedShards(f"{path}: missing") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
@@ -95,8 +99,9 @@ class TokenShards:
         self._starts = list(itertools.accumulate((len(array) for array in arrays), initial=0))
 
     @classmethod
-    def open(cls, folder: Path, split: str, *, verify: bool) -> TokenShards:
-        """Sizes are always checked; `verify` reads every file once for its SHA-256."""
+    def open(cls, folder: Path, split: str, *, verify: bool, ids: int | None = None) -> TokenShards:
+        """Sizes are always checked; `verify` reads every file once for its SHA-256. `ids`: how many there are; a shard
+        that holds another one is refused."""
         assert split in SPLITS
         folder = Path(folder)
         manifest = read_manifest(folder)
@@ -106,9 +111,14 @@ class TokenShards:
             path = folder / shard.name
             if path.parent != folder:
                 raise DamagedShards(f"{folder / 'manifest.json'}: {shard.name!r} is not a name of a shard")
+            if shard.bytes != shard.tokens * dtype.itemsize:
+                raise DamagedShards(f"{folder / 'manifest.json'}: {shard.name} has not the size of its tokens")
             _check(path, shard, verify)
             # A plain view: each slice of a `memmap` makes another one of these, which takes longer than to read it.
-            arrays.append(np.memmap(path, dtype=dtype, mode="r").view(np.ndarray))
+            array = np.memmap(path, dtype=dtype, mode="r").view(np.ndarray)
+            if ids is not None and int(array.max(initial=0)) >= ids:
+                raise DamagedShards(f"{path}: token {int(array.max())} where the vocabulary has {ids}")
+            arrays.append(array)
         return cls(folder, split, manifest, arrays)
 
     def __len__(self) -> int:

@@ -24,6 +24,7 @@ class Position:
     stage: int = 0  # of those that a run has, the one of the last step: what is carried from it is for its rows
     halvings: int = 0  # of the rate, where a schedule halves it
     last_loss: float | None = None  # of validation, where a schedule goes by it
+    optimizer_tensors: int = 0  # in its file, so that a missing one is noticed; 0: not kept, by an earlier version
 
 
 @dataclass(frozen=True)

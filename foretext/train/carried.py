@@ -89,9 +89,10 @@ def _flatten(state: Any, path: str, tensors: dict[str, Tensor]) -> None:
         _flatten(part, f"{path}/{key}", tensors)
 
 
-def check_carried(tensors: Mapping[str, Tensor], new: Any, rows: int, where: str) -> None:
+def check_carried(tensors: Mapping[str, Tensor], new: Any, rows: int, longest: int, where: str) -> None:
     """UserError unless these are the states of micro-batches that have `rows` rows in all. `new` is the state of one
-    row that has read nothing; where it has an empty axis, a memory, any length will do. None: nothing is carried."""
+    row that has read nothing; where it has an empty axis, a memory, any length up to `longest` will do. None: nothing
+    is carried."""
     wanted: dict[str, Tensor] = {}
     if new is not None:
         _flatten(new, "", wanted)
@@ -105,6 +106,8 @@ def check_carried(tensors: Mapping[str, Tensor], new: Any, rows: int, where: str
         of_part = len(first) if first.ndim else 0
         length = max((tensor.shape[1] for tensor in own.values() if tensor.ndim > 1), default=0)
         found += of_part
+        if length > longest and any(like.ndim > 1 and like.shape[1] == 0 for like in wanted.values()):
+            raise UserError(f"{where}: a memory of {length} tokens instead of at most {longest}; {FOREIGN}")
         for name, tensor in own.items():
             like = wanted[name]
             memory = like.ndim > 1 and like.shape[1] == 0

@@ -113,7 +113,7 @@ def _check_position(position: Position) -> None:
     """ValueError for what no run can have reached."""
     counts = (
         *(position.step, position.tokens, position.bad_steps, position.metrics_bytes, position.best_step),
-        *(position.halvings, position.stage),
+        *(position.halvings, position.stage, position.optimizer_tensors),
     )
     numbers = (position.seconds, *(0.0 if value is None else value for value in (position.best, position.last_loss)))
     if not all(type(count) is int and 0 <= count <= MOST for count in counts):
@@ -386,6 +386,7 @@ class Loop:
         self._check_weights()
         self._clock()
         self.position.metrics_bytes = self.writer.metrics_bytes()
+        self.position.optimizer_tensors = 0 if self.position.finished else len(self.job.optimizer.state)
         current = {key: tensor.detach().contiguous().cpu() for key, tensor in self.model.state_dict().items()}
         files: dict[str, bytes | dict[str, Tensor]] = {
             "model.safetensors": current if self.best is None else self.best,
@@ -434,7 +435,8 @@ class Loop:
             saved = self._weights(run, CURRENT)
         self.model.load_state_dict(saved)
         if run.has(OPTIMIZER):
-            self.job.optimizer.load_state(run.load_tensors(OPTIMIZER), str(run.path / OPTIMIZER))
+            kept = self.position.optimizer_tensors
+            self.job.optimizer.load_state(run.load_tensors(OPTIMIZER), str(run.path / OPTIMIZER), kept)
         if self.average is not None and run.has(AVERAGE):
             self.average.load_state(run.load_tensors(AVERAGE), str(run.path / AVERAGE))
         if run.has(CARRIED):
@@ -456,7 +458,8 @@ class Loop:
         trunk: Any = self.job.trunk
         new = trunk.new_state(1) if self.job.objective.carries_state else None
         rows = len(stage.order.batch(max(0, self.position.step - 1))[1])
-        check_carried(tensors, new, rows, where)
+        longest = getattr(getattr(trunk, "config", None), "memory", 0)
+        check_carried(tensors, new, rows, longest, where)
         return split_again(from_tensors(tensors, self.job.device), stage.micro_batch)
 
     def _cut_log(self, size: int) -> None:

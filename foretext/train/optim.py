@@ -26,7 +26,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from foretext.nn.loading import check_names, check_tensor
+from foretext.errors import UserError
+from foretext.nn.loading import FOREIGN, check_names, check_tensor
 from foretext.systems.base import TrainingConfig
 
 MOMENTUM = 0.95
@@ -233,9 +234,9 @@ class Optimizer:
     def state_tensors(self) -> dict[str, Tensor]:
         return dict(self.state)
 
-    def load_state(self, tensors: Mapping[str, Tensor], where: str = "state of the optimiser") -> None:
+    def load_state(self, tensors: Mapping[str, Tensor], where: str = "state of the optimiser", count: int = 0) -> None:
         """What `state_tensors` gave, read from `where`. UserError if it does not fit: the fused kernels check nothing.
-        A parameter that has not learned yet has no state."""
+        A parameter that has not learned yet has no state; `count` says how many tensors there were (0: not known)."""
         names = {name for group in self.groups for name in group.names}
         begun = {key.rpartition("/")[0] for key in tensors} & names
         wanted = {f"{name}/{kind}": self._weight(name) for name in begun for kind in self._kinds(name)}
@@ -243,6 +244,8 @@ class Optimizer:
         for key, parameter in wanted.items():
             shape, dtype = ((), torch.float32) if key.endswith("/step") else (parameter.shape, parameter.dtype)
             check_tensor(tensors[key], shape, dtype, f"{where}: {key}")
+        if count and len(tensors) != count:
+            raise UserError(f"{where}: {len(tensors)} tensors instead of {count}; {FOREIGN}")
         self.state = {key: tensors[key].to(parameter.device).clone() for key, parameter in wanted.items()}
 
 

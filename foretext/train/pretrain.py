@@ -15,12 +15,14 @@ from foretext.config import Change
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig, carried, remarks
 from foretext.objectives.base import Draw, Objective
+from foretext.objectives.translation_pairs import pair_ids
 from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TokenizerConfig, TrainingConfig, TrunkParts
 from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
 from foretext.text.shards import ShardManifest, write_shards
 from foretext.text.token_shards import DamagedShards, TokenShards
 from foretext.text.tokenizer import Tokenizer
+from foretext.text.word_tokenizer import WordTokenizer
 from foretext.train.loop import POSITION, Job, Loop, Stage, is_finished, step_seed
 from foretext.train.machine import check_space, out_of_memory_as_user_error, tune_allocator
 from foretext.train.pair_text import prepare_pairs
@@ -245,9 +247,14 @@ def _make_loop(work: Preparing, run: RunDirectory, writer: RunWriter, stopping: 
     model: ModelConfig = sections["model"]
     system = system_named(info.system)
     device = choose_device(work.request.device)
-    shards = TokenShards.open(run.path / TOKENS, "train", verify=True)
-    torch.manual_seed(step_seed(info.seed, 0, 1 << 20))
     assert work.tokenizer is not None
+    ids = work.tokenizer.size
+    if system.reads == "pairs":
+        assert isinstance(work.tokenizer, WordTokenizer)
+        ids = pair_ids(work.tokenizer)
+    shards = TokenShards.open(run.path / TOKENS, "train", verify=True, ids=ids)
+    TokenShards.open(run.path / TOKENS, "valid", verify=False, ids=ids)
+    torch.manual_seed(step_seed(info.seed, 0, 1 << 20))
     trunk = system.build_trunk(TrunkParts(model, work.tokenizer)).to(device)
     parts = ObjectiveParts(model, sections["objective"], work.tokenizer, info.direction)
     objective = system.build_objective(parts).to(device)

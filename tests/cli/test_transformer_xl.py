@@ -16,9 +16,10 @@ TINY = [
 
 
 @pytest.fixture(scope="module")
-def run(files: Path) -> Path:
-    works("pretrain", files / "text.txt", "--system", "transformer_xl", "--steps", 3, *TINY, "--out", files / "xl")
-    return files / "xl"
+def run(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("xl") / "run"
+    works("pretrain", files / "text.txt", "--system", "transformer_xl", "--steps", 3, *TINY, "--out", made)
+    return made
 
 
 def test_its_memory_is_said_and_set(run: Path, files: Path) -> None:

@@ -17,10 +17,10 @@ TINY = [
 
 
 @pytest.fixture(scope="module")
-def stages(files: Path) -> Path:
+def stages(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A general model, a model of the target's text with a vocabulary of its own, and a classifier; of either
     direction."""
-    folder = files / "ulmfit"
+    folder = tmp_path_factory.mktemp("ulmfit")
     for direction in ("forward", "backward"):
         general, target, clf = (folder / f"{direction}-{name}" for name in ("general", "target", "clf"))
         words = ("--system", "ulmfit", "--direction", direction, "--steps", 3, *TINY, "--out", general)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from complaints import names, refused
@@ -20,6 +21,10 @@ from systems_under_test import base_model, pretrain_request, stopping_after, wri
 from torch import Tensor
 
 from foretext.errors import Interrupted
+from foretext.interop.hub import _ours, shapes_of
+from foretext.interop.hub_tensors import by_their_names
+from foretext.nn.averaging import AveragedWeights
+from foretext.systems.gpt2 import GPT2
 from foretext.tasks.rows import Row
 from foretext.train.finetune import FinetuneRequest, finetune
 from foretext.train.loop import AVERAGE, CARRIED, CURRENT, OPTIMIZER
@@ -78,11 +83,15 @@ def changed(run: Path, file: str, change: Change, number: int) -> str:
     name = sorted(key for key in tensors if tensors[key].is_floating_point() and tensors[key].numel() > 1)[number]
     change(tensors, name)
     save_file(tensors, path)
+    renew_hash(run, file)
+    return name
+
+
+def renew_hash(run: Path, file: str) -> None:
     manifest = json.loads((run / "manifest.json").read_text())
-    data = path.read_bytes()
+    data = (run / file).read_bytes()
     manifest["files"][file] |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     (run / "manifest.json").write_text(json.dumps(manifest))
-    return name
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
@@ -115,6 +124,68 @@ def test_averages_and_the_weights_beside_them(change: Change, tmp_path: Path) ->
             finetune(replace(request, resume=True))
         for part, data in before.items():
             (tmp_path / "run" / part).write_bytes(data)
+
+
+def test_a_state_of_the_optimiser_that_lacks_a_parameter(unfinished: PretrainRequest) -> None:
+    """All of its tensors, or those of everything: the run would go on, and be another one."""
+    run = unfinished.out
+    before = {name: (run / name).read_bytes() for name in (OPTIMIZER, "manifest.json")}
+    for lacking in ("/", "trunk.tokens.weight/"):
+        left = {key: tensor for key, tensor in load_file(run / OPTIMIZER).items() if lacking not in key}
+        save_file(left, run / OPTIMIZER)
+        renew_hash(run, OPTIMIZER)
+        with refused(str(run / OPTIMIZER), "tensors"):
+            pretrain(unfinished, Silent())
+        for part, data in before.items():
+            (run / part).write_bytes(data)
+
+
+@pytest.mark.parametrize("system", ["transformer_xl", "xlnet"])
+def test_a_memory_longer_than_the_models(system: str, tmp_path: Path) -> None:
+    request = stopped(tmp_path, system)
+    states = load_file(request.out / CARRIED)
+    longer = {name: state.repeat(1, 300, *[1] * (state.ndim - 2)) for name, state in states.items()}
+    save_file(longer, request.out / CARRIED)
+    renew_hash(request.out, CARRIED)
+    with refused(str(request.out / CARRIED), "memory"):
+        pretrain(request, Silent())
+
+
+def test_averages_of_fewer_than_no_updates() -> None:
+    average = AveragedWeights({"w": torch.nn.Parameter(torch.zeros(2))}, 0.9)
+    state = {**average.state_tensors(), "updates": torch.tensor(-1)}
+    with refused("average.safetensors", "updates", "-1"):
+        average.load_state(state, "average.safetensors")
+
+
+@pytest.mark.parametrize("fault", ["object", "float", "bytes", "beyond"])
+def test_shards_of_other_ids(fault: str, tmp_path: Path) -> None:
+    """What a manifest says of its tokens decides how memory is read: objects are pointers (this ended the process)."""
+    request = stopped(tmp_path, "gpt")
+    tokens = request.out / "tokens"
+    manifest = json.loads((tokens / "manifest.json").read_text())
+    if fault == "beyond":
+        shard = manifest["splits"]["train"]["shards"][0]
+        data = np.full(shard["tokens"], 60_000, dtype="<u2").tobytes()
+        (tokens / shard["name"]).write_bytes(data)
+        shard["sha256"] = hashlib.sha256(data).hexdigest()
+    else:
+        manifest["dtype"] = {"object": "O", "float": "float16", "bytes": "S2"}[fault]
+    (tokens / "manifest.json").write_text(json.dumps(manifest))
+    where = shard["name"] if fault == "beyond" else "manifest.json"
+    with refused(where, "shards"):
+        pretrain(request, Silent())
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn])
+def test_imported_weights_are_numbers_with_a_fraction(dtype: torch.dtype) -> None:
+    assert GPT2.hub is not None
+    model = replace(GPT2.sizes["tiny"].model, vocabulary=9, layers=1, width=4, heads=1, context=4)
+    weights = {name: torch.zeros(shape) for name, shape in shapes_of(GPT2, model).items()}
+    theirs = by_their_names(weights, GPT2.hub, model)
+    name = next(name for name in theirs if name.endswith("wte.weight"))
+    with refused("folder", "wte.weight", str(dtype).removeprefix("torch.")):
+        _ours({**theirs, name: theirs[name].to(dtype)}, GPT2, GPT2.hub, model, "folder")
 
 
 def test_a_smaller_state_of_the_optimiser_in_a_process_of_its_own(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@
 
 `map` notes for each mutant which tests run its line, or, of a line that runs when its file is imported, which tests run
 anything of that file; and how long each test takes. `kill` changes the line in a copy of the tree and runs those tests
-until one fails: one case of each test function first, quick ones first, for 60 seconds at most. A mutant is killed
-when a test fails, or when tests that take at most half a minute are not done after a minute; it is gone when its line
-is no longer there. `compare` fails if a mutant that was killed before is neither killed after nor gone.
+until one fails, for 60 seconds at most: as many as take half a minute, one case of each test function first, quick ones
+first; those of one file together, so that what they share is made once. What failed is run again without the mutant: a
+mutant is killed when that passes, or when the tests are not done after a minute; it is gone when its line is no longer
+there. `compare` fails if a mutant that was killed before is neither killed after nor gone.
 """
 
 from __future__ import annotations
@@ -147,7 +148,8 @@ def in_turn(tests: list[str], seconds: dict[str, float]) -> list[str]:
         if chosen and total > OF_TESTS:
             break
         chosen.append(test)
-    return chosen
+    files = {test.partition("::")[0]: place for place, test in reversed(list(enumerate(chosen)))}
+    return sorted(chosen, key=lambda test: files[test.partition("::")[0]])
 
 
 def kill(mutant: dict, tests: list[str], tree: Path) -> tuple[str, str]:
@@ -164,6 +166,24 @@ def kill(mutant: dict, tests: list[str], tree: Path) -> tuple[str, str]:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     for old in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
         old.unlink()
+    try:
+        code, said = outcome(tests, tree)
+    finally:
+        path.write_text(whole, encoding="utf-8")
+    if code is None:
+        return "timeout", ""
+    if code == 0:
+        return "survived", ""
+    noticed = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    by = noticed[0][:200] if noticed else f"exit code {code}"
+    failed = next((place for place, test in enumerate(tests) if f" {test}" in f"{by} "), len(tests) - 1)
+    if outcome(tests[: failed + 1], tree)[0] != 0:
+        return "unclear", f"fails without the mutant too: {by}"
+    return "killed", by
+
+
+def outcome(tests: list[str], tree: Path) -> tuple[int | None, str]:
+    """How the tests end in this tree, by pytest's exit code (None: not within a minute), and what it says."""
     arguments = tree / "tests.txt"
     arguments.write_text("\n".join(tests) + "\n")
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -173,15 +193,11 @@ def kill(mutant: dict, tests: list[str], tree: Path) -> tuple[str, str]:
     )
     try:
         said, _ = process.communicate(timeout=SECONDS)
-        if process.returncode == 0:
-            return "survived", ""
-        noticed = [line for line in said.decode(errors="replace").splitlines() if line.startswith(("FAILED", "ERROR"))]
-        return "killed", noticed[0][:200] if noticed else f"exit code {process.returncode}"
+        return process.returncode, said.decode(errors="replace")
     except subprocess.TimeoutExpired:
-        return "timeout", ""
+        return None, ""
     finally:
         with_children(process)
-        path.write_text(whole, encoding="utf-8")
 
 
 def with_children(process: subprocess.Popen[bytes]) -> None:

@@ -27,16 +27,22 @@ def _doubles(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+def _is_here() -> bool:
+    """Whether a test of this folder runs: patches stay for the session, and other folders' tests may run in it."""
+    return os.environ.get("PYTEST_CURRENT_TEST", "").startswith("tests/unit/")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_curve() -> Iterator[None]:
     real, drawn = curve.loss_curve_png, list[bytes]()
 
     def once(metrics: list[dict[str, Any]], path: Path) -> None:
-        if drawn:
+        if drawn and _is_here():
             write_whole(path, drawn[0])
             return
         real(metrics, path)
-        drawn.append(path.read_bytes())
+        if _is_here():
+            drawn.append(path.read_bytes())
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(curve, "loss_curve_png", once)
@@ -45,6 +51,7 @@ def _one_curve() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_wait_for_the_disk() -> Iterator[None]:
+    real = os.fsync
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
+        patch.setattr(os, "fsync", lambda descriptor: None if _is_here() else real(descriptor))
         yield

@@ -139,8 +139,8 @@ def stored(name: str) -> dict[str, list[float]]:
 
 @pytest.mark.parametrize("name", [*map(marked, RUNS)])
 def test_losses_are_those_on_file(name: str) -> None:
-    """A step has the roundings of one way there and back. Adam and Muon divide the gradient by its own size, so that a
-    weight is off by no more than these times the rate; they add up over the steps."""
+    """A step has the roundings of one way there and back; they add up over the steps. (Adam and Muon make a whole step
+    of a gradient that is nothing but rounding. None of these runs has one: every weight is used in every step.)"""
     golden = stored(name)
     losses, scored = losses_of(name)
     assert scored
