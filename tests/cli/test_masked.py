@@ -10,7 +10,7 @@ from pathlib import Path
 import polars
 import pytest
 import torch
-from cli_harness import MINUTE, fails, works
+from cli_harness import MINUTE, fails, foretext, works
 from complaints import names
 from tolerance import close
 
@@ -75,4 +75,6 @@ def test_a_text_without_a_blank(runs: dict[str, Path]) -> None:
 
 
 def test_a_masked_run_writes_nothing(runs: dict[str, Path]) -> None:
-    names(fails("generate", runs["bert"], "--prompt", "The story"), "bert", "sides", "foretext fill")
+    said = foretext("generate", runs["bert"], "--prompt", "The story")
+    names(said.complaint, "bert", "sides", "foretext fill")
+    assert said.code == 2 and said.out == "", "nothing is shown before it is refused"
