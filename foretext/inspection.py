@@ -13,6 +13,7 @@ from foretext.systems import size_named, system_named
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoding
 from foretext.tasks.labels import LabelSet
+from foretext.tasks.losses import describe_loss
 from foretext.train.loop import read_position
 from foretext.train.machine import clock, size_text
 from foretext.train.rundir import RunDirectory
@@ -96,8 +97,7 @@ def _task_lines(sections: dict[str, Any]) -> list[tuple[str, str]]:
     began = "new weights" if task.from_scratch else f"the weights of {task.base or 'a model in memory'}"
     if not task.from_scratch and transfer.layers >= 0:
         began += f", its first {transfer.layers} blocks only"
-    loss = f"label + {transfer.lm_weight:g} · language model" if transfer.lm_weight else "label"
-    lines = [("began with", began), ("loss", loss)]
+    lines = [("began with", began), ("loss", describe_loss(sections))]
     if task.sentences:
         lines.append(("text", f"{task.sentences:,} unlabelled sentences beside the rows"))
     if task.also:

@@ -52,7 +52,7 @@ def perplexity_of_both(
         done += sum(map(len, rows))
         if progress is not None:
             progress(done, tokens)
-    return figures(nats, tokens, texts, 0, 0, comparable=model.tokenizer.lossless, directions=2)
+    return figures(nats, tokens, texts, None, None, comparable=model.tokenizer.lossless, directions=2)
 
 
 def _surprise(model: SavedModel, objective: BilmObjective, rows: Sequence[np.ndarray], piece: int) -> float:

@@ -16,6 +16,7 @@ from torch import Tensor
 from foretext.errors import UserError
 from foretext.interop.hub_tokenizer import padding_of
 from foretext.systems.hub import HubHead, HubNames
+from foretext.tasks.row_family import spread_of
 from foretext.train.saved import SavedModel
 
 _READ = {  # by `transfer.pooling`
@@ -61,8 +62,9 @@ def head_tensors(
     config = model.task_config
     own = {name: tensor.detach().double().cpu() for name, tensor in task.state_dict().items()}
     if task.kind == "regression":
-        own["head.weight"] = own["head.weight"] * config.deviation
-        own["head.bias"] = own["head.bias"] * config.deviation + config.mean
+        deviation = config.deviation * spread_of(config, task)
+        own["head.weight"] = own["head.weight"] * deviation
+        own["head.bias"] = own["head.bias"] * deviation + config.mean
     if "head.bias" not in head.names:
         last = names.last_bias.format(last=model.model_config.layers - 1)
         weights[last] = (weights[last].double() + _folded(own["head.weight"], own["head.bias"])).float()

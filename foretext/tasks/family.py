@@ -8,7 +8,7 @@ names them all. In the order of a run:
     read, from_data, from_texts, from_lines     files, Python data, --text, standard input → rows
     check, hold_out, learned, metrics           what training needs to know of its rows
     head, encode                                the module on top of a trunk; rows → examples of token ids
-    settle, predictions, score, loss            scores of the examples → what is said of the rows, and what it is worth
+    settle, predictions, score, loss, merit     scores of the examples → what is said of the rows, and what it is worth
     values, probabilities, form, output         predictions as Python data, as a file
 
 A long sentence or passage gives several examples, its windows: training counts examples, everything else rows. Nothing
@@ -194,6 +194,9 @@ class Family(Protocol):
 
     def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> float:
         """The mean loss of the labels."""
+
+    def merit(self, scores: Scores, loss: float, config: TaskConfig) -> float:
+        """What the best epoch is chosen by: more is better."""
 
     def values(self, predictions: Predictions) -> list[Any]:
         """What `TaskModel.predict` gives: a plain value for each row."""

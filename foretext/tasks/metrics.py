@@ -97,6 +97,11 @@ def with_main(scores: Scores, main: str) -> Scores:
     return Scores(**{**vars(scores), "main": main})
 
 
+def merit(scores: Scores, loss: float) -> float:
+    """What an epoch is worth. Among epochs of equal score, frequent with few rows, the lower loss is the better one."""
+    return scores.main_value - 1e-6 * min(loss, 1e3)
+
+
 def metrics_of(kind: str, classes: int = 0) -> tuple[str, ...]:
     """The values that may be the main one, the kind's own first."""
     if kind == "regression":

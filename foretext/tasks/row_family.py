@@ -20,7 +20,7 @@ from foretext.tasks.files import text_lines
 from foretext.tasks.formats import find_format
 from foretext.tasks.labels import LabelSet, label_warnings
 from foretext.tasks.layout import keeping_question
-from foretext.tasks.metrics import Scores, metrics_of, score
+from foretext.tasks.metrics import Scores, merit, metrics_of, score
 from foretext.tasks.predictions import Predictions, prediction_table, probabilities_of
 from foretext.tasks.remembered import Naming, layout_name, names_in, read_as_trained
 from foretext.tasks.rows import KINDS, Row, check_texts, read_task_table, rows_from, rows_of, table_from, text_fields
@@ -46,6 +46,8 @@ _NUMBERS = {
     "choice": ("a context and its choices", 3, sys.maxsize),
 }
 _REGRESSION = (("one text or two", 1, 2), ("one text", 1, 1), ("two texts", 2, 2))  # not kept, single, pairs
+SPREAD = "spread"  # a buffer of the head: see `settle`
+LEAST_SPREAD = 0.01  # so that rows keep their order
 _CLASSLESS = ("regression", "choice")  # kinds whose labels are no class names
 
 
@@ -118,7 +120,9 @@ class RowFamily:
             values = [float(row.label) for row in rows if row.label is not None]
             mean, deviation = statistics.fmean(values), statistics.pstdev(values) or 1.0
             texts = len(rows[0].texts)
-            return dataclasses.replace(config, texts=texts, both_orders=texts == 2, mean=mean, deviation=deviation)
+            return dataclasses.replace(
+                config, texts=texts, both_orders=texts == 2, mean=mean, deviation=deviation, shrinks=True
+            )
         if config.kind == "choice":
             return dataclasses.replace(config, choices=max(len(row.texts) - 1 for row in rows))
         return dataclasses.replace(config, labels=LabelSet.from_rows(rows).names)
@@ -145,26 +149,33 @@ class RowFamily:
         dropout: float,
         pooling: ConcatPoolingConfig | None = None,
     ) -> TaskHead:
+        import torch
+
         from foretext.tasks.concat_pooling import ConcatPoolingTask
         from foretext.tasks.recurrent_models import RecurrentRows
         from foretext.tasks.supervised import SupervisedTask
 
+        task: RecurrentRows | SupervisedTask
         if plan.model == "recurrent":
             pairs = config.texts == 2 if config.kind == "regression" else config.kind != "classification"
-            return RecurrentRows(config.kind, len(config.labels), pairs, model, plan.reader, dropout)
-        if plan.pooling == "concat":
+            task = RecurrentRows(config.kind, len(config.labels), pairs, model, plan.reader, dropout)
+        elif plan.pooling == "concat":
             assert pooling is not None
-            return ConcatPoolingTask(config.kind, len(config.labels), model.width, pooling, plan.lm_weight)
-        return SupervisedTask(
-            config.kind,
-            len(config.labels),
-            model.width,
-            plan.lm_weight,
-            dropout,
-            model.init_std,
-            plan.pooling,
-            hidden=plan.head == "hidden",
-        )
+            task = ConcatPoolingTask(config.kind, len(config.labels), model.width, pooling, plan.lm_weight)
+        else:
+            task = SupervisedTask(
+                config.kind,
+                len(config.labels),
+                model.width,
+                plan.lm_weight,
+                dropout,
+                model.init_std,
+                plan.pooling,
+                hidden=plan.head == "hidden",
+            )
+        if config.shrinks:
+            task.register_buffer(SPREAD, torch.ones(()))
+        return task
 
     def encode(
         self, rows: Sequence[Row], encoding: Encoding, labelled: bool, note: Note, progress: Progress
@@ -204,13 +215,20 @@ class RowFamily:
     # -- results -----------------------------------------------------------------------------------------------------
 
     def settle(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> None:
-        pass
+        """Regression: by how much predictions are drawn towards the mean, so that their squared error on these rows is
+        least. A model that knows little then predicts about the mean, instead of scores as far apart as the labels."""
+        if not config.shrinks:
+            return
+        table, labels = score_table(scores, config.kind), _labels(encoded)
+        spread = float(table @ labels) / max(float(table @ table), 1e-12)
+        head.get_buffer(SPREAD).fill_(min(1.0, max(LEAST_SPREAD, spread)))
 
     def predictions(
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
     ) -> Predictions:
         table = score_table(scores, config.kind)
         if config.kind == "regression":
+            table = table * spread_of(config, head)
             return Predictions(config.kind, (table * config.deviation + config.mean).tolist(), None, None)
         probabilities = probabilities_of(table)
         best = table.argmax(axis=1).tolist()
@@ -238,12 +256,16 @@ class RowFamily:
         return score(config.kind, [row.label for row in rows], predictions.values, labels, main=config.metric)
 
     def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> float:
-        table = score_table(scores, config.kind)
-        labels = np.array([example.label for example in encoded.examples])
+        table, labels = score_table(scores, config.kind), _labels(encoded)
         if config.kind == "regression":
-            return float(np.mean((table - labels) ** 2))
+            return float(np.mean((table * spread_of(config, head) - labels) ** 2))
         chosen = probabilities_of(table)[np.arange(len(labels)), labels.astype(int)]
         return float(-np.log(np.maximum(chosen, 1e-12)).mean())
+
+    def merit(self, scores: Scores, loss: float, config: TaskConfig) -> float:
+        """Regression: the mean of the correlation and of 1 − the squared error of standardised scores, so that both
+        order and level count. Predicting the mean of the training rows has a squared error of about 1."""
+        return (scores.main_value + 1.0 - loss) / 2 if config.kind == "regression" else merit(scores, loss)
 
     def values(self, predictions: Predictions) -> list[Any]:
         """Class names, numbers of choices (from 1), or scores."""
@@ -280,6 +302,15 @@ def score_table(scores: Sequence[np.ndarray], kind: str) -> np.ndarray:
     for index, own in enumerate(scores):
         table[index, : len(own)] = own
     return table
+
+
+def spread_of(config: TaskConfig, head: TaskHead) -> float:
+    """The factor on standardised scores before they are predictions."""
+    return float(head.get_buffer(SPREAD)) if config.shrinks else 1.0
+
+
+def _labels(encoded: Encoded) -> np.ndarray:
+    return np.array([example.label for example in encoded.examples])
 
 
 def _number(row: Row, config: TaskConfig) -> float | int | None:

@@ -21,7 +21,7 @@ from foretext.nn.model_config import ModelConfig
 from foretext.plan import TransferPlan
 from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading
 from foretext.tasks.files import text_lines
-from foretext.tasks.metrics import Scores
+from foretext.tasks.metrics import Scores, merit
 from foretext.tasks.predictions import Predictions, written_probability
 from foretext.tasks.remembered import layout_name
 from foretext.tasks.row_family import is_json_object
@@ -226,6 +226,9 @@ class SpanFamily:
                 highest = column.max()
                 total += (highest + math.log(np.exp(column - highest).sum()) - column[place]) / 2
         return float(total / max(1, len(encoded.examples)))
+
+    def merit(self, scores: Scores, loss: float, config: TaskConfig) -> float:
+        return merit(scores, loss)
 
     def values(self, predictions: Predictions) -> list[Any]:
         """The text of each answer; empty: there is none."""

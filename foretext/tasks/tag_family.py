@@ -23,7 +23,7 @@ from foretext.tasks.conll import ColumnsError, TaggedSentence, conll_text, read_
 from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading
 from foretext.tasks.files import text_lines
 from foretext.tasks.labels import LabelSet, order_names
-from foretext.tasks.metrics import Scores
+from foretext.tasks.metrics import Scores, merit
 from foretext.tasks.predictions import Predictions, written_probability
 from foretext.tasks.row_family import is_json_object
 from foretext.tasks.splits import Split, hold_out_by
@@ -238,6 +238,9 @@ class TagFamily:
             total += _tagger(head).surprise(own, tags, example.begins)
             count += int((tags >= 0).sum())  # the others were not trained on
         return total / max(1, count)
+
+    def merit(self, scores: Scores, loss: float, config: TaskConfig) -> float:
+        return merit(scores, loss)
 
     def values(self, predictions: Predictions) -> list[Any]:
         """A list of tags for each sentence."""

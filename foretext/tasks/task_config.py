@@ -17,6 +17,7 @@ class TaskConfig:
     both_orders: bool = False  # regression of pairs: read as a similarity is; false in runs of earlier versions
     mean: float = 0.0  # regression: scores are learned standardised
     deviation: float = 1.0
+    shrinks: bool = False  # regression: scores are drawn towards the mean by a factor; false in earlier versions
     scheme: str = ""  # tagging: how chunks are marked in the training file; empty: the tags mark none
     fallback: str = ""  # tagging: the tag of a word of which the tokenizer leaves nothing
     unanswerable: bool = False  # span: whether a question may have no answer

@@ -21,7 +21,7 @@ from foretext.tasks.splits import DEFAULT_FRACTION
 from foretext.tasks.supervised import SupervisedTask
 from foretext.tasks.trunk_words import check_reader
 from foretext.train.examples import ListedExamples, all_examples, encode
-from foretext.train.finetune_request import FinetuneRequest, resolve, set_length, size_of, thawed, unused_head
+from foretext.train.finetune_request import FinetuneRequest, not_followed, resolve, set_length, size_of, unused_head
 from foretext.train.loop import Job, Loop, Stage, has_begun, is_finished, step_seed
 from foretext.train.machine import out_of_memory_as_user_error, tune_allocator
 from foretext.train.optim import Group, Optimizer, Rows, split_rows
@@ -86,9 +86,8 @@ def _train(
     train, valid = _split(request, family, reporter)
     run = writer.run if writer else None
     sections = resolve(request, family, train, valid, run, lambda change: reporter.note(going_on(change)))
-    for said in (*unused_head(request, family), thawed(request, sections)):
-        if said:
-            reporter.note(said)
+    for said in (*unused_head(request, family), *not_followed(request, sections)):
+        reporter.note(said)
     device = choose_device(request.device)
     if device.type == "cpu":
         check_memory(Memory(sections["model"], 1, 1), SMALLER_RUN)  # the weights; once more when the rows are encoded
@@ -267,7 +266,6 @@ def _validator(model: SavedModel, held_out: Encoded, device: torch.device) -> An
         family.settle(held_out, scores, config, task)
         result = family.score(held_out.rows, family.predictions(held_out, scores, config, task), config)
         loss = family.loss(held_out, scores, config, task)
-        # Among epochs of equal score (frequent with few rows) the one with the lower loss is the better one.
-        return {"main": result.main_value - 1e-6 * min(loss, 1e3), "loss": loss} | result.values
+        return {"main": family.merit(result, loss, config), "loss": loss} | result.values
 
     return evaluate

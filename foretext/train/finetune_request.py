@@ -333,14 +333,30 @@ def unused_head(request: FinetuneRequest, family: Family) -> list[str]:
     ]
 
 
-def thawed(request: FinetuneRequest, sections: dict[str, Any]) -> str:
-    """What to say where a plan that freezes pre-trained weights meets new ones."""
+def not_followed(request: FinetuneRequest, sections: dict[str, Any]) -> list[str]:
+    """What to say where the plan asks for something that this system or task does not have."""
     system, transfer = request.base.system, sections["transfer"]
     plan = size_of(request).transfer if request.plan in (None, PAPER) else way_named(request.plan).transfer
-    asked = _setting(request, "transfer.thaw") or plan.thaw
-    if asked == transfer.thaw:
-        return ""
-    return f"transfer.thaw={asked} is for pre-trained weights; those of {system.name} are new, so all learn at once"
+    said = []
+    thaw = _setting(request, "transfer.thaw") or plan.thaw
+    if thaw != transfer.thaw:
+        said.append(
+            f"transfer.thaw={thaw} is for pre-trained weights; those of {system.name} are new: all learn at once"
+        )
+    if request.plan is None:  # a size asks for what its own system has; only a plan was asked for by name
+        return said
+    given = request.lm_weight is not None or _setting(request, "transfer.lm_weight") is not None
+    if plan.lm_weight and not transfer.lm_weight and not given:
+        why = "the task's own model has no language-model loss"
+        if not (system.causal or system.softmax_apart):
+            why = f"{system.name} sees both sides of a token and has no language-model loss"
+        said.append(f"--plan {request.plan} has λ = {plan.lm_weight:g}; {why}, so λ is 0 here")
+    if plan.pooling != transfer.pooling and _setting(request, "transfer.pooling") is None:
+        said.append(
+            f"--plan {request.plan} has transfer.pooling={plan.pooling}; the head for {request.kind} reads every "
+            "token, so nothing is pooled here"
+        )
+    return said
 
 
 def _task_config(
@@ -354,7 +370,7 @@ def _task_config(
     )
     config = family.learned(train, given)
     if old is not None:  # a run of an earlier version goes on as it began
-        config = dataclasses.replace(config, both_orders=old["task"].both_orders)
+        config = dataclasses.replace(config, both_orders=old["task"].both_orders, shrinks=old["task"].shrinks)
     return dataclasses.replace(config, metric=_metric(request, family, config, old))
 
 

@@ -20,6 +20,7 @@ from foretext.objectives.base import Objective
 from foretext.plan import TransferPlan
 from foretext.tasks.cross_view_head import ManySources
 from foretext.tasks.family import Encoded
+from foretext.tasks.losses import describe_loss
 from foretext.tasks.task_config import TaskConfig
 from foretext.train.examples import ListedExamples
 from foretext.train.loop import Job, Loop, Stage
@@ -250,7 +251,7 @@ def describe_finetuning(
         ("labels", ", ".join(task.labels[:12]) if task.labels else task.kind),
         ("model", f"{model.parameters():,} parameters: {model.describe()}; {weights}"),
         *_task_model(loop.job.objective, transfer),
-        ("loss", f"label + {transfer.lm_weight:g} · language model" if transfer.lm_weight else "label"),
+        ("loss", describe_loss(sections)),
         ("budget", f"{task.epochs} epochs, {updates:,} updates of {training.batch_size} {unit}"),
         *_frozen(loop, updates),
     ]

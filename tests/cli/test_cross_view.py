@@ -45,7 +45,8 @@ def test_rows_text_and_another_task(folder: Path) -> None:
     predicted = works("predict", out, "--text", "the zebra sees Tom").out.splitlines()
     assert [line.split()[0] for line in predicted if line.strip()] == ["the", "zebra", "sees", "Tom"]
     assert "f1" in works("evaluate", out, folder / "names.txt").out.lower()
-    assert "cvt tiny" in works("info", out).out
+    info = works("info", out).out
+    assert "cvt tiny" in info and "unlabelled text: 1 · (forward, backward, future, past)" in info
     vectors = ("features", out, folder / "text.txt", "--out", folder / "v.parquet")
     works(*vectors).note("12 vectors", "16 numbers", str(folder / "v.parquet"))
     works(*vectors, "--words", "--each")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import polars
@@ -32,6 +33,8 @@ def elmo(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_figures_and_vectors(elmo: Path, files: Path, here: Path) -> None:
     said = works("evaluate", elmo, files / "text.txt")
     names(said.out, "perplexity", "directions")
+    figures = json.loads(works("evaluate", elmo, files / "text.txt", "--json").out)
+    assert figures["context"] is None and figures["stride"] is None, "a document is read whole"
     (here / "text.txt").write_text("a good film\nan unheard-of word\n", encoding="utf-8")
     works("features", elmo, "text.txt", "--out", "all.parquet", "--each", "--words")
     table = polars.read_parquet("all.parquet")

@@ -38,6 +38,7 @@ def test_three_stages_and_their_settings(stages: Path, files: Path) -> None:
     assert info["start"] == {"rate_decay": 2.6, "vocabulary": "new"}
     info = json.loads(works("info", stages / "forward-clf", "--json").out)
     assert info["transfer"]["pooling"] == "concat" and info["pooling"]["hidden"] == 50
+    assert "label + 2 · activation + 1 · temporal activation" in works("info", stages / "forward-clf").out
     said = works("evaluate", stages / "forward-target", files / "text.txt").out
     assert "stride" not in names(said, "document")
     assert works("generate", stages / "forward-general", "--prompt", "the film", "--max-tokens", 40, "--seed", 1).out

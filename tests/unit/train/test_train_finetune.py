@@ -38,6 +38,7 @@ from foretext.plan import WAYS, TransferPlan
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
 from foretext.tasks.concat_pooling import ConcatPoolingTask
+from foretext.tasks.losses import MIXTURE, loss_terms
 from foretext.tasks.rows import Row
 from foretext.train import finetune as module
 from foretext.train import planning
@@ -316,6 +317,47 @@ def test_a_plan_by_its_name_is_a_whole_way_of_transfer(system: str, tmp_path: Pa
     gpts = finetune(request_of("classification", plan="gpt", base=base, sets=(), lm_weight=0.0))
     assert gpts.sections["transfer"] == TransferPlan(lm_weight=0.0) and "pooling" not in gpts.sections
     assert not isinstance(gpts.task, ConcatPoolingTask)
+
+
+@pytest.mark.parametrize("plan", [None, "paper"])
+@pytest.mark.parametrize("system", TINY)
+def test_plan_and_info_name_every_loss(system: str, plan: str | None, tmp_path: Path, untrained: None) -> None:
+    scratch = SYSTEMS[system].build_head is not None
+    more = {"unlabelled": ["so it is good", "it is so bad"]} if scratch else {}
+    heard, out = Plans(), tmp_path / "run"
+    asked = request_of("classification", base=base_model(system), plan=plan, sets=(), epochs=1, out=out)
+    model = finetune(replace(asked, from_scratch=scratch, **more), heard)
+    terms = loss_terms(model.sections)
+    assert terms == model.task.weights, "what is said is what is learned by"
+    line = heard.plans[0]["loss"]
+    words = {"lm": "language model", "label.forward": "forward", "label.backward": "backward"}
+    assert all(words.get(name, name) in line for name in terms)
+    assert (MIXTURE in line) == (system == "elmo"), "of its mixture of layers"
+    assert line in summary_of(RunDirectory(out))
+
+
+@pytest.mark.parametrize(
+    ("system", "kind", "plan", "parts"),
+    [
+        ("bert", "classification", "gpt", ["--plan gpt", "λ", "0.5", "bert"]),
+        ("elmo", "classification", "gpt", []),
+        ("gpt", "classification", "gpt", []),
+        ("gpt", "classification", "ulmfit", []),
+        ("bert", "classification", "paper", []),
+        ("bert", "classification", None, []),
+    ],
+)
+def test_a_plan_that_cannot_be_followed_says_so(
+    system: str, kind: str, plan: str | None, parts: list[str], untrained: None
+) -> None:
+    heard, notes = Silent(), list[str]()
+    heard.note = notes.append  # type: ignore[method-assign]
+    base = shaken_model(system, 0.1)
+    finetune(request_of(kind, base=replace(base), plan=plan, sets=(), epochs=1, valid=[]), heard)
+    said = [note for note in notes if "plan" in note]
+    assert len(said) == bool(parts)
+    if parts:
+        names(said[0], *parts)
 
 
 @pytest.mark.parametrize("size", ["tiny", "small", "paper"])

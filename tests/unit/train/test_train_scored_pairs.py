@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from complaints import refused
@@ -17,7 +18,14 @@ from tolerance import close, doubles
 
 from foretext.api import LanguageModel, TaskModel
 from foretext.interop.hub import export_hub
+from foretext.tasks import metrics
 from foretext.tasks.delimited import DELIMITER, EXTRACT, START
+from foretext.tasks.families import family_of
+from foretext.tasks.family import Encoded
+from foretext.tasks.row_family import LEAST_SPREAD, SPREAD, spread_of
+from foretext.tasks.rows import Row
+from foretext.tasks.supervised import Example
+from foretext.tasks.task_config import TaskConfig
 from foretext.train.loop import Loop
 
 PAIRS = [("a man eats", "a man is eating food", 4.5), ("a dog", "two men sing", 0.5), ("the sun", "the sun is up", 3.0)]
@@ -104,3 +112,52 @@ def test_it_is_not_exported_as_a_head_that_reads_one_order(tmp_path: Path) -> No
     both = scored("bert", "transfer.pooling=pooler")
     export_hub(both.model, tmp_path / "bert")
     assert json.loads((tmp_path / "bert" / "config.json").read_text())["problem_type"] == "regression"
+
+
+# -- how far scores lie from the mean --------------------------------------------------------------------------------
+
+
+def encoded_scores(labels: list[float]) -> Encoded:
+    rows = [Row((str(label), "x"), label, "row") for label in labels]
+    return Encoded(rows, [Example((), label) for label in labels])
+
+
+@pytest.mark.parametrize(
+    ("scores", "spread"),
+    [
+        ([1.0, -1.0, 2.0, -2.0], 1.0),  # the labels themselves
+        ([0.5, -0.5, 1.0, -1.0], 1.0),  # nothing is spread further than it was
+        ([4.0, -4.0, 8.0, -8.0], 0.25),
+        ([2.0, 2.0, -2.0, -2.0], LEAST_SPREAD),  # they know nothing
+        ([-1.0, 1.0, -2.0, 2.0], LEAST_SPREAD),  # and here less than nothing
+    ],
+)
+def test_scores_are_drawn_to_the_mean_as_far_as_the_validation_rows_ask(scores: list[float], spread: float) -> None:
+    clf = scored("gpt")
+    labels, config, head = [1.0, -1.0, 2.0, -2.0], replace(clf.model.task_config, mean=3.0), clf.model.task
+    encoded, family = encoded_scores(labels), family_of("regression")
+    assert head is not None
+    family.settle(encoded, [np.array(score) for score in scores], config, head)
+    assert float(head.get_buffer(SPREAD)) == pytest.approx(spread)
+    predicted = family.predictions(encoded, [np.array(score) for score in scores], config, head).values
+    assert predicted == pytest.approx([3.0 + config.deviation * spread * score for score in scores])
+    best = min(float(np.mean((np.array(labels) - f * np.array(scores)) ** 2)) for f in np.linspace(0.01, 1, 100))
+    assert family.loss(encoded, [np.array(score) for score in scores], config, head) == pytest.approx(best, rel=1e-3)
+
+
+def test_the_level_counts_when_an_epoch_is_chosen() -> None:
+    """Two epochs: one orders the rows a little better, the other has their level."""
+    family, config = family_of("regression"), TaskConfig(kind="regression")
+    far = family.merit(metrics.score("regression", [1.0, 2.0, 3.0], [7.0, 8.0, 9.0]), 36.0 / (2 / 3), config)
+    near = family.merit(metrics.score("regression", [1.0, 2.0, 3.0], [1.0, 2.1, 2.8]), 0.05 / 3 / (2 / 3), config)
+    assert near > far
+    better = family.merit(metrics.score("regression", [1.0, 2.0, 3.0], [1.0, 2.0, 3.0]), 0.05 / 3 / (2 / 3), config)
+    assert better > near, "and so does the order"
+
+
+def test_a_run_of_an_earlier_version_has_no_factor(tmp_path: Path) -> None:
+    clf = scored("gpt", out=tmp_path / "run")
+    config = replace(clf.model.task_config, shrinks=False)
+    head = family_of("regression").head(config, clf.model.model_config, clf.model.sections["transfer"], 0.0)
+    assert SPREAD not in head.state_dict() and SPREAD in clf.model.task.state_dict()  # type: ignore[union-attr]
+    assert spread_of(config, head) == 1.0
