@@ -149,11 +149,9 @@ class RowFamily:
         dropout: float,
         pooling: ConcatPoolingConfig | None = None,
     ) -> TaskHead:
-        import torch
-
         from foretext.tasks.concat_pooling import ConcatPoolingTask
         from foretext.tasks.recurrent_models import RecurrentRows
-        from foretext.tasks.supervised import SupervisedTask
+        from foretext.tasks.supervised import SupervisedTask, keep_factor
 
         task: RecurrentRows | SupervisedTask
         if plan.model == "recurrent":
@@ -174,7 +172,7 @@ class RowFamily:
                 hidden=plan.head == "hidden",
             )
         if config.shrinks:
-            task.register_buffer(SPREAD, torch.ones(()))
+            keep_factor(task, SPREAD)
         return task
 
     def encode(

@@ -165,6 +165,11 @@ def arranged(outputs: Tensor, batch: Batch, kind: str) -> Tensor:
     return table.index_put((batch.group_B, place_B), outputs.squeeze(1))
 
 
+def keep_factor(task: nn.Module, name: str) -> None:
+    """A factor on the scores, 1 until validation rows choose another, saved with the weights."""
+    task.register_buffer(name, torch.ones(()))
+
+
 def loss_of_labels(scores: Tensor, labels: Tensor, kind: str) -> Tensor:
     """Of the labels, summed over the examples."""
     if kind == "regression":
