@@ -19,14 +19,14 @@ from torch import Tensor, nn
 
 from bench.common import Turns, repeat
 from bench.models import BATCHES, RATE, product_loop
-from foretext.nn.bilm_trunk import BilmTrunk, BilmTrunkConfig, SpelledBatch
-from foretext.nn.char_cnn import CharEncoder, CharEncoderConfig
-from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig, BothWays
+from foretext.nn.recurrent.bilm_trunk import BilmTrunk, BilmTrunkConfig, SpelledBatch
+from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
+from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig, BothWays
+from foretext.runs.machine import tune_allocator
 from foretext.systems.base import TrainingConfig
-from foretext.text.word_vocabulary import SPECIALS, words_of
-from foretext.train.examples import ListedExamples
+from foretext.text.tokenizers.word_vocabulary import SPECIALS, words_of
+from foretext.train.finetuning.examples import ListedExamples
 from foretext.train.loop import Loop
-from foretext.train.machine import tune_allocator
 
 WIDTHS, FILTERS = (1, 2, 3, 4, 5), (16, 32, 64, 128, 128)  # of characters, as `tiny` has them
 

@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
+from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
 
 ROOT = Path(__file__).resolve().parents[1]
 

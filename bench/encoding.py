@@ -21,9 +21,9 @@ import tiktoken
 import tokenizers
 
 from bench.common import arguments_for, medians, need_data, print_head, ratio_cell, reviews, table
-from foretext.text.byte_bpe import BYTE_TO_CHAR, PATTERNS, ByteBPE
-from foretext.text.tokenizer import tokenizer_from_published
-from foretext.text.train_vocab import train_tokenizer
+from foretext.text.tokenizers.base import tokenizer_from_published
+from foretext.text.tokenizers.byte_bpe import BYTE_TO_CHAR, PATTERNS, ByteBPE
+from foretext.text.tokenizers.training import train_tokenizer
 
 
 def other_libraries(ours: ByteBPE) -> tuple[tiktoken.Encoding, tokenizers.Tokenizer]:

@@ -2,12 +2,12 @@
 
     python -m bench.finetuning --data DIR [--system bert]        DIR has sst2/ and imdb/
 
-Ours is `foretext.train.finetune.finetune` as a user runs it, with dropout .1; the other side is a `transformers` model
-of the same shape, with dropout .1 at the same places, `DataCollatorWithPadding`, the Trainer's own optimiser, and no
-evaluation, saving or logging. A batch is padded to its longest row, and rows are not grouped by length: the Trainer's
-defaults both. Both sides start from random weights and get the same rows as the same ids (IMDb cut at 512), shuffled
-anew each epoch, in batches of one size, an update each. A turn is one epoch over the rows, so both see exactly the same
-real tokens; padding is not counted. Target: 2.5.
+Ours is `foretext.train.finetuning.finetune.finetune` as a user runs it, with dropout .1; the other side is a
+`transformers` model of the same shape, with dropout .1 at the same places, `DataCollatorWithPadding`, the Trainer's own
+optimiser, and no evaluation, saving or logging. A batch is padded to its longest row, and rows are not grouped by
+length: the Trainer's defaults both. Both sides start from random weights and get the same rows as the same ids (IMDb
+cut at 512), shuffled anew each epoch, in batches of one size, an update each. A turn is one epoch over the rows, so
+both see exactly the same real tokens; padding is not counted. Target: 2.5.
 
 - `--system gpt`, the default: start, text, extract; λ = 0; against `GPT2ForSequenceClassification`.
 - `--system bert`: `[CLS]`, text, `[SEP]`; the first state through the pooler, dropout and a head drawn at random, as
@@ -30,15 +30,15 @@ from transformers import BertForSequenceClassification, GPT2ForSequenceClassific
 
 from bench.common import Turns, alternate, arguments_for, medians, need_data, print_head, ratio_cell, reviews, table
 from bench.models import Shape
+from foretext.runs.model import RunConfig, SavedModel
+from foretext.runs.report import Silent
 from foretext.systems import system_named
 from foretext.systems.base import TrunkParts
-from foretext.tasks.rows import Row, read_rows
+from foretext.tasks.files.rows import Row, read_rows
 from foretext.tasks.splits import draw
-from foretext.text.tokenizer import END, Tokenizer, tokenizer_from_json
-from foretext.text.train_vocab import train_tokenizer
-from foretext.train.finetune import FinetuneRequest, finetune
-from foretext.train.report import Silent
-from foretext.train.saved import RunConfig, SavedModel
+from foretext.text.tokenizers.base import END, Tokenizer, tokenizer_from_json
+from foretext.text.tokenizers.training import train_tokenizer
+from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 
 EPOCHS = 10_000  # more than will ever be asked for
 

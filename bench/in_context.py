@@ -22,12 +22,12 @@ from bench.common import Turns, Worker, arguments_for, medians, need_data, print
 from foretext.evaluate.in_context import answer_rows, prompts_of
 from foretext.evaluate.templates import Template
 from foretext.interop.hub import export_hub
+from foretext.runs.model import RunConfig, SavedModel
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
-from foretext.tasks.rows import Row, read_rows
-from foretext.text.tokenizer import tokenizer_from_json
-from foretext.text.train_vocab import train_tokenizer
-from foretext.train.saved import RunConfig, SavedModel
+from foretext.tasks.files.rows import Row, read_rows
+from foretext.text.tokenizers.base import tokenizer_from_json
+from foretext.text.tokenizers.training import train_tokenizer
 
 SHOTS = 5
 CLOSE = 1e-3

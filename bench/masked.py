@@ -36,7 +36,7 @@ from foretext.batch import IGNORE
 from foretext.objectives.masking import MaskingConfig
 from foretext.objectives.spans import Span
 from foretext.systems.bert import BERT, MASK
-from foretext.text.wordpiece import SPECIALS
+from foretext.text.tokenizers.wordpiece import SPECIALS
 
 TARGET = 1.3
 MASKING = MaskingConfig()  # ours has the same: the paper's

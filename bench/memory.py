@@ -23,9 +23,9 @@ from bench.common import ROOT, arguments_for, print_head, table
 STEPS = """
 import sys, time
 from pathlib import Path
-from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
-from foretext.text.shards import write_shards
-from foretext.text.train_vocab import train_tokenizer
+from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
+from foretext.text.corpus.shards import write_shards
+from foretext.text.tokenizers.training import train_tokenizer
 files = find_files([sys.argv[1]])
 start = time.perf_counter()
 tokenizer = train_tokenizer(read_documents(files, ReadOptions(), ReadReport()), "byte-bpe", 8000)

@@ -21,9 +21,9 @@ import torch
 
 from bench.common import Turns, alternate, arguments_for, print_head, ratio_cell, table
 from foretext.batch import Batch
-from foretext.nn.predict import token_losses
-from foretext.nn.transformer_xl import TransformerXL
-from foretext.nn.transformer_xl_block import TransformerXLConfig
+from foretext.nn.relative.transformer_xl import TransformerXL
+from foretext.nn.relative.transformer_xl_block import TransformerXLConfig
+from foretext.nn.softmax.predict import token_losses
 from foretext.systems.transformer_xl import SIZES
 
 TARGET = 20.0

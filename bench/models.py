@@ -17,20 +17,20 @@ from torch import Tensor, nn
 from transformers import BertConfig, GPT2Config
 
 from bench.common import Side, Turns, alternate, arguments_for, medians, ratio_cell, repeat, table
-from foretext.nn.block import Attention
+from foretext.nn.transformer.block import Attention
 from foretext.objectives.base import Examples, Objective
+from foretext.runs.budget import Budget
+from foretext.runs.machine import tune_allocator
+from foretext.runs.report import Silent
 from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TrainingConfig, TrunkParts
 from foretext.systems.gpt import SIZES
-from foretext.text.wordpiece import SPECIALS, WordPiece, wordpiece_from_pieces
-from foretext.train.budget import Budget
-from foretext.train.examples import ListedExamples
+from foretext.text.tokenizers.wordpiece import SPECIALS, WordPiece, wordpiece_from_pieces
+from foretext.train.finetuning.examples import ListedExamples
+from foretext.train.from_run import make_optimizer
 from foretext.train.loop import Job, Loop, Stage
-from foretext.train.machine import tune_allocator
-from foretext.train.pretrain_request import MICRO_TOKENS
-from foretext.train.report import Silent
+from foretext.train.pretraining.pretrain_request import MICRO_TOKENS
 from foretext.train.signals import NeverStop
-from foretext.train.start import make_optimizer
 
 BATCHES = 16  # different ones, seen again and again
 RATE = 3e-4

@@ -28,12 +28,12 @@ from torch.nn.utils.rnn import pack_sequence
 from bench import bilm
 from bench.common import Turns, arguments_for, print_head, repeat
 from bench.models import BATCHES, RATE, Asked, Line, compare, product_loop
-from foretext.nn.awd_lstm import AwdLstm, AwdLstmConfig
+from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
 from foretext.objectives.stream import StreamConfig, StreamObjective
+from foretext.runs.machine import tune_allocator
 from foretext.systems.base import TrainingConfig
-from foretext.train.examples import ListedExamples
+from foretext.train.finetuning.examples import ListedExamples
 from foretext.train.loop import Loop
-from foretext.train.machine import tune_allocator
 
 TARGET = 1.0
 UNEQUAL = 0.25

@@ -28,16 +28,16 @@ from transformers import GPT2LMHeadModel
 
 from bench.common import Turns, Worker, arguments_for, need_data, print_head, ratio_cell, reviews, table
 from bench.models import PlainLoop, Shape, build_ours
-from foretext.nn.transformer import TransformerConfig
+from foretext.nn.transformer.causal_trunk import TransformerConfig
+from foretext.runs.budget import Budget
+from foretext.runs.machine import tune_allocator
+from foretext.runs.scoring import mean_losses
 from foretext.systems.gpt import SIZES
-from foretext.text.order import Order, Windows
-from foretext.text.readers import ReadOptions, find_files
-from foretext.text.shards import write_shards
-from foretext.text.token_shards import TokenShards
-from foretext.text.train_vocab import train_tokenizer
-from foretext.train.budget import Budget
-from foretext.train.machine import tune_allocator
-from foretext.train.scoring import mean_losses
+from foretext.text.corpus.readers import ReadOptions, find_files
+from foretext.text.corpus.shards import write_shards
+from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.order.sample_order import Order, Windows
+from foretext.text.tokenizers.training import train_tokenizer
 
 RATES = (3e-4, 1e-3, 3e-3)
 PARTS = (0.35, 0.5, 0.7, 1.0)

@@ -26,7 +26,7 @@ from experiments.common import TEST_SEED, read_task, texts_of
 from foretext.api import load_language_model
 from foretext.batch import Batch
 from foretext.errors import UserError
-from foretext.nn.predict import token_losses
+from foretext.nn.softmax.predict import token_losses
 from foretext.objectives.base import reads_on
 
 TEXTS, LENGTH = 100, 128

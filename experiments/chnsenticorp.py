@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 
 from experiments.common import Experiment, Task, main, texts_of
-from foretext.tasks.rows import read_rows
+from foretext.tasks.files.rows import read_rows
 
 TASK = Task(
     "ChnSentiCorp",

@@ -24,12 +24,12 @@ from experiments.results import TITLES, Cell, Results, first_words, own_options,
 from foretext.api import load_language_model
 from foretext.errors import Interrupted, UserError
 from foretext.interop.exchange import import_model
+from foretext.runs.budget import read_position
+from foretext.runs.directory import RunDirectory
+from foretext.runs.report import Silent, StepReport
 from foretext.systems import system_named
-from foretext.tasks.rows import Row, read_rows
+from foretext.tasks.files.rows import Row, read_rows
 from foretext.tasks.splits import draw
-from foretext.train.loop import read_position
-from foretext.train.report import Silent, StepReport
-from foretext.train.rundir import RunDirectory
 from foretext.train.signals import Stopper
 
 DRAW_SEED = 1000  # seed of a draw's rows is this and its number: others than those that training uses

@@ -24,7 +24,7 @@ from experiments.common import accuracy, drawn_rows, pretraining_lines, texts_of
 from experiments.course import Course, conduct, options
 from experiments.results import own_options, sets_for, spread
 from foretext.evaluate.text_metrics import bleu_metric
-from foretext.tasks.rows import Row, read_rows
+from foretext.tasks.files.rows import Row, read_rows
 
 SETTINGS = ("minutes", "size", "pretrain_set", "set", "quick")
 TENTH, ALL = 545, 5452

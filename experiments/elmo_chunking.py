@@ -32,8 +32,8 @@ from experiments.course import Course, conduct, options
 from experiments.results import own_options, paired, sets_for, spread
 from experiments.token_tasks import QUICK, VALID_PART, parted
 from foretext.api import load_language_model
-from foretext.tasks.conll import TaggedSentence, read_conll
-from foretext.tasks.recurrent_models import RecurrentTagging
+from foretext.tasks.files.conll import TaggedSentence, read_conll
+from foretext.tasks.heads.recurrent_models import RecurrentTagging
 
 NAME = "conll2000"
 METHODS = {"elmo": "ELMo", "without": "without"}

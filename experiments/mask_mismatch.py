@@ -36,10 +36,10 @@ from bench.common import table
 from experiments import imdb_transfer
 from experiments.common import Experiment, Start, main
 from foretext.config import apply_sets
+from foretext.runs.budget import read_position
+from foretext.runs.model import SavedModel
 from foretext.systems.base import ObjectiveParts
-from foretext.train.loop import read_position
-from foretext.train.pretrain import validator
-from foretext.train.saved import SavedModel
+from foretext.train.pretraining.pretrain import validator
 
 TASKS = {name: replace(imdb_transfer.TASKS[name], labels=(500,), draws=5) for name in ("sst2", "trec")}
 MASKS = {

@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from foretext.tasks.span_metrics import score_answers
-from foretext.tasks.squad import Question
+from foretext.tasks.files.squad import Question
+from foretext.tasks.scores.span_metrics import score_answers
 
 NEAR = 8  # words before and behind an answer that speak for it
 LENGTHS = range(1, 9)  # words of an answer that are tried

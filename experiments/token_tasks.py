@@ -32,11 +32,11 @@ from experiments.course import Course, conduct
 from experiments.minilm import load_minilm, minilm_line
 from experiments.results import own_options, sets_for
 from experiments.token_baselines import best_length, overlap_answers, rarity, tag_table
-from foretext.tasks.conll import TaggedSentence, read_conll
-from foretext.tasks.rows import read_rows
-from foretext.tasks.span_metrics import answer_score
-from foretext.tasks.squad import Question, read_squad
-from foretext.tasks.tag_metrics import score_tags
+from foretext.tasks.files.conll import TaggedSentence, read_conll
+from foretext.tasks.files.rows import read_rows
+from foretext.tasks.files.squad import Question, read_squad
+from foretext.tasks.scores.span_metrics import answer_score
+from foretext.tasks.scores.tag_metrics import score_tags
 
 T = TypeVar("T")
 

@@ -34,12 +34,12 @@ from foretext.errors import Interrupted, UserError
 from foretext.evaluate.heuristics import VERY, acceptability, sentence_scores
 from foretext.evaluate.in_context import Round, answer_rows
 from foretext.evaluate.templates import Template
-from foretext.tasks.rows import Row, read_rows
+from foretext.runs.budget import POSITION
+from foretext.runs.directory import RunDirectory
+from foretext.runs.model import SavedModel
+from foretext.runs.report import StepReport
+from foretext.tasks.files.rows import Row, read_rows
 from foretext.tasks.splits import draw
-from foretext.train.loop import POSITION
-from foretext.train.report import StepReport
-from foretext.train.rundir import RunDirectory
-from foretext.train.saved import SavedModel
 from foretext.train.signals import StopRequest
 
 ROWS = {"cola": 527, "cola_train": 500, "sst2": 872, "sst2_train": 500, "copa": 500, "copa_test": 500, "lambada": 5153}

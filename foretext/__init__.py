@@ -12,8 +12,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from foretext.api import LanguageModel, OtherTask, TaskModel, load, new_model, pretrain
-    from foretext.interop.sklearn import TextClassifier
-    from foretext.tasks.unlabelled import read_sentences
+    from foretext.learn.estimator import TextClassifier
+    from foretext.tasks.files.unlabelled import read_sentences
 
 __all__ = [
     "LanguageModel",
@@ -30,11 +30,11 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "TextClassifier":
-        from foretext.interop.sklearn import TextClassifier
+        from foretext.learn.estimator import TextClassifier
 
         return TextClassifier
     if name == "read_sentences":
-        from foretext.tasks.unlabelled import read_sentences
+        from foretext.tasks.files.unlabelled import read_sentences
 
         return read_sentences
     if name in __all__:

@@ -1,6 +1,6 @@
 """`python -m foretext`: the command line where the `foretext` command is not on the path."""
 
-from foretext.cli import main
+from foretext.cli.app import main
 
 if __name__ == "__main__":
     main()

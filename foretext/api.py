@@ -19,18 +19,18 @@ from typing import Any, Literal
 from foretext.config import Setting
 from foretext.errors import UserError
 from foretext.language_model import LanguageModel
+from foretext.runs.budget import Budget
+from foretext.runs.model import load_model
+from foretext.runs.report import Reporter
 from foretext.task_model import TaskModel, as_rows, as_sentences, as_tasks
 from foretext.tasks.families import family_of
-from foretext.tasks.remembered import layout_name
-from foretext.tasks.rows import Row
-from foretext.train.budget import Budget
-from foretext.train.finetune_request import OtherTask
-from foretext.train.fresh import fresh_model
-from foretext.train.pretrain import pretrain as run_pretraining
-from foretext.train.pretrain_request import PretrainRequest
-from foretext.train.report import Reporter
-from foretext.train.saved import load_model
+from foretext.tasks.files.remembered import layout_name
+from foretext.tasks.files.rows import Row
+from foretext.train.finetuning.finetune_request import OtherTask
+from foretext.train.pretraining.pretrain import pretrain as run_pretraining
+from foretext.train.pretraining.pretrain_request import PretrainRequest
 from foretext.train.signals import StopRequest
+from foretext.train.untrained import fresh_model
 
 
 def new_model(

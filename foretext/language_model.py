@@ -26,24 +26,24 @@ from foretext.evaluate.pseudo import pseudo_perplexity
 from foretext.evaluate.reading import given_texts
 from foretext.evaluate.translation import TranslationScores, score_files, translate_lines
 from foretext.evaluate.translation_attention import TranslationAttention, translation_attention
-from foretext.generate.decode import Sampling, generate_text
+from foretext.generate.beam_search import Search
 from foretext.generate.decoder import facing, reader_of
 from foretext.generate.many import Written, beam_search, write_many
-from foretext.generate.translate import Search
-from foretext.nn.predict import token_logits
+from foretext.generate.sampling import Sampling, generate_text
+from foretext.nn.softmax.predict import token_logits
 from foretext.objectives.base import Direction
-from foretext.objectives.bilm import BilmObjective
+from foretext.objectives.bidirectional import BilmObjective
 from foretext.objectives.permutation import PermutationObjective, left_to_right
+from foretext.runs.model import SavedModel, reach_of
+from foretext.runs.report import Reporter
+from foretext.runs.trained_head import need_trained_head
 from foretext.task_model import TaskModel, as_rows, as_sentences, as_tasks
 from foretext.tasks.family import Progress
-from foretext.tasks.formats import kind_of
-from foretext.tasks.remembered import layout_name
-from foretext.train.finetune import FinetuneRequest, finetune
-from foretext.train.finetune_request import OtherTask
-from foretext.train.report import Reporter
-from foretext.train.saved import SavedModel, reach_of
+from foretext.tasks.files.formats import kind_of
+from foretext.tasks.files.remembered import layout_name
+from foretext.train.finetuning.finetune import FinetuneRequest, finetune
+from foretext.train.finetuning.finetune_request import OtherTask
 from foretext.train.signals import StopRequest
-from foretext.train.trained_head import need_trained_head
 
 
 class LanguageModel:

@@ -15,15 +15,15 @@ import numpy as np
 
 from foretext.errors import UserError
 from foretext.evaluate.features import WordVectors, features_of, word_features_of
+from foretext.runs.model import SavedModel
+from foretext.runs.report import Reporter
+from foretext.runs.scoring import example_scores
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Progress, Reading
-from foretext.tasks.metrics import Scores, check_metric, with_main
-from foretext.tasks.predictions import Predictions
-from foretext.train.examples import encode
-from foretext.train.finetune_request import OtherTask
-from foretext.train.report import Reporter
-from foretext.train.saved import SavedModel
-from foretext.train.scoring import example_scores
+from foretext.tasks.files.predictions import Predictions
+from foretext.tasks.scores.metrics import Scores, check_metric, with_main
+from foretext.train.finetuning.examples import encode
+from foretext.train.finetuning.finetune_request import OtherTask
 
 
 class TaskModel:

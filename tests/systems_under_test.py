@@ -21,18 +21,18 @@ import torch
 from tolerance import close, terms_of
 from torch import nn
 
-from foretext.nn.awd_lstm import AwdLstmConfig
-from foretext.nn.bilm_trunk import BilmTrunkConfig
-from foretext.nn.char_cnn import CharEncoderConfig
-from foretext.nn.cove import CoveConfig
-from foretext.nn.cvt import CvtConfig
 from foretext.nn.dropout import keep_mask
-from foretext.nn.encoder import EncoderConfig
-from foretext.nn.transformer import TransformerConfig
-from foretext.nn.transformer_xl_block import TransformerXLConfig
-from foretext.nn.xlnet import XLNetConfig
+from foretext.nn.recurrent.awd_lstm import AwdLstmConfig
+from foretext.nn.recurrent.bilm_trunk import BilmTrunkConfig
+from foretext.nn.recurrent.char_cnn import CharEncoderConfig
+from foretext.nn.recurrent.cove import CoveConfig
+from foretext.nn.recurrent.cvt import CvtConfig
+from foretext.nn.relative.transformer_xl_block import TransformerXLConfig
+from foretext.nn.relative.xlnet import XLNetConfig
+from foretext.nn.transformer.causal_trunk import TransformerConfig
+from foretext.nn.transformer.encoder import EncoderConfig
 from foretext.objectives.base import Objective, reads_on
-from foretext.objectives.bilm import BilmObjective
+from foretext.objectives.bidirectional import BilmObjective
 from foretext.objectives.causal import CausalConfig
 from foretext.objectives.forgetting import ForgettingConfig
 from foretext.objectives.growing import GrowingConfig
@@ -41,20 +41,20 @@ from foretext.objectives.masking import MaskingConfig
 from foretext.objectives.permutation import PermutationObjective
 from foretext.objectives.spans import Span
 from foretext.objectives.translation_pairs import Pair
+from foretext.runs.budget import Budget
+from foretext.runs.model import RunConfig, SavedModel
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrainingConfig, TrunkParts
-from foretext.tasks.layout import TokenSequence
-from foretext.tasks.running_text import RunningTextLayout
-from foretext.tasks.supervised import Example, SupervisedTask
-from foretext.text.byte_bpe import ByteBPE
-from foretext.text.tokenizer import END
-from foretext.text.two_ways import Stretch
-from foretext.text.word_list import WordList
-from foretext.text.word_tokenizer import WordTokenizer, word_tokenizer
-from foretext.train.budget import Budget
+from foretext.tasks.heads.supervised import Example, SupervisedTask
+from foretext.tasks.layouts.base import TokenSequence
+from foretext.tasks.layouts.running_text import RunningTextLayout
+from foretext.text.order.two_ways import Stretch
+from foretext.text.tokenizers.base import END
+from foretext.text.tokenizers.byte_bpe import ByteBPE
+from foretext.text.tokenizers.word_tokenizer import WordTokenizer, word_tokenizer
+from foretext.text.words.word_list import WordList
 from foretext.train.loop import Loop
-from foretext.train.pretrain_request import PretrainRequest
-from foretext.train.saved import RunConfig, SavedModel
+from foretext.train.pretraining.pretrain_request import PretrainRequest
 from foretext.train.signals import StopRequest
 
 SHAPE = TransformerConfig(vocabulary=61, layers=2, width=32, heads=4, context=24, dropout=0.0)
@@ -240,7 +240,7 @@ def masks_drawn(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, ...]]:
         found[tuple(shape)] += 1
         return keep_mask(shape, p, dtype)
 
-    for module in ("dropout", "relative_attention"):
+    for module in ("dropout", "relative.relative_attention"):
         monkeypatch.setattr(f"foretext.nn.{module}.keep_mask", counted)
     return found
 

@@ -8,14 +8,14 @@ import torch
 from tolerance import doubles
 from torch import Tensor, nn
 
-from foretext.nn.cove import CoveConfig, CoveTrunk
-from foretext.nn.translation import AttentionDecoder, ContextEncoder, DecoderState, TranslationConfig
+from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
+from foretext.nn.recurrent.translation import AttentionDecoder, ContextEncoder, DecoderState, TranslationConfig
 from foretext.objectives.translation import TranslationObjective
 from foretext.objectives.translation_pairs import TranslationSettings
+from foretext.runs.model import RunConfig, SavedModel
 from foretext.systems.cove import COVE
-from foretext.text.word_list import WordList
-from foretext.text.word_tokenizer import word_tokenizer
-from foretext.train.saved import RunConfig, SavedModel
+from foretext.text.tokenizers.word_tokenizer import word_tokenizer
+from foretext.text.words.word_list import WordList
 
 WORDS = ["the", "dog", "cat", "sees", "eats", "a", "."]
 TARGETS = ["Der", "Hund", "Katze", "sieht", "die", "￭.", "￭,"]

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from foretext.nn.bilm import Bilm
-from foretext.nn.bilm_trunk import SpelledBatch
-from foretext.text.characters import BEGIN, END, NO_WORD, WORD_LENGTH, word_characters
+from foretext.nn.recurrent.bilm import Bilm
+from foretext.nn.recurrent.bilm_trunk import SpelledBatch
+from foretext.text.words.characters import BEGIN, END, NO_WORD, WORD_LENGTH, word_characters
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from foretext.demo.report import LossPoint
-from foretext.train.report import Silent
+from foretext.runs.report import Silent
 from foretext.train.signals import StopRequest
 
 
@@ -60,7 +60,7 @@ class ForetextEngine:
     size: str = "tiny"
     sets: Sequence[str] = NARROW
     finetune_sets: Sequence[str] = ()
-    reporter: Any = None  # a foretext.train.report.Reporter
+    reporter: Any = None  # a foretext.runs.report.Reporter
 
     def settings(self) -> dict[str, object]:
         return {"size": self.size, "sets": list(self.sets), "finetune_sets": list(self.finetune_sets)}

@@ -28,7 +28,7 @@ from foretext.demo.report import ReportData, TaskResult, percent, write_report
 from foretext.demo.results import Finished, ResultBook
 from foretext.demo.tasks import TASKS, DemoData, TaskLimits, prepare
 from foretext.errors import Interrupted, UserError
-from foretext.tasks.files import write_whole
+from foretext.text.corpus.whole_files import write_whole
 from foretext.train.signals import NeverStop, StopRequest
 
 QUESTIONS = {

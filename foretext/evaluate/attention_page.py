@@ -19,11 +19,11 @@ import torch
 from foretext.errors import UserError
 from foretext.evaluate.reading import Reading, read_as, told_apart
 from foretext.evaluate.translation_attention import translation_attention
-from foretext.generate.translate import Search
-from foretext.nn.cove import CoveTrunk
+from foretext.generate.beam_search import Search
 from foretext.nn.model_config import reads
-from foretext.tasks.supervised import SupervisedTask
-from foretext.train.saved import SavedModel
+from foretext.nn.recurrent.cove import CoveTrunk
+from foretext.runs.model import SavedModel
+from foretext.tasks.heads.supervised import SupervisedTask
 
 MOST_TOKENS = 128  # a picture of more could not be read, and the page would grow by their square
 

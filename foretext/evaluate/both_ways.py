@@ -18,12 +18,12 @@ import torch
 
 from foretext.errors import UserError
 from foretext.evaluate.perplexity import Perplexity, figures
-from foretext.objectives.bilm import BilmObjective
-from foretext.text.encoding import encode_texts
-from foretext.train.report import Reporter, Silent
-from foretext.train.saved import SavedModel
-from foretext.train.scoring import length_batches
-from foretext.train.trained_head import need_trained_head
+from foretext.objectives.bidirectional import BilmObjective
+from foretext.runs.model import SavedModel
+from foretext.runs.report import Reporter, Silent
+from foretext.runs.scoring import length_batches
+from foretext.runs.trained_head import need_trained_head
+from foretext.text.corpus.encoding import encode_texts
 
 PIECE = 256  # tokens of a document that are read at a time
 

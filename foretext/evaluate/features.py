@@ -22,11 +22,11 @@ from foretext.batch import Batch, padded
 from foretext.errors import UserError
 from foretext.evaluate.reading import Reading, given_texts, read_as
 from foretext.nn.model_config import layer_widths, reads
-from foretext.tasks.sequences import padded_segments
-from foretext.text.encoding import encode_texts
-from foretext.train.report import Reporter, Warns
-from foretext.train.saved import SavedModel
-from foretext.train.scoring import length_batches
+from foretext.runs.model import SavedModel
+from foretext.runs.report import Reporter, Warns
+from foretext.runs.scoring import length_batches
+from foretext.tasks.heads.sequences import padded_segments
+from foretext.text.corpus.encoding import encode_texts
 
 Progress = Callable[[int, int], None]
 

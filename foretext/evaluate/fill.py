@@ -19,11 +19,11 @@ from foretext.objectives.factorisation import PermutationConfig
 from foretext.objectives.masked import MaskedObjective
 from foretext.objectives.masking import MaskingConfig
 from foretext.objectives.permutation import PermutationObjective, with_blanks
+from foretext.runs.model import SavedModel
+from foretext.runs.trained_head import need_trained_head
 from foretext.systems import SYSTEMS
-from foretext.text.tokenizer import Tokenizer
-from foretext.text.unigram import SPACE, Unigram
-from foretext.train.saved import SavedModel
-from foretext.train.trained_head import need_trained_head
+from foretext.text.tokenizers.base import Tokenizer
+from foretext.text.tokenizers.unigram import SPACE, Unigram
 
 
 @dataclass(frozen=True)

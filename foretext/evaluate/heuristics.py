@@ -19,8 +19,8 @@ from foretext.errors import UserError
 from foretext.evaluate.in_context import Answered
 from foretext.evaluate.likelihood import Progress, Query, score_queries, split_border
 from foretext.evaluate.templates import Prompt
-from foretext.tasks.rows import Row
-from foretext.train.saved import SavedModel
+from foretext.runs.model import SavedModel
+from foretext.tasks.files.rows import Row
 
 VERY = "{text} very {label}"  # the paper's template; its labels are called positive and negative
 BLANK = re.compile(r"_+")

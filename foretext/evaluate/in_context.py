@@ -26,8 +26,8 @@ from typing import TypeVar
 from foretext.errors import UserError
 from foretext.evaluate.likelihood import Likelihood, Progress, query_of, score_queries
 from foretext.evaluate.templates import BETWEEN, Prompt, Template
-from foretext.tasks.rows import Row
-from foretext.train.saved import SavedModel
+from foretext.runs.model import SavedModel
+from foretext.tasks.files.rows import Row
 
 NORMALISATIONS = ("sum", "per token", "per byte", "unbiased")
 ALONE = "Answer:"

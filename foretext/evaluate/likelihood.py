@@ -27,10 +27,10 @@ from foretext.batch import IGNORE, Batch, padded
 from foretext.errors import UserError
 from foretext.generate.decoder import reader_of
 from foretext.generate.left_to_right import LeftToRight
-from foretext.nn.predict import token_losses
+from foretext.nn.softmax.predict import token_losses
 from foretext.objectives.permutation import left_to_right
-from foretext.text.tokenizer import END, Tokenizer
-from foretext.train.saved import SavedModel
+from foretext.runs.model import SavedModel
+from foretext.text.tokenizers.base import END, Tokenizer
 
 BATCH_TOKENS = 4096  # read at a time
 BATCH_KEYS = 1 << 16  # places that these see, what is shared counted for each row: it is copied for each

@@ -32,16 +32,16 @@ from torch import Tensor
 
 from foretext.batch import IGNORE, Batch, padded
 from foretext.errors import UserError
-from foretext.nn.loss import tied_token_losses
-from foretext.nn.memory import LONGEST_MEMORY
-from foretext.nn.predict import token_losses
-from foretext.nn.transformer_xl import remembering
+from foretext.nn.relative.memory import LONGEST_MEMORY
+from foretext.nn.relative.transformer_xl import remembering
+from foretext.nn.softmax.predict import token_losses
+from foretext.nn.softmax.tied_softmax import tied_token_losses
 from foretext.objectives.permutation import PermutationObjective, left_to_right
-from foretext.text.encoding import encode_texts
-from foretext.train.report import Reporter, Silent
-from foretext.train.saved import SavedModel, reach_of
-from foretext.train.scoring import length_batches
-from foretext.train.trained_head import need_trained_head
+from foretext.runs.model import SavedModel, reach_of
+from foretext.runs.report import Reporter, Silent
+from foretext.runs.scoring import length_batches
+from foretext.runs.trained_head import need_trained_head
+from foretext.text.corpus.encoding import encode_texts
 
 LEFT_TO_RIGHT = "left to right"
 ROWS, PIECE = 16, 512  # documents, and tokens of each, that are read at a time where there is no context

@@ -19,11 +19,11 @@ from foretext.errors import UserError
 from foretext.evaluate.fill import masked_objective
 from foretext.evaluate.perplexity import Perplexity, figures
 from foretext.evaluate.reading import read_as
-from foretext.nn.loss import tied_token_losses
-from foretext.text.encoding import encode_texts
-from foretext.train.report import Reporter, Silent
-from foretext.train.saved import SavedModel
-from foretext.train.scoring import BATCH_TOKENS
+from foretext.nn.softmax.tied_softmax import tied_token_losses
+from foretext.runs.model import SavedModel
+from foretext.runs.report import Reporter, Silent
+from foretext.runs.scoring import BATCH_TOKENS
+from foretext.text.corpus.encoding import encode_texts
 
 
 @dataclass(frozen=True)

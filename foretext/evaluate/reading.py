@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from foretext.errors import UserError
-from foretext.train.saved import SavedModel, reach_of
+from foretext.runs.model import SavedModel, reach_of
 
 
 def given_texts(given: str | Sequence[str], name: str) -> list[str]:

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from foretext.errors import UserError
-from foretext.tasks.formats import COPA_QUESTIONS
-from foretext.tasks.rows import Row
+from foretext.tasks.files.formats import COPA_QUESTIONS
+from foretext.tasks.files.rows import Row
 
 BETWEEN = "\n\n"
 ANSWER = {"choice": "choice", "last-word": "word"}  # the field of the answer; others: label

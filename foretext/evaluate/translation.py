@@ -16,13 +16,13 @@ import torch
 
 from foretext.errors import UserError
 from foretext.evaluate.text_metrics import bleu, bleu_metric
-from foretext.generate.translate import Hypothesis, Search, Symbols, beam_search, greedy
-from foretext.nn.cove import CoveTrunk
+from foretext.generate.beam_search import Hypothesis, Search, Symbols, beam_search, greedy
+from foretext.nn.recurrent.cove import CoveTrunk
 from foretext.objectives.translation import NAME, TranslationObjective
 from foretext.objectives.translation_pairs import Pair, ParallelText, encoded_pair
-from foretext.text.word_list import END, START, UNKNOWN, marked_text
-from foretext.train.saved import SavedModel
-from foretext.train.scoring import length_batches, mean_losses
+from foretext.runs.model import SavedModel
+from foretext.runs.scoring import length_batches, mean_losses
+from foretext.text.words.word_list import END, START, UNKNOWN, marked_text
 
 LOGITS = 1 << 24  # scores of words that are computed at a time
 SYMBOLS = Symbols(START, END, never=(START, UNKNOWN))

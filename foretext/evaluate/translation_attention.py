@@ -1,4 +1,4 @@
-"""Where the decoder of a translation looks for each word: α_t of the paper's equations (`nn/translation.py`).
+"""Where the decoder of a translation looks for each word: α_t of the paper's equations (`nn/recurrent/translation.py`).
 
     α_t = softmax(H (W₁ s_t + b₁))     over the words of the source
 
@@ -17,13 +17,13 @@ import torch
 
 from foretext.errors import UserError
 from foretext.evaluate.translation import hypotheses, source_ids, translator
-from foretext.generate.translate import Search
-from foretext.nn.cove import CoveTrunk
+from foretext.generate.beam_search import Search
+from foretext.nn.recurrent.cove import CoveTrunk
 from foretext.objectives.translation import TranslationObjective
 from foretext.objectives.translation_pairs import Pair
-from foretext.text.word_list import END, JOINED, UNKNOWN, marked_text, marked_words
-from foretext.train.saved import SavedModel
-from foretext.train.scoring import length_batches
+from foretext.runs.model import SavedModel
+from foretext.runs.scoring import length_batches
+from foretext.text.words.word_list import END, JOINED, UNKNOWN, marked_text, marked_words
 
 ENDED = "<end>"  # the row of the end; no word is written so, for < is one by itself
 

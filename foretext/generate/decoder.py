@@ -19,13 +19,13 @@ from foretext.batch import Batch
 from foretext.errors import UserError
 from foretext.generate.left_to_right import LeftToRight
 from foretext.generate.one_way import OneWay
-from foretext.nn.bilm_trunk import BilmTrunk
-from foretext.nn.predict import token_logits
+from foretext.nn.recurrent.bilm_trunk import BilmTrunk
+from foretext.nn.softmax.predict import token_logits
 from foretext.objectives.base import Direction
-from foretext.objectives.bilm import BilmObjective
+from foretext.objectives.bidirectional import BilmObjective
 from foretext.objectives.permutation import PermutationObjective
-from foretext.train.saved import SavedModel, need_causal, reach_of
-from foretext.train.trained_head import need_trained_head
+from foretext.runs.model import SavedModel, need_causal, reach_of
+from foretext.runs.trained_head import need_trained_head
 
 
 def reader_of(model: SavedModel, what: str = "writing text") -> tuple[Any, int | None]:

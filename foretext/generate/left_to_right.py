@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, Hidden
-from foretext.nn.xlnet import MemoryState, OrderedBatch
+from foretext.nn.relative.xlnet import MemoryState, OrderedBatch
 from foretext.objectives.permutation import PermutationObjective
 
 

@@ -9,10 +9,10 @@ from typing import Literal
 import torch
 
 from foretext.errors import UserError
-from foretext.generate.decode import Sampling, choose, generator_of, penalised, spaced, stop_at, text_pieces
 from foretext.generate.decoder import Decoder, reader_of
-from foretext.text.tokenizer import Tokenizer
-from foretext.train.saved import SavedModel
+from foretext.generate.sampling import Sampling, choose, generator_of, penalised, spaced, stop_at, text_pieces
+from foretext.runs.model import SavedModel
+from foretext.text.tokenizers.base import Tokenizer
 
 BATCH = 16
 Ending = Literal["end", "stop", "length"]

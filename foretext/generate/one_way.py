@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
-from foretext.nn.bilm import StackState
-from foretext.nn.bilm_trunk import BilmTrunk
-from foretext.nn.reading_order import reading_order
-from foretext.objectives.bilm import BilmObjective
+from foretext.nn.recurrent.bilm import StackState
+from foretext.nn.recurrent.bilm_trunk import BilmTrunk
+from foretext.nn.recurrent.reading_order import reading_order
+from foretext.objectives.bidirectional import BilmObjective
 
 
 class OneWay:

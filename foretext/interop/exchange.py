@@ -12,16 +12,15 @@ from foretext.errors import UserError
 from foretext.interop.hub import Foreign, export_hub, read_hub
 from foretext.interop.openai_gpt import is_openai_gpt, read_openai_gpt
 from foretext.interop.published_elmo import is_published_elmo, read_published_elmo
+from foretext.runs.budget import POSITION, Budget, Position
+from foretext.runs.directory import RunDirectory
+from foretext.runs.model import DataConfig, RunConfig, config_text, load_model
 from foretext.systems.base import System, TokenizerConfig
-from foretext.systems.hub import HEAD
-from foretext.text.tokenizer import Tokenizer
-from foretext.text.unigram import Unigram
-from foretext.text.word_vocabulary import Words
-from foretext.text.wordpiece import WordPiece
-from foretext.train.budget import Budget, Position
-from foretext.train.loop import POSITION
-from foretext.train.rundir import RunDirectory
-from foretext.train.saved import DataConfig, RunConfig, config_text, load_model
+from foretext.systems.hub_names import HEAD
+from foretext.text.tokenizers.base import Tokenizer
+from foretext.text.tokenizers.unigram import Unigram
+from foretext.text.tokenizers.word_vocabulary import Words
+from foretext.text.tokenizers.wordpiece import WordPiece
 
 FORMATS = ("hf",)
 

@@ -1,4 +1,4 @@
-"""Weights in and out of Hugging Face folders, for every system that has a table of names (`systems/hub.py`).
+"""Weights in and out of Hugging Face folders, for every system that has a table of names (`systems/hub_names.py`).
 
 Besides the trunk's, our names include those of the head of the pre-training objective, which begin with `task.` as in
 a run. A part that a folder may lack (`HubNames.absent`) is drawn anew, and import says so.
@@ -27,13 +27,13 @@ from foretext.interop.hub_tensors import FolderTensors, by_their_names
 from foretext.interop.hub_tokenizer import read_tokenizer, tokenizer_files
 from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import Objective
+from foretext.runs.commit import write_staged
+from foretext.runs.model import SavedModel, check_amount
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrunkParts
-from foretext.systems.hub import HEAD, HubNames
-from foretext.tasks.framed import FramedLayout
-from foretext.text.tokenizer import Tokenizer
-from foretext.train.commit import write_staged
-from foretext.train.saved import SavedModel, check_amount
+from foretext.systems.hub_names import HEAD, HubNames
+from foretext.tasks.layouts.framed import FramedLayout
+from foretext.text.tokenizers.base import Tokenizer
 
 _POSITIONS = "positions.weight"
 _DRAWS = (Tensor.normal_, Tensor.uniform_, nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_)

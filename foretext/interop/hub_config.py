@@ -1,4 +1,4 @@
-"""config.json of a Hugging Face folder and our [model], by the tables in `systems/hub.py`."""
+"""config.json of a Hugging Face folder and our [model], by the tables in `systems/hub_names.py`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from foretext.errors import UserError
 from foretext.interop.hub_tokenizer import special_of
 from foretext.nn.model_config import ModelConfig
+from foretext.runs.model import SavedModel
 from foretext.systems.base import System
-from foretext.systems.hub import HubNames
-from foretext.train.saved import SavedModel
+from foretext.systems.hub_names import HubNames
 
 MOST_NUMBER = 1e15
 

@@ -1,4 +1,4 @@
-"""Heads of fine-tuned models as `transformers` has them, by the tables in `systems/hub.py`.
+"""Heads of fine-tuned models as `transformers` has them, by the tables in `systems/hub_names.py`.
 
 A head is a few named parameters, whatever the task: `head`, for some a `dense` layer before it. A task that reads every
 token (tags, spans) is exported by the same function as one that reads a whole text; it needs `kind`, its parameters
@@ -15,9 +15,9 @@ from torch import Tensor
 
 from foretext.errors import UserError
 from foretext.interop.hub_tokenizer import padding_of
-from foretext.systems.hub import HubHead, HubNames
+from foretext.runs.model import SavedModel
+from foretext.systems.hub_names import HubHead, HubNames
 from foretext.tasks.row_family import spread_of
-from foretext.train.saved import SavedModel
 
 _READ = {  # by `transfer.pooling`
     "extract": "one token's state",

@@ -2,7 +2,8 @@
 
 Ours are BERT's way to clean and split and ALBERT's, and nothing else: a file that asks for something else would give
 other ids without a word, so it is refused. What the `tokenizers` library cannot do is ALBERT's second cut of numbers
-before a comma (`text/unigram.py`): as in transformers, such pieces become so improbable that they are not chosen.
+before a comma (`text/tokenizers/unigram.py`): as in transformers, such pieces become so improbable that they are not
+chosen.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from foretext.errors import UserError
 from foretext.interop.foreign import read_json
 from foretext.interop.hub_specials import SETTINGS
-from foretext.text.sentencepiece_file import read_sentencepiece
-from foretext.text.tokenizer import Tokenizer, numbered, read_pieces
-from foretext.text.unigram import SPACE, Unigram
-from foretext.text.wordpiece import INSIDE, LONGEST_WORD, WordPiece
-from foretext.text.wordpiece import UNKNOWN as UNKNOWN_WORD
+from foretext.text.tokenizers.base import Tokenizer, numbered, read_pieces
+from foretext.text.tokenizers.sentencepiece_file import read_sentencepiece
+from foretext.text.tokenizers.unigram import SPACE, Unigram
+from foretext.text.tokenizers.wordpiece import INSIDE, LONGEST_WORD, WordPiece
+from foretext.text.tokenizers.wordpiece import UNKNOWN as UNKNOWN_WORD
 
 LINES, SPM, ADDED = "vocab.txt", "spiece.model", "added_tokens.json"
 IMPROBABLE = 100.0  # taken off a score

@@ -15,7 +15,7 @@ from typing import Any
 
 from foretext.errors import UserError
 from foretext.interop.foreign import read_json
-from foretext.text.tokenizer import END, Tokenizer, tokenizer_from_json
+from foretext.text.tokenizers.base import END, Tokenizer, tokenizer_from_json
 
 SETTINGS = "tokenizer_config.json"
 WHOLE = "tokenizer.json"

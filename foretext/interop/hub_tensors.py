@@ -9,7 +9,7 @@ from torch import Tensor
 
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
-from foretext.systems.hub import HubNames, Theirs
+from foretext.systems.hub_names import HubNames, Theirs
 
 
 def parts_of(theirs: Theirs) -> tuple[str, ...]:

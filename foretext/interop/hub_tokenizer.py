@@ -35,17 +35,17 @@ from foretext.interop.hub_pieces import (
     wordpiece_of_lines,
 )
 from foretext.interop.hub_specials import SETTINGS, WHOLE, check_added, note_begin, said_in, with_end
-from foretext.systems.hub import OPENAI_IDS, HubNames
-from foretext.tasks.delimited import DELIMITER, EXTRACT, START
-from foretext.tasks.framed import AT_END, FramedLayout
-from foretext.text.byte_bpe import ByteBPE
-from foretext.text.char_bpe import UNKNOWN, WORD_END, CharBPE
-from foretext.text.splitters import DASHES, PUNCTUATION, WORD
-from foretext.text.tokenizer import END, MOST_GAPS, Tokenizer, read_merges, read_vocabulary, tokenizer_from_json
-from foretext.text.unigram import Unigram
-from foretext.text.word_tokenizer import WordTokenizer
-from foretext.text.word_vocabulary import Words
-from foretext.text.wordpiece import WordPiece
+from foretext.systems.hub_names import OPENAI_IDS, HubNames
+from foretext.tasks.layouts.delimited import DELIMITER, EXTRACT, START
+from foretext.tasks.layouts.framed import AT_END, FramedLayout
+from foretext.text.tokenizers.base import END, MOST_GAPS, Tokenizer, read_merges, read_vocabulary, tokenizer_from_json
+from foretext.text.tokenizers.byte_bpe import ByteBPE
+from foretext.text.tokenizers.char_bpe import UNKNOWN, WORD_END, CharBPE
+from foretext.text.tokenizers.splitters import DASHES, PUNCTUATION, WORD
+from foretext.text.tokenizers.unigram import Unigram
+from foretext.text.tokenizers.word_tokenizer import WordTokenizer
+from foretext.text.tokenizers.word_vocabulary import Words
+from foretext.text.tokenizers.wordpiece import WordPiece
 
 OWN = "foretext_tokenizer.json"
 MOST_UNUSED = 127  # rows that others append so that a table's height is a round number

@@ -11,12 +11,12 @@ import torch
 
 from foretext.errors import UserError
 from foretext.evaluate.likelihood import Query, query_of, score_queries
-from foretext.generate.decode import Sampling
 from foretext.generate.decoder import reader_of
 from foretext.generate.many import write_many
-from foretext.text.tokenizer import END
-from foretext.train.pretrain import choose_device
-from foretext.train.saved import SavedModel, load_model
+from foretext.generate.sampling import Sampling
+from foretext.runs.machine import choose_device
+from foretext.runs.model import SavedModel, load_model
+from foretext.text.tokenizers.base import END
 
 NAME = "foretext"
 _SAID_ELSEWHERE = {"--config", "-C", "--help", "-h"}

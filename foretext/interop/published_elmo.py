@@ -16,12 +16,12 @@ from torch import Tensor
 from foretext.errors import UserError
 from foretext.interop.bilm_weights import load_bilm
 from foretext.interop.hub import Foreign
-from foretext.nn.bilm_trunk import BilmTrunkConfig
+from foretext.nn.recurrent.bilm_trunk import BilmTrunkConfig
 from foretext.systems.base import ObjectiveParts
 from foretext.systems.elmo import ELMO
-from foretext.systems.hub import HEAD
-from foretext.text.tokenizer import Tokenizer, read_pieces
-from foretext.text.word_vocabulary import PUBLISHED_SPECIALS, words_of
+from foretext.systems.hub_names import HEAD
+from foretext.text.tokenizers.base import Tokenizer, read_pieces
+from foretext.text.tokenizers.word_vocabulary import PUBLISHED_SPECIALS, words_of
 
 _OPTIONS, _WEIGHTS, _VOCABULARY = "*options*.json", "*weights*.hdf5", "*vocab*.txt"
 

@@ -15,8 +15,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden, Outcome
-from foretext.text.order import Order, SampleOrder, StreamOrder, Windows
-from foretext.text.token_shards import TokenShards
+from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.order.sample_order import Order, SampleOrder, StreamOrder, Windows
 
 Direction = Literal["forward", "backward"]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
-from foretext.nn.predict import token_loss
+from foretext.nn.softmax.predict import token_loss
 from foretext.objectives.base import Direction, Draw, Objective, Trunk
 
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from foretext.objectives.spans import FINAL, Span, check_room
-from foretext.text.token_shards import TokenShards
-from foretext.text.tokenizer import Tokenizer
+from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.tokenizers.base import Tokenizer
 
 _SIGNS = "".join(sign.decode() for sign in FINAL)
 CHUNK = 1 << 22  # tokens that are looked at together

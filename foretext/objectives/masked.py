@@ -23,16 +23,16 @@ from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
 from foretext.errors import UserError
-from foretext.nn.encoder import EncoderConfig, draw_truncated
-from foretext.nn.feed_forward import APPROXIMATE
-from foretext.nn.loss import tied_softmax_loss
+from foretext.nn.softmax.tied_softmax import tied_softmax_loss
+from foretext.nn.transformer.encoder import EncoderConfig, draw_truncated
+from foretext.nn.transformer.feed_forward import APPROXIMATE
 from foretext.objectives.base import Draw, Examples, Objective, Trunk
 from foretext.objectives.full_sentences import FullSentences
 from foretext.objectives.growing import growing_lengths
 from foretext.objectives.masking import Masker, MaskingConfig
 from foretext.objectives.spans import LEAST_ROOM, Span, SpanPairs
-from foretext.text.token_shards import TokenShards
-from foretext.text.tokenizer import Tokenizer
+from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.tokenizers.base import Tokenizer
 
 LEAST_CONTEXT = LEAST_ROOM + 3  # two spans, and the special tokens around them
 Pairs = Literal["none", "next sentence", "sentence order"]

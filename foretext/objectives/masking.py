@@ -15,7 +15,7 @@ import numpy as np
 
 from foretext.errors import UserError
 from foretext.objectives.growing import GrowingConfig
-from foretext.text.tokenizer import Tokenizer
+from foretext.text.tokenizers.base import Tokenizer
 
 MOST_WORDS = 100  # in a run
 

@@ -19,9 +19,9 @@ import hashlib
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.text.token_shards import TokenShards
-from foretext.text.tokenizer import Tokenizer
-from foretext.text.two_ways import Stretch
+from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.order.two_ways import Stretch
+from foretext.text.tokenizers.base import Tokenizer
 
 LEAST_CONTEXT = 7  # a token to remember, one of each segment, three special ones
 _KEY = 2  # keeps these draws apart from others of the same seed, epoch and index

@@ -7,9 +7,9 @@ g is the trunk's query stream, which knows its place and not its token. z, and w
 each sequence (`factorisation.py`).
 
 The text is read in contiguous streams, and each row goes on after its memory. Half of the rows of a step read their
-text from the right, with a memory of their own (`text/two_ways.py`); what is drawn is drawn over the text as it stands.
-With `pairs`, half of a row is two segments with their special tokens (`paired_windows.py`). Only the other half is
-remembered, and the next window reads on where it ended, which is what the first segment has. So the two halves are
+text from the right, with a memory of their own (`text/order/two_ways.py`); what is drawn is drawn over the text as it
+stands. With `pairs`, half of a row is two segments with their special tokens (`paired_windows.py`). Only the other half
+is remembered, and the next window reads on where it ended, which is what the first segment has. So the two halves are
 drawn apart, as in the released code, and the segments come after all of what is remembered: it sees nothing of them,
 and the memory cannot tell the next window its own tokens.
 
@@ -29,18 +29,18 @@ from torch import Tensor, nn
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
 from foretext.errors import UserError
 from foretext.nn.dropout import dropout
-from foretext.nn.loss import tied_softmax_loss
-from foretext.nn.xlnet import OrderedBatch, XLNetConfig
+from foretext.nn.relative.xlnet import OrderedBatch, XLNetConfig
+from foretext.nn.softmax.tied_softmax import tied_softmax_loss
 from foretext.objectives.base import Draw, Examples, Objective, Trunk
 from foretext.objectives.factorisation import PermutationConfig, draw_order, draw_targets, ranks_of
 from foretext.objectives.forgetting import begun_anew, fresh_rows
 from foretext.objectives.growing import growing_lengths
 from foretext.objectives.paired_windows import LEAST_CONTEXT as PAIRED
 from foretext.objectives.paired_windows import PairedWindows
-from foretext.text.order import SampleOrder, StreamOrder, Windows
-from foretext.text.token_shards import TokenShards
-from foretext.text.tokenizer import Tokenizer
-from foretext.text.two_ways import Stretch, TwoWayOrder, TwoWays
+from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.order.sample_order import SampleOrder, StreamOrder, Windows
+from foretext.text.order.two_ways import Stretch, TwoWayOrder, TwoWays
+from foretext.text.tokenizers.base import Tokenizer
 
 LOSS = "permuted"
 SEPARATOR, SPEAKER, MASK = "<sep>", "<cls>", "<mask>"

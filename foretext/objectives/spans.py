@@ -24,8 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.text.token_shards import TokenShards
-from foretext.text.tokenizer import Tokenizer
+from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.tokenizers.base import Tokenizer
 
 LEAST_ROOM = 4
 FINAL = tuple(sign.encode() for sign in ".!?…。！？")  # what a sentence ends with

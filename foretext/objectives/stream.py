@@ -9,8 +9,8 @@ TAR's over neighbours inside a piece; the loop gets them as sums with counts, so
 They keep a model from fitting its training text and are no part of what it is worth: scoring leaves them out.
 
 Each row of a step goes on where that row ended in the step before, in pieces of varying length
-(`text/stream_pieces.py`), or all of one length where neither `length_spread` nor `length_half` is set. With that, and
-without penalties, it is Transformer-XL's objective too, whose state is a memory that some rows begin without
+(`text/order/stream_pieces.py`), or all of one length where neither `length_spread` nor `length_half` is set. With that,
+and without penalties, it is Transformer-XL's objective too, whose state is a memory that some rows begin without
 (`forgetting.py`).
 """
 
@@ -27,14 +27,14 @@ from torch import Tensor
 from foretext.batch import IGNORE, Batch, LossSum, Outcome
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
-from foretext.nn.predict import token_loss
-from foretext.nn.recurrent_dropout import activation_penalty, penalty_counts, temporal_penalty
+from foretext.nn.recurrent.recurrent_dropout import activation_penalty, penalty_counts, temporal_penalty
+from foretext.nn.softmax.predict import token_loss
 from foretext.objectives.base import CausalTrunk, Direction, Draw, Examples, Trunk
 from foretext.objectives.causal import CausalObjective
 from foretext.objectives.forgetting import begun_anew, fresh_rows
-from foretext.text.order import SampleOrder
-from foretext.text.stream_pieces import PieceLengths, PieceOrder, StreamPieces
-from foretext.text.token_shards import TokenShards
+from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.order.sample_order import SampleOrder
+from foretext.text.order.stream_pieces import PieceLengths, PieceOrder, StreamPieces
 
 
 class StreamTrunk(CausalTrunk, Protocol):

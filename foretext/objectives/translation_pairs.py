@@ -27,13 +27,13 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.text.buckets import LengthOrder
-from foretext.text.parallel import ParallelReport, read_parallel
-from foretext.text.shards import EncodedDocument, encoded_document
-from foretext.text.token_shards import TokenShards
-from foretext.text.vectors import read_vectors
-from foretext.text.word_list import END, WordList, marked_words, plain_words
-from foretext.text.word_tokenizer import SPECIALS, WordTokenizer, word_tokenizer
+from foretext.text.corpus.parallel import ParallelReport, read_parallel
+from foretext.text.corpus.shards import EncodedDocument, encoded_document
+from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.order.buckets import LengthOrder
+from foretext.text.tokenizers.word_tokenizer import SPECIALS, WordTokenizer, word_tokenizer
+from foretext.text.words.vectors import read_vectors
+from foretext.text.words.word_list import END, WordList, marked_words, plain_words
 
 COUNTED = 1 << 20  # ids that are looked at together
 

@@ -13,11 +13,11 @@ from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import Direction, Objective, ObjectiveConfig
 from foretext.objectives.causal import CausalConfig
 from foretext.plan import TransferPlan
-from foretext.systems.hub import HubNames
-from foretext.tasks.concat_pooling import ConcatPoolingConfig
-from foretext.tasks.layout import Layout
+from foretext.systems.hub_names import HubNames
+from foretext.tasks.heads.concat_pooling import ConcatPoolingConfig
+from foretext.tasks.layouts.base import Layout
 from foretext.tasks.task_config import TaskConfig
-from foretext.text.tokenizer import Tokenizer
+from foretext.text.tokenizers.base import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -16,23 +16,23 @@ Deviations
     about a sentence's length times as much. Task models have one biLSTM and its pooling, or the biattentive network for
     pairs, where the paper has that for single sentences too; tags a biLSTM and a CRF. The biattentive network has layer
     norm where the paper's maxout network has batch norm, so that a row's scores do not depend on the other rows of its
-    batch, and the last of its three layers is linear (`nn/biattention.py`). A word is looked up as it is written, then
-    in lower case. Lines are split by our rules, for Moses' and CoreNLP's tokenizers are other programs; targets keep
-    their case (`objective.lower` changes that) and their spacing, so that translations are whole lines and BLEU is
-    sacrebleu's of these. A step's pairs are of like length, drawn anew each epoch; the released code keeps its batches
-    and shuffles them. There are no character n-gram vectors. The vocabulary is the sources' words that have a vector
-    and the first words of the vectors' file, as many as [tokenizer] says: what a task reads besides is unknown, where
-    the paper has all of GloVe's words. `tiny` and `small` are not the paper's: Adam, and narrower.
+    batch, and the last of its three layers is linear (`nn/task_models/biattention.py`). A word is looked up as it is
+    written, then in lower case. Lines are split by our rules, for Moses' and CoreNLP's tokenizers are other programs;
+    targets keep their case (`objective.lower` changes that) and their spacing, so that translations are whole lines and
+    BLEU is sacrebleu's of these. A step's pairs are of like length, drawn anew each epoch; the released code keeps its
+    batches and shuffles them. There are no character n-gram vectors. The vocabulary is the sources' words that have a
+    vector and the first words of the vectors' file, as many as [tokenizer] says: what a task reads besides is unknown,
+    where the paper has all of GloVe's words. `tiny` and `small` are not the paper's: Adam, and narrower.
 """
 
 from __future__ import annotations
 
-from foretext.nn.cove import CoveConfig, CoveTrunk
+from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
 from foretext.objectives.translation import TranslationObjective
 from foretext.objectives.translation_pairs import TranslationSettings
 from foretext.plan import ReaderPlan, TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
-from foretext.tasks.plain import PlainLayout
+from foretext.tasks.layouts.plain import PlainLayout
 
 _READER = ReaderPlan(mix=False, beside="ends")  # [GloVe(x); CoVe(x)]
 _FROZEN = TransferPlan(thaw="never", lm_weight=0.0, pooling="mean", model="recurrent", reader=_READER)

@@ -35,16 +35,16 @@ Deviations
 from __future__ import annotations
 
 from foretext.errors import UserError
-from foretext.nn.cvt import CvtConfig, CvtEncoder
+from foretext.nn.recurrent.cvt import CvtConfig, CvtEncoder
 from foretext.objectives.base import Objective
 from foretext.objectives.cross_view import CrossViewSettings
 from foretext.plan import TransferPlan
 from foretext.systems.base import HeadParts, ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, TrunkParts
-from foretext.tasks.cross_view_head import KINDS, CrossViewHead
-from foretext.tasks.framed import FramedLayout
-from foretext.tasks.layout import end_of_document
-from foretext.text.word_forms import WordForms
-from foretext.text.word_vocabulary import Words
+from foretext.tasks.heads.cross_view_head import KINDS, CrossViewHead
+from foretext.tasks.layouts.base import end_of_document
+from foretext.tasks.layouts.framed import FramedLayout
+from foretext.text.tokenizers.word_vocabulary import Words
+from foretext.text.words.word_forms import WordForms
 
 _PLAN = TransferPlan(lm_weight=0.0)
 _RAMP = 1000  # steps; chosen on training sentences that were neither labelled nor read, docs/results.md

@@ -5,10 +5,10 @@ Followed
     two highways, a projection; two layers of LSTM a direction with a residual between them. Language model: each word
     from those before it and from those after it, both at once, with one character encoder and one softmax for both;
     their losses count alike; either direction writes and scores text by itself (`generate/one_way.py`). Transfer: the
-    language model learns no more, a task model reads γ Σ s_l h_l of all layers (`nn/scalar_mix.py`,
-    `nn/task_models.py`, `nn/biattention.py`). `paper`: 4,096 cells projected to 512, dropout .1; the task model has the
-    shape of the tagger of names: two biLSTM layers of 200 cells, over vectors, the mixture and 128 filters of three
-    characters.
+    language model learns no more, a task model reads γ Σ s_l h_l of all layers (`nn/task_models/scalar_mix.py`,
+    `nn/task_models/sentence_models.py`, `nn/task_models/biattention.py`). `paper`: 4,096 cells projected to 512,
+    dropout .1; the task model has the shape of the tagger of names: two biLSTM layers of 200 cells, over vectors, the
+    mixture and 128 filters of three characters.
 
 From the released code, where the paper is silent
     Cells and states within ±3; dropout on each layer's input and before the softmax; gradients through 20 words, the
@@ -16,36 +16,34 @@ From the released code, where the paper is silent
     for scores; batches of 128 streams; gradients clipped at norm 10; initial values.
 
 Deviations
-    Words are split as BERT splits them (`text/word_vocabulary.py`); what the vocabulary does not have is read as
-    unknown in pre-training, which reads ids, and by its characters everywhere else. `tiny` and `small` read more words
-    than they predict. Any other kind of vocabulary works too: a piece is then read and told as a word is.
+    Words are split as BERT splits them (`text/tokenizers/word_vocabulary.py`); what the vocabulary does not have is
+    read as unknown in pre-training, which reads ids, and by its characters everywhere else. `tiny` and `small` read
+    more words than they predict. Any other kind of vocabulary works too: a piece is then read and told as a word is.
     Documents are joined by one border, `</S>`, where the paper has a begin and an end round each sentence; a text is
-    read between two of it. Imported weights have both borders.
-    The backward direction reads the text from its end, as the forward one does from its beginning, so that the state
-    that it carries is that of the text to the right (`objectives/bilm.py`).
-    Tasks and features begin every text with an empty state and read at most `model.reads` tokens of it at once, where
-    the released code carries the state from sentence to sentence when it makes features.
-    The biLM reads the two texts of a pair as one sequence, a border between them, where the paper's tasks have it read
-    each by itself; the task model reads two texts. One shape of task model for all kinds of task, and its vectors are
-    learned with the task, where the paper begins with published ones.
-    Adam where the released code has Adagrad (rate .2). `tiny` and `small` are not the paper's: fewer cells and filters
-    and one highway for minutes on a CPU, more words for the gradients to flow through, no dropout (a short run sees no
-    text twice), layers normalised before they are mixed (after minutes their sizes are far apart), and no vectors of
-    the task's own beside the mixture, whose lowest layer is one. `small` has the cells and the projection of the
-    published small model.
+    read between two of it. Imported weights have both borders. The backward direction reads the text from its end, as
+    the forward one does from its beginning, so that the state that it carries is that of the text to the right
+    (`objectives/bidirectional.py`). Tasks and features begin every text with an empty state and read at most
+    `model.reads` tokens of it at once, where the released code carries the state from sentence to sentence when it
+    makes features. The biLM reads the two texts of a pair as one sequence, a border between them, where the paper's
+    tasks have it read each by itself; the task model reads two texts. One shape of task model for all kinds of task,
+    and its vectors are learned with the task, where the paper begins with published ones. Adam where the released code
+    has Adagrad (rate .2). `tiny` and `small` are not the paper's: fewer cells and filters and one highway for minutes
+    on a CPU, more words for the gradients to flow through, no dropout (a short run sees no text twice), layers
+    normalised before they are mixed (after minutes their sizes are far apart), and no vectors of the task's own beside
+    the mixture, whose lowest layer is one. `small` has the cells and the projection of the published small model.
 """
 
 from __future__ import annotations
 
-from foretext.nn.bilm_trunk import BilmTrunk, BilmTrunkConfig
-from foretext.nn.char_cnn import CharEncoderConfig
-from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig, spelling
+from foretext.nn.recurrent.bilm_trunk import BilmTrunk, BilmTrunkConfig
+from foretext.nn.recurrent.char_cnn import CharEncoderConfig
+from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig, spelling
 from foretext.plan import ReaderPlan, TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, TrunkParts
-from foretext.tasks.framed import FramedLayout
-from foretext.tasks.layout import end_of_document
-from foretext.text.characters import BEGIN
-from foretext.text.word_vocabulary import Words
+from foretext.tasks.layouts.base import end_of_document
+from foretext.tasks.layouts.framed import FramedLayout
+from foretext.text.tokenizers.word_vocabulary import Words
+from foretext.text.words.characters import BEGIN
 
 
 def _frozen(reader: ReaderPlan) -> TransferPlan:

@@ -27,11 +27,11 @@ Deviations
 
 from __future__ import annotations
 
-from foretext.nn.transformer import Transformer, TransformerConfig
+from foretext.nn.transformer.causal_trunk import Transformer, TransformerConfig
 from foretext.objectives.causal import CausalObjective
 from foretext.plan import TransferPlan
 from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig
-from foretext.systems.hub import (
+from foretext.systems.hub_names import (
     OPENAI_BLOCK,
     OPENAI_DEFAULTS,
     OPENAI_DROPOUTS,
@@ -41,8 +41,8 @@ from foretext.systems.hub import (
     HubNames,
     openai_heads,
 )
-from foretext.systems.short import short_size
-from foretext.tasks.delimited import DelimitedLayout
+from foretext.systems.small_sizes import short_size
+from foretext.tasks.layouts.delimited import DelimitedLayout
 
 SIZES = {
     "tiny": short_size(TransformerConfig(vocabulary=0, layers=4, width=192, heads=3, context=256), 8000),

@@ -13,17 +13,17 @@ Followed
 Deviations
     Sentences are told apart by signs and lines (`objectives/full_sentences.py`); the paper does not say how. A batch
     has as many sequences at all times; the paper adds some where they are shorter. Random pieces are never special
-    ones. `tiny` and `small` are not the paper's: see `systems/short.py`.
+    ones. `tiny` and `small` are not the paper's: see `systems/small_sizes.py`.
 """
 
 from __future__ import annotations
 
-from foretext.nn.encoder import Encoder, EncoderConfig
+from foretext.nn.transformer.encoder import Encoder, EncoderConfig
 from foretext.objectives.masked import Frame, MaskedObjective
 from foretext.objectives.masking import MaskingConfig
 from foretext.plan import TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
-from foretext.systems.hub import (
+from foretext.systems.hub_names import (
     EMBEDDINGS,
     ENCODER_BLOCK,
     ENCODER_DEFAULTS,
@@ -39,9 +39,9 @@ from foretext.systems.hub import (
     both,
     token_heads,
 )
-from foretext.systems.short import short_masked_size
-from foretext.tasks.framed import FramedLayout
-from foretext.text.byte_bpe import ROBERTA_SPECIALS
+from foretext.systems.small_sizes import short_masked_size
+from foretext.tasks.layouts.framed import FramedLayout
+from foretext.text.tokenizers.byte_bpe import ROBERTA_SPECIALS
 
 FIRST, SEPARATOR, MASK = "<s>", "</s>", "<mask>"
 

@@ -10,14 +10,15 @@ Followed
     layer group below at 1/2.6 of the rate of the one above (in the classifier five groups: embeddings, each LSTM layer,
     the head); the classifier thaws one group more each epoch from the top, and reads [h_T; maxpool(H); meanpool(H)] of
     whole documents in pieces of 70 through two blocks with batch norm, dropout and 50 hidden units
-    (`tasks/concat_pooling.py`). A new vocabulary (`--new-vocabulary`) keeps the rows of known pieces, and new ones get
-    the mean (`text/vocabulary_transfer.py`). Either direction, and both averaged (`predict --with`).
+    (`tasks/heads/concat_pooling.py`). A new vocabulary (`--new-vocabulary`) keeps the rows of known pieces, and new
+    ones get the mean (`text/tokenizers/vocabulary_transfer.py`). Either direction, and both averaged (`predict
+    --with`).
 
 From the released code, where the paper is silent or differs
     AR with α 2 and TAR with β 1, as means of squares, in pre-training and in the classifier. Gradients are clipped at
     norm .3 (language model, in the second stage; here in the first too) and 25 (classifier); decay 1e-7. Pre-training
     at 3e-4, the script's default, as the paper has a rate for its second stage only. In the second stage the
-    embeddings, which are the output layer too, are the top group (`train/start.py`). No bias in the softmax. In the
+    embeddings, which are the output layer too, are the top group (`train/from_run.py`). No bias in the softmax. In the
     classifier the state is detached between pieces, and a batch has documents of like length. The released code has
     β₁ .8, and about half of the paper's dropouts in the second stage, a quarter in the first:
     `--set training.dropout=0.5`. The rate does not follow the length of a piece, as it does in AWD-LSTM's paper.
@@ -43,12 +44,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from foretext.nn.awd_lstm import AwdLstm, AwdLstmConfig
+from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
 from foretext.objectives.stream import StreamConfig, StreamObjective
 from foretext.plan import WAYS
 from foretext.systems.base import ObjectiveParts, Size, StartConfig, System, TokenizerConfig, TrainingConfig
-from foretext.tasks.concat_pooling import ConcatPoolingConfig
-from foretext.tasks.running_text import RunningTextLayout
+from foretext.tasks.heads.concat_pooling import ConcatPoolingConfig
+from foretext.tasks.layouts.running_text import RunningTextLayout
 
 WAY = WAYS["ulmfit"]  # rates by depth, one layer more an epoch, concatenated pooling, the slanted triangle
 START = StartConfig(rate_decay=WAY.transfer.rate_decay)  # of the second stage

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from foretext.errors import UserError
 from foretext.tasks.family import Family
+from foretext.tasks.files.rows import nearest
 from foretext.tasks.row_family import RowFamily
-from foretext.tasks.rows import nearest
 from foretext.tasks.span_family import SpanFamily
 from foretext.tasks.tag_family import TagFamily
 

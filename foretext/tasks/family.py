@@ -26,21 +26,21 @@ import numpy as np
 
 from foretext.nn.model_config import ModelConfig
 from foretext.plan import TransferPlan
-from foretext.tasks.layout import Layout
-from foretext.tasks.metrics import Scores
-from foretext.tasks.predictions import Predictions
-from foretext.tasks.remembered import Naming, layout_name
+from foretext.tasks.files.predictions import Predictions
+from foretext.tasks.files.remembered import Naming, layout_name
+from foretext.tasks.layouts.base import Layout
+from foretext.tasks.scores.metrics import Scores
 from foretext.tasks.splits import Split
-from foretext.tasks.tables import Table
 from foretext.tasks.task_config import TaskConfig
-from foretext.text.tokenizer import Tokenizer
+from foretext.text.corpus.tables import Table
+from foretext.text.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
-    from foretext.tasks.concat_pooling import ConcatPoolingConfig
-    from foretext.tasks.recurrent_models import RecurrentRows, RecurrentTagging
-    from foretext.tasks.span import SpanTask
-    from foretext.tasks.supervised import SupervisedTask
-    from foretext.tasks.tagging import TaggingTask
+    from foretext.tasks.heads.concat_pooling import ConcatPoolingConfig
+    from foretext.tasks.heads.recurrent_models import RecurrentRows, RecurrentTagging
+    from foretext.tasks.heads.span import SpanTask
+    from foretext.tasks.heads.supervised import SupervisedTask
+    from foretext.tasks.heads.tagging import TaggingTask
 
     # An objective with a `kind` and a `head`.
     TaskHead = SupervisedTask | TaggingTask | SpanTask | RecurrentRows | RecurrentTagging

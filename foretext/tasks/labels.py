@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from foretext.errors import UserError
-from foretext.tasks.rows import Row
+from foretext.tasks.files.rows import Row
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _LISTED = 20

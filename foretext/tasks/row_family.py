@@ -16,22 +16,31 @@ from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.plan import TransferPlan
 from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading
-from foretext.tasks.files import text_lines
-from foretext.tasks.formats import find_format
+from foretext.tasks.files.formats import find_format
+from foretext.tasks.files.predictions import Predictions, prediction_table, probabilities_of
+from foretext.tasks.files.remembered import Naming, layout_name, names_in, read_as_trained
+from foretext.tasks.files.rows import (
+    KINDS,
+    Row,
+    check_texts,
+    read_task_table,
+    rows_from,
+    rows_of,
+    table_from,
+    text_fields,
+)
 from foretext.tasks.labels import LabelSet, label_warnings
-from foretext.tasks.layout import keeping_question
-from foretext.tasks.metrics import Scores, merit, metrics_of, score
-from foretext.tasks.predictions import Predictions, prediction_table, probabilities_of
-from foretext.tasks.remembered import Naming, layout_name, names_in, read_as_trained
-from foretext.tasks.rows import KINDS, Row, check_texts, read_task_table, rows_from, rows_of, table_from, text_fields
+from foretext.tasks.layouts.base import keeping_question
+from foretext.tasks.scores.metrics import Scores, merit, metrics_of, score
 from foretext.tasks.splits import Split, hold_out
-from foretext.tasks.tables import Table, parse_jsonl, table_kind
 from foretext.tasks.task_config import TaskConfig
-from foretext.text.encoding import encode_texts
+from foretext.text.corpus.encoding import encode_texts
+from foretext.text.corpus.tables import Table, parse_jsonl, table_kind
+from foretext.text.corpus.whole_files import text_lines
 
 if TYPE_CHECKING:
-    from foretext.tasks.concat_pooling import ConcatPoolingConfig
     from foretext.tasks.family import TaskHead
+    from foretext.tasks.heads.concat_pooling import ConcatPoolingConfig
 
 _FIELDS = {
     "entailment": "--text PREMISE --text HYPOTHESIS",
@@ -149,9 +158,9 @@ class RowFamily:
         dropout: float,
         pooling: ConcatPoolingConfig | None = None,
     ) -> TaskHead:
-        from foretext.tasks.concat_pooling import ConcatPoolingTask
-        from foretext.tasks.recurrent_models import RecurrentRows
-        from foretext.tasks.supervised import SupervisedTask, keep_factor
+        from foretext.tasks.heads.concat_pooling import ConcatPoolingTask
+        from foretext.tasks.heads.recurrent_models import RecurrentRows
+        from foretext.tasks.heads.supervised import SupervisedTask, keep_factor
 
         task: RecurrentRows | SupervisedTask
         if plan.model == "recurrent":
@@ -179,7 +188,7 @@ class RowFamily:
         self, rows: Sequence[Row], encoding: Encoding, labelled: bool, note: Note, progress: Progress
     ) -> Encoded:
         """Rows as transformed sequences with numeric labels; what had to be cut is counted and said."""
-        from foretext.tasks.supervised import Example
+        from foretext.tasks.heads.supervised import Example
 
         config, tokenizer, layout = encoding.config, encoding.tokenizer, encoding.layout
         check_texts(rows, config.texts)
@@ -294,7 +303,7 @@ def score_table(scores: Sequence[np.ndarray], kind: str) -> np.ndarray:
     [examples]."""
     if kind == "regression":
         return np.array(scores, dtype=np.float64)
-    from foretext.tasks.supervised import NO_CHOICE
+    from foretext.tasks.heads.supervised import NO_CHOICE
 
     table = np.full((len(scores), max(len(own) for own in scores)), NO_CHOICE, dtype=np.float64)
     for index, own in enumerate(scores):

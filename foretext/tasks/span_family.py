@@ -20,17 +20,10 @@ from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.plan import TransferPlan
 from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading
-from foretext.tasks.files import text_lines
-from foretext.tasks.metrics import Scores, merit
-from foretext.tasks.predictions import Predictions, written_probability
-from foretext.tasks.remembered import layout_name
-from foretext.tasks.row_family import is_json_object
-from foretext.tasks.span_metrics import SPAN_METRICS, best_threshold, score_answers
-from foretext.tasks.splits import Split, hold_out_by
-from foretext.tasks.squad import Question, check_ids, questions_from, read_squad
-from foretext.tasks.tables import SUFFIXES, Table, ending, parse_jsonl
-from foretext.tasks.task_config import TaskConfig
-from foretext.tasks.windows import (
+from foretext.tasks.files.predictions import Predictions, written_probability
+from foretext.tasks.files.remembered import layout_name
+from foretext.tasks.files.squad import Question, check_ids, questions_from, read_squad
+from foretext.tasks.layouts.windows import (
     LONGEST_ANSWER,
     Answered,
     Candidate,
@@ -41,13 +34,20 @@ from foretext.tasks.windows import (
     is_whole,
     span_windows,
 )
-from foretext.text.encoding import encode_texts
-from foretext.text.tokenizer import Tokenizer
+from foretext.tasks.row_family import is_json_object
+from foretext.tasks.scores.metrics import Scores, merit
+from foretext.tasks.scores.span_metrics import SPAN_METRICS, best_threshold, score_answers
+from foretext.tasks.splits import Split, hold_out_by
+from foretext.tasks.task_config import TaskConfig
+from foretext.text.corpus.encoding import encode_texts
+from foretext.text.corpus.tables import SUFFIXES, Table, ending, parse_jsonl
+from foretext.text.corpus.whole_files import text_lines
+from foretext.text.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
-    from foretext.tasks.concat_pooling import ConcatPoolingConfig
     from foretext.tasks.family import TaskHead
-    from foretext.tasks.span import SpanExample
+    from foretext.tasks.heads.concat_pooling import ConcatPoolingConfig
+    from foretext.tasks.heads.span import SpanExample
 
 FORMAT = "squad"  # the one layout; naming it changes nothing
 _DIRECTION = "standard input: span has a question and a passage a row: write JSON lines with both, or name a file"
@@ -133,8 +133,8 @@ class SpanFamily:
         dropout: float,
         pooling: ConcatPoolingConfig | None = None,
     ) -> TaskHead:
-        from foretext.tasks.recurrent_models import RecurrentSpan
-        from foretext.tasks.span import SpanTask
+        from foretext.tasks.heads.recurrent_models import RecurrentSpan
+        from foretext.tasks.heads.span import SpanTask
 
         if plan.model == "recurrent":
             return RecurrentSpan(model, plan.reader, dropout)
@@ -143,7 +143,7 @@ class SpanFamily:
     def encode(
         self, rows: Sequence[Question], encoding: Encoding, labelled: bool, note: Note, progress: Progress
     ) -> Encoded:
-        from foretext.tasks.span import span_example
+        from foretext.tasks.heads.span import span_example
 
         layout = encoding.layout
         passages = _encoded_passages(rows, encoding.tokenizer, progress)
@@ -195,7 +195,7 @@ class SpanFamily:
         """The threshold of "no answer", so that F1 is highest on these rows."""
         if not config.unanswerable:
             return
-        from foretext.tasks.span import SpanTask
+        from foretext.tasks.heads.span import SpanTask
 
         assert isinstance(head, SpanTask)
         found = _answers(encoded, scores, None)
@@ -207,7 +207,7 @@ class SpanFamily:
     def predictions(
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
     ) -> Predictions:
-        from foretext.tasks.span import SpanTask
+        from foretext.tasks.heads.span import SpanTask
 
         assert isinstance(head, SpanTask)
         threshold = float(head.threshold) if config.unanswerable else None

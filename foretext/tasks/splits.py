@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from foretext.errors import UserError
-from foretext.tasks.rows import Row
+from foretext.tasks.files.rows import Row
 
 T = TypeVar("T")
 

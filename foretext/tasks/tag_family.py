@@ -1,9 +1,9 @@
 """Tagging: sentences with a tag for each word, from files of columns.
 
 Chunk tags of any scheme are learned as IOB2; predictions are given, and scored, as the training file has them, IOB1 or
-IOB2: the entities are the same, the accuracy of words is not (`conll.py` and `tag_metrics.py` say more). A sentence
-that is longer than the context is read in windows. A tag that was not trained on can only be wrong, and is counted as
-that.
+IOB2: the entities are the same, the accuracy of words is not (`tasks/files/conll.py` and `tasks/scores/tag_metrics.py`
+say more). A sentence that is longer than the context is read in windows. A tag that was not trained on can only be
+wrong, and is counted as that.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ import numpy as np
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.plan import TransferPlan
-from foretext.tasks.conll import ColumnsError, TaggedSentence, conll_text, read_conll, sentences_from
 from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading
-from foretext.tasks.files import text_lines
+from foretext.tasks.files.conll import ColumnsError, TaggedSentence, conll_text, read_conll, sentences_from
+from foretext.tasks.files.predictions import Predictions, written_probability
 from foretext.tasks.labels import LabelSet, order_names
-from foretext.tasks.metrics import Scores, merit
-from foretext.tasks.predictions import Predictions, written_probability
+from foretext.tasks.layouts.windows import OUTSIDE, TagWindow, fallback_tag, gather_tags, running_words, tag_windows
 from foretext.tasks.row_family import is_json_object
-from foretext.tasks.splits import Split, hold_out_by
-from foretext.tasks.tables import SUFFIXES, Table, ending, parse_jsonl
-from foretext.tasks.tag_metrics import (
+from foretext.tasks.scores.metrics import Scores, merit
+from foretext.tasks.scores.tag_metrics import (
     are_chunk_tags,
     metrics_of_tags,
     scheme_of,
@@ -37,13 +35,15 @@ from foretext.tasks.tag_metrics import (
     to_iob1,
     to_iob2,
 )
+from foretext.tasks.splits import Split, hold_out_by
 from foretext.tasks.task_config import TaskConfig
-from foretext.tasks.windows import OUTSIDE, TagWindow, fallback_tag, gather_tags, running_words, tag_windows
-from foretext.text.encoding import encode_texts
+from foretext.text.corpus.encoding import encode_texts
+from foretext.text.corpus.tables import SUFFIXES, Table, ending, parse_jsonl
+from foretext.text.corpus.whole_files import text_lines
 
 if TYPE_CHECKING:
-    from foretext.tasks.concat_pooling import ConcatPoolingConfig
     from foretext.tasks.family import TaskHead
+    from foretext.tasks.heads.concat_pooling import ConcatPoolingConfig
 
 _NO_COLUMNS = (".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".pq")  # endings of files that are no such columns
 
@@ -151,8 +151,8 @@ class TagFamily:
         dropout: float,
         pooling: ConcatPoolingConfig | None = None,
     ) -> TaskHead:
-        from foretext.tasks.recurrent_models import RecurrentTagging
-        from foretext.tasks.tagging import TaggingTask
+        from foretext.tasks.heads.recurrent_models import RecurrentTagging
+        from foretext.tasks.heads.tagging import TaggingTask
 
         if plan.model == "recurrent":
             chunks = are_chunk_tags(config.labels)
@@ -162,7 +162,7 @@ class TagFamily:
     def encode(
         self, rows: Sequence[TaggedSentence], encoding: Encoding, labelled: bool, note: Note, progress: Progress
     ) -> Encoded:
-        from foretext.tasks.tagging import TaggedExample, tagged_example
+        from foretext.tasks.heads.tagging import TaggedExample, tagged_example
 
         config, layout = encoding.config, encoding.layout
         classes = _classes(rows, config, note) if labelled else None

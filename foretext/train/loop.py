@@ -27,13 +27,13 @@ from foretext.errors import EXIT_NOT_FINITE, Interrupted, UserError
 from foretext.nn.averaging import AveragedWeights
 from foretext.nn.loading import check_tensors
 from foretext.objectives.base import Draw, Objective
+from foretext.runs.budget import POSITION, Budget, Position, has_begun, read_position
+from foretext.runs.directory import RunDirectory, RunWriter
+from foretext.runs.report import Reporter, StepReport
 from foretext.systems.base import TrainingConfig
-from foretext.text.order import SampleOrder
-from foretext.train.budget import MOST, Budget, Position
-from foretext.train.carried import check_carried, from_tensors, on_its_own, split_again, to_tensors
+from foretext.text.order.sample_order import SampleOrder
+from foretext.train.carried_state import check_carried, from_tensors, on_its_own, split_again, to_tensors
 from foretext.train.optim import Optimizer, clip_gradients
-from foretext.train.report import Reporter, StepReport
-from foretext.train.rundir import RunDirectory, RunWriter
 from foretext.train.schedule import rate_at
 from foretext.train.signals import StopRequest
 
@@ -41,7 +41,6 @@ REPORT_SECONDS = 1.0
 EVALUATION_SHARE = 0.05
 SAVE_SHARE = 0.1  # of a budget in minutes: what a kill can cost
 LOST_SHARE = 0.5  # of a budget in minutes: what kills before the first checkpoint can cost
-POSITION = "training/position.json"
 OPTIMIZER = "training/optimizer.safetensors"
 CURRENT = "training/current.safetensors"  # the weights to go on with, where model.safetensors has the best ones
 CARRIED = "training/state.safetensors"
@@ -97,40 +96,6 @@ def _readable(losses: dict[str, float]) -> dict[str, str]:
 
 def _is_better(value: float, best: float | None) -> bool:
     return math.isfinite(value) and (best is None or value > best)
-
-
-def read_position(run: RunDirectory) -> Position:
-    """How far a run has come, from its checkpoint."""
-    try:
-        position = Position(**json.loads(run.read(POSITION)))
-        _check_position(position)
-        return position
-    except (ValueError, TypeError, RecursionError):
-        raise UserError(f"{run.path / POSITION}: not a position; restore it from a copy") from None
-
-
-def _check_position(position: Position) -> None:
-    """ValueError for what no run can have reached."""
-    counts = (
-        *(position.step, position.tokens, position.bad_steps, position.metrics_bytes, position.best_step),
-        *(position.halvings, position.stage, position.optimizer_tensors),
-    )
-    numbers = (position.seconds, *(0.0 if value is None else value for value in (position.best, position.last_loss)))
-    if not all(type(count) is int and 0 <= count <= MOST for count in counts):
-        raise ValueError("a count")
-    if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers) or position.seconds < 0:
-        raise ValueError("a number")
-    if type(position.finished) is not bool:
-        raise ValueError("finished")
-
-
-def has_begun(run: RunDirectory) -> bool:
-    """Whether there is a checkpoint to go on from."""
-    return run.has(POSITION)
-
-
-def is_finished(run: RunDirectory) -> bool:
-    return has_begun(run) and read_position(run).finished
 
 
 class Loop:

@@ -14,18 +14,18 @@ import torch
 from torch import Tensor, nn
 
 from foretext.errors import EXIT_MACHINE, UserError
-from foretext.nn.loss import CHUNK_ELEMENTS, LEAST_ROWS
 from foretext.nn.model_config import ModelConfig, fixed
+from foretext.nn.softmax.tied_softmax import CHUNK_ELEMENTS, LEAST_ROWS
 from foretext.objectives.base import Objective
 from foretext.plan import TransferPlan
-from foretext.tasks.cross_view_head import ManySources
+from foretext.runs.directory import RunDirectory
+from foretext.runs.machine import available_memory, check_space, clock, size_text
 from foretext.tasks.family import Encoded
-from foretext.tasks.losses import describe_loss
+from foretext.tasks.heads.cross_view_head import ManySources
+from foretext.tasks.heads.losses import describe_loss
 from foretext.tasks.task_config import TaskConfig
-from foretext.train.examples import ListedExamples
+from foretext.train.finetuning.examples import ListedExamples
 from foretext.train.loop import Job, Loop, Stage
-from foretext.train.machine import available_memory, check_space, clock, size_text
-from foretext.train.rundir import RunDirectory
 
 _HEADER = 256  # bytes, at most, that a tensor takes beside its numbers: its name and shape, and AdamW's count of steps
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 
 from foretext.errors import UserError
 from foretext.systems.base import System, TokenizerConfig
-from foretext.text.tokenizer import END, Tokenizer
-from foretext.text.train_vocab import least_size, specials_of, train_tokenizer
-from foretext.text.unigram import UNKNOWN
+from foretext.text.tokenizers.base import END, Tokenizer
+from foretext.text.tokenizers.training import least_size, specials_of, train_tokenizer
+from foretext.text.tokenizers.unigram import UNKNOWN
 
 
 def new_tokenizer(

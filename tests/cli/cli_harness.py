@@ -16,7 +16,7 @@ from unittest import mock
 import typer.main
 from complaints import names
 
-from foretext import cli
+from foretext.cli import app as cli
 
 GET_COMMAND = functools.cache(typer.main.get_command)  # read from the annotations once, not for each of the hundreds
 ROOT = Path(__file__).resolve().parents[2]

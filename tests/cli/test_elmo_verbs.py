@@ -13,7 +13,7 @@ from complaints import names
 from test_token_tasks import columns
 from tolerance import close
 
-from foretext.train.rundir import RunDirectory
+from foretext.runs.directory import RunDirectory
 
 SMALL = [
     *("--set", "model.cells=8", "--set", "model.words.width=6", "--set", "model.context=16"),

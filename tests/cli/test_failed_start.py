@@ -12,7 +12,7 @@ import pytest
 from cli_harness import MINUTE, fails, foretext, works
 from complaints import names
 
-from foretext.train.lock import LOCK
+from foretext.runs.lock import LOCK
 
 NEVER = [
     (["--set", "model.init_std=-1"], ("model.init_std", "10", "-1.0"), 2),
@@ -58,7 +58,7 @@ def broken(files: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> list[obj
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("foretext.train.pretrain.probe_speed", exhausted)
+        patch.setattr("foretext.train.pretraining.pretrain.probe_speed", exhausted)
         assert foretext(*command, *MINUTE).code == 4
     assert Path("run/tokens/manifest.json").exists() and Path("run/config.toml").exists()
     return command
@@ -85,7 +85,7 @@ def test_only_what_the_run_wrote_is_cleared(broken: list[object]) -> None:
 
 
 def test_a_run_that_is_being_written_is_not_started_over(broken: list[object]) -> None:
-    from foretext.train.rundir import RunDirectory
+    from foretext.runs.directory import RunDirectory
 
     before = Path("run/config.toml").read_bytes()
     with RunDirectory("run").writer():

@@ -22,7 +22,7 @@ from complaints import names, refused
 from tolerance import close, terms_of
 
 from foretext.interop.lm_eval import Scorer
-from foretext.train.saved import load_model
+from foretext.runs.model import load_model
 
 pytest.importorskip("lm_eval")
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}

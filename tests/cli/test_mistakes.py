@@ -316,7 +316,7 @@ def test_a_fault_of_our_own_is_said_in_one_line(base: Path, monkeypatch: pytest.
     def broken(run: object) -> dict[str, object]:
         raise KeyError("oops")
 
-    monkeypatch.setattr("foretext.inspection.describe_run", broken)
+    monkeypatch.setattr("foretext.runs.inspection.describe_run", broken)
     said = foretext("info", base, "--json")
     assert said.code == 1 and len(said.err.splitlines()) == 1
     names(said.err, "foretext: ", "(KeyError: 'oops')", "FORETEXT_TRACEBACK=1")

@@ -19,7 +19,7 @@ from cli_harness import MINUTE, ROOT, fails, works
 from complaints import names
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-COMMAND = [sys.executable, "-m", "foretext.cli"]
+COMMAND = [sys.executable, "-m", "foretext.cli.app"]
 LONG = ["--steps", "1000000", *MINUTE]
 
 
@@ -76,7 +76,7 @@ def test_a_signal_ends_the_step_and_saves(number: int, code: int, files: Path, h
 
 DEMO = """
 import os, signal
-from foretext import cli
+from foretext.cli import app as cli
 from foretext.demo.runner import Demo
 
 def stages(demo):
@@ -158,7 +158,7 @@ def test_output_closed_early(files: Path, clf: Path, here: Path) -> None:
 
 SEVERAL = """
 import sys
-from foretext import cli
+from foretext.cli import app as cli
 
 given = sys.argv[1:]
 while given:
@@ -245,7 +245,9 @@ def test_out_of_memory(files: Path, here: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_help_is_quick_and_needs_no_torch() -> None:
-    code = "import sys; sys.argv = ['foretext', '--help']\nfrom foretext import cli\ntry: cli.main()\nfinally: "
+    code = (
+        "import sys; sys.argv = ['foretext', '--help']\nfrom foretext.cli import app as cli\ntry: cli.main()\nfinally: "
+    )
     code += "print('torch' in sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, text=True, capture_output=True)
     assert done.returncode == 0 and done.stderr == "False\n" and "finetune" in done.stdout

@@ -13,7 +13,7 @@ from cli_harness import BAD, GOOD, MINUTE, OTHER, fails, works
 from complaints import names
 
 from experiments.generated_spans import generated_questions, write_squad
-from foretext.tasks.conll import read_conll
+from foretext.tasks.files.conll import read_conll
 
 
 def columns(sentences: int, seed: int = 0) -> str:

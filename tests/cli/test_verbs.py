@@ -172,8 +172,8 @@ def test_tokens_shows_spaces_and_bytes(base: Path, clf: Path) -> None:
 
 
 def test_special_spellings_stay_text(base: Path, clf: Path, files: Path, here: Path) -> None:
-    from foretext.train.rundir import RunDirectory
-    from foretext.train.saved import load_tokenizer, read_config
+    from foretext.runs.directory import RunDirectory
+    from foretext.runs.model import load_tokenizer, read_config
 
     specials = load_tokenizer(RunDirectory(clf), read_config(RunDirectory(clf))["run"]).specials
     spelt = " ".join(specials)

@@ -11,8 +11,8 @@ import signal
 import sys
 import time
 
-from foretext.train import files
-from foretext.train.rundir import RunDirectory, RunWriter
+from foretext.runs import durable_files as files
+from foretext.runs.directory import RunDirectory, RunWriter
 
 NAMES = ("config.toml", "model.safetensors", "training/position.json", "training/optimizer.safetensors")
 ODD = "training/odd.json"  # only odd steps have it

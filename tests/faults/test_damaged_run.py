@@ -10,7 +10,7 @@ import pytest
 import torch
 from complaints import refused
 
-from foretext.train.rundir import RunDirectory
+from foretext.runs.directory import RunDirectory
 
 MODEL = "model.safetensors"
 

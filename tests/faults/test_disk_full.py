@@ -11,8 +11,8 @@ import torch
 from complaints import refused
 
 from foretext.errors import EXIT_MACHINE, UserError
-from foretext.train.machine import check_space
-from foretext.train.rundir import RunDirectory
+from foretext.runs.directory import RunDirectory
+from foretext.runs.machine import check_space
 
 
 @pytest.fixture

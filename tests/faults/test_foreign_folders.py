@@ -18,10 +18,10 @@ from tolerance import close, doubles
 import foretext as ft
 from foretext.interop.exchange import import_model
 from foretext.interop.hub import export_hub
-from foretext.text.tokenizer import END
-from foretext.train.budget import Budget
-from foretext.train.pretrain import pretrain
-from foretext.train.pretrain_request import PretrainRequest
+from foretext.runs.budget import Budget
+from foretext.text.tokenizers.base import END
+from foretext.train.pretraining.pretrain import pretrain
+from foretext.train.pretraining.pretrain_request import PretrainRequest
 
 
 @pytest.fixture

@@ -24,13 +24,13 @@ from foretext.errors import Interrupted
 from foretext.interop.hub import _ours, shapes_of
 from foretext.interop.hub_tensors import by_their_names
 from foretext.nn.averaging import AveragedWeights
+from foretext.runs.report import Silent
 from foretext.systems.gpt2 import GPT2
-from foretext.tasks.rows import Row
-from foretext.train.finetune import FinetuneRequest, finetune
+from foretext.tasks.files.rows import Row
+from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 from foretext.train.loop import AVERAGE, CARRIED, CURRENT, OPTIMIZER
-from foretext.train.pretrain import pretrain
-from foretext.train.pretrain_request import PretrainRequest
-from foretext.train.report import Silent
+from foretext.train.pretraining.pretrain import pretrain
+from foretext.train.pretraining.pretrain_request import PretrainRequest
 
 MODEL = "model.safetensors"
 Change = Callable[[dict[str, Tensor], str], None]

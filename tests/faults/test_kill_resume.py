@@ -32,14 +32,14 @@ from systems_under_test import (
 )
 
 from foretext.errors import EXIT_MACHINE, Interrupted, UserError
-from foretext.tasks.rows import Row
-from foretext.train.budget import Budget
-from foretext.train.finetune import FinetuneRequest, finetune
-from foretext.train.loop import Loop, is_finished
-from foretext.train.pretrain import pretrain
-from foretext.train.pretrain_request import PretrainRequest
-from foretext.train.report import Silent
-from foretext.train.rundir import RunDirectory
+from foretext.runs.budget import Budget, is_finished
+from foretext.runs.directory import RunDirectory
+from foretext.runs.report import Silent
+from foretext.tasks.files.rows import Row
+from foretext.train.finetuning.finetune import FinetuneRequest, finetune
+from foretext.train.loop import Loop
+from foretext.train.pretraining.pretrain import pretrain
+from foretext.train.pretraining.pretrain_request import PretrainRequest
 from foretext.train.signals import Stopper
 
 pytestmark = pytest.mark.skipif(torch.get_num_threads() != 1, reason="forking needs torch on one thread")
@@ -297,8 +297,8 @@ STARVED = """
 import resource, sys
 from pathlib import Path
 from foretext.errors import UserError
-from foretext.train.pretrain import pretrain
-from foretext.train.pretrain_request import PretrainRequest
+from foretext.train.pretraining.pretrain import pretrain
+from foretext.train.pretraining.pretrain_request import PretrainRequest
 import torch
 torch.set_num_threads(1)
 (torch.ones(64, 64) @ torch.ones(64, 64)).sum()  # what the library sets aside for itself

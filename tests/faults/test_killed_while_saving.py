@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from foretext.train.files import open_plain
-from foretext.train.rundir import RunDirectory
+from foretext.runs.directory import RunDirectory
+from foretext.runs.durable_files import open_plain
 
 sys.path.insert(0, str(Path(__file__).parent))
 from committer import commit, content, one_step, step_of
@@ -93,8 +93,8 @@ def test_a_reader_overtaken_between_looking_and_opening(tmp_path: Path, monkeypa
                     pass
             return open_plain(path)
 
-        monkeypatch.setattr("foretext.train.rundir.open_plain", overtake)
-        monkeypatch.setattr("foretext.train.files.open_plain", overtake)
+        monkeypatch.setattr("foretext.runs.directory.open_plain", overtake)
+        monkeypatch.setattr("foretext.runs.durable_files.open_plain", overtake)
         assert run.read("config.toml") == content(2)
         assert opened[0].parent.name.startswith(".staging")
         monkeypatch.undo()

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from complaints import names, refused
 
-from foretext.tasks import squad
-from foretext.tasks.conll import read_conll
-from foretext.tasks.rows import read_rows
-from foretext.tasks.squad import read_squad
+from foretext.tasks.files import squad
+from foretext.tasks.files.conll import read_conll
+from foretext.tasks.files.rows import read_rows
+from foretext.tasks.files.squad import read_squad
 
 UNIVERSAL = "1\tHe\the\tPRON\t_\t_\t2\tnsubj\t_\t_\n"
 

@@ -14,9 +14,9 @@ import pytest
 from complaints import names, refused
 
 from foretext.errors import EXIT_MACHINE
-from foretext.text.byte_bpe import byte_bpe_from_merges
-from foretext.text.readers import ReadOptions, find_files
-from foretext.text.shards import TokenShards, write_shards
+from foretext.text.corpus.readers import ReadOptions, find_files
+from foretext.text.corpus.shards import TokenShards, write_shards
+from foretext.text.tokenizers.byte_bpe import byte_bpe_from_merges
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -75,9 +75,9 @@ WRITE = """
 import sys
 from pathlib import Path
 from foretext.errors import UserError
-from foretext.text.byte_bpe import byte_bpe_from_merges
-from foretext.text.readers import ReadOptions, find_files
-from foretext.text.shards import write_shards
+from foretext.text.tokenizers.byte_bpe import byte_bpe_from_merges
+from foretext.text.corpus.readers import ReadOptions, find_files
+from foretext.text.corpus.shards import write_shards
 text, out = sys.argv[1:]
 limit = {limit}
 if limit:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from complaints import names, refused
 
-from foretext.train import lock
-from foretext.train.lock import Owner, host_name, start_time
-from foretext.train.rundir import RunDirectory
+from foretext.runs import lock
+from foretext.runs.directory import RunDirectory
+from foretext.runs.lock import Owner, host_name, start_time
 
 COMMITTER = str(Path(__file__).with_name("committer.py"))
 ENV = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -135,7 +135,7 @@ def test_a_lock_removed_by_hand(tmp_path: Path) -> None:
 
 def test_a_forked_worker_does_not_keep_the_lock(tmp_path: Path) -> None:
     code = (
-        "import os, sys, time; from foretext.train.rundir import RunDirectory\n"
+        "import os, sys, time; from foretext.runs.directory import RunDirectory\n"
         f"with RunDirectory({str(tmp_path)!r}).writer():\n"
         "    pid = os.fork()\n"
         "    if pid == 0: os.close(1); time.sleep(20); os._exit(0)\n"
@@ -153,7 +153,7 @@ def test_a_forked_worker_does_not_keep_the_lock(tmp_path: Path) -> None:
 
 def test_many_at_once_only_one_gets_it(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from foretext.train.rundir import RunDirectory; from foretext.errors import UserError\n"
+        "import sys, time; from foretext.runs.directory import RunDirectory; from foretext.errors import UserError\n"
         "sys.stdin.readline()\n"
         "try:\n"
         f"    with RunDirectory({str(tmp_path)!r}).writer(): print('got', flush=True); time.sleep(1)\n"

@@ -20,13 +20,13 @@ from foretext.interop.hub import _ours
 from foretext.interop.hub_config import model_of
 from foretext.interop.hub_tokenizer import tokenizer_files
 from foretext.objectives.masked import MaskedObjective
+from foretext.runs.directory import RunDirectory
+from foretext.runs.model import SavedModel
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, TrunkParts
-from foretext.text.byte_bpe import ByteBPE
-from foretext.text.tokenizer import Tokenizer
-from foretext.text.train_vocab import train_tokenizer
-from foretext.train.rundir import RunDirectory
-from foretext.train.saved import SavedModel
+from foretext.text.tokenizers.base import Tokenizer
+from foretext.text.tokenizers.byte_bpe import ByteBPE
+from foretext.text.tokenizers.training import train_tokenizer
 
 MASKED = ("bert", "roberta", "albert")
 KIND = {"bert": "wordpiece", "roberta": "byte-bpe", "albert": "unigram"}

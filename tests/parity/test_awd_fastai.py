@@ -13,10 +13,10 @@ from tolerance import close, terms_of
 from torch import Tensor
 
 from foretext.batch import Batch
-from foretext.nn import awd_lstm, recurrent_dropout
-from foretext.nn.awd_lstm import AwdLstm, AwdLstmConfig
-from foretext.nn.loss import tied_softmax_loss
-from foretext.nn.recurrent_dropout import activation_penalty, temporal_penalty
+from foretext.nn.recurrent import awd_lstm, recurrent_dropout
+from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
+from foretext.nn.recurrent.recurrent_dropout import activation_penalty, temporal_penalty
+from foretext.nn.softmax.tied_softmax import tied_softmax_loss
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 

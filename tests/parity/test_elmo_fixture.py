@@ -17,13 +17,13 @@ from word_tables import word_table
 
 from foretext.api import load_language_model
 from foretext.batch import Batch, padded
-from foretext.cli import app
+from foretext.cli.app import app
 from foretext.interop.bilm_weights import load_bilm
 from foretext.interop.exchange import import_model
-from foretext.nn.bilm import Bilm, BilmState
 from foretext.nn.model_config import reads
-from foretext.text.characters import word_characters
-from foretext.train.saved import load_model
+from foretext.nn.recurrent.bilm import Bilm, BilmState
+from foretext.runs.model import load_model
+from foretext.text.words.characters import word_characters
 
 h5py = pytest.importorskip("h5py")
 # Their sums are of hundreds of terms and might be off by as many roundings; those on file are off by two. (Ours are not

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tokenizers
 
-from foretext.text.tokenizer import tokenizer_from_published
+from foretext.text.tokenizers.base import tokenizer_from_published
 
 HARD = [
     "",

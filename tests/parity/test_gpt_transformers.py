@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from transformer_terms import forward_terms, gradient_terms
 
 from foretext.batch import Batch
-from foretext.nn.transformer import Transformer, TransformerConfig
+from foretext.nn.transformer.causal_trunk import Transformer, TransformerConfig
 from foretext.objectives.causal import CausalObjective
-from foretext.tasks.supervised import SupervisedTask
+from foretext.tasks.heads.supervised import SupervisedTask
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.usefixtures("in_float64")

@@ -23,13 +23,13 @@ import foretext as ft
 from foretext.interop.exchange import export_model, import_model
 from foretext.interop.hub import _ours, export_hub
 from foretext.interop.hub_tokenizer import read_tokenizer, tokenizer_files
+from foretext.runs.directory import RunDirectory
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
-from foretext.text.byte_bpe import ByteBPE
-from foretext.text.char_bpe import CharBPE
-from foretext.text.tokenizer import END
-from foretext.text.train_vocab import train_tokenizer
-from foretext.train.rundir import RunDirectory
+from foretext.text.tokenizers.base import END
+from foretext.text.tokenizers.byte_bpe import ByteBPE
+from foretext.text.tokenizers.char_bpe import CharBPE
+from foretext.text.tokenizers.training import train_tokenizer
 
 transformers = pytest.importorskip("transformers")
 

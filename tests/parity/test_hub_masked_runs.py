@@ -34,12 +34,12 @@ from foretext.evaluate.fill import fill
 from foretext.interop.exchange import import_model
 from foretext.interop.hub import export_hub
 from foretext.plan import TransferPlan
+from foretext.runs.model import RunConfig, SavedModel, TaskConfig
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
-from foretext.tasks.span import SpanExample, SpanTask
-from foretext.tasks.supervised import SupervisedTask
-from foretext.tasks.tagging import TaggedExample, TaggingTask
-from foretext.train.saved import RunConfig, SavedModel, TaskConfig
+from foretext.tasks.heads.span import SpanExample, SpanTask
+from foretext.tasks.heads.supervised import SupervisedTask
+from foretext.tasks.heads.tagging import TaggedExample, TaggingTask
 
 transformers = pytest.importorskip("transformers")
 

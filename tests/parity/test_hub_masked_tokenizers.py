@@ -21,7 +21,7 @@ from masked_references import (
 )
 
 from foretext.interop.exchange import export_model, import_model
-from foretext.text.unigram import Cleaning, unigram_from_pieces
+from foretext.text.tokenizers.unigram import Cleaning, unigram_from_pieces
 
 transformers = pytest.importorskip("transformers")
 

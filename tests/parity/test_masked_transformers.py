@@ -28,7 +28,7 @@ from transformer_terms import gradient_terms
 from foretext.batch import IGNORE, Batch
 from foretext.interop.hub_tensors import parts_of
 from foretext.systems import SYSTEMS
-from foretext.text.tokenizer import Tokenizer
+from foretext.text.tokenizers.base import Tokenizer
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.usefixtures("in_float64")

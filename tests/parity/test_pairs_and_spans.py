@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from foretext.systems import SYSTEMS
-from foretext.tasks.squad import read_squad
-from foretext.tasks.windows import answer_place, answer_tokens
-from foretext.text.tokenizer import tokenizer_from_published
+from foretext.tasks.files.squad import read_squad
+from foretext.tasks.layouts.windows import answer_place, answer_tokens
+from foretext.text.tokenizers.base import tokenizer_from_published
 
 VOCABULARIES = {
     "bert": "bert/bert-base-uncased-vocab.txt",

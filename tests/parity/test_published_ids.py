@@ -16,8 +16,8 @@ import tokenizers
 from complaints import refused
 from tokenizers import normalizers, pre_tokenizers
 
-from foretext.text.sentencepiece_file import read_sentencepiece
-from foretext.text.tokenizer import Tokenizer, tokenizer_from_published
+from foretext.text.tokenizers.base import Tokenizer, tokenizer_from_published
+from foretext.text.tokenizers.sentencepiece_file import read_sentencepiece
 
 transformers = pytest.importorskip("transformers")
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from foretext.batch import Batch
-from foretext.nn.awd_lstm import AwdLstm
+from foretext.nn.recurrent.awd_lstm import AwdLstm
 from foretext.objectives.stream import StreamConfig, StreamObjective
 
 pytestmark = pytest.mark.usefixtures("in_float64")

@@ -13,9 +13,9 @@ from tolerance import close, terms_of
 from transformer_terms import forward_terms, gradient_terms
 
 from foretext.batch import Batch
-from foretext.nn.predict import token_logits, token_loss, token_losses
-from foretext.nn.transformer_xl import TransformerXL
-from foretext.nn.transformer_xl_block import TransformerXLConfig
+from foretext.nn.relative.transformer_xl import TransformerXL
+from foretext.nn.relative.transformer_xl_block import TransformerXLConfig
+from foretext.nn.softmax.predict import token_logits, token_loss, token_losses
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 

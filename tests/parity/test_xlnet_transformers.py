@@ -38,18 +38,18 @@ from foretext.interop.exchange import export_model, import_model
 from foretext.interop.hub import _ours, export_hub
 from foretext.interop.hub_config import model_of
 from foretext.interop.hub_tokenizer import tokenizer_files
-from foretext.nn.xlnet import OrderedBatch
+from foretext.nn.relative.xlnet import OrderedBatch
 from foretext.objectives.base import Draw
 from foretext.objectives.permutation import PermutationObjective, left_to_right
 from foretext.plan import TransferPlan
+from foretext.runs.model import RunConfig, SavedModel, TaskConfig
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, TokenizerConfig, TrunkParts
-from foretext.tasks.span import SpanExample, SpanTask
-from foretext.tasks.supervised import SupervisedTask
-from foretext.tasks.tagging import TaggedExample, TaggingTask
-from foretext.text.tokenizer import Tokenizer
-from foretext.text.two_ways import Stretch
-from foretext.train.saved import RunConfig, SavedModel, TaskConfig
+from foretext.tasks.heads.span import SpanExample, SpanTask
+from foretext.tasks.heads.supervised import SupervisedTask
+from foretext.tasks.heads.tagging import TaggedExample, TaggingTask
+from foretext.text.order.two_ways import Stretch
+from foretext.text.tokenizers.base import Tokenizer
 from foretext.train.vocabulary import new_tokenizer
 
 transformers = pytest.importorskip("transformers")

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from tolerance import doubles
 
-from foretext.tasks.files import write_whole
-from foretext.train import curve
+from foretext.runs import loss_curve as curve
+from foretext.text.corpus.whole_files import write_whole
 
 IN_DOUBLES = ("nn", "objectives")
 

@@ -12,7 +12,7 @@ from systems_under_test import shaken_model
 from tolerance import close, doubles
 
 import foretext as ft
-from foretext.train.report import Silent
+from foretext.runs.report import Silent
 
 SETS = ["model.layers=1", "model.width=32", "model.heads=2", "model.context=16", "tokenizer.size=300"]
 TEXTS = [f"the {'good' if i % 2 else 'bad'} film number {i % 9}" for i in range(120)]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 import typer.main
 
-from foretext.cli import app
+from foretext.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -203,10 +203,10 @@ def documented_keys() -> dict[str, dict[str, tuple[str, str]]]:
 
 def configured() -> dict[str, type[Any]]:
     """The same headings and the dataclass of each."""
-    from foretext.nn.char_cnn import CharEncoderConfig
+    from foretext.nn.recurrent.char_cnn import CharEncoderConfig
     from foretext.plan import ReaderPlan
+    from foretext.runs.model import SECTIONS
     from foretext.systems import SYSTEMS
-    from foretext.train.saved import SECTIONS
 
     gpt, bert, elmo, ulmfit = SYSTEMS["gpt"], SYSTEMS["bert"], SYSTEMS["elmo"], SYSTEMS["ulmfit"]
     found: dict[str, type[Any]] = {f"[{name}]": cls for name, cls in SECTIONS.items()}
@@ -291,7 +291,7 @@ def test_the_epochs_of_every_size_are_documented() -> None:
 def test_the_least_updates_of_every_size_are_documented() -> None:
     """The page on formats has them, and leaves epochs to the page on the command line: each number stands once."""
     from foretext.systems import SYSTEMS
-    from foretext.train.finetune_request import MOST_EPOCHS
+    from foretext.train.finetuning.finetune_request import MOST_EPOCHS
 
     _, meaning = documented_keys()["[task]"]["epochs"]
     assert "[`--epochs`](cli.md#finetune); `tiny` and `small` take more" in meaning

@@ -39,15 +39,15 @@ from tolerance import close, doubles
 from torch import nn
 
 from foretext.objectives.base import Objective
+from foretext.runs.budget import Budget
+from foretext.runs.report import Silent
 from foretext.systems import SYSTEMS
 from foretext.systems.base import HeadParts, TrunkParts
-from foretext.tasks.cross_view_head import UnlabelledText
+from foretext.tasks.heads.cross_view_head import UnlabelledText
 from foretext.tasks.task_config import TaskConfig
-from foretext.text.order import Order
-from foretext.train.budget import Budget
+from foretext.text.order.sample_order import Order
 from foretext.train.loop import Job, Loop, Stage
 from foretext.train.optim import Group, Optimizer
-from foretext.train.report import Silent
 from foretext.train.signals import NeverStop
 
 GOLDEN = Path(__file__).with_name("golden_losses.json")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from foretext import terminal as module
-from foretext.cli_output import progress
-from foretext.terminal import Terminal
+from foretext.cli import terminal as module
+from foretext.cli.output import progress
+from foretext.cli.terminal import Terminal
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from foretext.demo.engine import ForetextEngine
 from foretext.demo.runner import Demo, DemoSettings
 from foretext.demo.tasks import TASKS, TaskLimits
 from foretext.errors import Interrupted
-from foretext.train.loop import is_finished, read_position
-from foretext.train.report import Silent
-from foretext.train.rundir import RunDirectory
+from foretext.runs.budget import is_finished, read_position
+from foretext.runs.directory import RunDirectory
+from foretext.runs.report import Silent
 from foretext.train.signals import StopRequest
 
 LIMITS = TaskLimits(train=16, train_entailment=16, valid=8, test=8, valid_share=0.2, test_share=0.3)

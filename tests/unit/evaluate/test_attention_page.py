@@ -14,8 +14,8 @@ from translation_under_test import translating_model
 
 from foretext.evaluate.attention_page import MOST_TOKENS, attention_page, render, render_translation
 from foretext.nn.model_config import reads
-from foretext.tasks.rows import rows_from
-from foretext.train.finetune import FinetuneRequest, finetune
+from foretext.tasks.files.rows import rows_from
+from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 
 
 class Scripts(html.parser.HTMLParser):

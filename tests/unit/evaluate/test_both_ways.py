@@ -18,11 +18,11 @@ import foretext as ft
 from foretext.api import LanguageModel
 from foretext.batch import Batch
 from foretext.evaluate.both_ways import perplexity_of_both
-from foretext.objectives.bilm import BilmObjective
-from foretext.text.word_vocabulary import Words
-from foretext.train.pretrain import pretrain
-from foretext.train.saved import DataConfig
-from foretext.train.scoring import BATCH_TOKENS
+from foretext.objectives.bidirectional import BilmObjective
+from foretext.runs.model import DataConfig
+from foretext.runs.scoring import BATCH_TOKENS
+from foretext.text.tokenizers.word_vocabulary import Words
+from foretext.train.pretraining.pretrain import pretrain
 
 TEXTS = ["The cat sees fish.", "x", "The old man likes the sun and a Zyzzyva. " * 6, ""]
 WORDS = 6 * 10  # of the longest, with its full stops

@@ -21,8 +21,8 @@ from foretext.evaluate.features import LayerMix, text_vectors
 from foretext.evaluate.perplexity import perplexity
 from foretext.generate.decoder import Decoder
 from foretext.interop.lm_eval import Scorer
+from foretext.runs.model import SavedModel, reach_of
 from foretext.systems.base import TrunkParts
-from foretext.train.saved import SavedModel, reach_of
 
 TEXTS = ["a long text, much longer than a piece of it: 中文也有 " * 5, "x", "", "the film was good"]
 LONGEST = len(TEXTS[0].encode())

@@ -13,7 +13,7 @@ from foretext.evaluate import in_context
 from foretext.evaluate.in_context import Answered, answer_rows
 from foretext.evaluate.likelihood import Likelihood
 from foretext.evaluate.templates import Prompt, Template
-from foretext.tasks.rows import Row
+from foretext.tasks.files.rows import Row
 
 
 def rows(*pairs: tuple[str, str]) -> list[Row]:

@@ -14,9 +14,9 @@ from tolerance import close, terms_of
 from foretext.batch import Batch
 from foretext.evaluate import likelihood as likelihood_module
 from foretext.evaluate.likelihood import Query, score_queries, split_border
-from foretext.text.tokenizer import END
-from foretext.text.train_vocab import train_tokenizer
-from foretext.train.saved import SavedModel, reach_of
+from foretext.runs.model import SavedModel, reach_of
+from foretext.text.tokenizers.base import END
+from foretext.text.tokenizers.training import train_tokenizer
 
 # The longest way is an LSTM's: a hundred tokens one after the other, each through two layers of at most 32 inputs and
 # as many cells; then the softmax over bytes, of each token of a completion.

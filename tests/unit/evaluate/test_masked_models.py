@@ -21,11 +21,11 @@ from foretext.evaluate.fill import fill
 from foretext.evaluate.pseudo import pseudo_perplexity
 from foretext.nn.model_config import layer_widths
 from foretext.objectives.factorisation import PermutationConfig
+from foretext.runs.report import Silent
+from foretext.runs.scoring import BATCH_TOKENS
 from foretext.systems import SYSTEMS
-from foretext.text.tokenizer import END
-from foretext.train.pretrain import pretrain
-from foretext.train.report import Silent
-from foretext.train.scoring import BATCH_TOKENS
+from foretext.text.tokenizers.base import END
+from foretext.train.pretraining.pretrain import pretrain
 
 TOLD = terms_of(TERMS, 32, 32 + 300)  # a minute model, its head, the softmax over 300 pieces
 MEAN = terms_of(1, 32)  # vectors are rounded to float32, and then the mean of at most 32 pieces is taken

@@ -22,11 +22,11 @@ from foretext.evaluate import perplexity as module
 from foretext.evaluate.likelihood import Query, score_queries
 from foretext.evaluate.perplexity import perplexity
 from foretext.generate.decoder import Decoder
-from foretext.nn.memory import LONGEST_MEMORY
-from foretext.nn.predict import token_logits
-from foretext.nn.transformer_xl import TransformerXL, remembering
+from foretext.nn.relative.memory import LONGEST_MEMORY
+from foretext.nn.relative.transformer_xl import TransformerXL, remembering
+from foretext.nn.softmax.predict import token_logits
+from foretext.runs.model import SavedModel, reach_of
 from foretext.systems.base import TrunkParts
-from foretext.train.saved import SavedModel, reach_of
 
 TEXTS = ["a text that is longer than the memory, and than a piece: 中文", "x", "", "the film was good"]
 VOCABULARIES = {"plain": {}, "adaptive": {"cutoffs": (100, 200), "divisor": 2}}

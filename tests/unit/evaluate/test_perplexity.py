@@ -18,15 +18,15 @@ from tolerance import close, terms_of
 
 from foretext.api import LanguageModel
 from foretext.batch import Batch
-from foretext.cli_output import show_perplexity
+from foretext.cli.output import show_perplexity
 from foretext.evaluate.features import text_vectors
 from foretext.evaluate.perplexity import Perplexity, _windows, perplexity
-from foretext.tasks.rows import Row
-from foretext.text.byte_bpe import ByteBPE
-from foretext.text.tokenizer import END
-from foretext.train.fresh import fresh_model
-from foretext.train.report import Silent
-from foretext.train.saved import SavedModel
+from foretext.runs.model import SavedModel
+from foretext.runs.report import Silent
+from foretext.tasks.files.rows import Row
+from foretext.text.tokenizers.base import END
+from foretext.text.tokenizers.byte_bpe import ByteBPE
+from foretext.train.untrained import fresh_model
 
 CONTEXT = 12
 TEXTS = ["the film was good", "x", "a long text, much longer than the context of twelve tokens: 中文也有 " * 3]
@@ -254,7 +254,7 @@ def test_encoding_is_told_chunk_by_chunk_and_changes_nothing(
     model: SavedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured, vectors = perplexity(model, TEXTS), text_vectors(model, TEXTS)
-    monkeypatch.setattr("foretext.text.encoding._BATCH_DOCUMENTS", 2)
+    monkeypatch.setattr("foretext.text.corpus.encoding._BATCH_DOCUMENTS", 2)
     heard = Heard()
     assert perplexity(model, TEXTS, reporter=heard) == measured
     assert heard.told == [("encoding", done, 3) for done in (0, 2, 3)]

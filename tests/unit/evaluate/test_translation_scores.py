@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from foretext.evaluate.translation import score_translations, translations
-from foretext.generate.translate import Search
-from foretext.nn.cove import CoveConfig, CoveTrunk
+from foretext.generate.beam_search import Search
+from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
 from foretext.objectives.translation import TranslationObjective
 from foretext.objectives.translation_pairs import Pair, TranslationSettings
-from foretext.text.word_list import END, START, WordList, marked_words
-from foretext.text.word_tokenizer import word_tokenizer
+from foretext.text.tokenizers.word_tokenizer import word_tokenizer
+from foretext.text.words.word_list import END, START, WordList, marked_words
 
 LINES = ["Ein Mann schläft, er träumt.", "Zwei Hunde laufen im Gras.", "Ein Mann träumt."]
 WORDS = WordList.by_frequency([marked_words(line) for line in LINES], 100)

@@ -16,8 +16,8 @@ from experiments import imdb_transfer
 from experiments.beginnings import borders, by_place, main, rows_of
 from foretext.api import LanguageModel
 from foretext.batch import Batch
-from foretext.nn.predict import token_losses
-from foretext.train.pretrain import pretrain
+from foretext.nn.softmax.predict import token_losses
+from foretext.train.pretraining.pretrain import pretrain
 
 
 def test_places_double() -> None:

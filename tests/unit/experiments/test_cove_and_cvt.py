@@ -16,7 +16,7 @@ from systems_under_test import parallel_text, write_text
 from experiments import cove_transfer, cvt_chunking
 from experiments.chunks import few_sentences
 from experiments.cvt_chunking import ALL, TENTH, Cell, difference_table, plan, result_table
-from foretext.tasks.conll import TaggedSentence, read_conll
+from foretext.tasks.files.conll import TaggedSentence, read_conll
 
 
 @pytest.fixture

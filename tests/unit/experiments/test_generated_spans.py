@@ -32,8 +32,8 @@ from experiments.generated_spans import (
     write_squad,
 )
 from foretext.api import new_model
-from foretext.tasks.squad import Answer, Question, read_squad
-from foretext.train.report import Silent
+from foretext.runs.report import Silent
+from foretext.tasks.files.squad import Answer, Question, read_squad
 
 
 def answers_in(question: Question) -> list[str]:

@@ -12,7 +12,7 @@ from complaints import names
 
 from experiments import layer_probe
 from experiments.common import Data
-from foretext.tasks.rows import Row
+from foretext.tasks.files.rows import Row
 
 
 class _Told:

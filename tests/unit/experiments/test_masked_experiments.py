@@ -23,13 +23,13 @@ from foretext.api import LanguageModel
 from foretext.config import apply_sets
 from foretext.interop.exchange import export_model
 from foretext.plan import TransferPlan
+from foretext.runs.budget import Budget
+from foretext.runs.directory import RunDirectory
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts
-from foretext.train.budget import Budget
-from foretext.train.finetune_request import default_epochs
-from foretext.train.pretrain import pretrain
-from foretext.train.pretrain_request import PretrainRequest, resolved_sections
-from foretext.train.rundir import RunDirectory
+from foretext.train.finetuning.finetune_request import default_epochs
+from foretext.train.pretraining.pretrain import pretrain
+from foretext.train.pretraining.pretrain_request import PretrainRequest, resolved_sections
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from experiments.memory_transfer import EXPERIMENT, REVIEWS, text_part
 from experiments.results import TEXT, Results
 from foretext.api import LanguageModel
 from foretext.errors import UserError
-from foretext.train.pretrain import pretrain
+from foretext.train.pretraining.pretrain import pretrain
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from experiments.results import (
     sets_for,
     spread,
 )
-from foretext.tasks.rows import Row
+from foretext.tasks.files.rows import Row
 
 TASKS = {"sst2": (100, 500), "trec": (100,)}
 

@@ -17,7 +17,7 @@ from experiments.token_baselines import (
     tag_table,
     words_of,
 )
-from foretext.tasks.squad import Answer, Question
+from foretext.tasks.files.squad import Answer, Question
 
 FLAT = Rarity({}, 1.0)  # every word tells as much
 

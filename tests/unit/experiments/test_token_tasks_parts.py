@@ -28,7 +28,7 @@ from experiments.token_tasks import (
     sentence_rows,
     tables,
 )
-from foretext.tasks.squad import Answer, Question
+from foretext.tasks.files.squad import Answer, Question
 
 PARAGRAPHS = 40
 

@@ -14,15 +14,15 @@ from tolerance import doubles
 from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
-from foretext.generate.decode import Sampling, choose, generate_ids, generate_text, stop_at, text_pieces
-from foretext.nn.transformer import TransformerConfig
+from foretext.generate.sampling import Sampling, choose, generate_ids, generate_text, stop_at, text_pieces
+from foretext.nn.transformer.causal_trunk import TransformerConfig
+from foretext.runs.model import RunConfig, SavedModel
 from foretext.systems import SYSTEMS
-from foretext.tasks.rows import Row
-from foretext.text.byte_bpe import byte_bpe_from_merges
-from foretext.text.char_bpe import WORD_END, char_bpe_from_merges
-from foretext.text.tokenizer import END, Tokenizer
-from foretext.train.fresh import fresh_model
-from foretext.train.saved import RunConfig, SavedModel
+from foretext.tasks.files.rows import Row
+from foretext.text.tokenizers.base import END, Tokenizer
+from foretext.text.tokenizers.byte_bpe import byte_bpe_from_merges
+from foretext.text.tokenizers.char_bpe import WORD_END, char_bpe_from_merges
+from foretext.train.untrained import fresh_model
 
 TOKENIZER = byte_bpe_from_merges([]).with_specials(["<|start|>", "<|extract|>"])
 END_ID = TOKENIZER.specials[END]

@@ -13,8 +13,8 @@ from tolerance import close, terms_of
 from torch import Tensor
 from translation_under_test import TranslationModel
 
-from foretext.generate.translate import Hypothesis, Search, Symbols, beam_search, greedy
-from foretext.nn.translation import TranslationConfig
+from foretext.generate.beam_search import Hypothesis, Search, Symbols, beam_search, greedy
+from foretext.nn.recurrent.translation import TranslationConfig
 
 START, END, NEVER = 0, 1, 2
 SYMBOLS = Symbols(START, END, (START, NEVER))

@@ -15,14 +15,14 @@ from tolerance import close, doubles, terms_of
 
 from foretext.batch import Batch
 from foretext.generate import many
-from foretext.generate.decode import Sampling, penalised
 from foretext.generate.decoder import Decoder
 from foretext.generate.many import beam_search, write_many
+from foretext.generate.sampling import Sampling, penalised
+from foretext.runs.model import RunConfig, SavedModel, reach_of
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
-from foretext.text.tokenizer import END
-from foretext.text.train_vocab import train_tokenizer
-from foretext.train.saved import RunConfig, SavedModel, reach_of
+from foretext.text.tokenizers.base import END
+from foretext.text.tokenizers.training import train_tokenizer
 
 PROMPTS = ["Once upon a time", "a", "", "The cat sat on the mat, and", "xyz"]
 # A model reads in float64; its logits are rounded to float32, and a log-probability is one of them less a sum of all.

@@ -18,11 +18,11 @@ import foretext as ft
 from foretext.api import LanguageModel
 from foretext.evaluate.likelihood import Query, score_queries
 from foretext.generate.decoder import Decoder, facing
-from foretext.objectives.bilm import BilmObjective, spelling
-from foretext.tasks.rows import Row
-from foretext.train.examples import encode_rows
+from foretext.objectives.bidirectional import BilmObjective, spelling
+from foretext.tasks.files.rows import Row
+from foretext.train.finetuning.examples import encode_rows
 from foretext.train.loop import Loop
-from foretext.train.pretrain import pretrain
+from foretext.train.pretraining.pretrain import pretrain
 
 TARGETS = 16
 # A word out of its characters; each of ten words through two layers of 16 cells, projected to 8; the softmax.

@@ -16,7 +16,7 @@ from tolerance import close, terms_of
 
 from foretext.errors import UserError
 from foretext.interop.bilm_weights import load_bilm, read_bilm_options, read_bilm_weights
-from foretext.text.characters import word_characters
+from foretext.text.words.characters import word_characters
 
 h5py = pytest.importorskip("h5py")
 

@@ -13,13 +13,13 @@ from foretext.interop.hub import shapes_of
 from foretext.interop.hub_tensors import FolderTensors, by_their_names, parts_of
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts
-from foretext.systems.hub import HubNames
-from foretext.tasks.rows import KINDS
-from foretext.tasks.supervised import SupervisedTask
-from foretext.text.byte_bpe import ROBERTA_SPECIALS, byte_bpe_from_merges
-from foretext.text.tokenizer import Tokenizer
-from foretext.text.unigram import XLNET_SPECIALS, Cleaning, unigram_from_pieces
-from foretext.text.wordpiece import wordpiece_from_pieces
+from foretext.systems.hub_names import HubNames
+from foretext.tasks.files.rows import KINDS
+from foretext.tasks.heads.supervised import SupervisedTask
+from foretext.text.tokenizers.base import Tokenizer
+from foretext.text.tokenizers.byte_bpe import ROBERTA_SPECIALS, byte_bpe_from_merges
+from foretext.text.tokenizers.unigram import XLNET_SPECIALS, Cleaning, unigram_from_pieces
+from foretext.text.tokenizers.wordpiece import wordpiece_from_pieces
 
 EXCHANGED = [name for name, system in SYSTEMS.items() if system.hub is not None]
 

@@ -10,7 +10,7 @@ from complaints import refused
 from systems_under_test import base_model
 
 from foretext.interop.hub import export_hub
-from foretext.text.train_vocab import train_tokenizer
+from foretext.text.tokenizers.training import train_tokenizer
 
 
 @pytest.mark.parametrize("kind", ["word-list", "words"])

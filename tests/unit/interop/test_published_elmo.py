@@ -15,11 +15,11 @@ from tolerance import close, doubles
 
 from foretext.api import LanguageModel, load_language_model
 from foretext.interop.exchange import export_model, import_model
-from foretext.nn.bilm_trunk import BilmTrunkConfig
-from foretext.text.characters import word_characters
-from foretext.text.word_vocabulary import Words
-from foretext.train.pretrain import pretrain
-from foretext.train.pretrain_request import PretrainRequest
+from foretext.nn.recurrent.bilm_trunk import BilmTrunkConfig
+from foretext.text.tokenizers.word_vocabulary import Words
+from foretext.text.words.characters import word_characters
+from foretext.train.pretraining.pretrain import pretrain
+from foretext.train.pretraining.pretrain_request import PretrainRequest
 
 
 @pytest.fixture

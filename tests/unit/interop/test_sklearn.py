@@ -20,8 +20,8 @@ from sklearn.preprocessing import FunctionTransformer
 from tolerance import close
 
 import foretext as ft
-from foretext.interop.sklearn import _shape
-from foretext.text.train_vocab import train_tokenizer
+from foretext.learn.estimator import _shape
+from foretext.text.tokenizers.training import train_tokenizer
 
 GOOD, BAD = ["good great fine", "lovely warm happy"], ["bad awful poor", "ugly cold sad"]
 TEXTS = [f"{(GOOD if i % 2 else BAD)[i % 4 // 2]} film {i % 5}" for i in range(24)]

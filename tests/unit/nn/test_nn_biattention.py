@@ -12,8 +12,8 @@ from slow_recurrent import INPUTS, PADDINGS, randomised, repadded, sentences, sl
 from tolerance import close, terms_of
 from torch import Tensor
 
-from foretext.nn.biattention import BiattentiveClassifier, BiattentiveConfig, Maxout
-from foretext.nn.word_inputs import WordInput, WordInputConfig
+from foretext.nn.task_models.biattention import BiattentiveClassifier, BiattentiveConfig, Maxout
+from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig
 
 CONFIG = BiattentiveConfig(3, projection=4, cells=2, hidden=3, maxout=2, dropout=0.0, inputs=INPUTS)
 FIRST, SECOND = sentences(0), sentences(1, [2, 5, 1])

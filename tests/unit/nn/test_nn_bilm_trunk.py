@@ -12,8 +12,8 @@ from word_tables import word_table
 
 from foretext.batch import Batch
 from foretext.config import build_sections, from_toml, to_toml
-from foretext.nn.bilm_trunk import BilmTrunk, BilmTrunkConfig, SpelledBatch
-from foretext.nn.char_cnn import CharEncoderConfig
+from foretext.nn.recurrent.bilm_trunk import BilmTrunk, BilmTrunkConfig, SpelledBatch
+from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 
 WORDS = CharEncoderConfig(width=3, filter_widths=(1, 2), filter_counts=(3, 4), embedding=2, length=9, highways=1)
 CONFIG = BilmTrunkConfig(vocabulary=20, layers=2, cells=5, context=6, dropout=0.0, words=WORDS)

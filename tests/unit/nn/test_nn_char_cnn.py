@@ -11,8 +11,8 @@ from complaints import refused
 from tolerance import close, terms_of
 from torch import Tensor
 
-from foretext.nn.char_cnn import CharEncoder, CharEncoderConfig
-from foretext.text.characters import word_characters
+from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
+from foretext.text.words.characters import word_characters
 
 SMALL = CharEncoderConfig(width=5, filter_widths=(1, 2, 4), filter_counts=(3, 2, 4), embedding=3, length=12)
 TERMS = terms_of(12 * 3, 2 * 9, 9)  # a filter as wide as a word, two highways, the projection

@@ -10,7 +10,7 @@ from tolerance import close, terms_of
 from torch import Tensor
 
 from foretext.batch import IGNORE
-from foretext.nn.crf import Allowed, LinearChainCrf, iob2_allowed
+from foretext.nn.task_models.crf import Allowed, LinearChainCrf, iob2_allowed
 
 TAGS = ("O", "B-A", "I-A", "B-B", "I-B")
 LENGTHS = [4, 1, 3, 2]

@@ -12,7 +12,7 @@ from tolerance import close, terms_of
 from torch import Tensor
 from word_tables import word_table
 
-from foretext.nn.cvt import (
+from foretext.nn.recurrent.cvt import (
     CvtBatch,
     CvtConfig,
     CvtEncoder,
@@ -23,7 +23,7 @@ from foretext.nn.cvt import (
     view_states,
     view_width,
 )
-from foretext.nn.projected_lstm import ProjectedLstm
+from foretext.nn.recurrent.projected_lstm import ProjectedLstm
 
 CONFIG = CvtConfig(
     vocabulary=20,

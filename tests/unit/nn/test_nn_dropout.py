@@ -8,9 +8,10 @@ import torch.nn.functional as F
 from tolerance import close, terms_of
 from torch import Tensor
 
-from foretext.nn import attention, dropout
-from foretext.nn.attention import Groups, causal_attention
+from foretext.nn import dropout
 from foretext.nn.dropout import add_dropped, keep_mask
+from foretext.nn.transformer import attention
+from foretext.nn.transformer.attention import Groups, causal_attention
 
 SHAPES = [(2, 3, 1, 8), (1, 1, 5, 4), (3, 2, 128, 8), (2, 4, 129, 8), (5, 2, 300, 16), (9, 4, 64, 8)]
 

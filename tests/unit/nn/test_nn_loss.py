@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from tolerance import close, terms_of
 from torch import Tensor
 
-from foretext.nn import loss as module
-from foretext.nn.loss import tied_softmax_loss, tied_token_losses
+from foretext.nn.softmax import tied_softmax as module
+from foretext.nn.softmax.tied_softmax import tied_softmax_loss, tied_token_losses
 
 WIDTH, VOCABULARY = 16, 37
 THERE = terms_of(WIDTH, VOCABULARY)  # a logit, and the softmax's sum

@@ -10,10 +10,10 @@ import torch
 from tolerance import close, doubles, terms_of
 from torch import Tensor
 
-from foretext.nn import relative_attention as module
-from foretext.nn.memory import hidden_memory, remember
-from foretext.nn.relative import distances, sinusoids
-from foretext.nn.relative_attention import RelativeAttention
+from foretext.nn.relative import relative_attention as module
+from foretext.nn.relative.distances import distances, sinusoids
+from foretext.nn.relative.memory import hidden_memory, remember
+from foretext.nn.relative.relative_attention import RelativeAttention
 
 WIDTH, HEADS, HEAD_WIDTH = 10, 2, 3
 SHAPES = [(3, 4, 6), (2, 1, 5), (1, 5, 0), (2, 1, 0), (2, 7, 2)]  # rows, queries, memory

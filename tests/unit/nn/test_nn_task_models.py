@@ -25,10 +25,10 @@ from tolerance import close, terms_of
 from torch import Tensor
 
 from foretext.batch import IGNORE, LossSum
-from foretext.nn.crf import iob2_allowed
-from foretext.nn.pooling import POOLS, Pooling, masked_softmax
-from foretext.nn.task_models import BiLstmTagger, ClassifierConfig, SentenceClassifier, TaggerConfig
-from foretext.nn.word_inputs import WordInput, WordInputConfig, WordReader
+from foretext.nn.task_models.crf import iob2_allowed
+from foretext.nn.task_models.pooling import POOLS, Pooling, masked_softmax
+from foretext.nn.task_models.sentence_models import BiLstmTagger, ClassifierConfig, SentenceClassifier, TaggerConfig
+from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig, WordReader
 
 TAGGER = TaggerConfig(classes=3, cells=2, layers=2, dropout=0.0, inputs=INPUTS)
 CLASSIFIER = ClassifierConfig(classes=2, cells=2, dropout=0.0, inputs=INPUTS)

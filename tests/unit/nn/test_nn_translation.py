@@ -12,8 +12,8 @@ from tolerance import close, terms_of
 from torch import Tensor
 from translation_under_test import TranslationModel
 
-from foretext.nn.loss import tied_softmax_loss
-from foretext.nn.translation import ContextEncoder, FixedVectors, TranslationConfig
+from foretext.nn.recurrent.translation import ContextEncoder, FixedVectors, TranslationConfig
+from foretext.nn.softmax.tied_softmax import tied_softmax_loss
 
 CONFIG = TranslationConfig(vocabulary=11, vectors=5, embedding=4, width=6, dropout=0.0, init_range=0.5)
 ENCODED = terms_of((5 + 2) * (6 + 3))  # five words and two layers: the inputs', the state's

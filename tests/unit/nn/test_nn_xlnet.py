@@ -13,10 +13,10 @@ from tolerance import close, terms_of
 from torch import Tensor
 
 from foretext.batch import IGNORE, Batch
-from foretext.nn.relative import distances, sinusoids
-from foretext.nn.relative_attention import RelativeAttention
-from foretext.nn.two_stream import Asked, asked_mix
-from foretext.nn.xlnet import OrderedBatch, XLNet, XLNetConfig
+from foretext.nn.relative.distances import distances, sinusoids
+from foretext.nn.relative.relative_attention import RelativeAttention
+from foretext.nn.relative.two_stream import Asked, asked_mix
+from foretext.nn.relative.xlnet import OrderedBatch, XLNet, XLNetConfig
 from foretext.objectives.permutation import left_to_right
 
 LENGTH = 9

@@ -17,15 +17,15 @@ from torch import Tensor
 from word_tables import word_table
 
 from foretext.batch import IGNORE, detached
-from foretext.nn.bilm import LstmStack
-from foretext.nn.bilm_trunk import BilmTrunk, BilmTrunkConfig, SpelledBatch
-from foretext.nn.char_cnn import CharEncoderConfig
-from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig, spelling
-from foretext.text.characters import END_SENTENCE, border_characters, word_characters
-from foretext.text.order import Windows
-from foretext.text.token_shards import TokenShards
-from foretext.text.tokenizer import Tokenizer
-from foretext.text.wordpiece import wordpiece_from_pieces
+from foretext.nn.recurrent.bilm import LstmStack
+from foretext.nn.recurrent.bilm_trunk import BilmTrunk, BilmTrunkConfig, SpelledBatch
+from foretext.nn.recurrent.char_cnn import CharEncoderConfig
+from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig, spelling
+from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.order.sample_order import Windows
+from foretext.text.tokenizers.base import Tokenizer
+from foretext.text.tokenizers.wordpiece import wordpiece_from_pieces
+from foretext.text.words.characters import END_SENTENCE, border_characters, word_characters
 
 PIECES = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", "old", "rare", "##s", "odd"]
 TOKENIZER = wordpiece_from_pieces(PIECES, lower=True)  # five specials, then these

@@ -14,20 +14,20 @@ from torch import Tensor
 
 from foretext.batch import IGNORE
 from foretext.nn.averaging import AveragedWeights
-from foretext.nn.cvt import CvtBatch, CvtConfig, CvtEncoder
+from foretext.nn.recurrent.cvt import CvtBatch, CvtConfig, CvtEncoder
 from foretext.objectives.cross_view import CrossViewObjective, CrossViewSettings, CrossViewTask
+from foretext.runs.budget import Budget
+from foretext.runs.report import Silent
 from foretext.systems.base import TrainingConfig
 from foretext.systems.cvt import CVT
-from foretext.tasks.cross_view_head import CrossViewHead, Sourced, UnlabelledExample
-from foretext.tasks.layout import TokenSequence
-from foretext.tasks.supervised import Example
-from foretext.tasks.tagging import TaggedExample
-from foretext.text.word_forms import WordForms
-from foretext.text.word_vocabulary import Words
-from foretext.train.budget import Budget
+from foretext.tasks.heads.cross_view_head import CrossViewHead, Sourced, UnlabelledExample
+from foretext.tasks.heads.supervised import Example
+from foretext.tasks.heads.tagging import TaggedExample
+from foretext.tasks.layouts.base import TokenSequence
+from foretext.text.tokenizers.word_vocabulary import Words
+from foretext.text.words.word_forms import WordForms
 from foretext.train.loop import Job, Loop, Stage
 from foretext.train.optim import Group, Optimizer
-from foretext.train.report import Silent
 from foretext.train.signals import NeverStop
 
 BORDER, UNKNOWN = 0, 1

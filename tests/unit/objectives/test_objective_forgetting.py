@@ -19,7 +19,7 @@ from foretext.objectives.permutation import PermutationObjective
 from foretext.objectives.stream import StreamObjective
 from foretext.systems import SYSTEMS
 from foretext.train.loop import Loop
-from foretext.train.pretrain import pretrain
+from foretext.train.pretraining.pretrain import pretrain
 
 # Of two layers: norms and projections, keys and memory, inner states; then a softmax's sum, and that over all tokens.
 TERMS = terms_of(2 * (6 * 32 + 2 * 36 + 128), 272, 4 * 12)

@@ -11,8 +11,8 @@ from test_objective_spans import BYTES, KINDS, documents, prose, shards
 
 from foretext.objectives import full_sentences
 from foretext.objectives.full_sentences import FullSentences
-from foretext.text.tokenizer import END, Tokenizer
-from foretext.text.train_vocab import train_tokenizer
+from foretext.text.tokenizers.base import END, Tokenizer
+from foretext.text.tokenizers.training import train_tokenizer
 
 
 def texts_of(folder: Path, texts: list[str], room: int, tokenizer: Tokenizer = BYTES) -> list[str]:

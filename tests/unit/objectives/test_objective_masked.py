@@ -16,7 +16,7 @@ from foretext.objectives.masked import MaskedObjective
 from foretext.objectives.spans import Span
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, TokenizerConfig
-from foretext.text.tokenizer import KINDS
+from foretext.text.tokenizers.base import KINDS
 from foretext.train.vocabulary import new_tokenizer
 
 TEXTS = ["the cat sat on the mat and looked at another cat, which looked back"] * 9

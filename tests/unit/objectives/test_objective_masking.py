@@ -7,8 +7,8 @@ import pytest
 from complaints import refused
 
 from foretext.objectives.masking import Masker, MaskingConfig
-from foretext.text.byte_bpe import ROBERTA_SPECIALS, ByteBPE
-from foretext.text.tokenizer import END
+from foretext.text.tokenizers.base import END
+from foretext.text.tokenizers.byte_bpe import ROBERTA_SPECIALS, ByteBPE
 
 BYTES = ByteBPE(bytes(range(256)), [], {END: 256}).with_specials(ROBERTA_SPECIALS)
 MASK, FIRST, SEPARATOR = (BYTES.specials[name] for name in ("<mask>", "<s>", "</s>"))

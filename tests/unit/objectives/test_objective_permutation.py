@@ -15,11 +15,11 @@ from systems_under_test import TINY, masks_drawn, tokenizer_of, trunk_of, window
 from tolerance import close, terms_of
 
 from foretext.batch import IGNORE
-from foretext.nn.xlnet import OrderedBatch
+from foretext.nn.relative.xlnet import OrderedBatch
 from foretext.objectives.base import Draw
 from foretext.objectives.factorisation import PermutationConfig, draw_order, draw_targets, ranks_of
 from foretext.objectives.permutation import PermutationObjective, left_to_right, with_blanks
-from foretext.text.two_ways import Stretch
+from foretext.text.order.two_ways import Stretch
 
 
 def objective(**settings: object) -> PermutationObjective:

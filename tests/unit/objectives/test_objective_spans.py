@@ -12,12 +12,12 @@ import pytest
 from complaints import refused
 
 from foretext.objectives.spans import Span, SpanPairs
-from foretext.text.byte_bpe import ByteBPE
-from foretext.text.readers import ReadOptions, find_files
-from foretext.text.shards import write_shards
-from foretext.text.token_shards import TokenShards
-from foretext.text.tokenizer import END, KINDS, Tokenizer
-from foretext.text.train_vocab import train_tokenizer
+from foretext.text.corpus.readers import ReadOptions, find_files
+from foretext.text.corpus.shards import write_shards
+from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.tokenizers.base import END, KINDS, Tokenizer
+from foretext.text.tokenizers.byte_bpe import ByteBPE
+from foretext.text.tokenizers.training import train_tokenizer
 
 BYTES = ByteBPE(bytes(range(256)), [], {END: 256})
 STOP = 256

@@ -16,7 +16,7 @@ from torch import Tensor
 from translation_under_test import TranslationModel
 
 from foretext.batch import IGNORE, Batch
-from foretext.nn.cove import CoveConfig, CoveTrunk
+from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
 from foretext.objectives.translation import NAME, TranslationObjective, words_before
 from foretext.objectives.translation_pairs import (
     Pair,
@@ -31,11 +31,11 @@ from foretext.objectives.translation_pairs import (
     vectors_of,
     vocabularies,
 )
-from foretext.text.files import ReadReport
-from foretext.text.shards import write_documents
-from foretext.text.token_shards import TokenShards
-from foretext.text.word_list import END, FIRST_WORD, START, UNKNOWN, WordList
-from foretext.text.word_tokenizer import WordTokenizer, word_tokenizer
+from foretext.text.corpus.shards import write_documents
+from foretext.text.corpus.text_files import ReadReport
+from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.tokenizers.word_tokenizer import WordTokenizer, word_tokenizer
+from foretext.text.words.word_list import END, FIRST_WORD, START, UNKNOWN, WordList
 
 CONFIG = CoveConfig(vocabulary=7, vectors=5, width=6, dropout=0.0, init_range=0.5)
 SETTINGS = TranslationSettings(embedding=4)

@@ -18,20 +18,20 @@ from foretext.api import TaskModel
 from foretext.batch import Batch, padded
 from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import Interrupted
-from foretext.nn.cove import CoveConfig, CoveTrunk
+from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
 from foretext.objectives.translation import TranslationObjective
+from foretext.runs.directory import RunDirectory
+from foretext.runs.model import load_model
+from foretext.runs.report import Silent
 from foretext.systems.cove import COVE
-from foretext.tasks.plain import PlainLayout
-from foretext.tasks.rows import Row
-from foretext.tasks.sequences import padded_segments
-from foretext.tasks.trunk_words import TrunkWords
-from foretext.text.tokenizer import END
-from foretext.text.vectors import read_vectors
-from foretext.train.finetune import FinetuneRequest, finetune
-from foretext.train.pretrain import pretrain
-from foretext.train.report import Silent
-from foretext.train.rundir import RunDirectory
-from foretext.train.saved import load_model
+from foretext.tasks.files.rows import Row
+from foretext.tasks.heads.sequences import padded_segments
+from foretext.tasks.heads.trunk_words import TrunkWords
+from foretext.tasks.layouts.plain import PlainLayout
+from foretext.text.tokenizers.base import END
+from foretext.text.words.vectors import read_vectors
+from foretext.train.finetuning.finetune import FinetuneRequest, finetune
+from foretext.train.pretraining.pretrain import pretrain
 
 SETS = (
     *("model.width=16", "objective.embedding=8", "objective.least_count=1", "training.batch_size=4"),
@@ -98,7 +98,7 @@ def test_going_on_equals_never_stopping(tmp_path: Path, after: str) -> None:
             raise KeyboardInterrupt
 
         with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr("foretext.train.pretrain.check_disk", cut)
+            patch.setattr("foretext.train.pretraining.pretrain.check_disk", cut)
             pretrain(request)
         assert (tmp_path / "stopped" / "tokenizer.json").exists()
         pretrain(replace(request, resume=True))

@@ -20,26 +20,26 @@ from foretext.api import LanguageModel, TaskModel, new_model
 from foretext.batch import Batch
 from foretext.config import settings_in
 from foretext.errors import Interrupted
-from foretext.inspection import summary_of
-from foretext.nn.cvt import CvtConfig, CvtEncoder
+from foretext.nn.recurrent.cvt import CvtConfig, CvtEncoder
 from foretext.objectives.base import Draw
+from foretext.runs.directory import RunDirectory
+from foretext.runs.inspection import summary_of
+from foretext.runs.model import load_model
+from foretext.runs.report import Silent
 from foretext.systems.base import TrunkParts
 from foretext.systems.cvt import CVT
-from foretext.tasks.conll import TaggedSentence
-from foretext.tasks.cross_view_head import CrossViewHead, ManySources, Sourced, UnlabelledText
-from foretext.tasks.rows import Row
-from foretext.tasks.tagging import TaggedExample
-from foretext.text.form_vectors import with_vectors
-from foretext.text.word_forms import WordForms
-from foretext.text.word_vocabulary import Words
-from foretext.train.examples import encode
-from foretext.train.finetune import FinetuneRequest, finetune
-from foretext.train.finetune_request import OtherTask
+from foretext.tasks.files.conll import TaggedSentence
+from foretext.tasks.files.rows import Row
+from foretext.tasks.heads.cross_view_head import CrossViewHead, ManySources, Sourced, UnlabelledText
+from foretext.tasks.heads.tagging import TaggedExample
+from foretext.text.tokenizers.word_vocabulary import Words
+from foretext.text.words.form_vectors import with_vectors
+from foretext.text.words.word_forms import WordForms
+from foretext.train.finetuning.examples import encode
+from foretext.train.finetuning.finetune import FinetuneRequest, finetune
+from foretext.train.finetuning.finetune_request import OtherTask
 from foretext.train.loop import Loop, step_seed
-from foretext.train.pretrain import pretrain
-from foretext.train.report import Silent
-from foretext.train.rundir import RunDirectory
-from foretext.train.saved import load_model
+from foretext.train.pretraining.pretrain import pretrain
 
 SHAPE = ("model.cells=12", "model.upper_cells=12", "model.direction=8", "model.vectors=8", "model.char_filters=3")
 SETS = ("objective.hidden=8", "objective.average=0.9", "training.batch_size=4", "training.rate=0.01")

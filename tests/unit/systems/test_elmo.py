@@ -16,18 +16,18 @@ from word_tables import word_table
 from foretext.batch import Batch
 from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import Interrupted
-from foretext.nn.bilm_trunk import BilmTrunkConfig
-from foretext.nn.word_inputs import WordInput, WordInputConfig, WordReader
-from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig
+from foretext.nn.recurrent.bilm_trunk import BilmTrunkConfig
+from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig, WordReader
+from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig
 from foretext.plan import ReaderPlan, TransferPlan
+from foretext.runs.budget import Budget
+from foretext.runs.directory import RunDirectory
+from foretext.runs.model import load_model
 from foretext.systems.elmo import ELMO
-from foretext.tasks.trunk_words import TrunkWords, check_reader
-from foretext.text.characters import word_characters
-from foretext.text.tokenizer import END
-from foretext.train.budget import Budget
-from foretext.train.pretrain import pretrain
-from foretext.train.rundir import RunDirectory
-from foretext.train.saved import load_model
+from foretext.tasks.heads.trunk_words import TrunkWords, check_reader
+from foretext.text.tokenizers.base import END
+from foretext.text.words.characters import word_characters
+from foretext.train.pretraining.pretrain import pretrain
 
 SETS = (
     *("model.cells=8", "model.context=6", "tokenizer.size=200", "training.batch_size=4", "training.micro_batch=3"),

@@ -19,13 +19,13 @@ from tolerance import close, doubles, terms_of
 from foretext.api import LanguageModel, TaskModel
 from foretext.batch import Batch
 from foretext.evaluate.attention_page import attention_page
-from foretext.nn.predict import token_logits
+from foretext.nn.softmax.predict import token_logits
 from foretext.objectives.causal import CausalObjective
-from foretext.tasks.delimited import DELIMITER, EXTRACT, START
-from foretext.tasks.rows import rows_from
-from foretext.text.order import Windows
-from foretext.text.token_shards import TokenShards
-from foretext.train.examples import encode_rows
+from foretext.tasks.files.rows import rows_from
+from foretext.tasks.layouts.delimited import DELIMITER, EXTRACT, START
+from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.order.sample_order import Windows
+from foretext.train.finetuning.examples import encode_rows
 from foretext.train.loop import Loop
 
 BYTES = 257

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from foretext.objectives.causal import CausalObjective
 from foretext.systems import SYSTEMS
-from foretext.tasks.supervised import SupervisedTask
+from foretext.tasks.heads.supervised import SupervisedTask
 
 PAPER = SYSTEMS["gpt"].sizes["paper"]
 SAMPLES = 40

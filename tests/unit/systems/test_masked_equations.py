@@ -17,7 +17,7 @@ from tolerance import close, doubles, terms_of
 
 from foretext.api import LanguageModel
 from foretext.batch import IGNORE, Batch
-from foretext.nn.encoder import EncoderConfig
+from foretext.nn.transformer.encoder import EncoderConfig
 from foretext.objectives.base import Draw
 from foretext.objectives.masked import MaskedObjective
 from foretext.systems import SYSTEMS

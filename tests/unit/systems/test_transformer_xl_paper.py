@@ -15,14 +15,14 @@ from tolerance import close, doubles, terms_of
 import foretext as ft
 from foretext.batch import Batch
 from foretext.errors import Interrupted
-from foretext.nn.predict import token_logits
-from foretext.nn.transformer_xl import TransformerXL
+from foretext.nn.relative.transformer_xl import TransformerXL
+from foretext.nn.softmax.predict import token_logits
+from foretext.runs.budget import Budget
 from foretext.systems.transformer_xl import SIZES, TRANSFORMER_XL, WORDS
-from foretext.train.budget import Budget
-from foretext.train.pretrain import pretrain
-from foretext.train.pretrain_request import PretrainRequest
+from foretext.train.from_run import make_optimizer
+from foretext.train.pretraining.pretrain import pretrain
+from foretext.train.pretraining.pretrain_request import PretrainRequest
 from foretext.train.schedule import rate_at
-from foretext.train.start import make_optimizer
 
 PAPER = SIZES["paper"]
 

@@ -11,11 +11,11 @@ from systems_under_test import pretrain_request, stopping_after, write_text
 
 import foretext as ft
 from foretext.errors import Interrupted
-from foretext.nn.awd_lstm import AwdLstm
+from foretext.nn.recurrent.awd_lstm import AwdLstm
 from foretext.systems.ulmfit import POOLING, SIZES, ULMFIT, WAY
-from foretext.tasks.concat_pooling import ConcatPoolingTask
+from foretext.tasks.heads.concat_pooling import ConcatPoolingTask
 from foretext.train.optim import Group, Optimizer
-from foretext.train.pretrain import pretrain
+from foretext.train.pretraining.pretrain import pretrain
 from foretext.train.schedule import rate_at
 
 PAPER = SIZES["paper"]

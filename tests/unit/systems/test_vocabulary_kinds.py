@@ -13,8 +13,8 @@ from systems_under_test import TINY, example_for
 from foretext.objectives.base import Draw
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TokenizerConfig, TrunkParts
-from foretext.text.tokenizer import END, KINDS, Tokenizer, tokenizer_from_json
-from foretext.text.train_vocab import train_tokenizer
+from foretext.text.tokenizers.base import END, KINDS, Tokenizer, tokenizer_from_json
+from foretext.text.tokenizers.training import train_tokenizer
 from foretext.train.vocabulary import completed, new_tokenizer
 
 TEXTS = ["the cat sat on the mat and looked at another cat, which looked back"] * 9

@@ -19,9 +19,12 @@ from torch import Tensor
 
 from foretext.batch import Batch
 from foretext.errors import Interrupted
-from foretext.nn.awd_lstm import AwdLstm, AwdLstmConfig
+from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
 from foretext.objectives.base import reads_on
-from foretext.tasks.concat_pooling import (
+from foretext.runs.budget import Budget
+from foretext.runs.directory import RunDirectory
+from foretext.runs.report import Silent
+from foretext.tasks.heads.concat_pooling import (
     ConcatPoolingConfig,
     ConcatPoolingTask,
     PoolingHead,
@@ -29,19 +32,16 @@ from foretext.tasks.concat_pooling import (
     read_pieces,
     right_aligned,
 )
-from foretext.tasks.layout import TokenSequence
-from foretext.tasks.sequences import sequence_lm_loss
-from foretext.tasks.supervised import Example, SupervisedTask
-from foretext.text.order import Order
-from foretext.train.budget import Budget
-from foretext.train.examples import ListedExamples
-from foretext.train.finetune import NORMED_TOKENS, rows_at_a_time
+from foretext.tasks.heads.sequences import sequence_lm_loss
+from foretext.tasks.heads.supervised import Example, SupervisedTask
+from foretext.tasks.layouts.base import TokenSequence
+from foretext.text.order.sample_order import Order
+from foretext.train.finetuning.examples import ListedExamples
+from foretext.train.finetuning.finetune import NORMED_TOKENS, rows_at_a_time
+from foretext.train.from_run import make_optimizer
 from foretext.train.loop import Job, Loop, Stage
 from foretext.train.planning import probe_speed
-from foretext.train.report import Silent
-from foretext.train.rundir import RunDirectory
 from foretext.train.signals import NeverStop
-from foretext.train.start import make_optimizer
 
 SHAPE = AwdLstmConfig(vocabulary=61, layers=2, width=5, hidden=7, dropout=0.0)
 PLAIN_HEAD = ConcatPoolingConfig(piece=4, learned=8, hidden=6, dropout=0.0, hidden_dropout=0.0)

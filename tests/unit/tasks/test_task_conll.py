@@ -9,8 +9,8 @@ from complaints import names, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretext.tasks.conll import MANY_WORDS, TaggedSentence, conll_text, read_conll
-from foretext.tasks.tag_metrics import are_chunk_tags, scheme_of, score_tags
+from foretext.tasks.files.conll import MANY_WORDS, TaggedSentence, conll_text, read_conll
+from foretext.tasks.scores.tag_metrics import are_chunk_tags, scheme_of, score_tags
 
 CONLL2000 = "Confidence NN B-NP\nin IN B-PP\n# # B-NP\n\nHe PRP B-NP\n"
 CONLL2003 = (

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from complaints import names, refused
 
-from foretext.tasks.formats import FORMATS, find_format, question_in
-from foretext.tasks.rows import KINDS, Row, read_rows, read_task_table
+from foretext.tasks.files.formats import FORMATS, find_format, question_in
+from foretext.tasks.files.rows import KINDS, Row, read_rows, read_task_table
 
 NLI_HEADER = "gold_label\tsentence1_parse\tsentence1\tsentence2\tpairID\n"
 XML = '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE copa-corpus SYSTEM "copa.dtd">\n'

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from systems_under_test import base_model
 
 import foretext as ft
-from foretext.tasks.layout import Tailed, fit
-from foretext.tasks.rows import read_rows
-from foretext.train.examples import encode_rows
-from foretext.train.finetune import FinetuneRequest, finetune
-from foretext.train.report import Silent
-from foretext.train.saved import SavedModel
+from foretext.runs.model import SavedModel
+from foretext.runs.report import Silent
+from foretext.tasks.files.rows import read_rows
+from foretext.tasks.layouts.base import Tailed, fit
+from foretext.train.finetuning.examples import encode_rows
+from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 
 ARTICLE = "Tom ran to the old house by the river and then he sat down. " * 3
 QUESTION = "Who ran there?"
@@ -98,7 +98,7 @@ def test_the_question_of_an_over_long_race_row_survives(tmp_path: Path) -> None:
 
 
 def test_tokens_shows_what_prediction_reads(tmp_path: Path) -> None:
-    from foretext.inspection import sequences_of
+    from foretext.runs.inspection import sequences_of
 
     model, path = race_model(tmp_path)
     row = read_rows(path, "choice", format="race")[0]

@@ -10,11 +10,11 @@ import polars
 import pytest
 from complaints import names, refused
 
+from foretext.tasks.files.predictions import Predictions, prediction_table, table_text, write_output
 from foretext.tasks.labels import LabelSet
-from foretext.tasks.metrics import score
-from foretext.tasks.pictures import _largest, confusion_matrix_png
-from foretext.tasks.predictions import Predictions, prediction_table, table_text, write_output
-from foretext.tasks.tables import Table, read_table, table_kind
+from foretext.tasks.scores.confusion_picture import _largest, confusion_matrix_png
+from foretext.tasks.scores.metrics import score
+from foretext.text.corpus.tables import Table, read_table, table_kind
 
 ROWS = Table("new.csv", ("id", "text"), [(7, 'a, "b"\r\nc'), (8, '"d'), (9, "e\tf")], ["", "", ""])
 CLASSES = Predictions(
@@ -116,7 +116,8 @@ def test_more_than_50_classes_are_folded_without_losing_a_row() -> None:
 
 
 def test_the_light_part_of_the_room_imports_nothing_heavy() -> None:
-    modules = ("files", "tables", "rows", "formats", "labels", "splits", "metrics", "pictures", "predictions")
+    modules = ("files.rows", "files.formats", "labels", "splits", "scores.metrics")
+    modules += ("scores.confusion_picture", "files.predictions")  # whole_files and tables are in text/corpus now
     heavy = "torch", "sklearn", "scipy", "matplotlib", "polars", "pandas"
     script = f"import sys, {', '.join(f'foretext.tasks.{m}' for m in modules)}\n"
     script += f"print([name for name in {heavy!r} if name in sys.modules])"

@@ -22,19 +22,19 @@ from foretext.batch import IGNORE, Batch
 from foretext.objectives.base import Objective
 from foretext.plan import ReaderPlan, TransferPlan
 from foretext.systems import SYSTEMS
-from foretext.tasks.conll import TaggedSentence
 from foretext.tasks.family import Encoded
-from foretext.tasks.layout import TokenSequence
-from foretext.tasks.plain import PlainLayout
-from foretext.tasks.recurrent_models import RecurrentRows, RecurrentSpan, RecurrentTagging, TextsBatch
-from foretext.tasks.span import SpanExample
-from foretext.tasks.supervised import Example
+from foretext.tasks.files.conll import TaggedSentence
+from foretext.tasks.heads.recurrent_models import RecurrentRows, RecurrentSpan, RecurrentTagging, TextsBatch
+from foretext.tasks.heads.span import SpanExample
+from foretext.tasks.heads.supervised import Example
+from foretext.tasks.heads.tagging import TaggedExample, tagged_example
+from foretext.tasks.heads.trunk_words import TrunkWords, check_reader
+from foretext.tasks.layouts.base import TokenSequence
+from foretext.tasks.layouts.plain import PlainLayout
+from foretext.tasks.layouts.windows import tag_windows
 from foretext.tasks.tag_family import TagFamily
-from foretext.tasks.tagging import TaggedExample, tagged_example
 from foretext.tasks.task_config import TaskConfig
-from foretext.tasks.trunk_words import TrunkWords, check_reader
-from foretext.tasks.windows import tag_windows
-from foretext.text.tokenizer import END
+from foretext.text.tokenizers.base import END
 
 LABELS = ("O", "B-X", "I-X", "B-Y")
 PLAN = ReaderPlan(twice=True, norm=True, penalty=0.1, vectors=3, cells=5)

@@ -9,9 +9,9 @@ import polars
 import pytest
 from complaints import refused
 
-from foretext.tasks.remembered import Naming, read_as_trained
-from foretext.tasks.rows import check_texts, rows_from, rows_of
-from foretext.tasks.tables import table_header
+from foretext.tasks.files.remembered import Naming, read_as_trained
+from foretext.tasks.files.rows import check_texts, rows_from, rows_of
+from foretext.text.corpus.tables import table_header
 
 SST2 = Naming(format="sst2")
 REVIEW = Naming(columns={"text": "review", "label": "stars"})

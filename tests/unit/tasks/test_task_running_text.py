@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from foretext.tasks.running_text import RunningTextLayout
-from foretext.text.tokenizer import END, KINDS
-from foretext.text.train_vocab import train_tokenizer
+from foretext.tasks.layouts.running_text import RunningTextLayout
+from foretext.text.tokenizers.base import END, KINDS
+from foretext.text.tokenizers.training import train_tokenizer
 
 IDS = {END: 99}
 

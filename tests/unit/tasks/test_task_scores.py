@@ -13,9 +13,9 @@ from scipy import stats
 from sklearn import metrics as reference
 from tolerance import close
 
+from foretext.tasks.files.rows import Row
 from foretext.tasks.labels import LabelSet, label_warnings, order_names
-from foretext.tasks.metrics import Scores, format_scores, positive_label, score
-from foretext.tasks.rows import Row
+from foretext.tasks.scores.metrics import Scores, format_scores, positive_label, score
 from foretext.tasks.splits import draw, hold_out
 
 

@@ -14,7 +14,8 @@ from complaints import names, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretext.tasks.span_metrics import (
+from foretext.tasks.files.squad import Answer, Question, read_squad
+from foretext.tasks.scores.span_metrics import (
     answer_score,
     best_threshold,
     chinese_match,
@@ -23,7 +24,6 @@ from foretext.tasks.span_metrics import (
     score_answers,
     word_match,
 )
-from foretext.tasks.squad import Answer, Question, read_squad
 
 PASSAGE = "Tom ran to the river. Then Tom sat down."
 

@@ -11,9 +11,9 @@ from complaints import names, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretext.tasks.predictions import table_text
-from foretext.tasks.rows import Row, read_rows, rows_from, rows_of, table_from
-from foretext.tasks.tables import Table, parse_csv, parse_jsonl, parse_tsv, read_table
+from foretext.tasks.files.predictions import table_text
+from foretext.tasks.files.rows import Row, read_rows, rows_from, rows_of, table_from
+from foretext.text.corpus.tables import Table, parse_csv, parse_jsonl, parse_tsv, read_table
 
 
 def put(folder: Path, name: str, text: str | bytes) -> Path:

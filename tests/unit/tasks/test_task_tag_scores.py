@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretext.tasks.tag_metrics import (
+from foretext.tasks.scores.tag_metrics import (
     EntityCounts,
     are_chunk_tags,
     count_entities,

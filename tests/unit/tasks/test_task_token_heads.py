@@ -30,11 +30,11 @@ from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch
 from foretext.objectives.base import Objective
-from foretext.tasks.layout import TokenSequence
-from foretext.tasks.sequences import NO_SCORE, next_tokens
-from foretext.tasks.span import SpanExample, SpanTask
-from foretext.tasks.supervised import Example
-from foretext.tasks.tagging import TaggedExample, TaggingTask
+from foretext.tasks.heads.sequences import NO_SCORE, next_tokens
+from foretext.tasks.heads.span import SpanExample, SpanTask
+from foretext.tasks.heads.supervised import Example
+from foretext.tasks.heads.tagging import TaggedExample, TaggingTask
+from foretext.tasks.layouts.base import TokenSequence
 
 KINDS = ("tagging", "span")
 PAIRS = pairwise([(system, kind) for system in TINY for kind in KINDS])

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from systems_under_test import byte_tokenizer
 from tolerance import close, terms_of
 
-from foretext.tasks.delimited import DELIMITER, EXTRACT, START, DelimitedLayout
-from foretext.tasks.framed import FramedLayout
-from foretext.tasks.span import span_example
-from foretext.tasks.tagging import tagged_example
-from foretext.tasks.windows import (
+from foretext.tasks.heads.span import span_example
+from foretext.tasks.heads.tagging import tagged_example
+from foretext.tasks.layouts.delimited import DELIMITER, EXTRACT, START, DelimitedLayout
+from foretext.tasks.layouts.framed import FramedLayout
+from foretext.tasks.layouts.windows import (
     SpanWindow,
     Window,
     answer_place,

@@ -9,9 +9,9 @@ from complaints import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretext.text.byte_bpe import PATTERNS, ByteBPE
-from foretext.text.tokenizer import END, tokenizer_from_json
-from foretext.text.train_vocab import train_tokenizer
+from foretext.text.tokenizers.base import END, tokenizer_from_json
+from foretext.text.tokenizers.byte_bpe import PATTERNS, ByteBPE
+from foretext.text.tokenizers.training import train_tokenizer
 
 SENTENCE = "the cat sat on the mat and then the other cat's hat was there; it isn't 1234 or 12,345"
 WORDS = [*SENTENCE.split(), "酒店很好", "酒店的服务很好"]
@@ -30,7 +30,7 @@ def trained() -> ByteBPE:
 @pytest.fixture(scope="module")
 def reference(trained: ByteBPE) -> tokenizers.Tokenizer:
     """The same merges, applied in their order by another library."""
-    from foretext.text.byte_bpe import BYTE_TO_CHAR
+    from foretext.text.tokenizers.byte_bpe import BYTE_TO_CHAR
 
     vocabulary = {BYTE_TO_CHAR[byte]: id for id, byte in enumerate(trained.alphabet)}
     vocabulary |= {left + right: 256 + i for i, (left, right) in enumerate(trained.merges)}
@@ -107,7 +107,7 @@ def test_cutting_long_blank_runs_changes_no_id(
 ) -> None:
     import re
 
-    from foretext.text import byte_bpe
+    from foretext.text.tokenizers import byte_bpe
 
     monkeypatch.setattr(byte_bpe, "_LONG_RUN", 3)
     monkeypatch.setattr(byte_bpe, "_LONG_SPACE", re.compile(f"[{byte_bpe._SPACE}]{{3,}}"))

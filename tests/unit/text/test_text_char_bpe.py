@@ -11,11 +11,11 @@ from complaints import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretext.text import splitters
-from foretext.text.char_bpe import UNKNOWN, CharBPE
-from foretext.text.splitters import split_by_rules, standardise
-from foretext.text.tokenizer import END, tokenizer_from_json
-from foretext.text.train_vocab import train_tokenizer
+from foretext.text.tokenizers import splitters
+from foretext.text.tokenizers.base import END, tokenizer_from_json
+from foretext.text.tokenizers.char_bpe import UNKNOWN, CharBPE
+from foretext.text.tokenizers.splitters import split_by_rules, standardise
+from foretext.text.tokenizers.training import train_tokenizer
 
 TEXTS = ["The cat sat on the mat.\nThe other cat didn't.", "The hat was on the cat, then the mat was on the hat!"] * 5
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretext.text.characters import (
+from foretext.text.words.characters import (
     BEGIN_SENTENCE,
     BEGIN_WORD,
     CHARACTERS,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretext.text.splitters import aligned
-from foretext.text.tokenizer import END, KINDS, Tokenizer
-from foretext.text.train_vocab import train_tokenizer
+from foretext.text.tokenizers.base import END, KINDS, Tokenizer
+from foretext.text.tokenizers.splitters import aligned
+from foretext.text.tokenizers.training import train_tokenizer
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "other", "there", "hats", "Crème", "brûlée", "unknowable"]
 TEXTS = [" ".join(WORDS[i:] + WORDS[:i]) + ", (one two) café 12 (cats)\n那家酒店很好。" for i in range(len(WORDS))]

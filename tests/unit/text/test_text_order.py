@@ -9,10 +9,10 @@ from complaints import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretext.text.byte_bpe import byte_bpe_from_merges
-from foretext.text.order import Order, Windows, permute
-from foretext.text.readers import ReadOptions, find_files
-from foretext.text.shards import TokenShards, write_shards
+from foretext.text.corpus.readers import ReadOptions, find_files
+from foretext.text.corpus.shards import TokenShards, write_shards
+from foretext.text.order.sample_order import Order, Windows, permute
+from foretext.text.tokenizers.byte_bpe import byte_bpe_from_merges
 
 
 @given(st.integers(1, 3_000), st.integers(0, 2**63), st.integers(0, 1_000))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from complaints import refused
 
-from foretext.text import files as files_module
-from foretext.text.parallel import ParallelReport, read_parallel
+from foretext.text.corpus import text_files as files_module
+from foretext.text.corpus.parallel import ParallelReport, read_parallel
 
 
 def put(path: Path, data: bytes | str) -> Path:

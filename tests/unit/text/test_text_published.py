@@ -9,12 +9,12 @@ import pytest
 from complaints import refused
 from spm_files import model
 
-from foretext.text.byte_bpe import ByteBPE
-from foretext.text.char_bpe import CharBPE
-from foretext.text.tokenizer import tokenizer_from_published
-from foretext.text.train_vocab import train_tokenizer
-from foretext.text.unigram import Unigram
-from foretext.text.wordpiece import WordPiece
+from foretext.text.tokenizers.base import tokenizer_from_published
+from foretext.text.tokenizers.byte_bpe import ByteBPE
+from foretext.text.tokenizers.char_bpe import CharBPE
+from foretext.text.tokenizers.training import train_tokenizer
+from foretext.text.tokenizers.unigram import Unigram
+from foretext.text.tokenizers.wordpiece import WordPiece
 
 PIECES = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n##s\n中\n"
 TEXTS = ["the cat sat on the mat, the cat's hat"] * 5

@@ -15,9 +15,9 @@ import pytest
 from complaints import refused
 
 from foretext.errors import EXIT_MACHINE
-from foretext.text import files as files_module
-from foretext.text import readers
-from foretext.text.readers import ReadOptions, ReadReport, find_files, read_documents
+from foretext.text.corpus import readers
+from foretext.text.corpus import text_files as files_module
+from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
 
 
 def read(*inputs: Path | str, **options: str) -> tuple[list[str], ReadReport]:

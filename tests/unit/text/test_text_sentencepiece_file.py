@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from spm_files import ALBERT_LIKE, charmap, message, model, number, piece, varint
 
 from foretext.errors import UserError
-from foretext.text import sentencepiece_file
-from foretext.text.sentencepiece_file import SentencePieceModel, check_charmap, read_sentencepiece
+from foretext.text.tokenizers import sentencepiece_file
+from foretext.text.tokenizers.sentencepiece_file import SentencePieceModel, check_charmap, read_sentencepiece
 
 
 @pytest.fixture(scope="module")

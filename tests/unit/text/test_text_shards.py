@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from complaints import refused
 
-from foretext.text import encoding, shards
-from foretext.text.byte_bpe import ByteBPE, byte_bpe_from_merges
-from foretext.text.readers import ReadOptions, ReadReport, find_files
-from foretext.text.shards import ShardManifest, TokenShards, write_shards
-from foretext.text.tokenizer import END
-from foretext.text.train_vocab import train_tokenizer
+from foretext.text.corpus import encoding, shards
+from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files
+from foretext.text.corpus.shards import ShardManifest, TokenShards, write_shards
+from foretext.text.tokenizers.base import END
+from foretext.text.tokenizers.byte_bpe import ByteBPE, byte_bpe_from_merges
+from foretext.text.tokenizers.training import train_tokenizer
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -121,7 +121,8 @@ def test_other_kinds_in_workers(tmp_path: Path, kind: str) -> None:
 
 
 def test_workers_do_not_load_torch() -> None:
-    modules = "foretext.text.shards, foretext.text.order, foretext.text.train_vocab, foretext.text.char_bpe"
+    parts = ("corpus.shards", "order.sample_order", "tokenizers.training", "tokenizers.char_bpe")
+    modules = ", ".join(f"foretext.text.{part}" for part in parts)
     code = f"import sys, {modules}; print('torch' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)

@@ -12,8 +12,8 @@ from complaints import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretext.text.stream_pieces import LEAST, PieceLengths, PieceOrder, StreamPieces
-from foretext.text.token_shards import TokenShards
+from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.order.stream_pieces import LEAST, PieceLengths, PieceOrder, StreamPieces
 
 
 def shards_of(*files: int) -> TokenShards:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from complaints import refused
 
-from foretext.text import train_vocab
-from foretext.text.tokenizer import KINDS, tokenizer_from_json
-from foretext.text.train_vocab import sample_stretches, train_tokenizer
+from foretext.text.tokenizers import training as train_vocab
+from foretext.text.tokenizers.base import KINDS, tokenizer_from_json
+from foretext.text.tokenizers.training import sample_stretches, train_tokenizer
 
 CHINESE = ["酒店的服务很好，早餐也不错。", "房间很干净，酒店的位置很方便。", "服务员很热情，下次还住这个酒店。"] * 20
 
@@ -108,7 +108,7 @@ def test_same_vocabulary_in_another_process() -> None:
     """Hash tables are seeded anew in each process; the vocabularies must not depend on them."""
     code = """
 import random
-from foretext.text.train_vocab import train_tokenizer
+from foretext.text.tokenizers.training import train_tokenizer
 draw = random.Random(0)
 texts = ["".join(draw.choice("abcdefgh ") for _ in range(300)) for _ in range(10)] + ["酒店 很好 早餐 不错"]
 for kind, size in (("byte-bpe", 300), ("char-bpe", 150), ("wordpiece", 150), ("unigram", 150)):

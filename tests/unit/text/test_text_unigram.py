@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from spm_files import ALBERT_LIKE, charmap, model
 from tolerance import close, terms_of
 
-from foretext.text import engine, unigram_training
-from foretext.text.sentencepiece_file import read_sentencepiece
-from foretext.text.tokenizer import tokenizer_from_json
-from foretext.text.train_vocab import train_tokenizer
-from foretext.text.unigram import SPECIALS, Unigram
+from foretext.text.tokenizers import engine, unigram_training
+from foretext.text.tokenizers.base import tokenizer_from_json
+from foretext.text.tokenizers.sentencepiece_file import read_sentencepiece
+from foretext.text.tokenizers.training import train_tokenizer
+from foretext.text.tokenizers.unigram import SPECIALS, Unigram
 
 TEXTS = [
     "The cat sat on the mat; the other cat's hat was there.",

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from complaints import refused
 
-from foretext.text import files as files_module
-from foretext.text import lines as lines_module
-from foretext.text.vectors import UNKNOWN, read_vectors
+from foretext.text.corpus import lines as lines_module
+from foretext.text.corpus import text_files as files_module
+from foretext.text.words.vectors import UNKNOWN, read_vectors
 
 PLAIN = "the 0.5 -1 2e-3\n, 1 2 3\nTown 4 5.25 6\n"
 EXPECTED = np.array([[0.5, -1, 0.002], [1, 2, 3], [4, 5.25, 6]], dtype=np.float32)

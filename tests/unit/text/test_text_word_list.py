@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretext.text.word_list import (
+from foretext.text.words.word_list import (
     END,
     FIRST_WORD,
     START,

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from complaints import refused
 
-from foretext.text.splitters import split_by_rules
-from foretext.text.tokenizer import END, tokenizer_from_json
-from foretext.text.vectors import WordVectors
-from foretext.text.word_list import WordList
-from foretext.text.word_tokenizer import UNKNOWN, WordTokenizer, word_tokenizer, words_by_frequency
+from foretext.text.tokenizers.base import END, tokenizer_from_json
+from foretext.text.tokenizers.splitters import split_by_rules
+from foretext.text.tokenizers.word_tokenizer import UNKNOWN, WordTokenizer, word_tokenizer, words_by_frequency
+from foretext.text.words.vectors import WordVectors
+from foretext.text.words.word_list import WordList
 
 WORDS = ("the", "US", "us", "dog", "'s", ".", "<unk>")
 TOKENIZER = word_tokenizer(WORDS, WordList(("der", "￭.")))

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 from complaints import refused
 
-from foretext.text.characters import BEGIN, END
-from foretext.text.readers import ReadOptions, find_files
-from foretext.text.shards import write_shards
-from foretext.text.token_shards import TokenShards
-from foretext.text.tokenizer import tokenizer_from_json
-from foretext.text.train_vocab import train_tokenizer
-from foretext.text.word_vocabulary import PUBLISHED_SPECIALS, SPECIALS, UNKNOWN, Words, learn_words, words_of
+from foretext.text.corpus.readers import ReadOptions, find_files
+from foretext.text.corpus.shards import write_shards
+from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.tokenizers.base import tokenizer_from_json
+from foretext.text.tokenizers.training import train_tokenizer
+from foretext.text.tokenizers.word_vocabulary import PUBLISHED_SPECIALS, SPECIALS, UNKNOWN, Words, learn_words, words_of
+from foretext.text.words.characters import BEGIN, END
 
 TEXTS = ["The cat saw the cat, the dog.", "A dog saw the Thing; naïve cat"]
 FIRST = len(SPECIALS)

@@ -8,10 +8,10 @@ from complaints import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretext.text import engine
-from foretext.text.tokenizer import tokenizer_from_json
-from foretext.text.train_vocab import train_tokenizer
-from foretext.text.wordpiece import SPECIALS, WordPiece
+from foretext.text.tokenizers import engine
+from foretext.text.tokenizers.base import tokenizer_from_json
+from foretext.text.tokenizers.training import train_tokenizer
+from foretext.text.tokenizers.wordpiece import SPECIALS, WordPiece
 
 PIECES = [
     *("[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),

@@ -11,7 +11,7 @@ import torch
 from complaints import names, refused
 
 from foretext.errors import EXIT_MACHINE, UserError
-from foretext.train.machine import (
+from foretext.runs.machine import (
     _cgroup_memory,
     available_memory,
     free_disk,

@@ -11,9 +11,9 @@ import torch
 from complaints import names, refused
 
 from foretext.errors import EXIT_MACHINE, UserError
-from foretext.train.commit import JOURNAL, MANIFEST
-from foretext.train.lock import LOCK
-from foretext.train.rundir import RunDirectory
+from foretext.runs.commit import JOURNAL, MANIFEST
+from foretext.runs.directory import RunDirectory
+from foretext.runs.lock import LOCK
 
 
 def made(path: Path) -> RunDirectory:
@@ -172,7 +172,7 @@ def test_a_read_only_directory_is_a_clear_error(tmp_path: Path) -> None:
 def test_reading_without_torch(tmp_path: Path) -> None:
     run = made(tmp_path)
     code = (
-        "import sys; from foretext.train.rundir import RunDirectory\n"
+        "import sys; from foretext.runs.directory import RunDirectory\n"
         f"print(RunDirectory({str(run.path)!r}).read('config.toml')); assert 'torch' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

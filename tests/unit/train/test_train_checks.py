@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from complaints import refused
 
-from foretext.nn.awd_lstm import AwdLstmConfig
+from foretext.nn.recurrent.awd_lstm import AwdLstmConfig
+from foretext.runs.checks import check_saved
+from foretext.runs.model import TaskConfig
 from foretext.systems.gpt import SIZES
-from foretext.train.checks import check_saved
-from foretext.train.saved import TaskConfig
 
 SIZE = SIZES["tiny"]
 SOUND: dict[str, Any] = {

@@ -33,25 +33,25 @@ from tolerance import doubles
 from foretext.api import TaskModel
 from foretext.config import build_sections
 from foretext.errors import Interrupted
-from foretext.inspection import summary_of
 from foretext.plan import WAYS, TransferPlan
+from foretext.runs.directory import RunDirectory
+from foretext.runs.inspection import summary_of
+from foretext.runs.machine import clock
+from foretext.runs.model import RunConfig, SavedModel, TaskConfig, load_model, read_config
+from foretext.runs.report import Silent
+from foretext.runs.scoring import task_scores
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
-from foretext.tasks.concat_pooling import ConcatPoolingTask
-from foretext.tasks.losses import MIXTURE, loss_terms
-from foretext.tasks.rows import Row
-from foretext.train import finetune as module
+from foretext.tasks.files.rows import Row
+from foretext.tasks.heads.concat_pooling import ConcatPoolingTask
+from foretext.tasks.heads.losses import MIXTURE, loss_terms
 from foretext.train import planning
-from foretext.train.examples import encode_rows
-from foretext.train.finetune import FinetuneRequest, finetune
+from foretext.train.finetuning import finetune as module
+from foretext.train.finetuning.examples import encode_rows
+from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 from foretext.train.loop import Loop, Stage, step_seed
-from foretext.train.machine import clock
 from foretext.train.planning import probe_speed
-from foretext.train.report import Silent
 from foretext.train.resume import agreed_sections
-from foretext.train.rundir import RunDirectory
-from foretext.train.saved import RunConfig, SavedModel, TaskConfig, load_model, read_config
-from foretext.train.scoring import task_scores
 
 NEW = tokenizer_of("gpt").size  # the first of the rows that fine-tuning adds
 NO_DROPOUT = ("training.dropout=0.0", "training.batch_size=4")
@@ -667,7 +667,7 @@ def test_a_signal_while_the_head_is_fitted_leaves_nothing_and_says_so(tmp_path: 
 
 
 def test_encoding_is_told_and_a_signal_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretext.text.encoding._BATCH_DOCUMENTS", 5)
+    monkeypatch.setattr("foretext.text.corpus.encoding._BATCH_DOCUMENTS", 5)
     told: list[tuple[str, int, int]] = []
     stop = SimpleNamespace(requested=None)
 
@@ -692,8 +692,8 @@ def test_encoding_is_told_and_a_signal_ends_it(tmp_path: Path, monkeypatch: pyte
 
 
 def test_too_little_disk_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretext.train.machine.free_disk", lambda path: 20_000)
-    monkeypatch.setattr("foretext.train.finetune.Loop.run", None)
+    monkeypatch.setattr("foretext.runs.machine.free_disk", lambda path: 20_000)
+    monkeypatch.setattr("foretext.train.finetuning.finetune.Loop.run", None)
     with refused(str(tmp_path / "run"), "20.0 KB", "--out") as caught:
         finetune(request_of("classification", out=tmp_path / "run"))
     assert caught.value.code == 4 and not (tmp_path / "run").exists()
@@ -701,7 +701,7 @@ def test_too_little_disk_is_said_before_training(tmp_path: Path, monkeypatch: py
 
 def test_too_little_memory_is_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = request_of("classification", out=tmp_path / "run")  # four rows at a time, though more would fit a part
-    monkeypatch.setattr("foretext.train.finetune.Loop.run", None)
+    monkeypatch.setattr("foretext.train.finetuning.finetune.Loop.run", None)
     model = replace(request.base.model_config, vocabulary=request.base.model_config.vocabulary + 3)
     enough = 20 * model.parameters()  # for the weights, their gradients, the optimiser and the best weights
     for there, remedy in ((1000, ()), (enough, ("--set training.micro_batch=2",))):
@@ -798,7 +798,7 @@ def test_going_on_does_not_fit_the_head_again(tmp_path: Path, monkeypatch: pytes
         raise AssertionError("the head was fitted again")
 
     finetune(replace(request, out=tmp_path / "whole", resume=False))
-    monkeypatch.setattr("foretext.train.finetune.fit_head", never)
+    monkeypatch.setattr("foretext.train.finetuning.finetune.fit_head", never)
     finetune(request)
     a, b = (RunDirectory(tmp_path / name) for name in ("run", "whole"))
     assert a.read("model.safetensors") == b.read("model.safetensors")

@@ -33,17 +33,17 @@ from torch import nn
 
 from foretext.batch import IGNORE
 from foretext.objectives.base import Objective
-from foretext.objectives.bilm import BilmObjective, BilmObjectiveConfig
+from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig
 from foretext.objectives.causal import CausalObjective
+from foretext.runs.budget import Budget
+from foretext.runs.report import Silent
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts
-from foretext.tasks.layout import TokenSequence
-from foretext.tasks.supervised import Example
-from foretext.text.order import Order
-from foretext.train.budget import Budget
+from foretext.tasks.heads.supervised import Example
+from foretext.tasks.layouts.base import TokenSequence
+from foretext.text.order.sample_order import Order
 from foretext.train.loop import Job, Loop, Stage
 from foretext.train.optim import Group, Optimizer
-from foretext.train.report import Silent
 from foretext.train.signals import NeverStop
 
 PAIRS = pairwise([(system, kind) for system in TINY for kind in KINDS])

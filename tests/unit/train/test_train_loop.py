@@ -23,14 +23,14 @@ from foretext.batch import Batch, LossSum, Outcome
 from foretext.errors import EXIT_NOT_FINITE, Interrupted
 from foretext.objectives.base import Draw, Objective
 from foretext.plan import TransferPlan
-from foretext.text.order import Order
-from foretext.train.budget import Budget
-from foretext.train.carried import from_tensors, split_again, to_tensors
-from foretext.train.loop import AVERAGE, CARRIED, CURRENT, OPTIMIZER, Job, Loop, Stage, is_finished
+from foretext.runs.budget import Budget, is_finished
+from foretext.runs.directory import RunDirectory
+from foretext.runs.report import Silent
+from foretext.text.order.sample_order import Order
+from foretext.train.carried_state import from_tensors, split_again, to_tensors
+from foretext.train.loop import AVERAGE, CARRIED, CURRENT, OPTIMIZER, Job, Loop, Stage
 from foretext.train.optim import Group, Optimizer
 from foretext.train.planning import expected, probe_speed
-from foretext.train.report import Silent
-from foretext.train.rundir import RunDirectory
 from foretext.train.signals import NeverStop
 
 

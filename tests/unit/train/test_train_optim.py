@@ -21,12 +21,12 @@ from torch import nn
 from foretext.config import apply_sets
 from foretext.errors import UserError
 from foretext.plan import NEVER, TransferPlan
+from foretext.runs.budget import Budget, Position
+from foretext.runs.checks import check_training
+from foretext.runs.directory import RunDirectory
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrainingConfig
-from foretext.train.budget import Budget, Position
-from foretext.train.checks import check_training
 from foretext.train.optim import Group, Optimizer, _orthogonalise, clip_gradients, split_rows
-from foretext.train.rundir import RunDirectory
 from foretext.train.schedule import rate_at
 
 SHAPES = {"w": (7, 5), "b": (5,), "e": (4, 3), "s": ()}

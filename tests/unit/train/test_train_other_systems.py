@@ -21,14 +21,14 @@ from torch import Tensor, nn
 import foretext as ft
 from foretext.batch import Batch, Hidden, LossSum, Outcome
 from foretext.errors import Interrupted, UserError
-from foretext.inspection import summary_of
 from foretext.objectives.base import Direction, Draw, Objective, Trunk
+from foretext.runs.directory import RunDirectory
+from foretext.runs.inspection import summary_of
 from foretext.systems import SYSTEMS
 from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, TrunkParts
-from foretext.tasks.delimited import DelimitedLayout
-from foretext.text.order import StreamOrder
-from foretext.train.pretrain import pretrain
-from foretext.train.rundir import RunDirectory
+from foretext.tasks.layouts.delimited import DelimitedLayout
+from foretext.text.order.sample_order import StreamOrder
+from foretext.train.pretraining.pretrain import pretrain
 
 SETS = ("model.width=12", "model.context=8", "tokenizer.size=300", "training.batch_size=4", "training.rate=0.01")
 

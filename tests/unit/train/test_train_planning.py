@@ -13,20 +13,20 @@ from systems_under_test import PRETRAINED, SHAPE, base_model, pretrain_request, 
 from torch import Tensor, nn
 
 from foretext.errors import EXIT_MACHINE, Interrupted
-from foretext.nn.cove import CoveConfig
 from foretext.nn.model_config import carried
+from foretext.nn.recurrent.cove import CoveConfig
+from foretext.runs.directory import RunDirectory
+from foretext.runs.machine import size_text
+from foretext.runs.report import Silent
 from foretext.systems.transformer_xl import SIZES
-from foretext.tasks.rows import rows_from
+from foretext.tasks.files.rows import rows_from
 from foretext.train import planning
-from foretext.train.carried import to_tensors
-from foretext.train.finetune import FinetuneRequest, finetune
+from foretext.train.carried_state import to_tensors
+from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 from foretext.train.loop import Job, Loop
-from foretext.train.machine import size_text
 from foretext.train.optim import Optimizer
 from foretext.train.planning import Memory, check_memory, disk_needed, head_size
-from foretext.train.pretrain import pretrain
-from foretext.train.report import Silent
-from foretext.train.rundir import RunDirectory
+from foretext.train.pretraining.pretrain import pretrain
 
 ROWS = [("good one", "a"), ("bad one", "b")] * 6
 
@@ -48,7 +48,7 @@ def test_memory_and_disk_count_what_never_learns(tmp_path: Path, monkeypatch: py
     assert many.states() - few.states() == 1000 * 4 * 4
     assert replace(many, keeps_best=True).states() - replace(few, keeps_best=True).states() == 2 * 1000 * 4 * 4
     jobs: list[Job] = []
-    monkeypatch.setattr("foretext.train.pretrain.check_disk", lambda run, job: jobs.append(job))
+    monkeypatch.setattr("foretext.train.pretraining.pretrain.check_disk", lambda run, job: jobs.append(job))
     pretrain(pretrain_request("cove", write_text(tmp_path), tmp_path / "run", 1))
     (job,) = jobs
     learned = [p.numel() for p in (*job.trunk.parameters(), *job.objective.parameters())]
@@ -70,7 +70,7 @@ def test_memory_and_disk_count_what_is_carried_from_step_to_step(
         held.update(loop.carried)
         save(loop)
 
-    monkeypatch.setattr("foretext.train.pretrain.check_disk", lambda run, job: jobs.append(job))
+    monkeypatch.setattr("foretext.train.pretraining.pretrain.check_disk", lambda run, job: jobs.append(job))
     monkeypatch.setattr(Loop, "save", watched)
     sets = ("training.micro_batch=3",)
     with stopping_after(4) as stop, pytest.raises(Interrupted):

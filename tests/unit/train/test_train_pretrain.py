@@ -31,19 +31,20 @@ from tolerance import close, doubles, terms_of
 
 from foretext.batch import Batch
 from foretext.errors import Interrupted, UserError
+from foretext.runs import machine
+from foretext.runs.budget import MOST, Budget
+from foretext.runs.directory import RunDirectory
+from foretext.runs.machine import size_text
+from foretext.runs.model import load_model, read_config
+from foretext.runs.report import Silent
 from foretext.systems import SYSTEMS
-from foretext.text.byte_bpe import byte_bpe_from_merges
-from foretext.train import machine, planning
-from foretext.train import pretrain as module
-from foretext.train import pretrain_request as pretrain_request_module
-from foretext.train.budget import MOST, Budget
+from foretext.text.tokenizers.byte_bpe import byte_bpe_from_merges
+from foretext.train import planning
 from foretext.train.loop import Loop
-from foretext.train.machine import size_text
-from foretext.train.pretrain import pretrain
-from foretext.train.pretrain_request import PretrainRequest
-from foretext.train.report import Silent
-from foretext.train.rundir import RunDirectory
-from foretext.train.saved import load_model, read_config
+from foretext.train.pretraining import pretrain as module
+from foretext.train.pretraining import pretrain_request as pretrain_request_module
+from foretext.train.pretraining.pretrain import pretrain
+from foretext.train.pretraining.pretrain_request import PretrainRequest
 
 BRIEF = ("training.batch_size=4", "training.warmup_steps=0")
 # Steps as large as their gradients: Adam's and Muon's are as large for a gradient that is rounding and nothing else.

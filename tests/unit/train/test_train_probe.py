@@ -12,9 +12,9 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from tolerance import close, doubles, terms_of
 
 from foretext.batch import Batch, Hidden
-from foretext.tasks.layout import TokenSequence
-from foretext.tasks.supervised import Example, SupervisedTask
-from foretext.train.probe import INVERSE_PENALTY, fit_head
+from foretext.tasks.heads.supervised import Example, SupervisedTask
+from foretext.tasks.layouts.base import TokenSequence
+from foretext.train.finetuning.fitted_head import INVERSE_PENALTY, fit_head
 
 WIDTH = 6
 DROPOUT = 0.2

@@ -13,16 +13,16 @@ from systems_under_test import PRETRAINED, TINY, objective_of, pretrain_request,
 from tolerance import close
 
 from foretext.errors import Interrupted
+from foretext.runs.budget import Budget
+from foretext.runs.directory import RunDirectory
+from foretext.runs.model import load_model, read_config
 from foretext.systems import SYSTEMS
 from foretext.systems.base import StartConfig
-from foretext.text.vocabulary_transfer import NEW, old_ids
-from foretext.train.budget import Budget
+from foretext.text.tokenizers.vocabulary_transfer import NEW, old_ids
+from foretext.train.from_run import make_optimizer
 from foretext.train.loop import Loop
-from foretext.train.pretrain import pretrain
-from foretext.train.pretrain_request import PretrainRequest
-from foretext.train.rundir import RunDirectory
-from foretext.train.saved import load_model, read_config
-from foretext.train.start import make_optimizer
+from foretext.train.pretraining.pretrain import pretrain
+from foretext.train.pretraining.pretrain_request import PretrainRequest
 
 PIECES = ("tokenizer.size=280",)
 RUN_BEFORE = ("gpt", "bert", "ulmfit", "transformer_xl", "xlnet")

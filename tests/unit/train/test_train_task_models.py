@@ -12,12 +12,12 @@ from complaints import refused
 from systems_under_test import OWN_MODEL, base_model, stopping_after
 
 from foretext.errors import Interrupted
-from foretext.tasks.recurrent_models import RecurrentRows
-from foretext.tasks.rows import rows_from
-from foretext.train.finetune import FinetuneRequest, finetune
-from foretext.train.report import Silent
-from foretext.train.rundir import RunDirectory
-from foretext.train.saved import load_model
+from foretext.runs.directory import RunDirectory
+from foretext.runs.model import load_model
+from foretext.runs.report import Silent
+from foretext.tasks.files.rows import rows_from
+from foretext.tasks.heads.recurrent_models import RecurrentRows
+from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 
 SETS = (
     *("transfer.model=recurrent", "transfer.reader.cells=4", "transfer.reader.vectors=3"),
@@ -94,13 +94,15 @@ def test_what_the_tasks_own_model_has_no_use_for_is_refused(system: str, setting
         finetune(request_of(system, sets=(setting,)))
 
 
-def test_what_follows_from_a_size_or_a_plan_is_left_out_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_size_asks_for_is_left_out_silently_but_not_what_a_plan_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("foretext.train.loop.Loop.run", lambda self: None)
     for system, plan in (("gpt", None), ("ulmfit", None), ("gpt", "ulmfit")):  # a fitted head, concatenated pooling
         notes = Notes()
         transfer = finetune(request_of(system, plan=plan), notes).sections["transfer"]
         assert (transfer.model, transfer.head) == ("recurrent", "random") and transfer.pooling != "concat"
-        assert not notes.said
+        assert [f"--plan {plan}" in said for said in notes.said] == ([True] if plan else [])
     assert finetune(request_of("elmo", sets=("transfer.head=random",))).sections["transfer"].head == "random"
 
 

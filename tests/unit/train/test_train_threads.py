@@ -23,18 +23,18 @@ from systems_under_test import (
 )
 from test_train_gradients import loop_over, step_gradients
 
-from foretext.nn.crf import LinearChainCrf
-from foretext.nn.sampled_softmax import draw_candidates, sampled_softmax_loss
+from foretext.nn.softmax.sampled_softmax import draw_candidates, sampled_softmax_loss
+from foretext.nn.task_models.crf import LinearChainCrf
 from foretext.objectives.base import Objective
-from foretext.objectives.bilm import BilmObjectiveConfig
+from foretext.objectives.bidirectional import BilmObjectiveConfig
 from foretext.plan import ReaderPlan
 from foretext.systems import SYSTEMS
 from foretext.systems.base import HeadParts, ObjectiveParts
-from foretext.tasks.concat_pooling import ConcatPoolingConfig, ConcatPoolingTask
-from foretext.tasks.cross_view_head import Sourced, UnlabelledText
-from foretext.tasks.recurrent_models import RecurrentRows, RecurrentTagging
-from foretext.tasks.supervised import Example
-from foretext.tasks.tagging import TaggedExample
+from foretext.tasks.heads.concat_pooling import ConcatPoolingConfig, ConcatPoolingTask
+from foretext.tasks.heads.cross_view_head import Sourced, UnlabelledText
+from foretext.tasks.heads.recurrent_models import RecurrentRows, RecurrentTagging
+from foretext.tasks.heads.supervised import Example
+from foretext.tasks.heads.tagging import TaggedExample
 from foretext.tasks.task_config import TaskConfig
 
 ROWS, TIMES = 200, 4  # torch shares out what has more than 32,768 numbers

@@ -28,17 +28,17 @@ from tolerance import close, doubles
 import foretext as ft
 from foretext.api import TaskModel
 from foretext.errors import Interrupted
-from foretext.tasks.conll import TaggedSentence
+from foretext.runs.directory import RunDirectory
+from foretext.runs.model import load_model
+from foretext.runs.report import Silent
+from foretext.runs.scoring import example_scores, mean_losses
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Reading
-from foretext.tasks.squad import Answer, Question
-from foretext.train.examples import encode
-from foretext.train.finetune import FinetuneRequest, finetune
+from foretext.tasks.files.conll import TaggedSentence
+from foretext.tasks.files.squad import Answer, Question
+from foretext.train.finetuning.examples import encode
+from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 from foretext.train.loop import Loop
-from foretext.train.report import Silent
-from foretext.train.rundir import RunDirectory
-from foretext.train.saved import load_model
-from foretext.train.scoring import example_scores, mean_losses
 
 KINDS = ("tagging", "span")
 SETS = ("training.dropout=0.0", "training.batch_size=4", "training.rate=0.005")
@@ -238,11 +238,11 @@ def test_a_fitted_head_is_for_whole_texts(kind: str, untrained: None) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_pooling_is_for_whole_texts(kind: str, untrained: None) -> None:
     pooled = (*SETS, "transfer.pooling=concat", "transfer.head=random")
-    for changes, said in (({"plan": "ulmfit"}, False), ({"sets": pooled}, True)):
+    for changes in ({"plan": "ulmfit"}, {"sets": pooled}):
         heard = Notes()
         model = finetune(request_of(kind, **changes), heard)
         assert model.sections["transfer"].pooling == "extract"
-        assert any("transfer.pooling=concat" in line and kind in line for line in heard.said) == said
+        assert any("transfer.pooling=concat" in line and kind in line for line in heard.said)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "classification"])

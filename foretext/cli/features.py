@@ -1,0 +1,158 @@
+"""`foretext features`, `fill`, `tokens` and `attention`: what a model makes of a text, token by token."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from foretext.cli.input import language_model, load_run, read_texts
+from foretext.cli.options import Documents, Errors, Json, RunArgument, TextColumn, check_output, text_argument
+from foretext.cli.output import progress
+from foretext.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars
+
+    from foretext.evaluate.features import WordVectors
+
+Number = TypeVar("Number", int, float)
+
+
+def features(
+    run: RunArgument,
+    file: Annotated[Path, typer.Argument(help="Text: a document a vector.")],
+    out: Annotated[Path, typer.Option(help="A .parquet file.")],
+    layers: Annotated[
+        str, typer.Option(help="Layers to take, as 4 or 0,4,12 (0: the embeddings); without it the top.")
+    ] = "",
+    weights: Annotated[str, typer.Option(help="What each layer counts, as .2,.8; without it all alike.")] = "",
+    each: Annotated[
+        bool, typer.Option("--each", help="A column for each layer (without --layers: all) instead of their sum.")
+    ] = False,
+    words: Annotated[bool, typer.Option("--words", help="A vector for each word instead of each text.")] = False,
+    text_column: TextColumn = None,
+    documents: Documents = "auto",
+    errors: Errors = "strict",
+) -> None:
+    """Vectors of texts or of words: means of the states of a layer, or of a mix of layers."""
+    import numpy as np
+    import polars
+
+    from foretext.cli.terminal import Terminal
+    from foretext.evaluate.features import LayerMix, check_gives_vectors, text_vectors, word_vectors
+    from foretext.text.corpus.whole_files import write_whole
+
+    check_output(out)
+    if out.suffix.lower() not in (".parquet", ".pq"):
+        raise UserError(f"{out}: vectors are written as Parquet; give a name that ends in .parquet")
+    chosen, counted = _numbers(layers, "--layers", int), _numbers(weights, "--weights", float)
+    model = load_run(run).model
+    check_gives_vectors(model)
+    mix = LayerMix(tuple(chosen), tuple(counted), each)
+    widths = list(dict.fromkeys(mix.widths(model)))
+    texts = read_texts([str(file)], text_column, documents, errors)
+    told = progress("computing vectors")
+    if words:
+        found = word_vectors(model, texts, told, Terminal(), mix)
+        vectors, about = np.concatenate([one.vectors for one in found]), _places_of_words(found)
+    else:
+        vectors, about = text_vectors(model, texts, told, Terminal(), mix), {"text": texts}
+    names = [f"layer_{layer}" for layer in mix.chosen(model.model_config.layers)] if each else ["vector"]
+    table = polars.DataFrame({**about, **dict(zip(names, map(_column, mix.parts(model, vectors))))})
+    data = io.BytesIO()
+    table.write_parquet(data)
+    write_whole(out, data.getvalue())
+    typer.echo(f"{len(table):,} vectors of {' or '.join(map(str, widths))} numbers in {out}", err=True)
+
+
+def _numbers(written: str, option: str, kind: Callable[[str], Number]) -> list[Number]:
+    try:
+        return [kind(part) for part in written.split(",")] if written.strip() else []
+    except ValueError:
+        raise UserError(f"{option} {written!r}: numbers with commas between them are wanted, as 0,4") from None
+
+
+def _places_of_words(found: list[WordVectors]) -> dict[str, list[Any]]:
+    """A row a word: which text it is of (from 1), and where it stands there in characters."""
+    return {
+        "text": [number for number, one in enumerate(found, 1) for _ in one.words],
+        "word": [word for one in found for word in one.words],
+        "start": [start for one in found for start, _ in one.places],
+        "end": [end for one in found for _, end in one.places],
+    }
+
+
+def _column(vectors: np.ndarray) -> polars.Series:
+    """Rows of float32 as a column of lists."""
+    import polars
+
+    return polars.Series(vectors, dtype=polars.Array(polars.Float32, vectors.shape[1])).cast(
+        polars.List(polars.Float32)
+    )
+
+
+def fill(
+    run: RunArgument,
+    text: Annotated[str, typer.Argument(help="A text with a blank or several: [MASK], or <mask> for RoBERTa.")],
+    top: Annotated[int, typer.Option(help="How many candidates a blank.")] = 5,
+    as_json: Json = False,
+) -> None:
+    """What a masked model would put into the blanks of a text, with probabilities."""
+    found = language_model(run).fill(text_argument(text, "TEXT"), top)
+    if as_json:
+        blanks = [
+            [{"piece": one.piece, "id": one.id, "probability": one.probability} for one in blank]
+            for blank in found.blanks
+        ]
+        typer.echo(json.dumps({"text": found.text, "blanks": blanks}, ensure_ascii=False))
+        return
+    from foretext.runs.inspection import visible
+
+    for number, blank in enumerate(found.blanks, 1):
+        typer.echo(f"blank {number}")
+        for one in blank:
+            typer.echo(f"  {one.probability:7.4f}  {visible(one.piece)}")
+    typer.echo(found.text)
+
+
+def tokens(
+    run: RunArgument,
+    text: Annotated[list[str], typer.Argument(help="The text; several for a pair, a choice, a question.")],
+    as_json: Json = False,
+) -> None:
+    """The pieces and ids of a text, and for a fine-tuned run the transformed sequences."""
+    from foretext.runs.directory import RunDirectory
+    from foretext.runs.inspection import aligned_pieces, pieces_of, sequences_of
+
+    text = [text_argument(part, "TEXT") for part in text]
+    found = sequences_of(RunDirectory(run), text) or [pieces_of(RunDirectory(run), part) for part in text]
+    if as_json:
+        typer.echo(json.dumps([[{"id": i, "piece": p} for i, p in sequence] for sequence in found], ensure_ascii=False))
+        return
+    for sequence in found:
+        typer.echo(aligned_pieces(sequence))
+
+
+def attention(
+    run: RunArgument,
+    text: Annotated[str, typer.Argument(help="The text to look at.")],
+    out: Annotated[Path, typer.Option(help="An .html file.")],
+    target: Annotated[
+        str | None, typer.Option(help="For cove: the translation to look at; without it the run's own.")
+    ] = None,
+) -> None:
+    """Where each token looks, by layer and head, as a page; of cove, each word of the translation."""
+    from foretext.evaluate.attention_page import attention_page
+    from foretext.text.corpus.whole_files import write_whole
+
+    check_output(out)
+    given = None if target is None else text_argument(target, "--target")
+    page = attention_page(load_run(run).model, text_argument(text, "the text"), given)
+    write_whole(out, page.encode("utf-8"))
+    typer.echo(f"the page is {out}; open it in a browser", err=True)

@@ -1,0 +1,130 @@
+"""`foretext generate`: one text as it comes, several at once, or the best of beams."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from foretext.cli.input import language_model, standard_input
+from foretext.cli.options import Json, text_argument
+from foretext.errors import UserError
+
+if TYPE_CHECKING:
+    from foretext.api import LanguageModel
+    from foretext.generate.many import Written
+
+
+def generate(
+    run: Annotated[Path, typer.Argument(help="A pre-trained run.")],
+    prompt: Annotated[str, typer.Option(help="What to go on from; - reads standard input.")] = "",
+    prompts: Annotated[
+        Path | None, typer.Option(help="A file with a prompt a line: all at once, JSON lines out.")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option()] = 100,
+    temperature: Annotated[float, typer.Option(help="0 takes the best token each time.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="0: no limit.")] = 0,
+    top_p: Annotated[float, typer.Option()] = 1.0,
+    repetition_penalty: Annotated[
+        float, typer.Option(help="Above 1: what is there already becomes less likely.")
+    ] = 1.0,
+    beams: Annotated[int, typer.Option(help="Beam search with so many; 0: sampling.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="End before this string; may be repeated.")] = None,
+    log_probabilities: Annotated[
+        bool, typer.Option("--log-probabilities", help="With --json: each token and its log-probability.")
+    ] = False,
+    direction: Annotated[
+        str | None, typer.Option(help="elmo: forward, or backward, which writes what stands before the prompt.")
+    ] = None,
+    errors: Annotated[
+        str | None, typer.Option(help="--prompts: bytes that are not UTF-8: strict (an error, the default) or replace.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write text with a pre-trained model, as it comes."""
+    from foretext.generate.sampling import Sampling
+
+    stops = tuple(text_argument(one, "--stop") for one in stop or ())
+    sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, stops, repetition_penalty)
+    if prompts is not None and prompt:
+        raise UserError("give either --prompt or --prompts, not both")
+    if errors is not None and prompts is None:
+        raise UserError("--errors is for the file of --prompts; leave it out")
+    if log_probabilities and not (as_json or prompts):
+        raise UserError("--log-probabilities are for --json or --prompts; add one")
+    if beams < 0:
+        raise UserError(f"--beams must be 0 (sampling) or more, not {beams}")
+    if beams and sampling != Sampling(max_tokens, stop=stops, repetition_penalty=repetition_penalty):
+        raise UserError("--beams looks for the most likely text, without chance: leave out the options of sampling")
+    otherwise = "give it on standard input (--prompt -)"
+    prompt = standard_input() if prompt == "-" else text_argument(prompt, "--prompt", otherwise)
+    model = language_model(run)
+    if direction is not None:
+        model = model.facing(direction)  # type: ignore[arg-type]  # which says what it may be
+    if prompts is not None:
+        _many(model, _lines(prompts, errors or "strict"), sampling, beams, log_probabilities)
+    elif beams or log_probabilities:
+        (written,) = _best(model, [prompt], sampling, beams)
+        typer.echo(_json(model, prompt, written, log_probabilities) if as_json else prompt + written.text)
+    else:
+        _stream(model, prompt, sampling, as_json)
+
+
+def _stream(model: LanguageModel, prompt: str, sampling: Any, as_json: bool) -> None:
+    from foretext.generate.sampling import generate_text
+
+    pieces = generate_text(model.model, prompt, sampling)
+    if as_json:
+        typer.echo(json.dumps({"prompt": prompt, "text": "".join(pieces)}, ensure_ascii=False))
+        return
+    first = next(pieces, "")  # a model that cannot write says so here, before anything is shown
+    if model.model.info.direction == "forward":
+        sys.stdout.write(prompt)
+    for piece in itertools.chain([first], pieces):
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write(prompt + "\n" if model.model.info.direction == "backward" else "\n")
+
+
+def _lines(file: Path, errors: str) -> list[str]:
+    from foretext.text.corpus.whole_files import read_text, text_lines
+
+    notes: list[str] = []
+    found = [line for line in text_lines(read_text(file, errors, notes)) if line.strip()]
+    for note in notes:
+        typer.echo(note, err=True)
+    if not found:
+        raise UserError(f"{file}: no prompts; write one a line")
+    return found
+
+
+def _many(model: LanguageModel, prompts: list[str], sampling: Any, beams: int, log_probabilities: bool) -> None:
+    for prompt, written in zip(prompts, _best(model, prompts, sampling, beams)):
+        typer.echo(_json(model, prompt, written, log_probabilities))
+
+
+def _best(model: LanguageModel, prompts: list[str], sampling: Any, beams: int) -> Iterator[Written]:
+    """One after the other, so that each is shown when it is there."""
+    from foretext.generate.many import beam_search, write_in_turn
+
+    if beams:
+        most, stop, penalty = sampling.max_tokens, sampling.stop, sampling.repetition_penalty
+        return (beam_search(model.model, one, beams, most, 1.0, stop, penalty)[0][0] for one in prompts)
+    return write_in_turn(model.model, prompts, sampling)
+
+
+def _json(model: LanguageModel, prompt: str, written: Written, log_probabilities: bool) -> str:
+    record: dict[str, Any] = {"prompt": prompt, "text": written.text, "ending": written.ending}
+    if log_probabilities:
+        pieces = [model.model.tokenizer.piece(number) for number in written.ids]
+        record["tokens"] = [
+            {"id": number, "piece": piece, "log_probability": value}
+            for number, piece, value in zip(written.ids, pieces, written.log_probabilities)
+        ]
+    return json.dumps(record, ensure_ascii=False)

@@ -1,0 +1,191 @@
+"""Generating text: one token at a time from the model's own distribution, with a cache of keys and values.
+
+Sampling: the logits are divided by the temperature (0 takes the best token), then cut to the `top_k` best (of equal
+ones those with the lower ids) and to the smallest set whose probability reaches `top_p`. Special tokens and `<unk>`
+are never emitted: all but end-of-text are forbidden, and end-of-text ends the text.
+
+Spacing: prompt and continuation, put together, read right. With byte-level BPE the pieces are the text, spaces
+included. In GPT's character BPE a piece that ends a word stands for the space after it too; that space is held back
+until another word follows, and the first of them, which belongs to the prompt's last word, begins the continuation.
+
+When the context is full, the newest half of it is read again and generation goes on from there (`decoder.py`).
+"""
+
+from __future__ import annotations
+
+import codecs
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from foretext.errors import UserError
+from foretext.generate.decoder import Decoder
+from foretext.runs.model import SavedModel
+from foretext.text.tokenizers.base import Tokenizer
+
+
+@dataclass(frozen=True)
+class Sampling:
+    max_tokens: int = 100
+    temperature: float = 1.0
+    top_k: int = 0  # 0: no limit
+    top_p: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    repetition_penalty: float = 1.0  # 1: none
+
+    def __post_init__(self) -> None:
+        for name in ("max_tokens", "top_k", "seed"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or (not isinstance(value, int) and not (name == "seed" and value is None)):
+                raise UserError(f"{name} must be a whole number, not {value!r}")
+        for name in ("temperature", "top_p", "repetition_penalty"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise UserError(f"{name} must be a number, not {value!r}")
+        if self.max_tokens < 1:
+            raise UserError(f"max_tokens must be at least 1, not {self.max_tokens}")
+        if not 0 <= self.temperature < math.inf:
+            raise UserError(f"temperature must be 0 or more, not {self.temperature}")
+        if self.seed is not None and not 0 <= self.seed < 1 << 63:
+            raise UserError(f"seed must be at least 0 and below 2**63, not {self.seed}")
+        if self.top_k < 0:
+            raise UserError(f"top_k must be 0 (no limit) or more, not {self.top_k}")
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"top_p must be above 0 and at most 1, not {self.top_p}")
+        if not 0 < self.repetition_penalty < math.inf:
+            raise UserError(f"repetition_penalty must be above 0, not {self.repetition_penalty}")
+
+
+def choose(logits_V: Tensor, sampling: Sampling, generator: torch.Generator) -> int:
+    """One token id drawn from `logits_V`."""
+    if sampling.temperature == 0:
+        return int(logits_V.argmax())
+    # The best stands at 0 and the rest below it, so that however small a temperature can make no infinity of the best.
+    exact = logits_V.double()
+    scaled = (exact - exact.max()) / sampling.temperature
+    if sampling.top_k and sampling.top_k < len(scaled):
+        least = torch.topk(scaled, sampling.top_k).values[-1]
+        equal = (scaled == least).nonzero().squeeze(1)
+        too_many = equal[sampling.top_k - int((scaled > least).sum()) :]
+        scaled = scaled.masked_fill(scaled < least, -torch.inf)
+        scaled[too_many] = -torch.inf
+    probabilities = torch.softmax(scaled, dim=-1)
+    if sampling.top_p < 1:
+        ordered, order = probabilities.sort(descending=True)
+        # A token stays if those before it do not reach top_p yet; so the first one always stays.
+        outside = ordered.cumsum(0) - ordered >= sampling.top_p
+        probabilities[order[outside]] = 0.0
+    return int(torch.multinomial(probabilities, 1, generator=generator))
+
+
+def penalised(logits_V: Tensor, known: Sequence[int], penalty: float) -> Tensor:
+    """Tokens that are there already made less likely (Keskar et al. 2019): positive scores are divided by `penalty`,
+    negative ones multiplied."""
+    if penalty == 1.0:
+        return logits_V
+    seen = torch.tensor(sorted(number for number in set(known) if number < len(logits_V)), dtype=torch.long)
+    scores = logits_V[seen]
+    return logits_V.index_copy(0, seen, torch.where(scores > 0, scores / penalty, scores * penalty))
+
+
+def generator_of(seed: int | None, row: int = 0) -> torch.Generator:
+    """Random numbers of one text, from the seed and its place among others; the first has the seed alone."""
+    if seed is None:
+        return torch.Generator().manual_seed(torch.seed() >> 1)
+    mixed = seed if not row else int(np.random.SeedSequence([seed, row]).generate_state(1, np.uint64)[0]) >> 1
+    return torch.Generator().manual_seed(mixed)
+
+
+def generate_ids(model: SavedModel, prompt: Sequence[int], sampling: Sampling) -> Iterator[int]:
+    """New ids after `prompt`, in the model's reading direction, until end-of-text or `max_tokens`."""
+    decoder = Decoder(model, [prompt])
+    generator = generator_of(sampling.seed)
+    for number in range(sampling.max_tokens):
+        logits = penalised(decoder.allowed(decoder.logits())[0], decoder.rows[0], sampling.repetition_penalty)
+        chosen = choose(logits, sampling, generator)
+        if chosen == decoder.end:
+            return
+        yield chosen
+        if number + 1 < sampling.max_tokens:
+            decoder.append([chosen])
+
+
+def generate_text(model: SavedModel, prompt: str, sampling: Sampling) -> Iterator[str]:
+    """The continuation of `prompt` in pieces, as they come; a right-to-left model's beginning comes in one piece."""
+    ids = model.tokenizer.encode(prompt)
+    if model.info.direction == "backward":
+        written = [*generate_ids(model, ids[::-1], sampling)][::-1]
+        text = _cut_left("".join(text_pieces(model.tokenizer, iter(written))), sampling.stop)
+        text = text if model.tokenizer.lossless else text.lstrip(" ")  # before the first of words there is none
+        spaces = spaced(model.tokenizer, written, prompt[:1]) or _brings_space(model.tokenizer, ids, prompt)
+        yield text + " " if text and spaces else text
+        return
+    begins = spaced(model.tokenizer, ids, prompt[-1:])
+    yield from stop_at(text_pieces(model.tokenizer, generate_ids(model, ids, sampling), begins), sampling.stop)
+
+
+def spaced(tokenizer: Tokenizer, before: Sequence[int], neighbour: str) -> bool:
+    """Whether a space belongs after `before`, of which the prompt's nearest character, `neighbour`, is not one."""
+    return bool(before) and tokenizer.ends_word(before[-1]) and bool(neighbour) and not neighbour.isspace()
+
+
+def _brings_space(tokenizer: Tokenizer, ids: Sequence[int], prompt: str) -> bool:
+    """Whether the prompt's first piece brings a space that is not in the prompt: a word of a list of words."""
+    return bool(ids) and tokenizer.piece_bytes(ids[0]).startswith(b" ") and not prompt[:1].isspace()
+
+
+def text_pieces(tokenizer: Tokenizer, ids: Iterator[int], space: bool = False) -> Iterator[str]:
+    """Ids as text, holding back the bytes of a character until it is whole, and the space that a word's end stands for
+    until something follows on the same line. `space`: one is due already."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    for number in ids:
+        text = decoder.decode(tokenizer.piece_bytes(number))
+        if space and not text.startswith("\n"):
+            text = " " + text
+        space = tokenizer.ends_word(number)
+        if space:
+            text = text[:-1]
+            space = not text.endswith("\n")
+        if text:
+            yield text
+    rest = decoder.decode(b"", final=True)
+    if rest:
+        yield rest
+
+
+def stop_at(pieces: Iterator[str], stops: Sequence[str]) -> Iterator[str]:
+    """`pieces` up to the first stop string, which is left out; a possible beginning of one is held back."""
+    stops = [stop for stop in stops if stop]
+    held = ""
+    for piece in pieces:
+        held += piece
+        found = [held.index(stop) for stop in stops if stop in held]
+        if found:
+            if held[: min(found)]:
+                yield held[: min(found)]
+            return
+        keep = max((_overlap(held, stop) for stop in stops), default=0)
+        if len(held) > keep:
+            yield held[: len(held) - keep]
+            held = held[len(held) - keep :]
+    if held:
+        yield held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """The length of the longest end of `text` that `stop` begins with."""
+    for length in range(min(len(text), len(stop) - 1), 0, -1):
+        if text.endswith(stop[:length]):
+            return length
+    return 0
+
+
+def _cut_left(text: str, stops: Sequence[str]) -> str:
+    """What stands after the last stop string: the mirror image of `stop_at`."""
+    start = max((text.rfind(stop) + len(stop) for stop in stops if stop and stop in text), default=0)
+    return text[start:]

@@ -1,0 +1,239 @@
+"""The AWD-LSTM trunk (Merity, Keskar and Socher 2017), which ULMFiT (Howard and Ruder 2018) pre-trains.
+
+Embeddings of `width`, layers of `hidden` cells, and a last layer of `width` again, so that the softmax can be tied to
+the embeddings. Each layer is one call of torch's fused kernel, which is handed the weights of this pass: the
+hidden-to-hidden matrix after its dropout is an argument and no parameter that is overwritten, so gradients reach the
+weights that are learned, and there is one copy of these. (Rows of unequal length that learn on a CPU, where the kernel
+is slow, take their own steps: `lstm_layer`.)
+
+The five dropouts (`recurrent_dropout`) are the embedding rows, the input, the hidden-to-hidden weights, what passes
+from layer to layer, and the output. Their ratios are the configuration's; `dropout` multiplies them all.
+
+`Hidden.top` is the top layer *before* the output dropout: a classifier reads that, TAR compares its neighbours, and a
+state that is carried or scored is never dropped. A language model drops it itself, `trunk.output_dropout(hidden.top)`,
+and so has both the raw and the dropped states without a second field that no other trunk would fill:
+
+    hidden = trunk(batch, state)
+    dropped = trunk.output_dropout(hidden.top)
+    lm = tied_softmax_loss(dropped…, trunk.output_table(), …)
+    ar, tar = activation_penalty(dropped, batch.mask_BT), temporal_penalty(hidden.top, batch.mask_BT)
+
+The state is ((h, c), …), one pair of [B, H] a layer. Initial weights are those of the released code: embeddings uniform
+in ±.1, a layer's matrices and both its biases uniform in ±1/√cells, no forget gate opened beforehand. So drawn, what a
+gate hears of its input is a hundredth of what opens it, in each of three layers, and hundreds of updates go by before a
+token makes a difference. `lively` reads each embedding divided by its root mean square, and draws the weights of every
+layer's input so that its gates hear it with a deviation of 1; the softmax has the embeddings as they are, whose size is
+then its own affair: they grow severalfold in a run, and gates that heard them grow would end up shut or open for good.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from foretext.batch import Batch, Hidden
+from foretext.errors import UserError
+from foretext.nn.recurrent.lstm_layer import lstm_layer
+from foretext.nn.recurrent.lstm_steps import KEPT_PER_CELL
+from foretext.nn.recurrent.reading_order import ReadingOrder, reading_order
+from foretext.nn.recurrent.recurrent_dropout import drop_weights, embed_dropped, locked_dropout, locked_mask
+from foretext.nn.vocabulary_rows import grown
+
+# Far beyond what can be trained, and below where its size overflows.
+MOST = {"layers": 1_000, "width": 100_000_000, "hidden": 100_000_000, "context": 100_000_000}
+DROPOUTS = ("embedding_dropout", "input_dropout", "weight_dropout", "hidden_dropout", "output_dropout")
+OF_EVEN_DRAW = 3**-0.5  # deviation of what is drawn evenly from ±1
+OF_STATES = 0.2  # deviation of a layer's states h, about, where its gates hear inputs of deviation 1
+
+LayerState = tuple[Tensor, Tensor]  # h and c, [B, H] each
+State = tuple[LayerState, ...]
+
+
+@dataclass(frozen=True)
+class AwdLstmConfig:
+    """The defaults are the paper's: ULMFiT 4.1 has the shape and the dropouts, BPTT 70."""
+
+    vocabulary: int
+    layers: int = 3
+    width: int = 400  # of the embeddings, and of the last layer
+    hidden: int = 1150  # cells of the other layers
+    context: int = 70  # tokens that gradients flow back through
+    dropout: float = 1.0  # what all five are multiplied by
+    embedding_dropout: float = 0.05
+    input_dropout: float = 0.4
+    weight_dropout: float = 0.5
+    hidden_dropout: float = 0.3
+    output_dropout: float = 0.4
+    init_range: float = 0.1  # embeddings start uniform in ± this
+    lively: bool = False  # whether embeddings are read at one size, which gates hear from the start
+    init_std: float = 0.02  # of what is put on top, such as a task's head; nothing in the trunk is drawn so
+
+    def check(self) -> None:
+        for name, most in MOST.items():
+            if not 1 <= getattr(self, name) <= most:
+                raise UserError(f"model.{name} must be at least 1 and at most {most:,}, not {getattr(self, name)}")
+        if not 0.0 <= self.dropout < math.inf:
+            raise UserError(f"training.dropout must be at least 0, not {self.dropout}: it multiplies all five dropouts")
+        for name in DROPOUTS:
+            base = getattr(self, name)
+            if not 0.0 <= base < 1.0:
+                raise UserError(f"model.{name} must be at least 0 and below 1, not {base}")
+            if self.dropout * base >= 1.0:
+                raise UserError(
+                    f"training.dropout={self.dropout} times model.{name}={base} is {self.dropout * base:g}: nothing "
+                    "would be left; lower one of them"
+                )
+        for name in ("init_range", "init_std"):
+            if not 0.0 < getattr(self, name) <= 10:
+                raise UserError(f"model.{name} must be above 0 and at most 10, not {getattr(self, name)}")
+
+    @property
+    def head_dropout(self) -> float:
+        return self.dropout * self.output_dropout
+
+    @property
+    def layer_widths(self) -> tuple[int, ...]:
+        """Of the embeddings and each layer above."""
+        return (self.width, *(cells for _, cells in self.widths()))
+
+    def widths(self) -> list[tuple[int, int]]:
+        """What each layer reads, and how many cells it has."""
+        cells = [self.hidden] * (self.layers - 1) + [self.width]
+        return list(zip([self.width, *cells], cells))
+
+    def input_bounds(self) -> list[float]:
+        """What each layer's input weights are drawn evenly within: ± this."""
+        if not self.lively:
+            return [cells**-0.5 for _, cells in self.widths()]
+        read = [1.0] + [OF_STATES] * (self.layers - 1)
+        return [1.0 / (OF_EVEN_DRAW * std * inputs**0.5) for std, (inputs, _) in zip(read, self.widths())]
+
+    def describe(self) -> str:
+        cells = f"{self.hidden} cells, the last {self.width}" if self.layers > 1 else f"{self.width} cells"
+        return f"{self.layers} LSTM layers of {cells}, embeddings of {self.width}, {self.context} steps back"
+
+    def parameters(self) -> int:
+        layers = sum(4 * cells * (inputs + cells + 2) for inputs, cells in self.widths())
+        return self.vocabulary * self.width + layers
+
+    def activations(self, tokens: int) -> int:
+        """The states and what the kernel keeps, and, whatever the number of tokens, the dropped matrices and masks."""
+        a_token = sum(inputs + KEPT_PER_CELL * cells for inputs, cells in self.widths()) + 2 * self.width
+        matrices = sum(8 * cells * cells for _, cells in self.widths()) if self.dropout * self.weight_dropout else 0
+        return tokens * a_token + matrices
+
+    def carried(self, rows: int) -> int:
+        """h and c of every layer."""
+        return rows * sum(2 * cells for _, cells in self.widths())
+
+
+class LstmLayer(nn.Module):
+    """One layer; weights and gate order (input, forget, cell, output) are those of `torch.nn.LSTM`."""
+
+    def __init__(self, inputs: int, cells: int, weight_dropout: float, input_bound: float) -> None:
+        super().__init__()
+        self.cells = cells
+        self.weight_dropout = weight_dropout
+        self.weight_ih = nn.Parameter(torch.empty(4 * cells, inputs))
+        self.weight_hh = nn.Parameter(torch.empty(4 * cells, cells))
+        self.bias_ih = nn.Parameter(torch.empty(4 * cells))
+        self.bias_hh = nn.Parameter(torch.empty(4 * cells))
+        for parameter in self.parameters():
+            bound = input_bound if parameter is self.weight_ih else cells**-0.5
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(self, x_ND: Tensor, order: ReadingOrder, state: LayerState) -> tuple[Tensor, LayerState]:
+        """The states h of all tokens, and each row's last h and c."""
+        weight_hh = drop_weights(self.weight_hh, self.weight_dropout, self.training)
+        if not len(x_ND):
+            return x_ND @ self.weight_ih[: self.cells].t(), state  # nothing, but something to differentiate
+        weights = [self.weight_ih, weight_hh, self.bias_ih, self.bias_hh]
+        start = [order.begin(part) for part in state]
+        y, h, c = lstm_layer(x_ND, order, start[0], start[1], weights)
+        return y, (order.end(state[0], h), order.end(state[1], c))
+
+
+class AwdLstm(nn.Module):
+    """Token embeddings and a stack of LSTM layers."""
+
+    def __init__(self, config: AwdLstmConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        nn.init.uniform_(self.tokens.weight, -config.init_range, config.init_range)
+        weight_dropout = config.dropout * config.weight_dropout
+        self.layers = nn.ModuleList(
+            LstmLayer(inputs, cells, weight_dropout, bound)
+            for (inputs, cells), bound in zip(config.widths(), config.input_bounds())
+        )
+
+    def forward(self, batch: Batch, state: State | None = None, keep_layers: bool = False) -> Hidden:
+        """`layers`, where asked for: what the first layer reads, and each layer's states, before any dropout of these.
+        Those between are `hidden` wide, not `width`. A state of one row serves all rows."""
+        assert batch.attend_BTT is None, "an LSTM reads one token after the other"
+        config, rows = self.config, len(batch.ids_BT)
+        real_BT = torch.ones_like(batch.ids_BT, dtype=torch.bool) if batch.mask_BT is None else batch.mask_BT
+        order = reading_order(real_BT)
+        before = self.new_state(rows) if state is None else _for_rows(state, rows)
+        ids_N = order.gather(batch.ids_BT)
+        p = config.dropout * config.embedding_dropout
+        x = embed_dropped(self.tokens.weight, ids_N, p, self.training, level=config.lively)
+        x = self._locked(x, order, config.input_dropout)
+        layers = [order.scatter(x)] if keep_layers else []
+        after: list[LayerState] = []
+        for number, layer in enumerate(self.layers):
+            if number:
+                x = self._locked(x, order, config.hidden_dropout)
+            x, last = layer(x, order, before[number])
+            after.append(last)
+            if keep_layers:
+                layers.append(order.scatter(x))
+        top = layers[-1] if keep_layers else order.scatter(x)
+        return Hidden(top, tuple(layers), None if state is None else tuple(after))
+
+    def _locked(self, x_ND: Tensor, order: ReadingOrder, base: float) -> Tensor:
+        mask_BD = locked_mask(order.shape[0], x_ND.shape[1], self.config.dropout * base, self.training, x_ND)
+        return order.times(x_ND, mask_BD)
+
+    def output_dropout(self, top_BTD: Tensor) -> Tensor:
+        """The fifth dropout, for what predicts tokens from `Hidden.top`; see the module's docstring."""
+        return locked_dropout(top_BTD, self.config.dropout * self.config.output_dropout, self.training)
+
+    def output_table(self) -> Tensor:
+        """The embeddings, none of them dropped, which are also the output layer."""
+        return self.tokens.weight
+
+    def summary(self, states_BD: Tensor) -> Tensor:
+        return states_BD
+
+    def new_state(self, rows: int) -> State:
+        """Zeros: nothing has been read."""
+        like = self.tokens.weight
+        return tuple((like.new_zeros(rows, cells), like.new_zeros(rows, cells)) for _, cells in self.config.widths())
+
+    def room(self, state: State) -> None:
+        """Any number of tokens can follow."""
+        return
+
+    def pick(self, state: State, rows: Tensor) -> State:
+        """The state of these rows, in this order."""
+        return tuple((h[rows], c[rows]) for h, c in state)
+
+    def layer_groups(self) -> list[list[str]]:
+        """Parameter names: the embeddings, then layer by layer."""
+        groups = [["tokens.weight"]]
+        for number, layer in enumerate(self.layers):
+            groups.append([f"layers.{number}.{name}" for name, _ in layer.named_parameters()])
+        return groups
+
+    def grow_vocabulary(self, size: int) -> None:
+        """Adds embedding rows, drawn like new ones, up to `size`."""
+        bound = self.config.init_range
+        self.tokens = grown(self.tokens, size, lambda rows_VD: nn.init.uniform_(rows_VD, -bound, bound))
+
+
+def _for_rows(state: State, rows: int) -> State:
+    return tuple((h.expand(rows, -1), c.expand(rows, -1)) for h, c in state)

@@ -1,0 +1,351 @@
+"""The encoder and the prediction modules of cross-view training (Clark, Luong, Manning and Le 2018).
+
+    x    = [word's vector; convolutions over its characters]
+    h₁   = [→h₁; ←h₁] = biLSTM(x),      h₂ = biLSTM(h₁)
+    p(y) = softmax(U relu(W r + w) + u)            a module, of whatever r it may see
+
+What a module sees of a sentence, at word t (each view has weights of its own):
+
+    primary    [h₁(t); h₂(t)]     everything
+    forward    →h₁(t)             the words up to and with t
+    backward   ←h₁(t)             the words from t on
+    future     →h₁(t − 1)         the words before t
+    past       ←h₁(t + 1)         the words after t
+
+As in the released code a sentence is read with a begin and an end round it, neither of which is a word to be told; the
+future view is not asked about a sentence's first word nor the past view about its last one; and there is a view called
+full, which sees everything like the primary but has no relu: it is here for who wants it, and not in the paper.
+
+A whole sentence (our extension, the paper has none of these): every module reads the maxima over all words of what it
+sees, the primary those of [h₁; h₂], forward those of →h₁, backward those of ←h₁.
+
+A batch of a vocabulary's ids, as tasks make them, is read too if the encoder was given the vocabulary's way of reading
+words: the number of their form, and their characters.
+
+Dropout is on the word's vector, its characters' features and what either layer gives. How much is for the caller to
+say: labelled and unlabelled text have different ratios, and the primary's predictions for the other views none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foretext.batch import Batch, Hidden
+from foretext.errors import UserError
+from foretext.nn.dropout import dropout
+from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
+from foretext.nn.recurrent.projected_lstm import ProjectedLstm, ProjectedLstmConfig
+from foretext.nn.recurrent.reading_order import ReadingOrder, reading_orders
+
+Kind = Literal["tagging", "sentence"]
+Reading = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # ids [U] → forms [U], characters [U, C]
+View = Literal["full", "forward", "backward", "future", "past"]
+VIEWS: dict[str, tuple[str, ...]] = {
+    "tagging": ("full", "forward", "backward", "future", "past"),
+    "sentence": ("full", "forward", "backward"),
+}
+
+
+@dataclass(frozen=True)
+class CvtConfig:
+    """The defaults are the released code's."""
+
+    vocabulary: int
+    vectors: int = 300  # numbers of a word's vector
+    char_widths: tuple[int, ...] = (2, 3, 4)  # of the filters over a word's characters
+    char_filters: int = 100  # of each width; 0: characters are not read
+    char_embedding: int = 50
+    char_length: int = 22  # characters of a word that are read, its two borders included
+    cells: int = 1024  # of the first layer, in each direction
+    upper_cells: int = 512  # of the second
+    direction: int = 512  # what both are projected to, if it is less
+    context: int = 100  # words that are read of a sentence
+    dropout: float = 0.5  # on labelled text
+    unlabelled_dropout: float = 0.2
+    init_std: float = 0.02  # of what else is put on top
+
+    def check(self) -> None:
+        if self.vocabulary < 0:
+            raise UserError(f"model.vocabulary must be at least 0, not {self.vocabulary}")
+        positive = ("vectors", "cells", "upper_cells", "direction", "context")
+        for name in positive:
+            if getattr(self, name) < 1:
+                raise UserError(f"model.{name} must be at least 1, not {getattr(self, name)}")
+        if self.char_filters < 0:
+            raise UserError(f"model.char_filters must be at least 0, not {self.char_filters}; 0 reads no characters")
+        for name in ("dropout", "unlabelled_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(f"model.{name} must be at least 0 and below 1, not {getattr(self, name)}")
+        if self.char_filters:
+            self.characters().check("model.char")
+        if not 0.0 < self.init_std <= 10:
+            raise UserError(f"model.init_std must be above 0 and at most 10, not {self.init_std}")
+
+    @property
+    def head_dropout(self) -> float:
+        return self.dropout
+
+    def characters(self) -> CharEncoderConfig:
+        counts = (self.char_filters,) * len(self.char_widths)
+        return CharEncoderConfig(
+            sum(counts), self.char_widths, counts, self.char_embedding, length=self.char_length, highways=0
+        )
+
+    def lstms(self) -> tuple[ProjectedLstmConfig, ProjectedLstmConfig]:
+        """The shape of either layer, in each direction."""
+        lower, upper = min(self.cells, self.direction), min(self.upper_cells, self.direction)
+        return (
+            ProjectedLstmConfig(self.lowest, self.cells, lower, cell_clip=0.0, state_clip=0.0),
+            ProjectedLstmConfig(2 * lower, self.upper_cells, upper, cell_clip=0.0, state_clip=0.0),
+        )
+
+    @property
+    def layers(self) -> int:
+        return 2
+
+    @property
+    def lower_width(self) -> int:
+        """Numbers in a state of the first layer, of both directions."""
+        return 2 * self.lstms()[0].width
+
+    @property
+    def width(self) -> int:
+        return 2 * self.lstms()[1].width
+
+    @property
+    def lowest(self) -> int:
+        return self.vectors + self.char_filters * len(self.char_widths)
+
+    @property
+    def layer_widths(self) -> tuple[int, ...]:
+        """Of what is read, and of each layer."""
+        return (self.lowest, self.lower_width, self.width)
+
+    def describe(self) -> str:
+        characters = f" and {self.char_filters * len(self.char_widths)} features of characters"
+        return (
+            f"2 bidirectional LSTM layers of {self.cells} and {self.upper_cells} cells a direction, on vectors of "
+            f"{self.vectors}{characters if self.char_filters else ''}"
+        )
+
+    def parameters(self) -> int:
+        characters = self.characters().parameters() if self.char_filters else 0
+        return self.vocabulary * self.vectors + 1 + characters + 2 * sum(lstm.parameters() for lstm in self.lstms())
+
+    def activations(self, tokens: int) -> int:
+        characters = self.characters().activations(tokens) if self.char_filters else 0
+        return tokens * 2 * self.vectors + characters + 2 * sum(lstm.activations(tokens) for lstm in self.lstms())
+
+
+@dataclass(frozen=True)
+class CvtBatch(Batch):
+    """Sentences of whole words with a begin and an end round each, read as word ids and as characters."""
+
+    words_BT: Tensor | None = None  # true at words, neither at borders nor at padding
+    characters_UC: Tensor | None = None  # of the distinct words; None: not read
+    spelled_BT: Tensor | None = None  # each word's row there
+    asked_BT: Tensor | None = None  # of unlabelled text: the first part of each word, where views are asked; None: all
+    hidden_BT: Tensor | None = None  # words whose vector is to be that of unknown ones; None: none
+    task: int | None = None  # the task whose labels these are; None: unlabelled
+
+
+@dataclass(frozen=True)
+class CvtStates:
+    """Each [B, T, ·], zeros at padding."""
+
+    x_BTE: Tensor
+    forward_BTD: Tensor  # →h₁
+    backward_BTD: Tensor  # ←h₁
+    top_BTD: Tensor  # h₂
+
+    @property
+    def lower_BTD(self) -> Tensor:
+        return torch.cat([self.forward_BTD, self.backward_BTD], dim=-1)
+
+
+class CvtEncoder(nn.Module):
+    def __init__(self, config: CvtConfig, reading: Reading | None = None, unknown: int | None = None) -> None:
+        """`unknown`: the form of unknown words, if there is one."""
+        super().__init__()
+        config.check()
+        self.config, self.reading, self.unknown = config, reading, unknown
+        self.words = nn.Embedding(config.vocabulary, config.vectors)
+        self.scale = nn.Parameter(torch.ones(1))  # of the words' vectors, which come from elsewhere
+        nn.init.normal_(self.words.weight, std=0.1)
+        self.characters = CharEncoder(config.characters()) if config.char_filters else None
+        lower, upper = config.lstms()
+        self.lower = nn.ModuleList(ProjectedLstm(lower) for _ in range(2))
+        self.upper = nn.ModuleList(ProjectedLstm(upper) for _ in range(2))
+
+    @torch.no_grad()
+    def put_vectors(self, matrix: np.ndarray) -> None:
+        """Where the words' vectors start, a row for each id; rows of zeros stay as they were drawn."""
+        if matrix.shape != tuple(self.words.weight.shape):
+            raise UserError(
+                f"{len(matrix):,} vectors of {matrix.shape[1]} numbers where the model has {self.config.vocabulary:,} "
+                f"of {self.config.vectors}; give --set model.vectors={matrix.shape[1]}"
+            )
+        given_VE = torch.from_numpy(np.ascontiguousarray(matrix)).to(self.words.weight)
+        self.words.weight.copy_(torch.where(given_VE.any(dim=1, keepdim=True), given_VE, self.words.weight))
+
+    def states(self, batch: Batch, p: float, upper: bool = True) -> CvtStates:
+        """With dropout of `p`, in training and out of it. Without `upper` h₂ is not computed, and is nothing."""
+        batch = self._read(batch)
+        mask_BT = batch.mask_BT
+        if mask_BT is None:
+            mask_BT = torch.ones_like(batch.ids_BT, dtype=torch.bool)
+        orders = reading_orders(mask_BT)
+        x_ND = self._inputs(batch, orders[0].places_N, p)
+        x_BTE = orders[0].scatter(x_ND)
+        forward_BTD, backward_BTD = _both_ways(self.lower, x_BTE, orders, p)
+        lower_BTD = torch.cat([forward_BTD, backward_BTD], dim=-1)
+        top_BTD = lower_BTD[..., :0]
+        if upper:
+            top_BTD = torch.cat(_both_ways(self.upper, lower_BTD, orders, p), dim=-1)
+        return CvtStates(x_BTE, forward_BTD, backward_BTD, top_BTD)
+
+    def _read(self, batch: Batch) -> Batch:
+        """A batch of ids as one of forms and characters."""
+        if self.reading is None or (isinstance(batch, CvtBatch) and batch.spelled_BT is not None):
+            return batch
+        different_U, places_BT = torch.unique(batch.ids_BT, return_inverse=True)
+        forms_U, characters_UC = self.reading(different_U.cpu().numpy())
+        device = batch.ids_BT.device
+        ids_BT = torch.from_numpy(forms_U).to(device)[places_BT]
+        characters = torch.from_numpy(characters_UC).to(device)
+        if isinstance(batch, CvtBatch):
+            if batch.hidden_BT is not None:
+                assert self.unknown is not None
+                ids_BT = ids_BT.masked_fill(batch.hidden_BT, self.unknown)
+            return replace(batch, ids_BT=ids_BT, characters_UC=characters, spelled_BT=places_BT)
+        return CvtBatch(ids_BT, batch.mask_BT, characters_UC=characters, spelled_BT=places_BT, task=0)
+
+    def _inputs(self, batch: Batch, places_N: Tensor, p: float) -> Tensor:
+        """The real tokens' vectors and characters, in the order of reading."""
+        x_ND = dropout(self.words(batch.ids_BT.flatten()[places_N]), p, p > 0) * self.scale
+        if self.characters is None:
+            return x_ND
+        assert isinstance(batch, CvtBatch) and batch.characters_UC is not None and batch.spelled_BT is not None
+        spelled_UD = self.characters(batch.characters_UC)
+        spelled_ND = F.embedding(batch.spelled_BT.flatten()[places_N], spelled_UD)  # `[]` adds gradients in no order
+        return torch.cat([x_ND, dropout(spelled_ND, p, p > 0)], dim=1)
+
+    def forward(self, batch: Batch, state: Any = None, keep_layers: bool = False) -> Hidden:
+        """`layers`: what is read, h₁, h₂."""
+        labelled = not isinstance(batch, CvtBatch) or batch.task is not None
+        p = self.config.dropout if labelled else self.config.unlabelled_dropout
+        states = self.states(batch, p if self.training else 0.0)
+        layers = (states.x_BTE, states.lower_BTD, states.top_BTD) if keep_layers else ()
+        return Hidden(states.top_BTD, layers)
+
+    def output_table(self) -> Tensor:
+        raise UserError("the encoder of cross-view training predicts no words; use a transfer without lm_weight")
+
+    def summary(self, states_BD: Tensor) -> Tensor:
+        return states_BD
+
+    def layer_groups(self) -> list[list[str]]:
+        names = [name for name, _ in self.named_parameters()]
+        groups = [[name for name in names if name.split(".")[0] == part] for part in ("lower", "upper")]
+        return [[name for name in names if name.split(".")[0] not in ("lower", "upper")], *groups]
+
+    def grow_vocabulary(self, size: int) -> None:
+        grown = nn.Embedding(size, self.config.vectors).to(self.words.weight)
+        nn.init.normal_(grown.weight, std=0.1)
+        with torch.no_grad():
+            grown.weight[: len(self.words.weight)] = self.words.weight
+        self.words = grown
+
+
+def _both_ways(
+    layer: nn.ModuleList, x_BTD: Tensor, orders: tuple[ReadingOrder, ReadingOrder], p: float
+) -> tuple[Tensor, Tensor]:
+    """The states of a layer's two directions, dropped out of."""
+    ahead_ND, back_ND = (lstm(order.gather(x_BTD), order)[0] for lstm, order in zip(layer, orders))
+    return orders[0].scatter(dropout(ahead_ND, p, p > 0)), orders[1].scatter(dropout(back_ND, p, p > 0))
+
+
+# -- prediction modules ----------------------------------------------------------------------------------------------
+
+
+class PredictionModule(nn.Module):
+    def __init__(self, inputs: int, hidden: int, classes: int, activate: bool = True) -> None:
+        super().__init__()
+        self.project = nn.Linear(inputs, hidden)
+        self.predict = nn.Linear(hidden, classes)
+        self.activate = activate
+        for linear in (self.project, self.predict):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, states_ND: Tensor) -> Tensor:
+        x_ND = self.project(states_ND)
+        return self.predict(torch.relu(x_ND) if self.activate else x_ND)
+
+
+def view_width(config: CvtConfig, view: str) -> int:
+    """Numbers that a view (or `primary`) reads."""
+    return config.lower_width + config.width if view in ("primary", "full") else config.lower_width // 2
+
+
+def view_places(words_BT: Tensor, view: str, firsts_BT: Tensor | None = None) -> Tensor:
+    """Which words of a tagging task a view is asked about, at the first part of each: [B, T]. `firsts_BT`: where these
+    stand; None: no word has a second part."""
+    places_BT = words_BT if firsts_BT is None else words_BT & firsts_BT
+    if view == "future":
+        return places_BT & _moved(words_BT, 1)
+    if view == "past":
+        return places_BT & (_next_place(places_BT) < places_BT.shape[1])
+    return places_BT
+
+
+def view_states(states: CvtStates, view: str, words_BT: Tensor, firsts_BT: Tensor | None = None) -> Tensor:
+    """What a view sees at each of its places, one after the other: [N, ·]. The past one sees what stands behind the
+    word, from the next word's first part on, and nothing of the word's own other parts."""
+    places_BT = view_places(words_BT, view, firsts_BT)
+    if view == "future":
+        return states.forward_BTD[_moved(places_BT, -1)]
+    if view == "past":
+        next_BT = _next_place(words_BT if firsts_BT is None else words_BT & firsts_BT)
+        rows_N, columns_N = places_BT.nonzero(as_tuple=True)
+        return states.backward_BTD[rows_N, next_BT[rows_N, columns_N]]
+    return _seen(states, view)[places_BT]
+
+
+def sentence_states(states: CvtStates, view: str, words_BT: Tensor) -> Tensor:
+    """What a view sees of whole sentences, [B, ·]; zeros where there is no word."""
+    seen_BTD = _seen(states, view).masked_fill(~words_BT[..., None], -torch.inf)
+    return seen_BTD.amax(dim=1).masked_fill(~words_BT.any(1, keepdim=True), 0.0)
+
+
+def _seen(states: CvtStates, view: str) -> Tensor:
+    if view in ("primary", "full"):
+        return torch.cat([states.lower_BTD, states.top_BTD], dim=-1)
+    assert view in ("forward", "backward"), view
+    return states.forward_BTD if view == "forward" else states.backward_BTD
+
+
+def _moved(places_BT: Tensor, by: int) -> Tensor:
+    """The same places so many columns further right; what falls out is gone."""
+    moved_BT = torch.roll(places_BT, by, dims=1)
+    if by > 0:
+        moved_BT[:, :by] = False
+    elif by < 0:
+        moved_BT[:, by:] = False
+    return moved_BT
+
+
+def _next_place(places_BT: Tensor) -> Tensor:
+    """The column of the first of the places that stands to the right of each column; T where there is none."""
+    length = places_BT.shape[1]
+    columns_T = torch.arange(length, device=places_BT.device)
+    own_BT = columns_T.expand_as(places_BT).masked_fill(~places_BT, length)
+    from_here_BT = own_BT.flip(1).cummin(dim=1).values.flip(1)
+    return F.pad(from_here_BT[:, 1:], (0, 1), value=length)

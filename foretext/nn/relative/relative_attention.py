@@ -1,0 +1,253 @@
+"""Attention by content and by distance, as Transformer-XL (Dai et al. 2019, section 3.3) has it and XLNet after it.
+
+A query q sees a key k at a distance whose sinusoid, projected, is r, with the score
+
+    ((q + u) · k + (q + w) · r) / √K                      u, w: learned, for content and for position ("v" in the paper)
+
+and where segments count, as in XLNet, ((q + s) · e) / √K more, e being one of two learned vectors: for a key in the
+query's own segment, and for one in another.
+
+Keys and values are read once, of the memory and what stands after it, and any number of query streams may look at them:
+
+    keys, values = attention.read(torch.cat([memory, x], dim=1))              # what is seen, M places
+    far = attention.distances(sinusoids(distances(Q, M, device), width))      # for all rows
+    mixed = attention.mix(attention.queries(x), keys, values, far, hidden)    # before `out`, a head at a time
+
+The queries are the last Q of the M places. `distances` ends at 0 for queries that see nothing ahead of them, which has
+M columns, and at −(Q − 1) for those that do (`ahead=True`), which has M + Q − 1. What a query may not see is the
+caller's to say: `hidden` is added to the scores, −∞ where nothing is to be seen. Each query has to see something. The
+projection `out`, norms and residual additions are the block's to apply.
+
+On a CPU the work is done a few rows at a time, so that scores stay in the cache. The scores of all distances are
+written with one column more than there are distances; then the scores by key are the same numbers, read from Q places
+on in rows that are one shorter (`relative.by_key`). So the shift costs nothing on the way there, and one copy on the
+way back. Without gradients the scores by distance are what PyTorch's fused attention adds to those by content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foretext.nn.cpu import full_precision_on_cpu
+from foretext.nn.dropout import dropout, keep_mask
+from foretext.nn.relative.distances import by_key
+
+BLOCK = 1 << 17  # scores at a time: half a megabyte
+
+
+class RelativeAttention(nn.Module):
+    """Projections without biases, and the learned vectors of content, position and segments, which are kept flat: they
+    are no matrices, and are learned as biases are. `biased` false: u and w are not its own, and are handed over."""
+
+    def __init__(
+        self, width: int, heads: int, head_width: int, dropout: float, segments: bool = False, biased: bool = True
+    ) -> None:
+        super().__init__()
+        self.heads, self.head_width, self.p = heads, head_width, dropout
+        inner = heads * head_width
+        self.query = nn.Linear(width, inner, bias=False)
+        self.key = nn.Linear(width, inner, bias=False)
+        self.value = nn.Linear(width, inner, bias=False)
+        self.distance = nn.Linear(width, inner, bias=False)
+        self.out = nn.Linear(inner, width, bias=False)
+        self.content = nn.Parameter(torch.empty(inner)) if biased else None
+        self.position = nn.Parameter(torch.empty(inner)) if biased else None
+        self.segment = nn.Parameter(torch.empty(inner)) if segments else None
+        self.segments = nn.Parameter(torch.empty(2, heads, head_width)) if segments else None  # the same, another
+        self.draw(0.02)
+
+    def draw(self, deviation: float) -> None:
+        """New weights from N(0, deviation²)."""
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=deviation)
+
+    def read(self, context_BMD: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of what is seen, [B, M, H, K] each."""
+        return self._heads(self.key(context_BMD)), self._heads(self.value(context_BMD))
+
+    def queries(self, x_BQD: Tensor) -> Tensor:
+        """[B, Q, H, K]."""
+        return self._heads(self.query(x_BQD))
+
+    def distances(self, waves_RD: Tensor) -> Tensor:
+        """The sinusoids of distances, projected: [R, H, K]."""
+        return self._heads(self.distance(waves_RD))
+
+    def mix(
+        self,
+        q_BQHK: Tensor,
+        k_BMHK: Tensor,
+        v_BMHK: Tensor,
+        far_RHK: Tensor,
+        hidden: Tensor | None = None,
+        other_BQM: Tensor | None = None,
+        biases: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """What the heads see, [B, Q, H, K], of queries that are projected already and before `out`. `hidden` broadcasts
+        to [B, H, Q, M]; `other_BQM`: true where a key is of another segment than the query; `biases`: u and w, where
+        they are not its own."""
+        added = None if other_BQM is None else self.by_segment(q_BQHK, other_BQM)
+        content, position = (self.content, self.position) if biases is None else biases
+        assert content is not None and position is not None, "built without biases"
+        p = self.p if self.training else 0.0
+        return relative_mix(q_BQHK, k_BMHK, v_BMHK, far_RHK, content, position, added, hidden, p)
+
+    def own_biases(self) -> tuple[Tensor, Tensor]:
+        """u and w, [H, K] each."""
+        assert self.content is not None and self.position is not None, "built without biases"
+        return self._heads(self.content), self._heads(self.position)
+
+    def by_segment(self, q_BQHK: Tensor, other_BQM: Tensor) -> Tensor:
+        """[B, H, Q, M]: (q + s) · e / √K."""
+        assert self.segments is not None and self.segment is not None, "built without segments"
+        queries = (q_BQHK + self._heads(self.segment)) * self.head_width**-0.5
+        same, another = torch.einsum("bqhk,ehk->ebhq", queries, self.segments)
+        return torch.where(other_BQM[:, None], another[..., None], same[..., None])
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, self.head_width))
+
+
+def relative_mix(
+    q_BQHK: Tensor,
+    k_BMHK: Tensor,
+    v_BMHK: Tensor,
+    far_RHK: Tensor,
+    content: Tensor,
+    position: Tensor,
+    added: Tensor | None = None,
+    hidden: Tensor | None = None,
+    p: float = 0.0,
+) -> Tensor:
+    """softmax of the scores, dropped with probability `p`, times the values: [B, Q, H, K]. `added` is a further part of
+    the scores, [B, H, Q, M], that learns; `hidden` one that does not."""
+    if torch.is_grad_enabled() and full_precision_on_cpu(q_BQHK):
+        return _RelativeMix.apply(q_BQHK, k_BMHK, v_BMHK, far_RHK, content, position, added, hidden, p)
+    rows, queries = q_BQHK.shape[:2]
+    by_content, by_distance = _queries(q_BQHK, content), _queries(q_BQHK, position)
+    # One product a head for all rows, whose distances are the same.
+    products_HNR = torch.bmm(by_distance.permute(2, 0, 1, 3).flatten(1, 2), far_RHK.permute(1, 2, 0))
+    scores = products_HNR.unflatten(1, (rows, queries)).transpose(0, 1)
+    if queries > 1:
+        scores = by_key(scores, k_BMHK.shape[1])
+    for term in (added, hidden):
+        if term is not None:
+            scores = scores + term
+    q, k, v = (x.transpose(1, 2) for x in (by_content, k_BMHK, v_BMHK))
+    if not p and not torch.is_grad_enabled():
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=scores, scale=1.0).transpose(1, 2)
+    weights = dropout((scores + q @ k.transpose(2, 3)).softmax(-1), p, p > 0)
+    return (weights @ v).transpose(1, 2)
+
+
+def _queries(q_BQHK: Tensor, bias: Tensor) -> Tensor:
+    """(q + bias) / √K."""
+    scale = q_BQHK.shape[-1] ** -0.5
+    return torch.add(bias.view(q_BQHK.shape[-2:]) * scale, q_BQHK, alpha=scale)
+
+
+def _matrices(x_BTHK: Tensor) -> Tensor:
+    """[B · H, T, K]: a view of one row, a copy of several."""
+    return x_BTHK.transpose(1, 2).flatten(0, 1)
+
+
+def _moved(wide: Tensor, queries: int, keys: int) -> Tensor:
+    """[n, Q, M] by key out of [n, Q, R + 1] by distance, whose first column is none: a view."""
+    columns = wide.shape[2] - 1
+    return wide.as_strided((len(wide), queries, keys), (queries * (columns + 1), columns, 1), queries)
+
+
+class _RelativeMix(torch.autograd.Function):
+    """S = (q + u) Kᵀ + shift((q + w) Rᵀ) + added + hidden,   P = softmax(S),   O = (P ∘ drop) V."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        far: Tensor,
+        content: Tensor,
+        position: Tensor,
+        added: Tensor | None,
+        hidden: Tensor | None,
+        p: float,
+    ) -> Tensor:
+        (rows, queries, heads, _), keys, columns = q.shape, k.shape[1], len(far)
+        by_content, by_distance = _queries(q, content), _queries(q, position)
+        far_HKR = far.permute(1, 2, 0)
+        out, saved = q.new_empty(q.shape), []
+        for block in _blocks(rows, heads * queries * keys):
+            wide = q.new_empty(heads * (block.stop - block.start), queries, columns + 1)
+            # The first column is read ahead of each query but the last, and hidden there; left as it is it may be NaN.
+            wide[:, :, 0] = 0.0
+            for number, row in enumerate(range(block.start, block.stop)):
+                target = wide[number * heads : (number + 1) * heads, :, 1:]
+                torch.bmm(by_distance[row].transpose(0, 1), far_HKR, out=target)
+            scores = _moved(wide, queries, keys)
+            scores.baddbmm_(_matrices(by_content[block]), _matrices(k[block]).transpose(1, 2))
+            by_row = scores.unflatten(0, (-1, heads))
+            if added is not None:
+                by_row += added[block]
+            if hidden is not None:
+                by_row += hidden if len(hidden) == 1 else hidden[block]
+            weights = torch.softmax(scores, dim=-1)
+            saved.append(weights)
+            if p:
+                saved.append(keep_mask(weights.shape, p, weights.dtype))
+                weights = weights * saved[-1]
+            out[block].transpose(1, 2).copy_(torch.bmm(weights, _matrices(v[block])).unflatten(0, (-1, heads)))
+        ctx.save_for_backward(by_content, by_distance, k, v, far, *saved)
+        ctx.p = p
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        by_content, by_distance, k, v, far, *saved = ctx.saved_tensors
+        (rows, queries, heads, width), keys, columns = by_content.shape, k.shape[1], len(far)
+        of_content, of_distance = torch.empty_like(by_content), torch.empty_like(by_distance)
+        of_k, of_v, far_HRK = torch.empty_like(k), torch.empty_like(v), far.transpose(0, 1)
+        of_far = far.new_zeros(heads, columns, width)
+        of_added = far.new_empty(rows, heads, queries, keys) if ctx.needs_input_grad[6] else None
+        for number, block in enumerate(_blocks(rows, heads * queries * keys)):
+            weights, *drop = saved[2 * number : 2 * number + 2] if ctx.p else [saved[number]]
+            given = _matrices(grad[block])
+            of_weights = torch.bmm(given, _matrices(v[block]).transpose(1, 2))
+            used = weights
+            if drop:
+                of_weights.mul_(drop[0])
+                used = drop[0].mul_(weights)
+            _put(of_v[block], torch.bmm(used.transpose(1, 2), given))
+            of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
+            if of_added is not None:
+                of_added[block] = of_scores.unflatten(0, (-1, heads))
+            _put(of_content[block], torch.bmm(of_scores, _matrices(k[block])))
+            _put(of_k[block], torch.bmm(of_scores.transpose(1, 2), _matrices(by_content[block])))
+            wide = of_scores.new_empty(len(of_scores), queries, columns + 1)
+            if columns > keys:
+                wide.zero_()
+            else:
+                wide.view(len(wide), -1)[:, :queries] = 0.0
+            _moved(wide, queries, keys).copy_(of_scores)
+            for place, row in enumerate(range(block.start, block.stop)):
+                of_products = wide[place * heads : (place + 1) * heads, :, 1:]
+                of_distance[row].transpose(0, 1).copy_(torch.bmm(of_products, far_HRK))
+                of_far.baddbmm_(of_products.transpose(1, 2), by_distance[row].transpose(0, 1))
+        scale = width**-0.5
+        content, position = (part.flatten(0, 1).sum(0).flatten().mul_(scale) for part in (of_content, of_distance))
+        of_q = of_content.add_(of_distance).mul_(scale)
+        return of_q, of_k, of_v, of_far.transpose(0, 1), content, position, of_added, None, None
+
+
+def _blocks(rows: int, of_a_row: int) -> Iterator[slice]:
+    together = max(1, BLOCK // max(1, of_a_row))
+    return (slice(start, min(start + together, rows)) for start in range(0, rows, together))
+
+
+def _put(target_BTHK: Tensor, matrices: Tensor) -> None:
+    target_BTHK.transpose(1, 2).copy_(matrices.unflatten(0, (len(target_BTHK), -1)))

@@ -1,0 +1,320 @@
+"""The Transformer-XL trunk (Dai et al. 2019): a causal transformer whose layers see, besides what is read, the states
+that the tokens before it left behind, and that knows positions by distance alone.
+
+Without a state a segment is read as by any transformer. With one, every layer's keys and values are those of a memory
+and the segment; the segment's own states are the memory of the next. Gradients end at the memory.
+
+In training a token sees all of the memory and what stands before it in its segment, so the first tokens of a segment
+see less. In evaluation each sees itself and the `evaluation_memory` tokens before it (the released code's
+`same_length`), so that it does not matter in which pieces a text is read: one token at a time, or at once.
+
+The state is a dictionary. In training `layers` has the states that each layer reads, [B, M, D]; in evaluation `keys`
+and `values` has what is read of these, [B, M, H, K], and `far` the projected distances, so that a token costs what a
+token costs: as many as the text has needed so far, not as many as a memory could hold. `real` says which places of a
+row hold a token; rows may differ (see `memory`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foretext.batch import Batch, Hidden
+from foretext.nn.dropout import dropout
+from foretext.nn.packing import pack
+from foretext.nn.relative.distances import distances, sinusoids
+from foretext.nn.relative.memory import behind, hidden_memory, last_of
+from foretext.nn.relative.transformer_xl_block import Biases, TransformerXLBlock, TransformerXLConfig
+from foretext.nn.softmax.adaptive_softmax import AdaptiveVocabulary
+from foretext.nn.vocabulary_rows import grown
+
+State = dict[str, Any]
+
+
+class TransformerXL(nn.Module):
+    """Token embeddings and a stack of blocks with a memory."""
+
+    def __init__(self, config: TransformerXLConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.evaluation_memory = config.evaluation_memory
+        self.tokens: nn.Embedding | None = None
+        self.adaptive: AdaptiveVocabulary | None = None
+        self.output_bias: nn.Parameter | None = None
+        if config.cutoffs:
+            self.adaptive = AdaptiveVocabulary(
+                config.vocabulary, config.width, config.cutoffs, config.divisor, config.init_std
+            )
+        else:
+            self.tokens = nn.Embedding(config.vocabulary, config.width)
+            self.output_bias = nn.Parameter(torch.zeros(config.vocabulary))
+        self.content = None if config.untied else nn.Parameter(torch.empty(config.width))
+        self.position = None if config.untied else nn.Parameter(torch.empty(config.width))
+        self.blocks = nn.ModuleList(TransformerXLBlock(config) for _ in range(config.layers))
+        self._initialise()
+
+    @torch.no_grad()
+    def _initialise(self) -> None:
+        std = self.config.init_std
+        if self.tokens is not None:
+            nn.init.normal_(self.tokens.weight, std=std)
+        for bias in (self.content, self.position):
+            if bias is not None:
+                nn.init.normal_(bias, std=std)
+        for block in self._blocks():
+            block.attention.draw(std)
+            for layer in (block.up, block.down):
+                nn.init.normal_(layer.weight, std=std)
+                nn.init.zeros_(layer.bias)
+
+    def _blocks(self) -> Iterator[TransformerXLBlock]:
+        for block in self.blocks:
+            assert isinstance(block, TransformerXLBlock)
+            yield block
+
+    @property
+    def _biases(self) -> Biases:
+        return None if self.content is None or self.position is None else (self.content, self.position)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def forward(self, batch: Batch, state: State | None = None, keep_layers: bool = False) -> Hidden:
+        """`layers`, where asked for: the embeddings, and each block's states. A state of one row serves all rows."""
+        assert batch.attend_BTT is None, "each token sees those before it"
+        rows, length = batch.ids_BT.shape
+        before = None if state is None else self._for_rows(state, rows)
+        if not self.training and not torch.is_grad_enabled() and length > self.config.reads:
+            found = self._read_pieces(batch, before or self.new_state(rows), keep_layers)
+            return found if state is not None else replace(found, state=None)
+        return self._read_at_once(batch, keep_layers) if before is None else self._read_on(batch, before, keep_layers)
+
+    def _read_at_once(self, batch: Batch, keep_layers: bool) -> Hidden:
+        packing = pack(batch)
+        longest = max((length for _, _, length in packing.groups), default=0)
+        x = dropout(self._embed(packing.ids_N), self.config.dropout, self.training)
+        layers = [packing.unpack(x)] if keep_layers else []
+        waves = self._waves(longest, longest)
+        unseen = tuple(self._unseen(length, 0) for _, _, length in packing.groups)
+        picked = None
+        for number, block in enumerate(self._blocks(), 1):
+            if number == self.config.layers and not keep_layers:
+                picked = packing.read_R
+            x = block(x, packing, block.attention.distances(waves), unseen, self._biases, picked)
+            if keep_layers:
+                layers.append(packing.unpack(x))
+        return Hidden(packing.unpack(x, picked), tuple(layers))
+
+    def _read_pieces(self, batch: Batch, state: State, keep_layers: bool) -> Hidden:
+        """A long text in segments: the same as at once, without the scores of all pairs of tokens."""
+        parts = []
+        for start in range(0, batch.ids_BT.shape[1], self.config.context):
+            piece = slice(start, start + self.config.context)
+            mask_BT = None if batch.mask_BT is None else batch.mask_BT[:, piece]
+            parts.append(self._read_on(Batch(batch.ids_BT[:, piece], mask_BT), state, keep_layers))
+            state = parts[-1].state
+        layers = zip(*(part.layers for part in parts))
+        top = torch.cat([part.top for part in parts], dim=1)
+        return Hidden(top, tuple(torch.cat(each, dim=1) for each in layers), state)
+
+    def _read_on(self, batch: Batch, state: State, keep_layers: bool) -> Hidden:
+        """A segment after a memory. Rows are moved to the left end, so that each begins beside what it remembers."""
+        order, mask_BT = _to_the_left(batch.mask_BT)
+        ids_BT = batch.ids_BT if order is None else batch.ids_BT.gather(1, order)
+        rows, length = ids_BT.shape
+        if not length:
+            nothing = next(self.parameters()).new_zeros(*batch.ids_BT.shape, self.config.width)
+            return Hidden(nothing, (nothing,) * (self.config.layers + 1) if keep_layers else (), state)
+        x = dropout(self._embed(ids_BT.reshape(-1)), self.config.dropout, self.training).view(rows, length, -1)
+        layers, seen = [x], []
+        real_BM = state["real"]
+        far = self._far(state, length, real_BM.shape[1])
+        hidden, empty = self._unseen(length, real_BM.shape[1]), hidden_memory(real_BM)
+        if empty is not None:
+            empty = F.pad(empty, (0, length))
+            hidden = empty if hidden is None else hidden + empty
+        for number, block in enumerate(self._blocks()):
+            if self.training:
+                seen.append(behind(state["layers"][number].detach(), x))
+                keys, values = block.attention.read(seen[-1])
+            else:
+                keys, values = block.attention.read(x)
+                keys, values = behind(state["keys"][number], keys), behind(state["values"][number], values)
+                seen += [keys, values]
+            x = block.read_on(x, keys, values, _columns(far[number], keys.shape[1]), hidden, self._biases)
+            layers.append(x)
+        after = self._remembered(tuple(seen), real_BM, mask_BT, far)
+        given = layers if keep_layers else layers[-1:]
+        given = [_put_back(states, order, mask_BT, batch.ids_BT.shape[1]) for states in given]
+        return Hidden(given[-1], tuple(given) if keep_layers else (), after)
+
+    def _embed(self, ids_N: Tensor) -> Tensor:
+        if self.adaptive is not None:
+            found: Tensor = self.adaptive(ids_N)
+        else:
+            assert self.tokens is not None
+            found = self.tokens(ids_N)
+        return found * self.config.width**0.5
+
+    def _waves(self, queries: int, keys: int) -> Tensor:
+        far_R = distances(queries, keys, next(self.parameters()).device)
+        if self.config.clamp:
+            far_R = far_R.clamp(max=self.config.clamp)
+        return dropout(sinusoids(far_R, self.config.width), self.config.dropout, self.training)
+
+    def _far(self, state: State, length: int, memory: int) -> tuple[Tensor, ...]:
+        """The projected distances for each layer: in training of all places, in evaluation of those that are seen. What
+        a text has outgrown is made anew, twice as many: few times, however long it becomes."""
+        places = memory + length
+        if not self.training:
+            places = min(places, self.evaluation_memory + 1)
+            kept: tuple[Tensor, ...] | None = state.get("far")
+            if kept is not None and len(kept[0]) >= places:
+                return kept
+            if kept is not None:
+                places = max(places, min(2 * len(kept[0]), self.evaluation_memory + 1))
+        waves = self._waves(1, places)
+        return tuple(block.attention.distances(waves) for block in self._blocks())
+
+    def _unseen(self, queries: int, memory: int) -> Tensor | None:
+        """What is added to scores, [1, 1, Q, memory + Q]: −∞ ahead of a token, and in evaluation beyond its reach. One
+        token after a memory sees all."""
+        if queries == 1:
+            return None
+        device = next(self.parameters()).device
+        hidden = torch.full((queries, memory + queries), -torch.inf, device=device).triu_(memory + 1)
+        if not self.training and memory + queries > self.evaluation_memory + 1:
+            beyond = torch.full_like(hidden, -torch.inf).tril_(memory - self.evaluation_memory - 1)
+            hidden = hidden + beyond
+        return hidden[None, None]
+
+    # -- memory ------------------------------------------------------------------------------------------------------
+
+    def new_state(self, rows: int) -> State:
+        """An empty memory."""
+        like, config = next(self.parameters()), self.config
+        real = torch.zeros(rows, 0, dtype=torch.bool, device=like.device)
+        if self.training:
+            return {"layers": tuple(like.new_zeros(rows, 0, config.width) for _ in self.blocks), "real": real}
+        empty = like.new_zeros(rows, 0, config.heads, config.width // config.heads)
+        return {"keys": (empty,) * config.layers, "values": (empty,) * config.layers, "real": real}
+
+    def _remembered(
+        self, seen: tuple[Tensor, ...], real_BM: Tensor, mask_BT: Tensor | None, far: tuple[Tensor, ...]
+    ) -> State:
+        """The end of what was seen: in training states, otherwise the keys and values of each layer in turn."""
+        length = self.config.memory if self.training else self.evaluation_memory
+        kept, real = last_of(seen, real_BM, mask_BT, length)
+        if self.training:
+            return {"layers": kept, "real": real}
+        return {"keys": kept[::2], "values": kept[1::2], "far": far, "real": real}
+
+    def _for_rows(self, state: State, rows: int) -> State:
+        kept = "layers" if self.training else "keys"
+        assert kept in state, "what is kept in training is not what is kept in evaluation"
+        if len(state["real"]) == rows:
+            return state
+        assert len(state["real"]) == 1, f"a state of {len(state['real'])} rows for {rows}"
+        return self.pick(state, torch.zeros(rows, dtype=torch.long, device=state["real"].device))
+
+    def room(self, state: State) -> None:
+        """Any number of tokens can follow."""
+        return
+
+    def pick(self, state: State, rows: Tensor) -> State:
+        """The state of these rows, in this order."""
+        return {
+            name: part if name == "far" else part[rows] if name == "real" else tuple(states[rows] for states in part)
+            for name, part in state.items()
+        }
+
+    # -- what others ask ---------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def attention_weights(self, ids_T: Tensor) -> Tensor:
+        """The attention of every block and head over one sequence, without memory: [blocks, H, T, T]."""
+        layers = self(Batch(ids_T[None]), keep_layers=True).layers
+        waves, hidden, found = self._waves(len(ids_T), len(ids_T)), self._unseen(len(ids_T), 0), []
+        for block, x_1TD in zip(self._blocks(), layers):
+            own = block.attention
+            q = own.query(x_1TD).unflatten(2, (own.heads, own.head_width))
+            keys, _ = own.read(x_1TD)
+            # What is mixed of unit vectors is the weights.
+            units = torch.eye(len(ids_T), device=x_1TD.device)[None, :, None].expand(1, -1, own.heads, -1)
+            weights = own.mix(q, keys, units, own.distances(waves), hidden, biases=self._biases)
+            found.append(weights[0].transpose(0, 1))
+        return torch.stack(found)
+
+    def output_dropout(self, top_BTD: Tensor) -> Tensor:
+        """For what predicts tokens from `Hidden.top`, which is the last block's states as they are."""
+        return dropout(top_BTD, self.config.dropout, self.training)
+
+    def output_table(self) -> Tensor:
+        """The embeddings, which are also the output layer, beside `output_bias`. An adaptive softmax has no one table
+        (`nn/softmax/predict.py`)."""
+        assert self.tokens is not None, "an adaptive softmax has several tables"
+        return self.tokens.weight
+
+    def summary(self, states_BD: Tensor) -> Tensor:
+        return states_BD
+
+    def layer_groups(self) -> list[list[str]]:
+        """Parameter names: the vocabulary and what all blocks share, then block by block."""
+        names = [name for name, _ in self.named_parameters()]
+        groups = [[name for name in names if not name.startswith("blocks.")]]
+        for layer in range(self.config.layers):
+            groups.append([name for name in names if name.startswith(f"blocks.{layer}.")])
+        return groups
+
+    def grow_vocabulary(self, size: int) -> None:
+        """Adds embedding rows, drawn like new ones, up to `size`."""
+        if self.adaptive is not None:
+            self.adaptive.grow(size)
+            return
+        assert self.tokens is not None and self.output_bias is not None
+        bias = self.output_bias
+        self.tokens = grown(self.tokens, size, lambda rows_VD: nn.init.normal_(rows_VD, std=self.config.init_std))
+        self.output_bias = nn.Parameter(torch.cat([bias.detach(), bias.new_zeros(size - len(bias))]))
+
+
+@contextmanager
+def remembering(trunk: nn.Module, length: int | None) -> Iterator[None]:
+    """Evaluation with another length of memory than the configuration's; None: as it is."""
+    if length is None:
+        yield
+        return
+    assert isinstance(trunk, TransformerXL)
+    before, trunk.evaluation_memory = trunk.evaluation_memory, length
+    try:
+        yield
+    finally:
+        trunk.evaluation_memory = before
+
+
+def _columns(far_RHK: Tensor, keys: int) -> Tensor:
+    """The distances of so many places; those of places that are hidden do not matter."""
+    missing = keys - len(far_RHK)
+    return F.pad(far_RHK, (0, 0, 0, 0, missing, 0)) if missing > 0 else far_RHK[-missing:]
+
+
+def _to_the_left(mask_BT: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """Which places to take so that each row begins at the left end, as wide as the longest, and which of these are
+    real; None: all are."""
+    if mask_BT is None or bool(mask_BT.all()):
+        return None, None
+    longest = int(mask_BT.sum(1).max())
+    order = torch.argsort((~mask_BT).int(), dim=1, stable=True)[:, :longest]
+    return order, mask_BT.gather(1, order)
+
+
+def _put_back(x_BTD: Tensor, order: Tensor | None, mask_BT: Tensor | None, length: int) -> Tensor:
+    """States where their tokens stood, zeros at the padding."""
+    if order is None or mask_BT is None:
+        return x_BTD
+    places = order[..., None].expand(x_BTD.shape)
+    return x_BTD.new_zeros(len(x_BTD), length, x_BTD.shape[2]).scatter(1, places, x_BTD * mask_BT[..., None])

@@ -1,0 +1,175 @@
+"""The shape of a Transformer-XL (Dai et al. 2019), and one of its blocks: relative attention over a memory and what is
+read, then a feed-forward part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foretext.errors import UserError
+from foretext.nn.dropout import add_dropped, dropout
+from foretext.nn.linear import linear
+from foretext.nn.packing import MoveRows, Packing, pick
+from foretext.nn.relative.distances import check_width
+from foretext.nn.relative.memory import LONGEST_MEMORY
+from foretext.nn.relative.relative_attention import RelativeAttention
+from foretext.nn.softmax.adaptive_softmax import adaptive_parameters
+from foretext.nn.transformer.block import check_shape
+
+Biases = tuple[Tensor, Tensor] | None  # u and w, where all blocks share them
+
+
+@dataclass(frozen=True)
+class TransformerXLConfig:
+    """The defaults are those of the released base model for WikiText-103, but for `inner` (2100 there), the
+    vocabulary's cutoffs and one token of `evaluation_memory`: 640 there is a token itself and 639 before it."""
+
+    vocabulary: int
+    layers: int = 16
+    width: int = 410
+    heads: int = 10
+    inner: int = 0  # width of the feed-forward part; 0: four times the width
+    context: int = 150  # tokens of a segment, which gradients flow through
+    memory: int = 150  # states before it that are seen while pre-training
+    evaluation_memory: int = 640  # tokens before each that are seen afterwards
+    clamp: int = 400  # distances beyond this one are as this one; 0: none is
+    dropout: float = 0.1  # of embeddings, distances, the feed-forward part's units, what is added, and the top
+    attention_dropout: float = 0.0  # of the attention weights
+    untied: bool = False  # whether each layer has a u and w of its own
+    cutoffs: tuple[int, ...] = ()  # ids at which an adaptive softmax is cut, most frequent first; none: a plain softmax
+    divisor: int = 1  # by what each part of it is narrower than the one before
+    epsilon: float = 1e-5
+    init_std: float = 0.02
+
+    def check(self) -> None:
+        check_shape(self)
+        check_width(self.width)
+        for name, least in (("inner", 0), ("memory", 0), ("evaluation_memory", 0), ("clamp", 0), ("divisor", 1)):
+            if not least <= getattr(self, name) <= LONGEST_MEMORY:
+                raise UserError(
+                    f"model.{name} must be at least {least} and at most {LONGEST_MEMORY:,}, not {getattr(self, name)}"
+                )
+        if not 0.0 <= self.attention_dropout < 1.0:
+            raise UserError(f"model.attention_dropout must be at least 0 and below 1, not {self.attention_dropout}")
+        self._check_cutoffs()
+
+    def _check_cutoffs(self) -> None:
+        given = ",".join(str(cut) for cut in self.cutoffs)
+        if list(self.cutoffs) != sorted(set(self.cutoffs)) or any(cut < 1 for cut in self.cutoffs):
+            raise UserError(f"model.cutoffs={given}: give ids that rise, from 1 on")
+        if self.cutoffs and self.vocabulary and self.cutoffs[-1] >= self.vocabulary:
+            raise UserError(
+                f"model.cutoffs={given}: the vocabulary has only {self.vocabulary:,} pieces; give ids below that, or "
+                "none for a plain softmax: --set model.cutoffs="
+            )
+        if not self.cutoffs and self.divisor > 1:
+            raise UserError(f"model.divisor={self.divisor} is for an adaptive softmax; set model.cutoffs too")
+        if self.width // self.divisor ** len(self.cutoffs) < 1:
+            raise UserError(f"model.divisor={self.divisor}: nothing is left of a width of {self.width}")
+
+    @property
+    def head_dropout(self) -> float:
+        return self.dropout
+
+    @property
+    def feed_forward(self) -> int:
+        return self.inner or 4 * self.width
+
+    @property
+    def reads(self) -> int:
+        """Tokens that a task reads at a time: as far as distances are known from pre-training, and seen afterwards."""
+        return min(self.context + self.memory, self.evaluation_memory + 1)
+
+    def remarks(self) -> tuple[str, ...]:
+        """On numbers that stayed behind when the segments or the memory were made longer."""
+        farthest = self.context + self.memory - 1
+        found = []
+        if self.evaluation_memory < farthest:
+            found.append(
+                f"model.evaluation_memory={self.evaluation_memory}: training sees up to {farthest} tokens back, but "
+                f"scoring and writing do not, and a task reads {self.reads} tokens of a text; to see as far: --set "
+                f"model.evaluation_memory={farthest}"
+            )
+        if 0 < self.clamp < farthest:
+            found.append(
+                f"model.clamp={self.clamp}: training sees up to {farthest} tokens back, but all distances beyond "
+                f"{self.clamp} are one to it; to tell all apart: --set model.clamp={farthest}"
+            )
+        return tuple(found)
+
+    def describe(self) -> str:
+        return (
+            f"{self.layers} blocks, width {self.width}, {self.heads} heads, segments of {self.context} "
+            f"after a memory of {self.memory}"
+        )
+
+    def parameters(self) -> int:
+        width, inner = self.width, self.feed_forward
+        tables = (width + 1) * self.vocabulary
+        if self.cutoffs:
+            tables = adaptive_parameters(self.vocabulary, width, self.cutoffs, self.divisor)
+        block = 5 * width * width + inner * (2 * width + 1) + 5 * width
+        return tables + self.layers * block + 2 * width * (self.layers if self.untied else 1)
+
+    def activations(self, tokens: int) -> int:
+        memory = self.memory / self.context  # places of it for each token
+        weights = self.heads * (self.context + self.memory) * (3 if self.attention_dropout else 1)
+        states = (16 + 3 * memory) * self.width + (3 if self.dropout else 2) * self.feed_forward
+        return int(tokens * self.layers * (states + weights))
+
+
+class TransformerXLBlock(nn.Module):
+    """Relative attention and a feed-forward part with ReLU, each added to what it read, and normed."""
+
+    def __init__(self, config: TransformerXLConfig) -> None:
+        super().__init__()
+        width, inner, heads = config.width, config.feed_forward, config.heads
+        self.p = config.dropout
+        self.attention = RelativeAttention(width, heads, width // heads, config.attention_dropout, biased=config.untied)
+        self.norm1 = nn.LayerNorm(width, eps=config.epsilon)
+        self.up = nn.Linear(width, inner)
+        self.down = nn.Linear(inner, width)
+        self.norm2 = nn.LayerNorm(width, eps=config.epsilon)
+
+    def forward(
+        self,
+        x_ND: Tensor,
+        packing: Packing,
+        far_RHK: Tensor,
+        unseen: tuple[Tensor | None, ...],
+        biases: Biases,
+        picked_R: Tensor | None = None,
+    ) -> Tensor:
+        """The states of all packed tokens of a segment without memory, or of these alone. `unseen`: what is added to
+        the scores of each group."""
+        own = self.attention
+        weights = torch.cat([own.query.weight, own.key.weight, own.value.weight])
+        qkv_N3HK = F.linear(x_ND, weights).unflatten(1, (3, own.heads, own.head_width))
+        grouped = packing.to_groups is not None and packing.from_groups is not None
+        if grouped:
+            qkv_N3HK = MoveRows.apply(qkv_N3HK, packing.to_groups, packing.from_groups)
+        parts = []
+        for (first, rows, length), hidden in zip(packing.groups, unseen):
+            q, k, v = qkv_N3HK[first : first + rows * length].unflatten(0, (rows, length)).unbind(2)
+            parts.append(own.mix(q, k, v, far_RHK[len(far_RHK) - length :], hidden, biases=biases).flatten(0, 1))
+        mixed = parts[0] if len(parts) == 1 else torch.cat([*parts, qkv_N3HK[:0, 0]])  # which may be all there is
+        slots = packing.from_groups if grouped else None
+        if picked_R is not None:
+            slots = picked_R if slots is None else slots[picked_R]
+        return self._after(pick(x_ND, picked_R), pick(mixed.flatten(1), slots))
+
+    def read_on(
+        self, x_BTD: Tensor, keys: Tensor, values: Tensor, far_RHK: Tensor, hidden: Tensor | None, biases: Biases
+    ) -> Tensor:
+        """The states of a segment whose keys and values follow those of a memory."""
+        q = self.attention.query(x_BTD).unflatten(2, keys.shape[2:])
+        mixed = self.attention.mix(q, keys, values, far_RHK, hidden, biases=biases)
+        return self._after(x_BTD.flatten(0, 1), mixed.flatten(2).flatten(0, 1)).view(x_BTD.shape)
+
+    def _after(self, x_ND: Tensor, mixed_NI: Tensor) -> Tensor:
+        x = self.norm1(add_dropped(x_ND, self.attention.out(mixed_NI), self.p, self.training))
+        inner = dropout(linear(x, self.up).relu_(), self.p, self.training)
+        return self.norm2(add_dropped(x, linear(inner, self.down), self.p, self.training))

@@ -1,0 +1,316 @@
+"""The trunk of XLNet: two streams over relative positions, with a memory (Yang et al. 2019).
+
+    h_0 = W_e[u],   g_0 = w,   (h_l, g_l) = block(h_{l−1}, g_{l−1}, memory of h_{l−1})
+
+A plain batch is read by the content stream alone, each token seeing all of its sequence: so tasks and features read. An
+`OrderedBatch` says by ranks what each token may see, and by its targets where the query stream is asked: the top then
+has the query states there, and nothing elsewhere. The last block's content is nobody's input and is not computed.
+
+Given a state, the trunk reads after what it remembers, and returns a memory of what each block was given, the last
+`memory` tokens of each row. Rows that are read from the right have their ids turned round, and their memory holds what
+stands behind them in the text; their distances count the other way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from foretext.batch import IGNORE, Batch, Hidden
+from foretext.errors import UserError
+from foretext.nn.dropout import dropout
+from foretext.nn.packing import Packing, pack
+from foretext.nn.relative.distances import check_width, distances, sinusoids
+from foretext.nn.relative.memory import LONGEST_MEMORY, remember
+from foretext.nn.relative.two_stream import Asked, Sight, StreamBlock, StreamShape
+from foretext.nn.transformer.block import check_shape
+from foretext.nn.transformer.feed_forward import Gelu
+from foretext.nn.vocabulary_rows import grown
+
+MemoryState = tuple[tuple[Tensor, ...], Tensor]  # what each block was given, [B, M, D], and what of it is real
+
+
+@dataclass(frozen=True)
+class OrderedBatch(Batch):
+    """`ids_BT` in the order of reading. A token sees those of no higher rank than its own, a query those of a lower
+    one; queries are asked where there are targets."""
+
+    ranks_BT: Tensor | None = None
+    backward_B: Tensor | None = None  # rows that are read from the right; None: none
+    kept: int | None = None  # how many columns, from the first, are remembered; None: all
+    memory: int | None = None  # how many tokens are remembered, if not as many as the trunk is configured with
+
+
+@dataclass(frozen=True)
+class XLNetConfig:
+    vocabulary: int
+    layers: int
+    width: int
+    heads: int
+    context: int
+    memory: int = 0  # tokens before those that are read, that are seen too
+    dropout: float = 0.1  # of embeddings, sinusoids and attention weights, and before each residual addition
+    inner: int = 0  # width of the feed-forward part; 0: four times the width
+    gelu: Gelu = "erf"
+    epsilon: float = 1e-12
+    init_std: float = 0.02
+
+    def check(self) -> None:
+        check_shape(self)
+        check_width(self.width)
+        if self.inner < 0:
+            raise UserError(f"model.inner must be at least 0, not {self.inner}")
+        if not 0 <= self.memory <= LONGEST_MEMORY:
+            raise UserError(f"model.memory must be at least 0 and at most {LONGEST_MEMORY:,}, not {self.memory}")
+
+    @property
+    def head_dropout(self) -> float:
+        return self.dropout
+
+    def block(self) -> StreamShape:
+        return StreamShape(self.width, self.heads, self.inner or 4 * self.width, self.dropout, self.epsilon, self.gelu)
+
+    def describe(self) -> str:
+        shape = f"{self.layers} blocks, width {self.width}, {self.heads} heads, context {self.context}"
+        return f"{shape}, memory {self.memory}" if self.memory else shape
+
+    def parameters(self) -> int:
+        return (self.vocabulary + 1) * self.width + self.layers * self.block().parameters()
+
+    def activations(self, tokens: int) -> int:
+        """Both streams, the query stream being a part of the other; the attention weights are kept."""
+        weights = (3 if self.dropout else 2) * self.heads * (self.context + self.memory)
+        return tokens * self.layers * (24 * self.width + 5 * self.block().inner + weights)
+
+
+class XLNet(nn.Module):
+    def __init__(self, config: XLNetConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.query = nn.Parameter(torch.empty(config.width))  # w: what a query is before it has seen anything
+        self.blocks = nn.ModuleList(StreamBlock(config.block()) for _ in range(config.layers))
+        self._initialise()
+
+    def _initialise(self) -> None:
+        for name, parameter in self.named_parameters():
+            if "norm" in name:
+                continue
+            if name.endswith(("up.bias", "down.bias")):
+                nn.init.zeros_(parameter)
+            else:
+                nn.init.normal_(parameter, std=self.config.init_std)
+
+    def new_state(self, rows: int) -> MemoryState:
+        """Nothing has been read."""
+        weight = self.tokens.weight
+        empty = tuple(weight.new_zeros(rows, 0, self.config.width) for _ in range(self.config.layers))
+        return empty, torch.zeros(rows, 0, dtype=torch.bool, device=weight.device)
+
+    def forward(self, batch: Batch, state: MemoryState | None = None, keep_layers: bool = False) -> Hidden:
+        ordered = batch if isinstance(batch, OrderedBatch) else OrderedBatch(batch.ids_BT)
+        backward = None if ordered.backward_B is None else ordered.backward_B.int().tolist()
+        packing = pack(batch, backward)
+        assert state is None or len(state[1]) == packing.rows, "a memory of other rows"
+        sights, asked_flat = _sights(self, batch, ordered, packing, None if state is None else state[1])
+        p, training = self.config.dropout, self.training
+        x = dropout(self.tokens(packing.ids_N), p, training)
+        g = None
+        if asked_flat is not None:
+            assert not keep_layers, "the layers are the content's"
+            g = dropout(self.query.expand(len(asked_flat), -1), p, training)
+        layers = [packing.unpack(x)] if keep_layers else []
+        kept, picked = [], None
+        for number, block in enumerate(self.blocks):
+            assert isinstance(block, StreamBlock)
+            last = number == len(self.blocks) - 1
+            if last and not keep_layers:
+                picked = packing.read_R
+            memory = None
+            if state is not None:
+                kept.append(packing.unpack(x.detach()))
+                memory = state[0][number] if state[1].shape[1] else None
+            x, g = block(x, g, packing, sights, memory, picked, content=g is None or not last)
+            if keep_layers:
+                layers.append(packing.unpack(x))
+        if g is None or asked_flat is None:
+            top = packing.unpack(x, picked)
+        else:
+            top = g.new_zeros(packing.rows * packing.length, g.shape[1]).index_copy(0, asked_flat, g)
+            top = top.view(packing.rows, packing.length, -1)
+        return Hidden(top, tuple(layers), None if state is None else self._remembered(state, kept, batch, ordered))
+
+    def _remembered(self, state: MemoryState, kept: list[Tensor], batch: Batch, ordered: OrderedBatch) -> MemoryState:
+        mask_BT, length = batch.mask_BT, self.config.memory if ordered.memory is None else ordered.memory
+        if ordered.kept is not None:
+            kept = [states[:, : ordered.kept] for states in kept]
+            mask_BT = None if mask_BT is None else mask_BT[:, : ordered.kept]
+        return remember(state[0], state[1], tuple(kept), mask_BT, length)
+
+    def summary(self, states_BD: Tensor) -> Tensor:
+        """The states: the tanh layer of XLNet's sequence summary is new in each task, and so the task's."""
+        return states_BD
+
+    @torch.no_grad()
+    def attention_weights(self, ids_T: Tensor, segments_T: Tensor | None = None) -> Tensor:
+        """The attention of every block and head over one sequence, read by the content stream: [blocks, H, T, T]."""
+        length, segments_1T = len(ids_T), None if segments_T is None else segments_T[None]
+        layers = self(Batch(ids_T[None], segments_BT=segments_1T), keep_layers=True).layers
+        waves_RD = sinusoids(distances(length, length, ids_T.device, ahead=True), self.config.width)
+        waves_RD = waves_RD.to(self.query.dtype)
+        other_1TT = None if segments_1T is None else segments_1T[:, :, None] != segments_1T[:, None, :]
+        # What is mixed of unit vectors is the weights.
+        units = torch.eye(length, dtype=self.query.dtype, device=ids_T.device)[None, :, None]
+        units = units.expand(1, -1, self.config.heads, -1)
+        found = []
+        for block, x_1TD in zip(self.blocks, layers):
+            assert isinstance(block, StreamBlock)
+            own = block.attention
+            keys, _ = own.read(x_1TD)
+            weights = own.mix(own.queries(x_1TD), keys, units, own.distances(waves_RD), None, other_1TT)
+            found.append(weights[0].transpose(0, 1))
+        return torch.stack(found)
+
+    def output_table(self) -> Tensor:
+        """W_e, which is also the output layer, with a bias of the objective's."""
+        return self.tokens.weight
+
+    def layer_groups(self) -> list[list[str]]:
+        """Parameter names from the bottom (W_e and w) to the top."""
+        names = [name for name, _ in self.named_parameters()]
+        groups = [[name for name in names if not name.startswith("blocks.")]]
+        return groups + [
+            [name for name in names if name.startswith(f"blocks.{block}.")] for block in range(self.config.layers)
+        ]
+
+    def grow_vocabulary(self, size: int) -> None:
+        """Adds embedding rows, drawn like new ones, up to `size`."""
+        self.tokens = grown(self.tokens, size, lambda rows_VD: nn.init.normal_(rows_VD, std=self.config.init_std))
+
+
+# -- what is seen ----------------------------------------------------------------------------------------------------
+
+
+def _sights(
+    trunk: XLNet, batch: Batch, ordered: OrderedBatch, packing: Packing, remembered_BM: Tensor | None
+) -> tuple[list[Sight], Tensor | None]:
+    """What each group sees, and where in the flattened [B · T] the queries stand, group after group; None: there is no
+    query stream."""
+    device = packing.ids_N.device
+    memory = 0 if remembered_BM is None else remembered_BM.shape[1]
+    config, found, places = trunk.config, [], []
+    count = 0
+    for (first, rows, length), lengths, members in zip(packing.groups, packing.lengths, packing.members):
+        slots = slice(first, first + rows * length)
+        flat_BT = _flat(packing, slots, device).view(rows, length)
+        members_B = torch.tensor(members, device=device)
+        real_BT = None
+        if min(lengths) < length:
+            real_BT = torch.arange(length, device=device) < torch.tensor(lengths, device=device)[:, None]
+        seen = _Seen(rows, length, real_BT, None if remembered_BM is None else remembered_BM[members_B])
+        segments_BT = None if batch.segments_BT is None else batch.segments_BT.reshape(-1)[flat_BT]
+        backward = ordered.backward_B is not None and bool(ordered.backward_B[members[0]])
+        far_R = distances(length, memory + length, device, ahead=True)
+        waves_RD = sinusoids(-far_R if backward else far_R, config.width).to(trunk.query.dtype)
+        ranks_BT = None if ordered.ranks_BT is None else ordered.ranks_BT.reshape(-1)[flat_BT]
+        asked = None
+        if ranks_BT is not None and batch.targets_BT is not None:
+            wanted_BT = batch.targets_BT.reshape(-1)[flat_BT] != IGNORE
+            wanted_BT = wanted_BT if real_BT is None else wanted_BT & real_BT
+            asked, own = _asked(wanted_BT, ranks_BT, segments_BT, seen, count)
+            places.append(flat_BT[own])
+            count += len(places[-1])
+        ordered_BTT = None if ranks_BT is None else ranks_BT[:, None, :] <= ranks_BT[:, :, None]
+        found.append(
+            Sight(
+                slice(members[0], members[-1] + 1)
+                if members == tuple(range(members[0], members[-1] + 1))
+                else members_B,
+                slots,
+                length,
+                dropout(waves_RD, config.dropout, trunk.training),
+                seen.hidden(ordered_BTT),
+                None if segments_BT is None else seen.others(segments_BT, segments_BT),
+                asked,
+            )
+        )
+    return found, torch.cat(places) if places else None
+
+
+def _flat(packing: Packing, slots: slice, device: torch.device) -> Tensor:
+    """Where the tokens of these slots stand in the flattened [B · T]."""
+    if packing.flat_N is None or packing.to_groups is None:
+        return torch.arange(slots.start, slots.stop, device=device)
+    return packing.flat_N[packing.to_groups[slots]]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The keys of a group: the memory's places, then its own."""
+
+    rows: int
+    length: int
+    real_BT: Tensor | None  # None: all are
+    remembered_BM: Tensor | None  # None: there is no memory
+
+    def hidden(self, allowed_BQT: Tensor | None) -> Tensor | None:
+        """[rows, 1, 1 or Q, M + T]: −∞ at keys that hold nothing, and at its own that are not allowed to a query."""
+        visible = self.visible(allowed_BQT)
+        if visible is None:
+            return None
+        nothing = torch.zeros(visible.shape, device=visible.device)
+        return nothing.masked_fill_(~visible, -torch.inf)[:, None]
+
+    def visible(self, allowed_BQT: Tensor | None) -> Tensor | None:
+        """[rows, 1 or Q, M + T]; None: all."""
+        memory = self.remembered_BM
+        if allowed_BQT is None and self.real_BT is None and (memory is None or bool(memory.all())):
+            return None
+        own = allowed_BQT
+        if self.real_BT is not None:
+            own = self.real_BT[:, None] if own is None else own & self.real_BT[:, None]
+        if own is None:
+            assert memory is not None
+            own = memory.new_ones(self.rows, 1, self.length)
+        if memory is None:
+            return own
+        return torch.cat([memory[:, None].expand(-1, own.shape[1], -1), own], dim=2)
+
+    def others(self, queries_BQ: Tensor, segments_BT: Tensor) -> Tensor:
+        """[rows, Q, M + T]: where a key is of another segment than the query. What is remembered is of the first."""
+        keys_BM = segments_BT
+        if self.remembered_BM is not None:
+            keys_BM = torch.cat([torch.zeros_like(self.remembered_BM, dtype=segments_BT.dtype), segments_BT], dim=1)
+        return queries_BQ[:, :, None] != keys_BM[:, None, :]
+
+
+def _asked(
+    wanted_BT: Tensor, ranks_BT: Tensor, segments_BT: Tensor | None, seen: _Seen, before: int
+) -> tuple[Asked | None, tuple[Tensor, Tensor]]:
+    """The query stream of a group, after `before` queries of others, and the rows and places of its queries."""
+    counts_B = wanted_BT.sum(1)
+    most = int(counts_B.max())
+    places_BG = torch.argsort(wanted_BT.int(), dim=1, descending=True, stable=True)[:, :most]
+    valid_BG = torch.arange(most, device=counts_B.device) < counts_B[:, None]
+    rows_A, numbers_A = valid_BG.nonzero(as_tuple=True)
+    own = rows_A, places_BG[rows_A, numbers_A]
+    if not most:
+        return None, own
+    ranks_BG = ranks_BT.gather(1, places_BG)
+    visible = seen.visible(ranks_BT[:, None, :] < ranks_BG[:, :, None])
+    assert visible is not None
+    blind_BG = ~visible.any(2)
+    hidden = torch.zeros(visible.shape, device=visible.device)
+    hidden.masked_fill_(~(visible | blind_BG[..., None]), -torch.inf)
+    others = None if segments_BT is None else seen.others(segments_BT.gather(1, places_BG), segments_BT)
+    asked = Asked(
+        slice(before, before + len(rows_A)),
+        None if len(rows_A) == valid_BG.numel() else valid_BG.flatten().nonzero().squeeze(1),
+        places_BG,
+        hidden[:, None],
+        blind_BG if bool(blind_BG.any()) else None,
+        others,
+    )
+    return asked, own

@@ -1,0 +1,1 @@
+"""From states to tokens: the tied, adaptive and sampled softmax, and their losses."""

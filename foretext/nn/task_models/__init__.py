@@ -1,0 +1,1 @@
+"""Models of a task's own over features of words: taggers, classifiers, pairs."""

@@ -1,0 +1,129 @@
+"""Task models over features of words that do not learn, for ELMo, CoVe and cross-view training: a tagger and a sentence
+classifier. (`biattention.py` has the model of pairs of sentences.)
+
+Tagger (Lample et al. 2016, as ELMo's for names):   x → biLSTM → [r; v'] → scores of tags → CRF, or a softmax each
+Classifier (the simpler half of McCann et al. 2017): x → biLSTM → [r; v'] → pooled → linear
+
+x and v' are `word_inputs.py`'s. A loss is a sum with its count; the mixtures' penalty is added once for each that is
+counted, so that it is whole after the division, however a batch is split.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foretext.batch import IGNORE, LossSum
+from foretext.errors import UserError
+from foretext.nn.dropout import dropout
+from foretext.nn.recurrent.bilstm import BiLstm, drop_words
+from foretext.nn.task_models.crf import Allowed, LinearChainCrf
+from foretext.nn.task_models.pooling import POOLS, Pool, Pooling, check_pools
+from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig, WordReader
+
+
+class _Shape(Protocol):
+    """What the configurations of all task models have."""
+
+    @property
+    def classes(self) -> int: ...
+    @property
+    def cells(self) -> int: ...
+    @property
+    def layers(self) -> int: ...
+    @property
+    def dropout(self) -> float: ...
+    @property
+    def inputs(self) -> WordInputConfig: ...
+
+
+def check_shape(config: _Shape, where: str) -> None:
+    for name in ("classes", "cells", "layers"):
+        if getattr(config, name) < 1:
+            raise UserError(f"{where}.{name} must be at least 1, not {getattr(config, name)}")
+    if not 0 <= config.dropout < 1:
+        raise UserError(f"{where}.dropout must be from 0 to below 1, not {config.dropout}")
+    config.inputs.check(f"{where}.inputs")
+
+
+# ── tagger ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class TaggerConfig:
+    classes: int
+    cells: int = 200  # of each direction
+    layers: int = 2
+    dropout: float = 0.5  # behind each recurrent layer; the words have their own
+    crf: bool = True
+    inputs: WordInputConfig = field(default_factory=WordInputConfig)
+
+    def check(self, where: str = "task") -> None:
+        check_shape(self, where)
+
+
+class BiLstmTagger(nn.Module):
+    def __init__(self, config: TaggerConfig, allowed: Allowed | None = None) -> None:
+        """`allowed`: which tags may follow which, for a CRF."""
+        super().__init__()
+        config.check()
+        assert allowed is None or config.crf, "only a CRF can forbid what follows"
+        self.config = config
+        self.read = WordReader(config.inputs)
+        self.recurrent = BiLstm(config.inputs.width, config.cells, config.layers, config.dropout)
+        self.scores = nn.Linear(self.recurrent.width + config.inputs.output_width, config.classes)
+        self.crf = LinearChainCrf(config.classes, allowed) if config.crf else None
+
+    def forward(self, words: WordInput) -> Tensor:
+        """Each word's score of each tag, [B, T, C]; at padding they mean nothing."""
+        states_BTD = self.recurrent(self.read(words), words.mask_BT)
+        states_BTD = drop_words(states_BTD, words.mask_BT, self.config.dropout, self.training)
+        return self.scores(self.read.beside(states_BTD, words))
+
+    def loss_of(self, scores_BTC: Tensor, mask_BT: Tensor, tags_BT: Tensor, begins_B: Tensor | None = None) -> LossSum:
+        """Of the words whose tag is not IGNORE; the count is of words. `begins_B`: which rows begin their sentence;
+        None: all."""
+        asked_BT = mask_BT & (tags_BT != IGNORE)
+        count = float(asked_BT.sum())
+        if self.crf is not None:
+            total = self.crf.loss(scores_BTC, tags_BT, asked_BT, begins_B).total
+        else:
+            total = F.cross_entropy(scores_BTC[asked_BT], tags_BT[asked_BT], reduction="sum")
+        return LossSum(total + count * self.read.penalty(), count)
+
+
+# ── classifier ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class ClassifierConfig:
+    classes: int
+    cells: int = 200
+    layers: int = 1
+    pools: tuple[Pool, ...] = POOLS
+    dropout: float = 0.3  # between the recurrent layers, and of what is pooled; the words have their own
+    inputs: WordInputConfig = field(default_factory=WordInputConfig)
+
+    def check(self, where: str = "task") -> None:
+        check_shape(self, where)
+        check_pools(self.pools, f"{where}.pools")
+
+
+class SentenceClassifier(nn.Module):
+    def __init__(self, config: ClassifierConfig) -> None:
+        super().__init__()
+        config.check()
+        self.config = config
+        self.read = WordReader(config.inputs)
+        self.recurrent = BiLstm(config.inputs.width, config.cells, config.layers, config.dropout)
+        self.pool = Pooling(self.recurrent.width + config.inputs.output_width, config.pools)
+        self.scores = nn.Linear(self.pool.width, config.classes)
+
+    def forward(self, words: WordInput) -> Tensor:
+        """Scores [B, C]."""
+        states_BTD = self.read.beside(self.recurrent(self.read(words), words.mask_BT), words)
+        pooled_BD = self.pool(states_BTD, words.mask_BT)
+        return self.scores(dropout(pooled_BD, self.config.dropout, self.training))

@@ -1,0 +1,189 @@
+"""The bidirectional language model (ELMo, Peters et al. 2018): each word from those before it, and from those after it.
+
+    Σ_k log p(t_k | t_1 … t_{k−1}; Θ_x, →Θ, Θ_s) + log p(t_k | t_{k+1} … t_N; Θ_x, ←Θ, Θ_s)
+
+Both directions are learned in one step and count alike; they share the character encoder Θ_x, which is the trunk's, and
+the softmax Θ_s over words, which is the head here. Words are targets, their characters are what is read.
+
+Words and shards. A token of a shard is a word: its id is the target, its piece as the vocabulary writes it gives the
+characters, and the token after each document is the border `</S>`. So a shard holds all that is needed as long as the
+vocabulary has a word for each word of the text, also for rare ones that are not worth a row of the softmax: with
+`targets`, only the first so many ids can be predicted, and the others are the unknown word where they are targets, but
+their own characters where they are read. (What is unknown to the vocabulary itself has lost its characters.) With a
+vocabulary of pieces of words, pieces are read and predicted in the same way.
+
+Streams. The state is carried from step to step, and it has to have read what comes before in the order of reading: for
+the backward direction that is the text to the right. So the two directions read different parts of the text in a step.
+Window i of N, from the left, goes with window N − 1 − i: while a row's forward direction goes through its stretch of
+the text from the left, its backward direction goes through another stretch from the right. In an epoch each reads
+everything. A window has one word more than are read; the forward direction reads all but the last and tells the one
+after, the backward one reads all but the first and tells the one before.
+
+The released code gives both directions the same sentences, the backward one each sentence from its end, so that its
+state goes from the begin of a sentence to the end of the next; over windows that lie end to end that would let it see
+the word that it has to tell.
+
+A large vocabulary is sampled in training (`nn/softmax/sampled_softmax.py`), with new candidates for each direction;
+scores are always those of the full softmax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
+from foretext.errors import UserError
+from foretext.nn.dropout import dropout
+from foretext.nn.recurrent.bilm_trunk import BilmTrunkConfig, SpelledBatch
+from foretext.nn.softmax.sampled_softmax import MOST_SHARE, Candidates, draw_candidates
+from foretext.nn.softmax.word_softmax import WordSoftmax
+from foretext.objectives.base import Draw, Objective, Trunk
+from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.order.sample_order import Windows
+from foretext.text.tokenizers.base import Tokenizer
+from foretext.text.words.characters import (
+    BEGIN,
+    BEGIN_SENTENCE,
+    END,
+    END_SENTENCE,
+    NO_WORD,
+    border_characters,
+    word_characters,
+)
+
+FORWARD, BACKWARD = "forward", "backward"
+
+
+@dataclass(frozen=True)
+class BilmObjectiveConfig:
+    shapes: ClassVar[tuple[str, ...]] = ("targets",)
+
+    samples: int = 8192  # that a word is told from in training, where the vocabulary has twice as many; 0: all words
+    targets: int = 0  # words that can be predicted, from the first id on; 0: all
+
+    def check(self) -> None:
+        for name in ("samples", "targets"):
+            if getattr(self, name) < 0:
+                raise UserError(f"objective.{name} must be 0 or more, not {getattr(self, name)}")
+        if self.targets == 1:
+            raise UserError("objective.targets=1: one word is always right; give more, or 0 for the whole vocabulary")
+
+
+class BothWays:
+    """Windows in pairs: one for the forward direction, and for the backward one that which lies as far from the end."""
+
+    def __init__(self, windows: Windows) -> None:
+        self.windows = windows
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    def example(self, epoch: int, index: int) -> tuple[np.ndarray, np.ndarray]:
+        return self.windows.example(epoch, index), self.windows.example(epoch, len(self) - 1 - index)
+
+
+class BilmObjective(Objective):
+    carries_state = True
+    perplexity = (FORWARD, BACKWARD)
+
+    def __init__(self, config: BilmTrunkConfig, settings: BilmObjectiveConfig, tokenizer: Tokenizer) -> None:
+        super().__init__()
+        self.settings, self.tokenizer, self.length = settings, tokenizer, config.words.length
+        self.p = config.dropout
+        self.words = _predicted(settings.targets, tokenizer)
+        self.head = WordSoftmax(self.words, config.words.width)
+        self.weights = {FORWARD: 0.5, BACKWARD: 0.5}
+        self.drawn: dict[str, Candidates] = {}  # of the step, for each direction
+
+    def begin_step(self, step: int, progress: float) -> None:
+        """The candidates, the same for all micro-batches."""
+        if self.samples:
+            device = self.head.table_VD.device
+            self.drawn = {name: draw_candidates(self.samples, self.words, device) for name in self.weights}
+
+    @property
+    def samples(self) -> int:
+        """How many candidates there are in training; 0: all words."""
+        return self.settings.samples if MOST_SHARE * self.settings.samples <= self.words else 0
+
+    def examples(self, shards: TokenShards, context: int, seed: int) -> BothWays:
+        if self.words == len(self.tokenizer.specials):
+            raise UserError("the vocabulary has no word to learn, only special tokens; train a new run on the text")
+        return BothWays(Windows(shards, context, seed))
+
+    def make(self, examples: Sequence[tuple[np.ndarray, np.ndarray]], draw: Draw | None = None) -> Batch:
+        """Pairs of windows; shorter ones are padded. Nothing is drawn."""
+        rows = len(examples)
+        windows, real = padded([pair[0] for pair in examples] + [pair[1] for pair in examples], fill=-1)
+        distinct_U, places = np.unique(windows.numpy(), return_inverse=True)
+        if distinct_U[0] != -1:  # row 0 is no word
+            distinct_U, places = np.concatenate([[-1], distinct_U]), places + 1
+        ids = torch.from_numpy(places.reshape(windows.shape))
+        told = windows.masked_fill(~real, IGNORE)
+        if self.tokenizer.unknown is not None:
+            told = torch.where(told < self.words, told, self.tokenizer.unknown)
+        front, back = slice(None, rows), slice(rows, None)
+        return SpelledBatch(
+            ids[front, :-1].contiguous(),
+            real[front, 1:],  # the last real word of a row is read by nobody
+            targets_BT=told[front, 1:].contiguous(),
+            characters_UC=torch.from_numpy(self._spelled(distinct_U)),
+            back_ids_BT=ids[back, 1:].contiguous(),
+            back_mask_BT=real[back, 1:],
+            back_targets_BT=told[back, :-1].masked_fill(~real[back, 1:], IGNORE),
+        )
+
+    def _spelled(self, ids: np.ndarray) -> np.ndarray:
+        none = np.full((1, self.length), NO_WORD, dtype=np.int64)
+        return np.concatenate([none, spelling(self.tokenizer, ids[1:], self.length)])
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {name: float((targets != IGNORE).sum()) for name, targets in _targets(batch).items()}
+
+    def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
+        before = trunk.new_state(len(batch.ids_BT)) if state is None else state  # type: ignore[attr-defined]
+        hidden = trunk(batch, before)
+        width = self.head.table_VD.shape[1]
+        assert self.drawn or not (self.training and self.samples), "candidates are drawn before a step"
+        losses = {}
+        for states_BTD, (name, targets_BT) in zip(hidden.top.split(width, dim=-1), _targets(batch).items()):
+            wanted_BT = targets_BT != IGNORE
+            states_ND = dropout(states_BTD[wanted_BT], self.p, self.training)
+            total = self.head.loss(states_ND, targets_BT[wanted_BT], self.drawn.get(name) if self.training else None)
+            losses[name] = LossSum(total, float(len(states_ND)))
+        return Outcome(losses, hidden.state)
+
+
+def spelling(tokenizer: Tokenizer, ids: np.ndarray, length: int) -> np.ndarray:
+    """The characters of these ids, [ids, length]: those of their pieces, and a sentence's borders for the specials that
+    mean them; the token that stands after each document ends a sentence too."""
+    table = word_characters([tokenizer.piece(int(id)) for id in ids], length, borders=False)
+    borders = {tokenizer.end: END_SENTENCE, tokenizer.specials.get(END): END_SENTENCE}
+    for id, character in (borders | {tokenizer.specials.get(BEGIN): BEGIN_SENTENCE}).items():
+        if id is not None:
+            table[ids == id] = border_characters(character, length)
+    return table
+
+
+def _targets(batch: Batch) -> dict[str, Tensor]:
+    assert isinstance(batch, SpelledBatch) and batch.targets_BT is not None and batch.back_targets_BT is not None
+    return {FORWARD: batch.targets_BT, BACKWARD: batch.back_targets_BT}
+
+
+def _predicted(targets: int, tokenizer: Tokenizer) -> int:
+    """How many words can be predicted."""
+    if targets == 0 or targets >= tokenizer.size:
+        return tokenizer.size
+    for name, id in (("unknown word", tokenizer.unknown), ("end of a document", tokenizer.end)):
+        if id is None or id >= targets:
+            raise UserError(
+                f"objective.targets={targets}: the vocabulary's {name} is not among its first {targets} ids, so other "
+                "words cannot be left out; use another vocabulary, or objective.targets=0"
+            )
+    return targets

@@ -1,0 +1,280 @@
+"""One writer for each run directory.
+
+`lock.json` names the writer: process, its start time, host. Two mechanisms, because each fails where the other holds:
+
+- `flock` on the open file. The kernel frees it when the owner dies, however it dies, and there is no moment at which
+  two processes can both take over a dead lock. It holds between containers on one kernel too, whose process numbers
+  say nothing to each other. But some network file systems refuse it, or keep it to one host.
+- The JSON inside. It says whom to name in the refusal, and where `flock` cannot be had or does not reach, it decides:
+  an owner on another host is never overruled (nothing here can tell whether it lives), an owner on this host is dead
+  if its process is gone, is a zombie, or started at another time than the lock says (the number was used again).
+  Without `flock` the last of two simultaneous writers wins, and the other sees that on reading back.
+
+The lock is checked again at each commit, so a writer whose lock file was removed by hand cannot overwrite what another
+has done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import re
+import secrets
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foretext.errors import EXIT_MACHINE, UserError
+from foretext.runs.machine import write_error
+
+LOCK = "lock.json"
+_MAX_LOCK = 10_000
+_NO_FLOCK = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EINVAL, errno.EBADF)
+_SETTLE = 0.3  # seconds in which a simultaneous writer without flock would have shown itself
+
+_held: set[int] = set()
+
+
+def _close_in_child() -> None:
+    # A forked worker that outlives its parent must not keep the parent's lock; closing a copy does not free it.
+    for descriptor in _held:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
+
+# ── who owns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process, told apart from a later one with the same number by its start time (0: not known)."""
+
+    host: str
+    pid: int
+    started: int
+
+    @staticmethod
+    def me() -> Owner:
+        return Owner(host_name(), os.getpid(), start_time(os.getpid()) or 0)
+
+    def is_dead(self) -> bool:
+        """True only if that is certain: on this host, and gone."""
+        if self.host != host_name():
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except (ProcessLookupError, OverflowError):
+            return True
+        except PermissionError:
+            pass  # alive, someone else's
+        started = start_time(self.pid)
+        return started is not None and (started == -1 or (self.started != 0 and started != self.started))
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on host {self.host}"
+
+
+def host_name() -> str:
+    return re.sub(r"[^A-Za-z0-9.]", "_", socket.gethostname())[:64] or "unknown"
+
+
+def start_time(pid: int) -> int | None:
+    """When the process started, in a unit of the system's own; -1 for a zombie, None where it cannot be known."""
+    try:
+        # the name, in brackets, may hold anything; what follows it is numbers: state is field 3, start time field 22
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return -1 if fields[0] in "ZX" else int(fields[19])
+    except (OSError, ValueError, IndexError):
+        pass
+    with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
+        ps = subprocess.run(
+            ["ps", "-o", "stat=,lstart=", "-p", str(pid)],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            env={**os.environ, "LC_ALL": "C", "TZ": "UTC"},
+        )
+        state, _, started = ps.stdout.strip().partition(" ")
+        if state.startswith("Z"):
+            return -1
+        return int(time.mktime(time.strptime(started.strip(), "%a %b %d %H:%M:%S %Y")))
+    return None
+
+
+# ── the lock ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Lock:
+    """Held from `acquire` to `release`; `ensure` confirms it."""
+
+    def __init__(self, folder: Path, notice: Callable[[str], None]) -> None:
+        self.path = folder / LOCK
+        self._folder = folder
+        self._notice = notice
+        self._descriptor: int | None = None
+        self._token = secrets.token_hex(8)
+        self._process = os.getpid()
+
+    def acquire(self) -> None:
+        try:
+            for _ in range(100):
+                if self._try():
+                    return
+        except OSError as error:
+            raise write_error(self.path, error, 0) from None
+        raise UserError(f"{self._folder}: could not take the lock: {LOCK} keeps changing; try again", EXIT_MACHINE)
+
+    def _try(self) -> bool:
+        descriptor = self._open()
+        try:
+            flocked = self._flock(descriptor)
+            if not _same_file(descriptor, self.path):
+                return False  # the owner released it between our opening and locking: start over
+            self._judge(_contents(descriptor))
+            self._write(descriptor)
+            if not flocked:
+                time.sleep(_SETTLE)
+                if self._token_on_disk() != self._token:
+                    return False
+            self._descriptor, descriptor = descriptor, -1
+            _held.add(self._descriptor)
+            return True
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def _open(self) -> int:
+        try:
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise UserError(f"{self.path}: refused: a symbolic link; remove it") from None
+            raise
+
+    def _flock(self, descriptor: int) -> bool:
+        """True: locked. False: this file system has no flock. UserError: another holds it."""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            raise self._refusal(_contents(descriptor)) from None
+        except OSError as error:
+            if error.errno in _NO_FLOCK:
+                return False
+            raise
+
+    def _write(self, descriptor: int) -> None:
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, self._description(), 0)
+            os.fsync(descriptor)
+        except OSError:  # disk full: leave nothing
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+            raise
+
+    def _judge(self, contents: dict[str, Any]) -> None:
+        """The flock is ours, or cannot be had: the contents decide."""
+        owner = _owner(contents)
+        if owner is None:
+            return  # new, or its writer died while writing it
+        if not owner.is_dead():
+            raise self._refusal(contents)
+        self._notice(f"{self._folder}: took over the lock of {owner}, which is no longer running")
+
+    def _refusal(self, contents: dict[str, Any]) -> UserError:
+        owner = _owner(contents)
+        since = f" since {contents['since']}" if isinstance(contents.get("since"), str) else ""
+        if owner is None:
+            return UserError(f"{self._folder} is being written by another process: wait until it ends")
+        if owner.host != host_name():
+            return UserError(
+                f"{self._folder} is being written by {owner}{since}: wait until it ends, or, "
+                f"if that process is gone, remove {self.path}"
+            )
+        if owner.is_dead():
+            return UserError(
+                f"{self._folder}: {owner} has ended, but its child processes hold its lock: end them first"
+            )
+        return UserError(f"{self._folder} is being written by {owner}{since}: wait until it ends, or end it")
+
+    def _description(self) -> bytes:
+        me = Owner.me()
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        entry = {"pid": me.pid, "host": me.host, "started": me.started, "since": since, "token": self._token}
+        return (json.dumps(entry) + "\n").encode()
+
+    def _token_on_disk(self) -> object:
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            return _contents(descriptor).get("token")
+        finally:
+            os.close(descriptor)
+
+    def ensure(self) -> None:
+        """Still ours; taken again if the file was removed by hand; UserError if another has it."""
+        if self._descriptor is not None and self._token_on_disk() == self._token:
+            return
+        self._close()
+        self.acquire()
+
+    def release(self) -> None:
+        if os.getpid() != self._process:
+            return  # a forked child: the lock is its parent's
+        if self._descriptor is not None and self._token_on_disk() == self._token:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+        self._close()
+
+    def _close(self) -> None:
+        if self._descriptor is not None:
+            _held.discard(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+@contextlib.contextmanager
+def locked(folder: Path, notice: Callable[[str], None]) -> Iterator[Lock]:
+    lock = Lock(folder, notice)
+    lock.acquire()
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+def _same_file(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _contents(descriptor: int) -> dict[str, Any]:
+    """What the lock file says; empty if it says nothing that can be read."""
+    try:
+        value = json.loads(os.pread(descriptor, _MAX_LOCK, 0))
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _owner(contents: dict[str, Any]) -> Owner | None:
+    host, pid, started = (contents.get(key) for key in ("host", "pid", "started"))
+    if isinstance(host, str) and type(pid) is int and pid > 0 and type(started) is int:
+        return Owner(host[:64], pid, started)
+    return None

@@ -1,0 +1,193 @@
+"""What the machine has and what happens when it runs out: memory, disk.
+
+Torch, numpy, the C library and the kernel each report a shortage in a way of their own; here each becomes a `UserError`
+that says what was short and what to do, with the exit code for 'the machine could not do it'.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foretext.errors import EXIT_MACHINE, UserError
+
+if TYPE_CHECKING:
+    import torch
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_NO_MEMORY = (  # how a RuntimeError that means 'out of memory' is worded
+    "can't allocate memory",  # torch, on a CPU
+    "out of memory",  # CUDA, MPS
+    "std::bad_alloc",
+    "Cannot allocate memory",
+)
+
+
+def size_text(count: float) -> str:
+    """1234567 → '1.2 MB'."""
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+# ── disk ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def clock(seconds: float) -> str:
+    """Seconds as m:ss or h:mm:ss."""
+    if seconds == float("inf"):
+        return "?"
+    minutes, rest = divmod(int(seconds + 0.5), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def free_disk(path: Path) -> int:
+    """Bytes that this user may still write where `path` is or would be."""
+    place = Path(path).absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    return shutil.disk_usage(place).free
+
+
+def check_space(path: Path, bytes_needed: int) -> None:
+    """UserError if the disk under `path` has not got `bytes_needed`; to be asked before a run starts."""
+    free = free_disk(path)
+    if free < bytes_needed:
+        raise UserError(
+            f"not enough disk space for {path}: {size_text(bytes_needed)} needed, {size_text(free)} available; "
+            "free some space or choose another --out",
+            EXIT_MACHINE,
+        )
+
+
+def write_error(path: Path, error: OSError, bytes_needed: int) -> UserError:
+    """The UserError for a write under `path` that failed; ask after cleaning up, so that it states what is free."""
+    if error.errno in _NO_SPACE:
+        quota = " (quota)" if error.errno == errno.EDQUOT else ""
+        return UserError(
+            f"disk full{quota} while writing {path}: {size_text(bytes_needed)} needed, "
+            f"{size_text(free_disk(path))} available; what was saved before is intact; free some space and go on",
+            EXIT_MACHINE,
+        )
+    reason = error.strerror or str(error)
+    return UserError(f"cannot write {path}: {reason}; what was saved before is intact", EXIT_MACHINE)
+
+
+# ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def available_memory() -> int | None:
+    """Bytes that can still be allocated without swapping, within the container's limit; None where it is not known."""
+    known = [value for value in (_system_memory(), _cgroup_memory()) if value is not None]
+    return min(known, default=None)
+
+
+def _system_memory() -> int | None:
+    if sys.platform == "darwin":
+        return _darwin_memory()
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def _darwin_memory() -> int | None:
+    with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
+        pages = 0
+        for line in subprocess.run(["vm_stat"], capture_output=True, text=True, timeout=5).stdout.splitlines():
+            if line.startswith(("Pages free", "Pages inactive", "Pages speculative", "Pages purgeable")):
+                pages += int(line.split(":")[1].strip().rstrip("."))
+        return pages * os.sysconf("SC_PAGE_SIZE") if pages else None
+    return None
+
+
+def _cgroup_memory(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    for limit, used, stat in (
+        ("memory.max", "memory.current", "memory.stat"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
+    ):
+        with contextlib.suppress(OSError, ValueError):  # "max": no limit
+            taken = int((root / used).read_text()) - _cached_files(root / stat)
+            return max(0, int((root / limit).read_text()) - taken)
+    return None
+
+
+def _cached_files(stat: Path) -> int:
+    """Bytes of files that were read or written and are given up when memory is wanted: they count as used there."""
+    with contextlib.suppress(OSError, ValueError):
+        values = dict(line.split() for line in stat.read_text().splitlines())
+        return int(values.get("total_inactive_file", values.get("inactive_file", 0)))
+    return 0
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether `error` is any of the ways in which torch, numpy or the system say that memory ran out."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
+
+
+@contextlib.contextmanager
+def out_of_memory_as_user_error(micro_batch: int | None = None, remedy: str | None = None) -> Iterator[None]:
+    """Turns running out of memory inside the block into a UserError that suggests a smaller batch. What needs memory
+    is the part of a batch that is worked on at a time, which may change when a run goes on."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, OSError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise UserError(f"out of memory: {remedy or _smaller_batch(micro_batch)}", EXIT_MACHINE) from None
+
+
+def _smaller_batch(micro_batch: int | None) -> str:
+    if micro_batch is None:
+        return "try a smaller batch at a time: --set training.micro_batch=…"
+    if micro_batch > 1:
+        return f"try a smaller batch at a time: --set training.micro_batch={micro_batch // 2} (it was {micro_batch})"
+    return "the batch at a time is already 1: choose a smaller --size or a shorter context"
+
+
+def tune_allocator() -> None:
+    """Lets glibc keep freed memory instead of handing it back to the system after every tensor.
+
+    By default each large tensor is mapped, zeroed page by page by the kernel, and unmapped again; on a CPU that costs
+    a training step a few per cent. Only where there is glibc; harmless elsewhere.
+    """
+    import ctypes
+
+    try:
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+    except (OSError, AttributeError):
+        return
+    trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of malloc.h
+    if not mallopt(mmap_threshold, 1 << 30):
+        mallopt(mmap_threshold, 1 << 25)  # all that older versions take
+    mallopt(trim_threshold, (1 << 31) - 4096)
+
+
+def choose_device(name: str) -> torch.device:
+    import torch
+
+    if name != "auto":
+        try:
+            device = torch.device(name)
+            torch.empty(1, device=device)
+            return device
+        except (RuntimeError, AssertionError):
+            raise UserError(f"the device {name!r} is not available here; use --device cpu") from None
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

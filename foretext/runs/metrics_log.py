@@ -1,0 +1,112 @@
+"""metrics.jsonl: the append-only log of a run, one JSON object a line.
+
+It is not in the manifest: it grows between checkpoints. A checkpoint's position records how long the log was; going on
+cuts it back to that, so that the log of a stopped run ends up equal to that of one that was never stopped. What was
+bad about steps that are undone so is kept, since it is what a user looks for: see `Loop.restore`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from foretext.errors import UserError
+from foretext.runs.durable_files import sync_file
+from foretext.runs.machine import write_error
+
+METRICS = "metrics.jsonl"
+
+
+class MetricsLog:
+    """The writing side; opened at the first use, so that a run that logs nothing has no log."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / METRICS
+        self._descriptor: int | None = None
+
+    def _open(self) -> int:
+        if self._descriptor is None:
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            try:
+                self._descriptor = os.open(self.path, flags, 0o666)
+            except OSError as error:
+                if error.errno == errno.ELOOP:
+                    raise UserError(f"{self.path}: refused: a symbolic link; replace it by the file itself") from None
+                raise write_error(self.path, error, 0) from None
+        return self._descriptor
+
+    def size(self) -> int:
+        """Bytes so far: what a checkpoint's position records."""
+        return os.fstat(self._open()).st_size
+
+    def append(self, values: Mapping[str, Any]) -> None:
+        """Adds one line. A number that is not finite becomes null, because JSON has no other word for it."""
+        line = (json.dumps(_finite(values), ensure_ascii=False, allow_nan=False) + "\n").encode()
+        descriptor, before = self._open(), self.size()
+        try:
+            written = os.write(descriptor, line)
+            if written != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            os.ftruncate(descriptor, before)
+            raise write_error(self.path, error, len(line)) from None
+
+    def rows_after(self, size: int, key: str) -> list[dict[str, Any]]:
+        """The lines beyond `size` bytes that have `key`; what cannot be read is passed over: it is cut off anyway."""
+        rows = []
+        for line in os.pread(self._open(), max(0, self.size() - size), size).split(b"\n")[:-1]:
+            with contextlib.suppress(ValueError, RecursionError):
+                row = json.loads(line)
+                if isinstance(row, dict) and key in row:
+                    rows.append(row)
+        return rows
+
+    def truncate(self, size: int, notice: Callable[[str], None]) -> None:
+        """Back to `size` bytes, where the checkpoint left it."""
+        descriptor, before = self._open(), self.size()
+        if before < size:
+            notice(f"{self.path}: {size - before:,} bytes shorter than at the checkpoint; lines of the log are lost")
+            size = os.pread(descriptor, before, 0).rfind(b"\n") + 1  # no half line
+        os.ftruncate(descriptor, size)
+
+    def sync(self) -> None:
+        if self._descriptor is not None:
+            sync_file(self._descriptor)
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """All whole lines of a run's log; a last line that is still being written is left out."""
+    path = folder / METRICS
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return []
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict):
+            raise UserError(f"{path} line {number}: not a JSON object; remove that line")
+        rows.append(row)
+    return rows
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

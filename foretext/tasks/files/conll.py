@@ -1,0 +1,318 @@
+"""Tagged sentences from files of columns, as the CoNLL tasks have them: one word a line, a blank line after a sentence.
+
+| format | columns | the tag |
+|---|---|---|
+| none given | any number, the same in every line; the first is the word | the last column |
+| `conll2000` | word, part of speech, chunk | the chunk |
+| `conll2003` | word, part of speech, chunk, name (in German a lemma after the word) | the name |
+| `conllu` | the ten of CoNLL-U, with tabs between; also known by its ending or its lines | UPOS, the fourth |
+
+Another column may be named by its number, counted from 1. Columns are separated by tabs if the first line has one, else
+by spaces. `-DOCSTART-` lines end a sentence and are no words. In CoNLL-U, comments, ranges of words that are written as
+one (`3-4`) and words that are only understood (`3.1`) are skipped; elsewhere `#` is a word like any other.
+
+Lines in messages are counted from 1, as an editor shows them.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foretext.errors import UserError
+from foretext.text.corpus.prose import LEAST_LINES, is_text_for_tags
+from foretext.text.corpus.whole_files import read_text, text_lines
+
+DOCUMENT = "-DOCSTART-"
+MANY_WORDS = 200  # in the only sentence of a file: more likely than not its blank lines are missing
+_ID = re.compile(r"[0-9]+([-.][0-9]+)?")
+_SKIPPED_ID = re.compile(r"[0-9]+[-.][0-9]+")
+_UNIVERSAL_TAGS = (4, 5)  # the columns of CoNLL-U where _ means that there is no tag
+_SPACES = re.compile("[ \t]+")
+_BREAKS = re.compile("[\t\r\n]")
+
+
+class ColumnsError(UserError):
+    """A file can be read, but has other columns than it should."""
+
+
+@dataclass(frozen=True)
+class TaggedSentence:
+    """Words and their tags, None if there are none; `where` is for messages."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    where: str
+
+
+@dataclass(frozen=True)
+class TagFormat:
+    """A layout of columns. Numbers of columns are counted from 1."""
+
+    description: str
+    columns: tuple[int, ...] = ()  # how many a line may have; empty: any number, the same in all lines
+    word: int = 1
+    tag: int | None = None  # None: the last
+    universal: bool = False  # whether it is CoNLL-U
+
+
+TAG_FORMATS = {
+    "conll2000": TagFormat("CoNLL-2000: word, part of speech, chunk", (3,)),
+    "conll2003": TagFormat("CoNLL-2003: word, part of speech, chunk, name; German files have a lemma too", (4, 5)),
+    "conllu": TagFormat("CoNLL-U: ten columns with tabs between, the tag is UPOS", (10,), 2, 4, universal=True),
+}
+_ANY = TagFormat("columns, the word first and the tag last")
+
+
+def are_columns(lines: Sequence[str]) -> bool:
+    """Whether these, the first of a file, look like columns of words and tags and not like running text: blocks of
+    lines, blank ones between them, with equally many fields each, of which the last has few different values."""
+    given = [line for line in lines if line.strip() and not line.startswith((DOCUMENT, "#"))]
+    fields = [line.split() for line in given]
+    blank = any(not line.strip() for line in lines)
+    if len(given) < LEAST_LINES or not blank or len({len(own) for own in fields}) != 1 or len(fields[0]) < 2:
+        return False
+    return len({own[-1] for own in fields}) <= len(fields) / 2
+
+
+def find_tag_format(path: Path, name: str | None, lines: Sequence[str] = ()) -> TagFormat:
+    """The format of this name; with none, CoNLL-U if the file is called so or its first word has an id and nine columns
+    more, else plain columns."""
+    if name is None:
+        universal = ".conllu" in (end.lower() for end in path.suffixes[-2:])
+        first = next((line for line in lines if line.strip() and not line.startswith("#")), "").split("\t")
+        universal = universal or (len(first) == 10 and _ID.fullmatch(first[0]) is not None)
+        return TAG_FORMATS["conllu"] if universal else _ANY
+    if name not in TAG_FORMATS:
+        raise UserError(f"--format {name}: no such format for tagging; the formats are {', '.join(TAG_FORMATS)}")
+    return TAG_FORMATS[name]
+
+
+def read_conll(
+    path: str | Path,
+    *,
+    format: str | None = None,
+    column: int | None = None,
+    errors: str = "strict",
+    need_tags: bool = True,
+    need_column: bool = False,
+    notes: list[str] | None = None,
+) -> list[TaggedSentence]:
+    """The sentences of a file. Without `need_tags` a file may have words alone, or fewer columns than its format,
+    unless `column` must be there all the same (`need_column`)."""
+    path = Path(path)
+    text = text_lines(read_text(path, errors, notes))
+    layout, told = find_tag_format(path, format, text), format is not None or column is not None
+    if not layout.universal and is_text_for_tags(text, told):
+        raise _is_text(path, need_tags, told)
+    lines = _Lines(str(path), layout, column, need_tags, need_tags or need_column)
+    sentences: list[TaggedSentence] = []
+    words: list[tuple[str, str | None]] = []
+    begin = 0
+    for number, line in enumerate([*text, ""], 1):
+        if not line.strip() or line.startswith(DOCUMENT):
+            if words:
+                sentences.append(_sentence(words, f"{path} line {begin}"))
+            words, begin = [], 0
+        elif (word := lines.word(line, number)) is not None:
+            begin = begin or number
+            words.append(word)
+    if not sentences:
+        raise UserError(f"{path}: no sentences found; give a file with one word a line")
+    if notes is not None and len(sentences) == 1 and len(sentences[0].words) > MANY_WORDS:
+        notes.append(
+            f"{path}: no blank line, so its {len(sentences[0].words):,} words are read as one sentence; "
+            "put a blank line after each sentence"
+        )
+    return sentences
+
+
+def _is_text(path: Path, need_tags: bool, told: bool) -> UserError:
+    otherwise = "" if told else " (if these are such columns, name the tag's: --columns tag=NUMBER)"
+    if need_tags:
+        return UserError(
+            f"{path}: looks like running text without tags; labelled rows have a word and its tag a line and a blank "
+            f"line after each sentence{otherwise}; text without tags is for --unlabelled (--system cvt)"
+        )
+    return UserError(
+        f"{path}: looks like running text; a file to tag has a word a line and a blank line after each sentence"
+        f"{otherwise}; sentences, one a line, are read from standard input"
+    )
+
+
+def _sentence(words: Sequence[tuple[str, str | None]], where: str) -> TaggedSentence:
+    tags = [tag for _, tag in words if tag is not None]
+    return TaggedSentence(tuple(word for word, _ in words), tuple(tags) if len(tags) == len(words) else None, where)
+
+
+class _Lines:
+    """Takes lines apart. How many columns there are, what separates them and which is the tag's is settled by the first
+    line; the others must be like it."""
+
+    def __init__(self, name: str, format: TagFormat, column: int | None, need_tags: bool, need_column: bool) -> None:
+        self.name = name
+        self.format = format
+        self.column = column
+        self.need_tags = need_tags
+        self.need_column = need_column
+        self.tabs = format.universal
+        self.expected = 0  # columns; 0 before the first line
+        self.first = 0  # its number
+        self.tag: int | None = None
+
+    def word(self, line: str, number: int) -> tuple[str, str | None] | None:
+        """The word of a line and its tag; None for a line that has none to tag."""
+        if self.format.universal and line.startswith("#"):
+            return None
+        if not self.expected:
+            self.tabs = self.tabs or "\t" in line
+        cells = line.split("\t") if self.tabs else _SPACES.split(line.strip(" \t"))
+        if not self.expected:
+            self._settle(len(cells), number)
+        if len(cells) != self.expected:
+            raise self._ragged(number, len(cells), f"line {self.first} has {self.expected}")
+        if self.format.universal and _SKIPPED_ID.fullmatch(cells[0]):
+            return None
+        return self._word(cells, number)
+
+    def _word(self, cells: Sequence[str], number: int) -> tuple[str, str | None]:
+        word = cells[self.format.word - 1].strip(" ")
+        if not word.strip():
+            raise ColumnsError(f"{self.name} line {number}: the word is blank; fill it in or remove the line")
+        if self.tag is None:
+            return word, None
+        tag = cells[self.tag - 1].strip()
+        unspecified = self.format.universal and tag == "_" and self.tag in _UNIVERSAL_TAGS
+        if tag and not unspecified:
+            return word, tag
+        if self.need_tags:
+            raise ColumnsError(
+                f"{self.name} line {number}: {word!r} has no tag in column {self.tag}; "
+                "fill it in, or name another column"
+            )
+        return word, None
+
+    def _settle(self, found: int, number: int) -> None:
+        wanted = self.format.columns
+        fewer = not self.need_tags and not self.format.universal and found < min(wanted, default=0)
+        if wanted and found not in wanted and not fewer:
+            raise self._ragged(number, found, f"this format has {' or '.join(map(str, wanted))}")
+        self.expected, self.first = found, number
+        self.tag = self._tag_column(found, number, fewer)
+
+    def _tag_column(self, found: int, number: int, fewer: bool) -> int | None:
+        if self.column is not None:
+            if self.column < 1 or self.column == self.format.word:
+                raise ColumnsError(
+                    f"--columns tag={self.column}: columns are counted from 1, and the word is column "
+                    f"{self.format.word}; give another number"
+                )
+            if self.column <= found:
+                return self.column
+            if not self.need_column:
+                return None
+            raise ColumnsError(
+                f"{self.name} line {number}: there is no column {self.column} for the tag but {found} in all; "
+                "give another number"
+            )
+        if self.format.tag is not None:
+            return self.format.tag
+        if found > 1 and not fewer:
+            return found
+        if not self.need_tags:
+            return None
+        raise ColumnsError(
+            f"{self.name} line {number}: 1 column where at least 2 are expected, a word and its tag; "
+            "separate them by a tab or a space"
+        )
+
+    def _ragged(self, number: int, found: int, like: str) -> ColumnsError:
+        columns = "1 column" if found == 1 else f"{found} columns"
+        separated = "one tab" if self.tabs else "a space"
+        return ColumnsError(
+            f"{self.name} line {number}: {columns} where {like}; "
+            f"give each word a line with as many columns, {separated} between them, and sentences a blank line between"
+        )
+
+
+def conll_text(sentences: Sequence[TaggedSentence], predicted: Sequence[Sequence[str]]) -> str:
+    """Words, their tags if there are any, and predicted tags, in columns that `read_conll` and the scripts of the CoNLL
+    tasks read: separated by spaces, or by tabs if a word or a tag has a space in it."""
+    assert len(sentences) == len(predicted), "tags for each sentence"
+    cells = [cell for sentence in sentences for cell in (*sentence.words, *(sentence.tags or ()))]
+    cells += [tag for found in predicted for tag in found]
+    between = "\t" if any(map(_SPACES.search, cells)) else " "
+    tagged = all(sentence.tags is not None for sentence in sentences)
+    lines = []
+    for sentence, found in zip(sentences, predicted):
+        assert len(sentence.words) == len(found), f"{sentence.where}: a tag for each word"
+        columns = [sentence.words, *([sentence.tags or ()] if tagged else []), tuple(found)]
+        lines += [*(between.join(row) for row in zip(*columns)), ""]
+    return "".join(f"{line}\n" for line in lines)
+
+
+# -- Python data -----------------------------------------------------------------------------------------------------
+
+
+def sentences_from(data: Any, *, need_tags: bool = True, name: str | None = None) -> list[TaggedSentence]:
+    """Sentences of Python data: a list of pairs `(words, tags)` or of dicts with `words` (or `text`) and `tags`; where
+    they need none, also of lists of words, or of texts whose words stand between white space; or a pair `(X, y)` of
+    lists of words and lists of tags. `TaggedSentence`s pass through. `name`: what to call the data in messages, where
+    it is not an argument."""
+    shown = name or "data"
+    if isinstance(data, tuple) and len(data) == 2 and all(_are_lists(part) for part in data):
+        if len(data[0]) != len(data[1]):
+            raise UserError(f"{shown}: {len(data[0])} sentences and tags for {len(data[1])}; they must be equally many")
+        data = list(zip(*data))
+    if isinstance(data, str | bytes | dict) or not isinstance(data, Iterable):
+        raise UserError(f"{shown}: a {type(data).__name__} where a list of sentences is expected")
+    sentences = [
+        _sentence_from(item, f"{name} {number + 1}" if name else f"data[{number}]") for number, item in enumerate(data)
+    ]
+    if not sentences:
+        raise UserError(f"{shown}: no sentences; give at least one")
+    for sentence in sentences:
+        if need_tags and sentence.tags is None:
+            raise UserError(f"{sentence.where}: no tags; give a pair of words and tags")
+    return sentences
+
+
+def _are_lists(part: Any) -> bool:
+    return isinstance(part, list) and not any(isinstance(item, str) for item in part)
+
+
+def _sentence_from(item: Any, where: str) -> TaggedSentence:
+    if isinstance(item, TaggedSentence):
+        return item
+    words: Any = item
+    tags: Any = None
+    if isinstance(item, dict):
+        words, tags = item.get("words", item.get("text")), item.get("tags")
+        if words is None:
+            raise UserError(f"{where}: no 'words'; give a list of them, or a 'text' with spaces between them")
+    elif isinstance(item, list | tuple) and len(item) == 2 and not any(isinstance(part, str) for part in item):
+        words, tags = item
+    if isinstance(words, str):
+        words = words.split()
+    words = _texts_from(words, "words", where)
+    if not words:
+        raise UserError(f"{where}: no words; leave the sentence out, or give it some")
+    if tags is None:
+        return TaggedSentence(words, None, where)
+    tags = _texts_from(tags, "tags", where)
+    if len(tags) != len(words):
+        raise UserError(f"{where}: {len(words)} words and {len(tags)} tags; give each word one")
+    return TaggedSentence(words, tags, where)
+
+
+def _texts_from(items: Any, what: str, where: str) -> tuple[str, ...]:
+    if isinstance(items, bytes | dict) or not isinstance(items, Iterable):
+        raise UserError(f"{where}: a {type(items).__name__} where a list of {what} is expected")
+    found = tuple(items)
+    for number, text in enumerate(found):
+        if not isinstance(text, str) or not text.strip() or _BREAKS.search(text):
+            raise UserError(
+                f"{where}: {what}[{number}] is {text!r}; give a text that is not blank, without a tab or a line break"
+            )
+    return found

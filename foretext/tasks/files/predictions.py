@@ -1,0 +1,161 @@
+"""Predictions beside the rows they belong to, as a file or as text for standard output.
+
+The original columns come first, as they were. Then `prediction`; with classes and choices `probability` (of what was
+predicted) and one column a class, `p_<label>`, or a choice, `p_1` and so on (empty where a row has fewer choices). A
+choice is given by its number from 1, as in the input. An original column with the name of a new one is kept under
+`input_<name>`: so predicting on a predictions file works, and `prediction` is always the newest.
+
+Tags and answers have shapes of their own, which their families make. Files are written whole or not at all. TSV has no
+line breaks or tabs inside a cell: there they become spaces.
+"""
+
+import gzip
+import io
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from foretext.errors import UserError
+from foretext.text.corpus.tables import Table, unpacked
+from foretext.text.corpus.whole_files import write_whole
+
+_DIGITS = 6
+# What is quoted. The csv module would leave a lone carriage return bare, which readers take for the end of a row.
+_SPECIAL_CSV = re.compile('[,;"\t\r\n]')
+_SPECIAL_TSV = re.compile('^"')
+_BREAKS = re.compile("\r\n|[\t\r\n]")
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model says about each row. `values`: class names, choice indices from 0, scores, tuples of tags, or
+    `Answered`. `probabilities`: for each row one for each label (or choice), of tags one for each word (None where it
+    was not asked about); None otherwise. `labels`: class names or tags; None otherwise."""
+
+    kind: str
+    values: Sequence[Any]
+    probabilities: Sequence[Sequence[Any]] | None = None
+    labels: tuple[str, ...] | None = None
+
+
+def prediction_table(table: Table, predictions: Predictions, notes: list[str] | None = None) -> Table:
+    """The rows of `table` with the columns of the predictions behind their own."""
+    assert len(table.rows) == len(predictions.values), "one prediction a row"
+    names, added = _new_columns(predictions)
+    kept = []
+    taken = {*table.columns, *names}
+    for column in table.columns:
+        name = column
+        if column in names:
+            while name in taken:
+                name = f"input_{name}"
+            taken.add(name)
+            if notes is not None:
+                notes.append(f"the input's own column {column!r} is kept as {name!r}")
+        kept.append(name)
+    rows = [(*old, *new) for old, new in zip(table.rows, added)]
+    return Table(table.name, (*kept, *names), rows, table.where)
+
+
+def _new_columns(predictions: Predictions) -> tuple[list[str], list[tuple[Any, ...]]]:
+    if predictions.probabilities is None:
+        return ["prediction"], [(_plain(value),) for value in predictions.values]
+    assert len(predictions.probabilities) == len(predictions.values), "one list of probabilities a row"
+    if predictions.labels is not None:
+        ends: Sequence[str] = predictions.labels
+        index = {name: i for i, name in enumerate(ends)}
+        places = [index[value] for value in predictions.values]
+        shown = list(predictions.values)
+    else:
+        ends = [str(i) for i in range(1, max(map(len, predictions.probabilities), default=0) + 1)]
+        places = [int(value) for value in predictions.values]
+        shown = [place + 1 for place in places]
+    rows = []
+    for value, place, row in zip(shown, places, predictions.probabilities):
+        rounded = [round(float(p), _DIGITS) for p in row]
+        rows.append((value, rounded[place], *rounded, *[None] * (len(ends) - len(rounded))))
+    return ["prediction", "probability", *(f"p_{end}" for end in ends)], rows
+
+
+def probabilities_of(scores: np.ndarray) -> np.ndarray:
+    """The softmax of each row of scores."""
+    shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
+
+
+def written_probability(probability: float | None) -> float | None:
+    """A probability as it is written."""
+    return None if probability is None else round(float(probability), _DIGITS)
+
+
+def write_output(content: Table | str, path: Path, form: str) -> None:
+    """Write a table in this form, or a text; packed if the name ends in .gz."""
+    if isinstance(content, Table) and form == "parquet":
+        data = _parquet(content)
+    else:
+        data = output_text(content, form).encode()
+    write_whole(path, gzip.compress(data, mtime=0) if path.suffix.lower() == ".gz" else data)
+
+
+def output_text(content: Table | str, form: str) -> str:
+    """A table as text in this form; a text is what it is."""
+    return content if isinstance(content, str) else table_text(content, form)
+
+
+def table_text(table: Table, kind: str) -> str:
+    """A table as "csv", "tsv" or "jsonl" text."""
+    if kind == "jsonl":
+        lines = [json.dumps(dict(zip(table.columns, map(_plain, row))), ensure_ascii=False) for row in table.rows]
+        return "".join(f"{line}\n" for line in lines)
+    if kind not in ("csv", "tsv"):
+        raise UserError(f"a table cannot be shown as {kind!r}; use csv, tsv or jsonl")
+    delimiter, special = ("\t", _SPECIAL_TSV) if kind == "tsv" else (",", _SPECIAL_CSV)
+    lines = []
+    for row in (table.columns, *table.rows):
+        cells = [_cell(value) for value in row]
+        if kind == "tsv":
+            cells = [_BREAKS.sub(" ", cell) for cell in cells]
+        quoted = ['"' + cell.replace('"', '""') + '"' if special.search(cell) else cell for cell in cells]
+        lines.append(delimiter.join(quoted) or '""')
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON knows: numpy scalars unpacked, anything foreign (dates, bytes) as text."""
+    value = unpacked(value)
+    if value is None or isinstance(value, str | bool | int | list | dict):
+        return value
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else None
+    return str(value)
+
+
+def _cell(value: Any) -> str:
+    value = _plain(value)
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else str(value)
+
+
+def _parquet(table: Table) -> bytes:
+    import polars
+
+    columns = []
+    for i, name in enumerate(table.columns):
+        values = [row[i] for row in table.rows]
+        try:
+            column = polars.Series(name, values, strict=True)
+        except (TypeError, ValueError, OverflowError, polars.exceptions.PolarsError):
+            # one column with values of several types, as JSON lines may have
+            column = polars.Series(name, [None if v is None else _cell(v) for v in values], dtype=polars.String)
+        columns.append(column)
+    out = io.BytesIO()
+    polars.DataFrame(columns).write_parquet(out)
+    return out.getvalue()

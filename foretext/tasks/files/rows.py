@@ -1,0 +1,335 @@
+"""Labelled rows: what a task reads, from a file or from Python data, checked once and here.
+
+Columns by kind (other names by `columns={"text": "review", "label": "stars"}`, our name → the file's):
+
+| kind | columns | label |
+|---|---|---|
+| classification | text | label: any text |
+| entailment | premise, hypothesis | label: any text |
+| similarity | text1, text2 | label: any text |
+| choice | context, choice1 … choiceN | label: the right one's number from 1, or its text |
+| regression | text, and text2 if there is one | score: a finite number |
+
+Labels are never coerced: in CSV and TSV the label is the cell as it stands ("01" is not "1", "1.0" is not "1",
+"pos " is not "pos"). Typed values of JSON, Parquet and Python become text: whole numbers their decimal digits,
+true and false "true" and "false", other numbers Python's shortest form (1.0 gives "1.0"). Null, NaN and blank cells
+are missing labels. Rows of a choice may have different numbers of choices: empty ones at the end are absent.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foretext.errors import UserError
+from foretext.tasks.files.formats import read_format
+from foretext.text.corpus.tables import ChoiceNumber, Table, read_table, table_of_records, unpacked
+
+KINDS = ("classification", "entailment", "similarity", "choice", "regression")
+TEXT_FIELDS = {
+    "classification": ("text",),
+    "entailment": ("premise", "hypothesis"),
+    "similarity": ("text1", "text2"),
+    "choice": ("context",),
+    "regression": ("text",),
+}
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
+_CHOICE = re.compile(r"choice([1-9][0-9]*)")
+_SCORE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One example. `texts` as in the module's table; `label`: a class's name, for a choice its index from 0, for a
+    regression a float, None if there is none; `where` is for messages."""
+
+    texts: tuple[str, ...]
+    label: str | float | int | None
+    where: str
+
+
+def read_rows(
+    path: str | Path,
+    kind: str,
+    *,
+    columns: dict[str, str] | None = None,
+    format: str | None = None,
+    need_labels: bool = True,
+    errors: str = "strict",
+    notes: list[str] | None = None,
+) -> list[Row]:
+    """The rows of a file. `notes` collects sentences for the user (rows skipped, bytes replaced)."""
+    table = read_task_table(path, kind, columns=columns, format=format, errors=errors, notes=notes)
+    return rows_of(table, kind, columns=columns, need_labels=need_labels)
+
+
+def read_task_table(
+    path: str | Path,
+    kind: str,
+    *,
+    columns: dict[str, str] | None = None,
+    format: str | None = None,
+    errors: str = "strict",
+    notes: list[str] | None = None,
+) -> Table:
+    """The table behind `read_rows`, all its columns kept: `rows_of` makes rows of it, in the same order."""
+    check_kind(kind)
+    if format is None:
+        return read_table(path, errors=errors, notes=notes)
+    if columns:
+        raise UserError(f"{path}: --format {format} knows its columns; leave out --columns or --format")
+    return read_format(path, format, kind, errors=errors, notes=notes)
+
+
+def text_fields(kind: str, texts: int = 0) -> tuple[str, ...]:
+    """The text fields that rows of a kind have at least. `texts`: of a regression's row, 2 for pairs."""
+    more = {"choice": ("choice1", "choice2"), "regression": ("text2",) if texts == 2 else ()}
+    return (*TEXT_FIELDS[kind], *more.get(kind, ()))
+
+
+def check_texts(rows: Sequence[Row], texts: int) -> None:
+    """Single texts and pairs are two tasks: a model of the one says nothing about the other. `texts`: how many a row
+    has, 0 if that was not kept or differs by row."""
+    for row in rows:
+        if texts == 1 and len(row.texts) > 1:
+            raise UserError(f"{row.where}: two texts where the model was trained on one a row; leave out the second")
+        if texts == 2 and len(row.texts) < 2:
+            raise UserError(f"{row.where}: one text where the model was trained on pairs; give text and text2")
+
+
+def check_kind(kind: str) -> None:
+    if kind not in KINDS:
+        raise UserError(f"no task {kind!r}{nearest(kind, KINDS)}; the tasks are {', '.join(KINDS)}")
+
+
+def rows_of(table: Table, kind: str, *, columns: dict[str, str] | None = None, need_labels: bool = True) -> list[Row]:
+    """Checked rows of a table, one for each of its rows. Without `need_labels` a label that is missing or that
+    cannot be read is None; texts are needed always."""
+    check_kind(kind)
+    text_columns, label_column = _find_columns(table, kind, columns or {}, need_labels)
+    at = [table.columns.index(name) for name in text_columns]
+    label_at = table.columns.index(label_column) if label_column is not None else None
+    rows = []
+    for cells, where in zip(table.rows, table.where):
+        texts = _texts([cells[i] for i in at], text_columns, kind, where)
+        label: str | float | int | None = None
+        if label_at is not None:
+            try:
+                label = _label(cells[label_at], texts, kind, f"{where}, column {label_column!r}")
+            except _Missing as error:
+                if need_labels:
+                    raise UserError(
+                        f"{error}{_labels_there(table, label_at, kind)}; fill it in or remove the row"
+                    ) from None
+            except UserError:
+                if need_labels:
+                    raise
+        rows.append(Row(texts, label, where))
+    return rows
+
+
+def cell_text(value: Any, where: str) -> str | None:
+    """The text of a cell by the rules in the module's docstring; None if it is missing."""
+    value = unpacked(value)
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, str):
+        if not value.isascii() and _HALF_PAIR.search(value):
+            raise UserError(f"{where}: half a surrogate pair, which is no character; correct the text")
+        return str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    raise UserError(f"{where}: a {type(value).__name__} where text or a number is expected; store it as text")
+
+
+def _find_columns(table: Table, kind: str, names: dict[str, str], need_labels: bool) -> tuple[list[str], str | None]:
+    """The table's names of the text columns in order, and of the label column (None if absent and not needed)."""
+    label_field = "score" if kind == "regression" else "label"
+    fields = [*TEXT_FIELDS[kind]]
+    if kind == "choice":
+        fields += _choice_fields(table, names)
+    elif kind == "regression" and ("text2" in names or "text2" in table.columns):
+        fields.append("text2")
+    allowed = [*fields, "text2"] if kind == "regression" else [*fields]
+    for key in names:
+        if key not in allowed and key != label_field and not (kind == "choice" and _CHOICE.fullmatch(key)):
+            wanted = ", ".join(dict.fromkeys([*allowed, label_field]))
+            raise UserError(f"--columns {key}=…: {kind} has no field {key!r}; its fields are {wanted}")
+    found = [_find(table, field, names) for field in fields]
+    label_name = names.get(label_field, label_field)
+    # A name given by the user must exist even where labels are not needed: it is a misspelling otherwise.
+    if label_name in table.columns or need_labels or label_field in names:
+        return found, _find(table, label_field, names)
+    return found, None
+
+
+def _choice_fields(table: Table, names: dict[str, str]) -> list[str]:
+    numbers = {int(m[1]) for name in (*table.columns, *names) if (m := _CHOICE.fullmatch(name))}
+    last = max(numbers, default=0)
+    return [f"choice{number}" for number in range(1, max(last, 2) + 1)]
+
+
+def _find(table: Table, field: str, names: dict[str, str]) -> str:
+    name = names.get(field, field)
+    if name in table.columns:
+        return name
+    there = ", ".join(table.columns) or "none"
+    if _CHOICE.fullmatch(field) and name == field and sum(bool(_CHOICE.fullmatch(c)) for c in table.columns) == 1:
+        raise UserError(
+            f"{table.name}: no column {name!r}; a choice needs at least two, choice1 and choice2; "
+            f"the columns are {there}; add it, or name another by --columns {field}=…"
+        )
+    close = nearest(name, table.columns)
+    example = _closest(name, table.columns) or (table.columns[0] if table.columns else "NAME")
+    raise UserError(
+        f"{table.name}: no column {name!r}{close}; the columns are {there}; "
+        f'name the right one, for example --columns "{field}={example}"'
+    )
+
+
+def _closest(name: str, known: Sequence[str]) -> str | None:
+    folded = {candidate.casefold(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.casefold(), list(folded), n=1, cutoff=0.5)
+    return folded[close[0]] if close else None
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """What is put behind a misspelt name in a message."""
+    close = _closest(name, known)
+    return f" (did you mean {close!r}?)" if close else ""
+
+
+def _texts(cells: list[Any], names: list[str], kind: str, where: str) -> tuple[str, ...]:
+    texts = [cell_text(cell, f"{where}, column {name!r}") or "" for cell, name in zip(cells, names)]
+    if kind == "choice":
+        while len(texts) > 1 and not texts[-1].strip():
+            texts.pop()
+        if len(texts) < 3:
+            raise UserError(f"{where}: {len(texts) - 1} choice(s); a row needs at least choice1 and choice2")
+    for text, name in zip(texts, names):
+        if not text.strip():
+            raise UserError(f"{where}: the column {name!r} is blank; fill it in or remove the row")
+    return tuple(texts)
+
+
+class _Missing(UserError):
+    """There is no label where one is needed."""
+
+
+def _labels_there(table: Table, at: int, kind: str) -> str:
+    """The labels that other rows have, for a message; at most twenty. Of scores and numbers of choices none."""
+    if kind in ("regression", "choice"):
+        return ""
+    found = dict.fromkeys(str(cells[at]).strip() for cells in table.rows if unpacked(cells[at]) is not None)
+    names = [name for name in found if name and name != "nan"]
+    shown = ", ".join(repr(name) for name in names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    return f" (the labels are {shown})" if names else ""
+
+
+def _label(cell: Any, texts: tuple[str, ...], kind: str, where: str) -> str | float | int:
+    text = cell_text(cell, where)
+    if text is None or not text.strip():
+        what = "score" if kind == "regression" else "label"
+        raise _Missing(f"{where}: the {what} is missing")
+    if kind == "regression":
+        return _score(text, where)
+    if kind == "choice":
+        return _choice_label(text, texts[1:], where, numbered=isinstance(cell, ChoiceNumber))
+    return text
+
+
+def _score(text: str, where: str) -> float:
+    if not _SCORE.fullmatch(text.strip()) or not math.isfinite(float(text)):
+        raise UserError(f"{where}: the score {text!r} is not a finite number such as 3.5; correct it")
+    return float(text)
+
+
+def _choice_label(text: str, choices: tuple[str, ...], where: str, numbered: bool) -> int:
+    readings = {index for index, choice in enumerate(choices) if choice == text and not numbered}
+    number = text.strip()
+    if re.fullmatch(r"[1-9][0-9]{0,8}", number) and int(number) <= len(choices):
+        readings.add(int(number) - 1)
+    if len(readings) == 1:
+        return readings.pop()
+    if readings:
+        ways = " or ".join(f"choice{index + 1}" for index in sorted(readings))
+        raise UserError(f"{where}: the label {text!r} can mean {ways}; give the number of a choice and distinct texts")
+    raise UserError(
+        f"{where}: the label {text!r} is neither a number from 1 to {len(choices)} nor the text of a choice; correct it"
+    )
+
+
+def rows_from(data: Any, kind: str, *, columns: dict[str, str] | None = None, need_labels: bool = True) -> list[Row]:
+    """Rows of Python data; see `table_from` for what it may be. A list or tuple of `Row` passes through."""
+    if isinstance(data, list | tuple) and data and all(isinstance(item, Row) for item in data):
+        return data if isinstance(data, list) else list(data)
+    return rows_of(table_from(data, kind), kind, columns=columns, need_labels=need_labels)
+
+
+def table_from(data: Any, kind: str) -> Table:
+    """A table of Python data:
+
+    - a polars or pandas frame, or a list of dicts, with the columns of the kind (a choice may have `choices`, a list);
+    - a list of strings (texts without labels) or of tuples in the order of the columns, the label last: `(text,
+      label)`, `(premise, hypothesis, label)`, `(context, [choice, …], label)`; the label may be left out, except
+      that in a regression `(text, number)` is a text and its score;
+    - a tuple `(X, y)` of texts (strings or tuples as above, without labels) and labels, of equal length.
+    """
+    check_kind(kind)
+    if hasattr(data, "to_dicts"):  # polars
+        records = data.to_dicts()
+    elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
+        records = [{str(key): value for key, value in record.items()} for record in data.to_dict("records")]
+    elif isinstance(data, tuple):
+        records = _pair_records(data, kind)
+    elif isinstance(data, str | bytes | dict) or not isinstance(data, Iterable):
+        raise UserError(f"data: a {type(data).__name__} where a list of rows, a frame or a pair (X, y) is expected")
+    else:
+        records = [_record(item, kind, f"data[{i}]") for i, item in enumerate(data)]
+    if not records:
+        raise UserError("data: no rows; give at least one")
+    return table_of_records(records, "data", [f"data[{i}]" for i in range(len(records))])
+
+
+def _pair_records(data: tuple[Any, ...], kind: str) -> list[dict[str, Any]]:
+    if len(data) != 2 or any(isinstance(part, str) or not isinstance(part, Iterable) for part in data):
+        raise UserError("data: a tuple must be a pair (X, y) of texts and labels; give rows as a list")
+    texts, labels = list(data[0]), list(data[1])
+    if len(texts) != len(labels):
+        raise UserError(f"data: X has {len(texts)} texts and y {len(labels)} labels; they must be equally many")
+    field = "score" if kind == "regression" else "label"
+    return [_record(text, kind, f"X[{i}]") | {field: label} for i, (text, label) in enumerate(zip(texts, labels))]
+
+
+def _record(item: Any, kind: str, where: str) -> dict[str, Any]:
+    if isinstance(item, dict):
+        record = dict(item)
+        if kind == "choice" and "choices" in record:
+            record |= _choices(record.pop("choices"), where)
+        return record
+    cells = [item] if isinstance(item, str) else list(item) if isinstance(item, tuple | list) else None
+    if cells is None:
+        raise UserError(f"{where}: a {type(item).__name__} where a string, a tuple or a dict is expected")
+    if kind == "choice":
+        if len(cells) not in (2, 3) or isinstance(cells[1], str):
+            raise UserError(f"{where}: a choice is a tuple (context, [choice, …], label) or a dict")
+        record = {"context": cells[0], **_choices(cells[1], where)}
+        return record | {"label": cells[2]} if len(cells) == 3 else record
+    fields = [*TEXT_FIELDS[kind], "label"]
+    if kind == "regression":
+        paired = len(cells) == 3 or (len(cells) == 2 and isinstance(cells[1], str))
+        fields = ["text", "text2", "score"] if paired else ["text", "score"]
+    if not len(fields) - 1 <= len(cells) <= len(fields):
+        raise UserError(f"{where}: {len(cells)} values where {kind} has {', '.join(fields)}")
+    return dict(zip(fields, cells))
+
+
+def _choices(choices: Any, where: str) -> dict[str, Any]:
+    if isinstance(choices, str) or not isinstance(choices, Iterable):
+        raise UserError(f"{where}: the choices must be a list of texts")
+    return {f"choice{number}": choice for number, choice in enumerate(choices, 1)}

@@ -1,0 +1,225 @@
+"""Questions about passages from SQuAD's JSON files, 1.1 and 2.0, which XQuAD, CMRC and many others share.
+
+`data` → `paragraphs` (`context`) → `qas` (`id`, `question`, `answers` of `text` and `answer_start`, and in 2.0
+`is_impossible`). An answer must stand in its passage. If it does not stand where `answer_start` says, as happens in
+published files, it is looked for, and the place nearest to that is taken and counted; if it is nowhere, that is an
+error, for a model cannot point at it.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foretext.errors import UserError
+from foretext.text.corpus.tables import unpacked
+from foretext.text.corpus.whole_files import REPLACEMENT, read_text
+
+MOST_BYTES = 1 << 30  # SQuAD 2.0's training file has 42 MB
+_NOT_TEXT = re.compile("[\x00\ud800-\udfff]")  # NUL and half surrogate pairs, which JSON's escapes can spell
+_SHOWN = 60  # characters of an answer in a message
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A text that stands at character `start` of the passage."""
+
+    text: str
+    start: int
+
+
+@dataclass(frozen=True)
+class Question:
+    """`impossible`: known to have no answer in the passage. No answers and not impossible: they are not known."""
+
+    id: str
+    question: str
+    passage: str
+    answers: tuple[Answer, ...]
+    impossible: bool
+    where: str
+
+
+def read_squad(
+    path: str | Path, *, errors: str = "strict", need_answers: bool = True, notes: list[str] | None = None
+) -> list[Question]:
+    """The questions of a file. Without `need_answers` those that it has are left aside."""
+    path = Path(path)
+    notes = notes if notes is not None else []
+    reader = _Reader(errors, need_answers)
+    questions: list[Question] = []
+    places: list[str] = []
+    for record, passage, place in _records(_parsed(path, errors, notes), reader, str(path)):
+        questions.append(reader.question(record, passage, str(path), place))
+        places.append(place)
+    if not questions:
+        raise UserError(f"{path}: no questions in it; give a file in SQuAD's layout")
+    check_ids(questions, places, str(path))
+    if reader.moved:
+        notes.append(
+            f"{path}: {reader.moved:,} answers do not stand at their answer_start; the nearest place in the passage "
+            "that has their text is taken"
+        )
+    if reader.replaced:
+        notes.append(f"{path}: {reader.replaced:,} unreadable places replaced by U+FFFD")
+    return questions
+
+
+def check_ids(questions: Sequence[Question], places: Sequence[str], name: str) -> None:
+    """UserError if two questions have one id: their answers could not be told apart."""
+    found: dict[str, str] = {}
+    for question, place in zip(questions, places):
+        if question.id in found:
+            raise UserError(
+                f"{name}: the id {question.id!r} stands twice, at {found[question.id]} and at {place}; "
+                "give each question an id of its own"
+            )
+        found[question.id] = place
+
+
+def _parsed(path: Path, errors: str, notes: list[str]) -> Any:
+    try:
+        return json.loads(read_text(path, errors, notes, limit=MOST_BYTES))
+    except RecursionError:
+        raise UserError(f"{path}: JSON that is nested too deeply; give a file in SQuAD's layout") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error}); give a file in SQuAD's layout") from None
+
+
+def _records(data: Any, reader: "_Reader", name: str) -> Iterator[tuple[Any, str, str]]:
+    """Each question's object, its passage, and its place as in data[0].paragraphs[2].qas[1]."""
+    for a, article in enumerate(_items(data, "data", name)):
+        for p, paragraph in enumerate(_items(article, "paragraphs", f"{name}: data[{a}]")):
+            place = f"data[{a}].paragraphs[{p}]"
+            passage = reader.text(paragraph, "context", f"{name}: {place}")
+            for q, record in enumerate(_items(paragraph, "qas", f"{name}: {place}")):
+                yield record, passage, f"{place}.qas[{q}]"
+
+
+def _items(holder: Any, key: str, where: str) -> list[Any]:
+    items = holder.get(key) if isinstance(holder, dict) else None
+    if not isinstance(items, list):
+        raise UserError(f"{where}: no list {key!r} in it; give a file in SQuAD's layout")
+    return items
+
+
+class _Reader:
+    """Makes questions of JSON objects, and counts what had to be changed."""
+
+    def __init__(self, errors: str, need_answers: bool) -> None:
+        self.errors = errors
+        self.need_answers = need_answers
+        self.moved = 0
+        self.replaced = 0
+
+    def text(self, holder: Any, key: str, where: str) -> str:
+        """The text under `key`; one that is missing or blank is an error."""
+        value = holder.get(key) if isinstance(holder, dict) else None
+        if not isinstance(value, str) or not value.strip():
+            what = "blank" if isinstance(value, str) else "no text"
+            raise UserError(f"{where}: {key!r} is {what}; fill it in or remove the entry")
+        clean, count = _NOT_TEXT.subn(REPLACEMENT, value)
+        if count and self.errors == "strict":
+            raise UserError(
+                f"{where}: {key!r} holds a NUL or half a surrogate pair (an escape such as \\u0000 or \\ud800); "
+                "correct it or use --errors replace"
+            )
+        self.replaced += count
+        return clean
+
+    def question(self, record: Any, passage: str, name: str, place: str) -> Question:
+        given = record.get("id") if isinstance(record, dict) else None
+        if isinstance(given, bool) or not isinstance(given, str | int) or not str(given).strip():
+            raise UserError(f"{name}: {place} has no 'id'; give each question an id of its own")
+        where = f"{name} question {given}"
+        asked = self.text(record, "question", where)
+        if not self.need_answers:
+            return Question(str(given), asked, passage, (), False, where)
+        impossible = record.get("is_impossible", False)
+        if not isinstance(impossible, bool):
+            raise UserError(f"{where}: 'is_impossible' must be true or false, not {impossible!r}; correct it")
+        found = record.get("answers") or []
+        if not isinstance(found, list):
+            raise UserError(f"{where}: 'answers' must be a list; correct it")
+        if impossible and found:
+            raise UserError(f"{where}: 'is_impossible', and yet it has answers; remove the one or the other")
+        if not found and not impossible:
+            raise UserError(f"{where}: no answers; give one, or say 'is_impossible' if the passage has none")
+        return Question(
+            str(given), asked, passage, tuple(self.answer(item, passage, where) for item in found), impossible, where
+        )
+
+    def answer(self, item: Any, passage: str, where: str) -> Answer:
+        """An object with `text` and perhaps `answer_start`."""
+        text = self.text(item, "text", f"{where}, an answer")
+        start = item.get("answer_start")
+        given = start if isinstance(start, int) and not isinstance(start, bool) and start >= 0 else None
+        if given is not None and passage.startswith(text, given):
+            return Answer(text, given)
+        places = _places(text, passage)
+        if not places:
+            shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+            raise UserError(f"{where}: the answer {shown!r} is not in its passage; correct the one or the other")
+        self.moved += 1
+        return Answer(text, min(places, key=lambda at: abs(at - (given or 0))))
+
+
+def _places(text: str, passage: str) -> list[int]:
+    """Where the text stands in the passage, also where it overlaps itself."""
+    places = []
+    at = passage.find(text)
+    while at >= 0:
+        places.append(at)
+        at = passage.find(text, at + 1)
+    return places
+
+
+# -- Python data -----------------------------------------------------------------------------------------------------
+
+_NOT_GIVEN = object()
+
+
+def questions_from(data: Any, *, need_answers: bool = True, name: str | None = None) -> list[Question]:
+    """Questions of Python data: a list of tuples `(question, passage)` or `(question, passage, answer)`, or of dicts
+    with `question`, `passage` (or `context`), `answer` and perhaps `answer_start` and `id`. An answer is a text of the
+    passage, several of them in a list (and so their starts), or None: the passage has none. Without `need_answers` they
+    are left aside.
+    `Question`s pass through. `name`: what to call the data in messages, where it is not an argument."""
+    if isinstance(data, str | bytes | dict) or not isinstance(data, Iterable):
+        raise UserError(f"{name or 'data'}: a {type(data).__name__} where a list of questions is expected")
+    reader = _Reader("strict", need_answers)
+    questions = []
+    for number, item in enumerate(data):
+        where = f"{name} {number + 1}" if name else f"data[{number}]"
+        question = item if isinstance(item, Question) else _question_from(item, reader, number, where)
+        if need_answers and not question.answers and not question.impossible:
+            raise UserError(f"{question.where}: no answer; give one, or None if the passage has none")
+        questions.append(question)
+    if not questions:
+        raise UserError(f"{name or 'data'}: no questions; give at least one")
+    return questions
+
+
+def _question_from(item: Any, reader: _Reader, number: int, where: str) -> Question:
+    if isinstance(item, list | tuple) and len(item) in (2, 3):
+        item = dict(zip(("question", "passage", "answer"), item))
+    if not isinstance(item, dict):
+        raise UserError(f"{where}: a question is a tuple (question, passage, answer) or a dict")
+    asked = reader.text(item, "question", where)
+    passage = reader.text(item, "context" if "context" in item and "passage" not in item else "passage", where)
+    answer = item.get("answer", _NOT_GIVEN) if reader.need_answers else _NOT_GIVEN
+    given = [] if answer is None or answer is _NOT_GIVEN else [answer] if isinstance(answer, str) else answer
+    if not isinstance(given, list | tuple):
+        raise UserError(f"{where}: 'answer' is a {type(answer).__name__}; give a text, a list of texts, or None")
+    start = item.get("answer_start") if given else None
+    starts = [start] if start is not None else [None] * len(given)
+    if isinstance(start, list | tuple):
+        starts = list(start)
+    if len(starts) != len(given):
+        raise UserError(f"{where}: {len(given)} answers and {len(starts)} 'answer_start'; give each answer its own")
+    answers = tuple(
+        reader.answer({"text": text, "answer_start": unpacked(at)}, passage, where) for text, at in zip(given, starts)
+    )
+    return Question(str(item.get("id", number)), asked, passage, answers, answer is None, where)

@@ -1,0 +1,1 @@
+"""What is put on a trunk for a task, and its losses."""

@@ -1,0 +1,177 @@
+"""The supervised objective of all sentence tasks: L3 = L2 + λ·L1.
+
+L2 is the cross-entropy of the label (regression: the squared error) from the state at the *extract* token, through
+dropout and one new linear layer W_y. Similarity, and a score for a pair, add the states of both orders before that
+layer; choice gives each alternative one score and takes the softmax over them. L1 is the language-model loss on the
+same sequences: the mean over each sequence's targets, then over sequences, as GPT's released code has it; every
+alternative of a choice counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foretext.batch import Batch, LossSum, Outcome, padded
+from foretext.nn.dropout import dropout
+from foretext.objectives.base import Draw, Objective, Trunk
+from foretext.tasks.heads.sequences import NO_SCORE, next_tokens, padded_segments, sequence_lm_loss
+from foretext.tasks.layouts.base import TokenSequence
+
+# The state at the extract token; that and the mean of all states, added; that through the trunk's own layer for it.
+Pooling = Literal["extract", "mean", "pooler"]
+UNORDERED = ("similarity", "regression")  # kinds whose pairs have no order: a causal layout reads both
+NO_CHOICE = NO_SCORE  # score of an alternative that an example does not have
+
+
+@dataclass(frozen=True)
+class Example:
+    """A labelled row, transformed: its sequences and its label (class index, 0-based choice, or standardised score)."""
+
+    sequences: tuple[TokenSequence, ...]
+    label: float | int | None
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(sequence.ids) for sequence in self.sequences)
+
+    def asked(self, scores: np.ndarray) -> np.ndarray:
+        return scores
+
+
+class SupervisedTask(Objective):
+    """Any of the kinds in `rows.KINDS`, on any trunk."""
+
+    def __init__(
+        self,
+        kind: str,
+        classes: int,
+        width: int,
+        lm_weight: float,
+        p: float,
+        init_std: float = 0.02,
+        pooling: Pooling = "extract",
+        hidden: bool = False,
+    ) -> None:
+        """`hidden`: whether a tanh layer stands before W_y (RoBERTa's head)."""
+        super().__init__()
+        self.pooling = pooling
+        self.kind = kind
+        self.p = p
+        outputs = 1 if kind in ("choice", "regression") else classes
+        self.head = nn.Linear(width, outputs)
+        self.dense = nn.Linear(width, width) if hidden else None
+        for layer in (self.head, self.dense):
+            if layer is not None:
+                nn.init.normal_(layer.weight, std=init_std)
+                nn.init.zeros_(layer.bias)
+        self.weights = {"label": 1.0, "lm": lm_weight} if lm_weight else {"label": 1.0}
+
+    def make(self, examples: Sequence[Example], draw: Draw | None = None) -> Batch:
+        return row_batch(examples, self.kind)
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        assert batch.labels is not None
+        return {"label": float(len(batch.labels)), "lm": float(len(batch.ids_BT))}
+
+    def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
+        with_lm = batch.labels is not None and "lm" in self.weights and torch.is_grad_enabled()
+        hidden = trunk(batch if with_lm else self.narrowed(batch))
+        states = dropout(self.pool(trunk, hidden.top, batch), self.p, self.training)
+        if self.dense is not None:
+            states = dropout(torch.tanh(self.dense(states)), self.p, self.training)
+        scores = self.arrange(self.head(states), batch)
+        losses: dict[str, LossSum] = {}
+        if batch.labels is not None:
+            losses["label"] = LossSum(self.label_loss(scores, batch.labels), float(len(batch.labels)))
+            if with_lm:  # scoring has no use for it
+                assert batch.targets_BT is not None
+                lm_loss = sequence_lm_loss(trunk, hidden.top, batch.targets_BT)
+                losses["lm"] = LossSum(lm_loss, float(len(batch.ids_BT)))
+        return Outcome(losses, None, scores)
+
+    def narrowed(self, batch: Batch) -> Batch:
+        """What the trunk is given where nobody but `pool` reads its states."""
+        assert batch.extract_B is not None
+        return batch if self.pooling == "mean" else batch.reading_one(batch.extract_B)
+
+    def pool(self, trunk: Trunk, top_BTD: Tensor, batch: Batch) -> Tensor:
+        """The state that W_y reads: one for each example, or for each alternative of a choice."""
+        assert batch.extract_B is not None and batch.group_B is not None
+        rows = torch.arange(len(batch.extract_B), device=top_BTD.device)
+        states_BD = top_BTD[rows, batch.extract_B]
+        if self.pooling == "pooler":
+            states_BD = trunk.summary(states_BD)
+        if self.pooling == "mean":
+            assert batch.mask_BT is not None
+            states_BD = states_BD + (top_BTD * batch.mask_BT[..., None]).sum(1) / batch.mask_BT.sum(1, keepdim=True)
+        return both_orders(states_BD, batch).sum(1) if self.kind in UNORDERED else states_BD
+
+    def arrange(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """W_y's outputs for pooled states as [examples, classes], [examples, choices] or [examples]."""
+        return arranged(outputs, batch, self.kind)
+
+    def label_loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """L2, summed over the examples."""
+        return loss_of_labels(scores, labels, self.kind)
+
+
+# -- what every model of rows shares ---------------------------------------------------------------------------------
+
+
+def row_batch(examples: Sequence[Example], kind: str) -> Batch:
+    sequences = [sequence for example in examples for sequence in example.sequences]
+    ids, real = padded([sequence.ids for sequence in sequences])
+    group = [number for number, example in enumerate(examples) for _ in example.sequences]
+    return Batch(
+        ids,
+        real,
+        segments_BT=padded_segments([sequence.segments for sequence in sequences], ids.shape[1]),
+        targets_BT=next_tokens(ids, real),
+        extract_B=torch.tensor([sequence.extract for sequence in sequences]),
+        group_B=torch.tensor(group),
+        labels=_labels([example.label for example in examples], kind),
+    )
+
+
+def both_orders(rows_BE: Tensor, batch: Batch) -> Tensor:
+    """[examples, orders, E] of [sequences, E]; a layout that sees both sides reads a pair in one order only."""
+    assert batch.group_B is not None
+    return rows_BE.unflatten(0, (int(batch.group_B[-1]) + 1, -1))
+
+
+def _labels(labels: Sequence[float | int | None], kind: str) -> Tensor | None:
+    if any(label is None for label in labels):
+        return None
+    return torch.tensor(labels, dtype=torch.float32 if kind == "regression" else torch.int64)
+
+
+def arranged(outputs: Tensor, batch: Batch, kind: str) -> Tensor:
+    """The outputs for sequences as scores [examples, classes], [examples, choices] or [examples]."""
+    assert batch.group_B is not None
+    if kind == "regression":
+        return outputs.squeeze(1)
+    if kind != "choice":
+        return outputs
+    rows = torch.arange(len(batch.group_B), device=outputs.device)
+    place_B = rows - torch.searchsorted(batch.group_B, batch.group_B)
+    table = outputs.new_full((int(batch.group_B[-1]) + 1, int(place_B.max()) + 1), NO_CHOICE)
+    return table.index_put((batch.group_B, place_B), outputs.squeeze(1))
+
+
+def keep_factor(task: nn.Module, name: str) -> None:
+    """A factor on the scores, 1 until validation rows choose another, saved with the weights."""
+    task.register_buffer(name, torch.ones(()))
+
+
+def loss_of_labels(scores: Tensor, labels: Tensor, kind: str) -> Tensor:
+    """Of the labels, summed over the examples."""
+    if kind == "regression":
+        return F.mse_loss(scores, labels, reduction="sum")
+    return F.cross_entropy(scores, labels, reduction="sum")

@@ -1,0 +1,125 @@
+"""Tagging: a class for each word, from the state of one of its pieces through dropout and one linear layer.
+
+That is the first piece, as in BERT, or the last one where the trunk reads from left to right, since it has not read the
+word before. The loss counts words, not pieces and not sentences: the cross-entropy at these pieces, summed. A causal
+trunk may add λ·L1 as in `supervised.py`. It sees nothing beyond a word, which limits what its tags can be worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
+from foretext.nn.dropout import dropout
+from foretext.objectives.base import Draw, Objective, Trunk
+from foretext.tasks.files.predictions import probabilities_of
+from foretext.tasks.heads.sequences import next_tokens, padded_segments, real_places, sequence_lm_loss, spread
+from foretext.tasks.layouts.windows import TagWindow
+
+
+@dataclass(frozen=True)
+class TaggedExample:
+    """A window of a sentence: its ids, the place of each word that is tagged, where it is asked about, and its class
+    (IGNORE: a tag that was not trained on). `tags` is None where there are none."""
+
+    ids: tuple[int, ...]
+    places: tuple[int, ...]
+    tags: tuple[int, ...] | None
+    segments: tuple[int, ...] = ()
+    begins: bool = True  # whether its first word is the sentence's
+
+    @property
+    def tokens(self) -> int:
+        return len(self.ids)
+
+    def asked(self, scores: np.ndarray) -> np.ndarray:
+        """[words, C] of [T, C]."""
+        return scores[list(self.places)]
+
+
+def tagged_example(window: TagWindow, tags: Sequence[int] | None) -> TaggedExample:
+    """`tags`: the classes of all words of the sentence that the window is of."""
+    own = None if tags is None else tuple(tags[word] for word in window.words)
+    return TaggedExample(window.frame.ids, window.places, own, window.frame.segments, window.words[0] == 0)
+
+
+class TaggingTask(Objective):
+    """Tags on any trunk."""
+
+    kind = "tagging"
+
+    def __init__(self, classes: int, width: int, lm_weight: float, p: float, init_std: float = 0.02) -> None:
+        super().__init__()
+        self.p = p
+        self.head = nn.Linear(width, classes)
+        nn.init.normal_(self.head.weight, std=init_std)
+        nn.init.zeros_(self.head.bias)
+        self.weights = {"label": 1.0, "lm": lm_weight} if lm_weight else {"label": 1.0}
+
+    def make(self, examples: Sequence[TaggedExample], draw: Draw | None = None) -> Batch:
+        return tag_batch(examples)
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        assert batch.targets_BT is not None
+        return {"label": float((batch.targets_BT != IGNORE).sum()), "lm": float(len(batch.ids_BT))}
+
+    def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
+        """`scores` is [B, T, C]: with targets at their places alone, without them at every real token."""
+        hidden = trunk(batch)
+        targets_BT = batch.targets_BT
+        asked_BT = real_places(batch) if targets_BT is None else targets_BT != IGNORE
+        # Only the states that are asked about are dropped out of, so that padding cannot change what is drawn.
+        scores_NC = self.head(dropout(hidden.top[asked_BT], self.p, self.training))
+        losses: dict[str, LossSum] = {}
+        if targets_BT is not None:
+            total = F.cross_entropy(scores_NC, targets_BT[asked_BT], reduction="sum")
+            losses["label"] = LossSum(total, float(len(scores_NC)))
+            if "lm" in self.weights and torch.is_grad_enabled():  # scoring has no use for it
+                following = next_tokens(batch.ids_BT, real_places(batch))
+                losses["lm"] = LossSum(sequence_lm_loss(trunk, hidden.top, following), float(len(batch.ids_BT)))
+        return Outcome(losses, None, spread(scores_NC, asked_BT))
+
+    # -- what the scores [words, C] of an example mean
+
+    def best(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
+        """The class of each word."""
+        return scores_WC.argmax(axis=1)
+
+    def probabilities(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
+        """Of each class at each word."""
+        return probabilities_of(scores_WC)
+
+    def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray, begins: bool = True) -> float:
+        """The loss of these classes, summed over the words; those that are IGNORE do not count."""
+        return surprise_of_each(scores_WC, tags_W)
+
+
+def surprise_of_each(scores_WC: np.ndarray, tags_W: np.ndarray) -> float:
+    """Σ −log softmax(scores)[tag] over the words whose tag is not IGNORE."""
+    known = np.flatnonzero(tags_W != IGNORE)
+    chosen = probabilities_of(scores_WC.astype(np.float64))[known, tags_W[known]]
+    return -float(np.log(np.maximum(chosen, 1e-12)).sum())
+
+
+def tag_batch(examples: Sequence[TaggedExample]) -> Batch:
+    ids, real = padded([example.ids for example in examples])
+    segments = padded_segments([example.segments for example in examples], ids.shape[1])
+    return Batch(ids, real, segments_BT=segments, targets_BT=tag_targets(examples, ids.shape))
+
+
+def tag_targets(examples: Sequence[TaggedExample], shape: tuple[int, ...]) -> Tensor | None:
+    """[B, T] classes where words are asked about, IGNORE elsewhere; None if an example has no tags."""
+    if any(example.tags is None for example in examples):
+        return None
+    table = np.full(shape, IGNORE, dtype=np.int64)
+    for row, example in enumerate(examples):
+        for place, tag in zip(example.places, example.tags or ()):
+            table[row, place] = tag
+    return torch.from_numpy(table)

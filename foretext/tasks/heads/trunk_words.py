@@ -1,0 +1,124 @@
+"""What a task's own model reads of a trunk: for each token γ Σ s_l h_l of the layers, a learned vector, its characters.
+
+Only layers of one width can be added up: those that are as wide as the top are mixed (of an AWD-LSTM the embeddings and
+the top, of most trunks all). Layers may also be read as they are, beside the vector: the lowest, or that and the top
+(CoVe's [GloVe; CoVe]).
+
+A vector of a word's own is learned from the training rows alone. A word that none of them has would bring what was
+drawn for it, so all such words read one vector, the last row (`meet` counts the rows' tokens). It is learned by reading
+words as unknown in training, rare ones more often, with probability α / (α + count) (Kiperwasser and Goldberg 2016);
+without dropout none are, and it stays 0.
+
+The mixture's weights belong to the task model (`nn/task_models/word_inputs.py`). A trunk of which nothing learns
+(`transfer.thaw` "never": ELMo, CoVe) gives features: it is read without gradients and, also in training, without its
+own dropout. One that learns is read as any other is. A task model that takes nothing of the trunk (`reader.mix` false)
+is what features are compared with; only the characters are then asked of the trunk, where they are read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from foretext.batch import Batch
+from foretext.errors import UserError
+from foretext.nn.model_config import ModelConfig, layer_widths, lowest, word_length
+from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig
+from foretext.objectives.base import Trunk
+from foretext.plan import ReaderPlan, TransferPlan
+from foretext.tasks.heads.sequences import real_places
+from foretext.text.words.characters import WORD_LENGTH
+
+ALPHA = 0.25  # how often words are read as unknown in training
+
+
+class SpelledTrunk(Protocol):
+    """A trunk that reads tokens by their characters."""
+
+    def characters(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The characters of the batch's distinct tokens [U, C], and its tokens' rows there [B, T]."""
+
+
+def check_reader(plan: TransferPlan, trunk: nn.Module) -> None:
+    """UserError if a task's own model would read of the trunk what that does not have."""
+    if plan.model == "recurrent" and plan.reader.characters and not hasattr(trunk, "characters"):
+        raise UserError(
+            "transfer.reader.characters: this model reads tokens by their ids and has no characters of them; take 0"
+        )
+
+
+class TrunkWords(nn.Module):
+    """`inputs`: the shape of what it gives."""
+
+    def __init__(self, plan: ReaderPlan, model: ModelConfig, dropout: float) -> None:
+        super().__init__()
+        self.beside = plan.beside
+        fixed = {"none": 0, "lowest": lowest(model), "ends": lowest(model) + model.width}[plan.beside]
+        self.mixed = [layer for layer, width in enumerate(layer_widths(model)) if plan.mix and width == model.width]
+        self.inputs = WordInputConfig(
+            vectors=plan.vectors + fixed,
+            layers=len(self.mixed),
+            layer_width=model.width if plan.mix else 0,
+            at_output=plan.twice,
+            mix_norm=plan.norm,
+            mix_penalty=plan.penalty,
+            characters=plan.characters,
+            word_length=word_length(model) or WORD_LENGTH,
+            dropout=dropout,
+        )
+        # The last row is for words that the training rows do not have, or that have a number past the vocabulary.
+        self.vectors = nn.Embedding(model.vocabulary + 1, plan.vectors) if plan.vectors else None
+        if self.vectors is not None:
+            most = math.sqrt(3.0 / plan.vectors)  # so that their variance is 1/width (Lample et al. 2016)
+            nn.init.uniform_(self.vectors.weight, -most, most)
+            nn.init.zeros_(self.vectors.weight[-1])
+            self.counts_V: Tensor
+            self.register_buffer("counts_V", torch.zeros(model.vocabulary + 1))
+
+    def meet(self, sequences: Iterable[Sequence[int]]) -> None:
+        """Counts the tokens of what is learned from."""
+        if self.vectors is None:
+            return
+        last = self.vectors.num_embeddings - 1
+        ids = torch.tensor([id for sequence in sequences for id in sequence], dtype=torch.long).clamp(max=last)
+        self.counts_V.copy_(torch.bincount(ids, minlength=last + 1))
+
+    def forward(self, trunk: Trunk, batch: Batch) -> WordInput:
+        layers = self._layers(trunk, batch)
+        vectors = [*layers[:1], *(layers[-1:] if self.beside == "ends" else ())] if self.beside != "none" else []
+        if self.vectors is not None:
+            vectors.append(self.vectors(self._rows(batch.ids_BT)))
+        vectors_BTD = torch.cat(vectors, dim=-1) if vectors else None
+        characters_UC, places_BT = self._characters(trunk, batch)
+        mixed = tuple(layers[layer] for layer in self.mixed)
+        return WordInput(real_places(batch), vectors_BTD, mixed, characters_UC, places_BT)
+
+    def _rows(self, ids_BT: Tensor) -> Tensor:
+        """Which vector each token reads."""
+        last = len(self.counts_V) - 1
+        ids_BT = ids_BT.clamp(max=last)
+        counts_BT = self.counts_V[ids_BT]
+        unknown_BT = counts_BT == 0
+        if self.training and self.inputs.dropout:
+            unknown_BT = torch.rand_like(counts_BT) < ALPHA / (ALPHA + counts_BT)  # always, where the count is 0
+        return ids_BT.masked_fill(unknown_BT, last)
+
+    def _layers(self, trunk: Trunk, batch: Batch) -> tuple[Tensor, ...]:
+        if not self.inputs.layers and self.beside == "none":
+            return ()
+        module = cast(nn.Module, trunk)
+        learns = any(parameter.requires_grad for parameter in module.parameters())
+        if not learns:
+            module.eval()
+        with torch.set_grad_enabled(learns and torch.is_grad_enabled()):
+            return trunk(batch, keep_layers=True).layers
+
+    def _characters(self, trunk: Trunk, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
+        if not self.inputs.characters:
+            return None, None
+        assert hasattr(trunk, "characters"), "check_reader has refused it"
+        return cast(SpelledTrunk, trunk).characters(batch)

@@ -1,0 +1,59 @@
+"""The input of systems that see both sides: `[CLS] a [SEP] b [SEP]` (BERT, ALBERT), `<s> a </s></s> b </s>` (RoBERTa),
+`a <sep> b <sep> <cls>` (XLNet).
+
+Such a model sees both texts at once, so a pair is read in one order, similarity too. The state of one special token,
+the first or the last, speaks for the sequence, and is where "no answer" is pointed at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from foretext.tasks.layouts.base import Frame, TokenSequence, fit
+
+AT_END = 2  # the type of the token that speaks from the end
+
+
+class FramedLayout:
+    asked_piece: Literal["first", "last"] = "first"
+
+    def __init__(
+        self, speaker: int, between: Sequence[int], context: int, segments: bool, at_end: bool = False
+    ) -> None:
+        """`speaker`: the token that speaks for the sequence; it stands first, or `at_end`, and is then of a type of its
+        own. `between`: the separators between two texts; one of them ends the last. `segments`: whether the second
+        text's tokens are of another type."""
+        self.speaker, self.between, self.context, self.segments = speaker, tuple(between), context, segments
+        self.at_end = at_end
+
+    def sequences(self, kind: str, texts: Sequence[Sequence[int]]) -> list[TokenSequence]:
+        if kind == "choice":
+            return [self._join(texts[0], choice) for choice in texts[1:]]
+        return [self._join(*texts)]
+
+    def overhead(self, texts: int) -> int:
+        return 2 + len(self.between) * (texts - 1)
+
+    def frame(self, first: Sequence[int], second: Sequence[int] | None = None) -> Frame:
+        return self._frame([first] if second is None else [first, second])
+
+    def _join(self, *texts: Sequence[int]) -> TokenSequence:
+        parts, cut = fit(texts, self.context - self.overhead(len(texts)))
+        frame = self._frame(parts)
+        return TokenSequence(frame.ids, frame.extract, cut, frame.segments, frame.parts)
+
+    def _frame(self, texts: Sequence[Sequence[int]]) -> Frame:
+        start = [] if self.at_end else [self.speaker]
+        ids, parts, segments = list(start), [], [0] * len(start)
+        for number, text in enumerate(texts):
+            last = number == len(texts) - 1
+            parts.append((len(ids), len(text)))
+            added = [*text, *(self.between[:1] if last else self.between)]
+            ids += added
+            segments += [min(number, 1)] * len(added)
+        if self.at_end:
+            ids.append(self.speaker)
+            segments.append(AT_END)
+        extract = len(ids) - 1 if self.at_end else 0
+        return Frame(tuple(ids), tuple(parts), extract, tuple(segments) if self.segments else ())

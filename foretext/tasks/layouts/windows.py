@@ -1,0 +1,285 @@
+"""Input longer than the context, for the two tasks that need every token: windows that overlap, and what is made of
+their scores.
+
+A window begins `stride` tokens after the one before it: 128, as in BERT's released code, or half of the room for text
+if that is less. (BERT calls this step the stride; others give that name to the overlap.) So a token stands in several
+windows, and the one that counts is the one with the most context: min(tokens to its left, tokens to its right) + 0.01 ·
+the window's length.
+
+- **Spans**: an answer is looked for in each window among spans of at most 30 tokens whose first token has its best
+  window there, as in BERT's released code; the last may be any token of the passage. Scores are logits and comparable
+  over the windows of a question. "No answer" scores as the extract position does, in the window where that is least.
+- **Tags**: a word is asked about once, at its first piece, in that piece's best window, in training too. (A trunk that
+  reads from left to right has seen the word at its last piece only, and is asked there.) A word of which the tokenizer
+  leaves nothing is asked about nowhere, and gets the fallback tag.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import regex
+
+from foretext.errors import UserError
+from foretext.tasks.layouts.base import Frame, Layout
+
+STRIDE = 128
+LONGEST_ANSWER = 30  # tokens
+LONGEST_QUESTION = 64  # tokens; or half of the room, if that is less
+N_BEST = 20
+OUTSIDE = "O"
+UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]")
+
+Offsets = Sequence[tuple[int, int]]  # of each token of a text: its first character and the one behind its last
+_Ranked = tuple[float, int, int, str]  # an answer: score, the characters [start, end), text
+
+
+@dataclass(frozen=True)
+class Window:
+    """Tokens `start` up to, but not with, `end`."""
+
+    start: int
+    end: int
+
+
+def cut(length: int, room: int, stride: int | None = None) -> list[Window]:
+    """Windows of at most `room` tokens over `length`; the last ends with the text. A text without tokens has one."""
+    assert room > 0
+    step = min(room, stride or max(1, min(STRIDE, room // 2)))
+    windows = []
+    start = 0
+    while True:
+        end = min(start + room, length)
+        windows.append(Window(start, end))
+        if end == length:
+            return windows
+        start += step
+
+
+def best_windows(windows: Sequence[Window], length: int) -> list[int]:
+    """For each token the number of the window in which it has the most context; of equal ones the first."""
+    best, scores = [-1] * length, [-math.inf] * length
+    for number, window in enumerate(windows):
+        size = 0.01 * (window.end - window.start)
+        for token in range(window.start, window.end):
+            score = min(token - window.start, window.end - 1 - token) + size
+            if score > scores[token]:
+                best[token], scores[token] = number, score
+    return best
+
+
+# -- spans -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SpanWindow:
+    """A question with the passage's tokens `start` to `end`; `question` is its number among the questions."""
+
+    question: int
+    start: int
+    end: int
+    frame: Frame
+
+
+def span_windows(
+    question: Sequence[int], passage: Sequence[int], layout: Layout, number: int = 0, stride: int | None = None
+) -> tuple[list[SpanWindow], int]:
+    """The windows of one question, and how many tokens of the question itself had to be cut."""
+    total = layout.context - layout.overhead(2)
+    if total < 2:
+        raise UserError(
+            f"a context with room for {max(0, total)} tokens cannot hold a question and a passage; use a longer context"
+        )
+    asked = list(question[: min(LONGEST_QUESTION, total // 2)])
+    windows = [
+        SpanWindow(number, window.start, window.end, layout.frame(asked, passage[window.start : window.end]))
+        for window in cut(len(passage), total - len(asked), stride)
+    ]
+    return windows, len(question) - len(asked)
+
+
+def answer_tokens(offsets: Offsets, start: int, end: int) -> tuple[int, int] | None:
+    """The first and the last token that have a character of [start, end); None if no token has one."""
+    touching = [
+        number for number, (first, behind) in enumerate(offsets) if first < behind and first < end and behind > start
+    ]
+    return (touching[0], touching[-1]) if touching else None
+
+
+def is_whole(answer: tuple[int, int], window: SpanWindow) -> bool:
+    """Whether all tokens of an answer, from its first to its last, stand in a window."""
+    return window.start <= answer[0] and answer[1] < window.end
+
+
+def answer_place(passage: str, offsets: Offsets, first: int, last: int) -> tuple[int, int]:
+    """The characters [start, end) of the tokens `first` to `last`, without white space at their ends."""
+    start, end = offsets[first][0], max(offsets[first][0], offsets[last][1])
+    while start < end and passage[start].isspace():
+        start += 1
+    while start < end and passage[end - 1].isspace():
+        end -= 1
+    return start, end
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A possible answer: its text, the characters [start, end) where it stands, the sum of its start and end scores,
+    and its probability among the candidates. "No answer" is the empty text at (0, 0)."""
+
+    text: str
+    start: int
+    end: int
+    score: float
+    probability: float
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What is answered (nothing: ""), the candidates, best first, and by how much "no answer" outscores the best of
+    the spans."""
+
+    text: str
+    candidates: tuple[Candidate, ...]
+    margin: float
+
+
+def best_answer(
+    passage: str,
+    offsets: Offsets,
+    windows: Sequence[SpanWindow],
+    scores: Sequence[np.ndarray],
+    *,
+    threshold: float | None = None,
+    n_best: int = N_BEST,
+    longest: int = LONGEST_ANSWER,
+) -> Answered:
+    """The answer to one question, from the scores [T, 2] of each of its windows. With a `threshold` the question may
+    have none, and has none if "no answer" outscores the best span by more; without, the best span is the answer."""
+    assert len(windows) == len(scores) > 0
+    best = best_windows([Window(window.start, window.end) for window in windows], len(offsets))
+    found: dict[str, _Ranked] = {}
+    null = math.inf
+    for number, (window, table) in enumerate(zip(windows, scores)):
+        null = min(null, float(table[window.frame.extract, 0]) + float(table[window.frame.extract, 1]))
+        here = [best[token] == number for token in range(window.start, window.end)]
+        for score, first, last in _spans(window, table, here, n_best, longest):
+            start, end = answer_place(passage, offsets, first, last)
+            text = passage[start:end]
+            if text and (text not in found or score > found[text][0]):
+                found[text] = score, start, end, text
+    ranked = sorted(found.values(), key=_rank)[:n_best]
+    margin = null - ranked[0][0] if ranked else math.inf
+    text = ranked[0][3] if ranked and (threshold is None or margin <= threshold) else ""
+    if threshold is not None:
+        ranked = sorted([*ranked, (null, 0, 0, "")], key=_rank)
+    return Answered(text, _with_probabilities(ranked), margin)
+
+
+def _rank(candidate: _Ranked) -> tuple[float, int, int]:
+    return -candidate[0], candidate[1], candidate[2]
+
+
+def _spans(
+    window: SpanWindow, scores: np.ndarray, here: Sequence[bool], n_best: int, longest: int
+) -> list[tuple[float, int, int]]:
+    """The best spans of a window as (score, first token, last token) of the passage; `here`: which may be the first."""
+    length = window.end - window.start
+    if not length:
+        return []
+    places = [window.frame.place(1, token) for token in range(length)]
+    starts, ends = scores[places, 0].astype(np.float64), scores[places, 1].astype(np.float64)
+    totals = np.full((min(longest, length), length), -np.inf)  # [tokens after the first, first token]
+    for more in range(len(totals)):
+        totals[more, : length - more] = starts[: length - more] + ends[more:]
+    totals[:, ~np.array(here)] = -np.inf
+    order = np.argsort(-totals, axis=None, kind="stable")[:n_best]
+    found = []
+    for flat in order.tolist():
+        more, first = divmod(flat, length)
+        if np.isfinite(totals[more, first]):
+            found.append((float(totals[more, first]), window.start + first, window.start + first + more))
+    return found
+
+
+def _with_probabilities(ranked: Sequence[_Ranked]) -> tuple[Candidate, ...]:
+    if not ranked:
+        return ()
+    weights = [math.exp(score - ranked[0][0]) for score, _, _, _ in ranked]
+    total = sum(weights)
+    return tuple(
+        Candidate(text, start, end, score, weight / total) for (score, start, end, text), weight in zip(ranked, weights)
+    )
+
+
+# -- tags ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TagWindow:
+    """A part of a sentence: the words that are tagged in it, and the index in `frame.ids` where each is asked about."""
+
+    sentence: int
+    words: tuple[int, ...]
+    places: tuple[int, ...]
+    frame: Frame
+
+
+def running_words(words: Sequence[str]) -> list[str]:
+    """Words as they stand in running text, to be encoded one by one: with the space before each, except before the
+    first and between two words of a script that is written without spaces. (A unigram vocabulary begins every text by
+    its mark of a space, so there these words have one each.)"""
+    found = []
+    for number, word in enumerate(words):
+        before = words[number - 1][-1:] if number else ""
+        apart = number and not (UNSPACED.match(before) and UNSPACED.match(word))
+        found.append(f" {word}" if apart else word)
+    return found
+
+
+def tag_windows(
+    pieces: Sequence[Sequence[int]], layout: Layout, number: int = 0, stride: int | None = None
+) -> list[TagWindow]:
+    """The windows of one sentence, given the pieces of each word; none where no word has a piece."""
+    room = layout.context - layout.overhead(1)
+    if room < 1:
+        raise UserError("a context without room for a token cannot hold a sentence; use a longer context")
+    flat: list[int] = []
+    all_asked: list[tuple[int, int]] = []  # word, number of the piece that is asked
+    for word, own in enumerate(pieces):
+        if len(own):
+            all_asked.append((word, len(flat) + (len(own) - 1 if layout.asked_piece == "last" else 0)))
+            flat.extend(own)
+    windows = cut(len(flat), room, stride)
+    best = best_windows(windows, len(flat))
+    found = []
+    for place, window in enumerate(windows):
+        asked = [(word, piece) for word, piece in all_asked if best[piece] == place]
+        if asked:
+            frame = layout.frame(flat[window.start : window.end])
+            places = tuple(frame.place(0, piece - window.start) for _, piece in asked)
+            found.append(TagWindow(number, tuple(word for word, _ in asked), places, frame))
+    return found
+
+
+def gather_tags(
+    lengths: Sequence[int], windows: Iterable[TagWindow], tags: Iterable[Sequence[str]], fallback: str
+) -> tuple[list[tuple[str, ...]], int]:
+    """The tags of sentences of so many words each, from those of the windows' words; and how many words were asked
+    about in no window, which get the `fallback`."""
+    found: list[list[str | None]] = [[None] * length for length in lengths]
+    for window, own in zip(windows, tags):
+        for word, tag in zip(window.words, own):
+            found[window.sentence][word] = tag
+    missing = sum(tag is None for sentence in found for tag in sentence)
+    return [tuple(fallback if tag is None else tag for tag in sentence) for sentence in found], missing
+
+
+def fallback_tag(sentences: Iterable[Sequence[str]]) -> str:
+    """What a word without a piece is tagged as: `O` if that is a tag, otherwise the most frequent one."""
+    counts = Counter(tag for sentence in sentences for tag in sentence)
+    assert counts, "no tags"
+    return OUTSIDE if OUTSIDE in counts else min(counts, key=lambda tag: (-counts[tag], tag))

@@ -1,0 +1,237 @@
+"""Scores of predictions: what fits the kind of task, with per-class figures and a confusion matrix.
+
+| kind | values | main |
+|---|---|---|
+| classification, entailment, similarity | accuracy, f1_macro, matthews; f1 with two classes | accuracy |
+| choice | accuracy | accuracy |
+| regression | pearson, spearman, rmse | pearson |
+
+- `f1` is that of the *positive* class of two: the one whose name is among `POSITIVE` (1, yes, true, positive, …) if
+  exactly one is, otherwise the second of the label set. `Scores.positive` names it.
+- `f1_macro` is the plain mean over the classes that occur in the gold labels or the predictions.
+- A figure that is not defined is 0 with a warning, never NaN: a correlation (Pearson, Spearman, Matthews) with a
+  constant, an F1 of a class that neither occurs nor is predicted.
+- `main` may be set to another of the values (`--metric`): CoLA is scored by `matthews`, MRPC and QQP by `f1`, as their
+  layouts in `tasks/files/formats.py` say.
+
+What follows from the confusion matrix is computed here and equals scikit-learn's bit for bit: validation comes after
+each epoch, and that package takes longer to load, and to be asked, than a short epoch takes.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from foretext.errors import EXIT_NOT_FINITE, UserError
+from foretext.tasks.files.rows import check_kind
+from foretext.tasks.labels import LabelSet
+
+POSITIVE = (
+    *("1", "yes", "y", "true", "t", "positive", "pos", "entailment", "entails", "duplicate", "paraphrase"),
+    *("equivalent", "acceptable", "spam", "是", "正面"),
+)
+_HIGHER_IS_WORSE = ("rmse",)
+
+
+@dataclass(frozen=True)
+class ClassScore:
+    label: str
+    precision: float
+    recall: float
+    f1: float
+    support: int  # gold rows of this class; of tags, gold entities of this type or words with this tag
+
+
+@dataclass(frozen=True)
+class Scores:
+    """`confusion[i][j]` counts rows of class i that were predicted as class j, in the order of `per_class`."""
+
+    main: str
+    values: dict[str, float]
+    rows: int
+    per_class: list[ClassScore] = field(default_factory=list)
+    confusion: list[list[int]] = field(default_factory=list)
+    positive: str | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def main_value(self) -> float:
+        return self.values[self.main]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+
+def score(
+    kind: str,
+    gold: Sequence[Any],
+    predicted: Sequence[Any],
+    labels: LabelSet | None = None,
+    *,
+    main: str | None = None,
+) -> Scores:
+    """Score predictions. Classes: indices into `labels`, or their names; choices: indices; regression: numbers."""
+    check_kind(kind)
+    assert len(gold) == len(predicted), f"{len(gold)} gold labels, {len(predicted)} predictions"
+    if not len(gold):
+        raise UserError("no rows to score; give a file with labelled rows")
+    if kind == "regression":
+        scores = _score_regression([float(x) for x in gold], [float(x) for x in predicted])
+    elif kind == "choice":
+        right = sum(int(a) == int(b) for a, b in zip(gold, predicted))
+        scores = Scores("accuracy", {"accuracy": right / len(gold)}, len(gold))
+    else:
+        assert labels is not None, f"{kind} needs its labels"
+        scores = _score_classes(_indices(gold, labels, "gold"), _indices(predicted, labels, "predicted"), labels)
+    return with_main(scores, main) if main is not None else scores
+
+
+def with_main(scores: Scores, main: str) -> Scores:
+    """The same scores with another main metric; one where less is better cannot be it."""
+    check_metric(main, [name for name in scores.values if name not in _HIGHER_IS_WORSE])
+    return Scores(**{**vars(scores), "main": main})
+
+
+def merit(scores: Scores, loss: float) -> float:
+    """What an epoch is worth. Among epochs of equal score, frequent with few rows, the lower loss is the better one."""
+    return scores.main_value - 1e-6 * min(loss, 1e3)
+
+
+def metrics_of(kind: str, classes: int = 0) -> tuple[str, ...]:
+    """The values that may be the main one, the kind's own first."""
+    if kind == "regression":
+        return ("pearson", "spearman")
+    if kind == "choice":
+        return ("accuracy",)
+    return ("accuracy", "f1_macro", "matthews", *(("f1",) if classes == 2 else ()))
+
+
+def check_metric(metric: str, allowed: Sequence[str]) -> None:
+    if metric not in allowed:
+        raise UserError(f"--metric {metric}: not measured here; choose one of {', '.join(allowed)}")
+
+
+def positive_label(labels: LabelSet) -> str | None:
+    """The positive one of two classes by the rule in the module's docstring; None unless there are two."""
+    if len(labels) != 2:
+        return None
+    known = [name for name in labels.names if name.strip().casefold() in POSITIVE]
+    return known[0] if len(known) == 1 else labels.names[1]
+
+
+def _indices(values: Sequence[Any], labels: LabelSet, what: str) -> list[int]:
+    found = [labels.index(v, f"{what} label {i}") if isinstance(v, str) else int(v) for i, v in enumerate(values)]
+    assert all(0 <= index < len(labels) for index in found), f"{what}: a class index outside the label set"
+    return found
+
+
+def _score_classes(gold: list[int], predicted: list[int], labels: LabelSet) -> Scores:
+    confusion = [[0] * len(labels) for _ in labels.names]
+    for right, told in zip(gold, predicted):
+        confusion[right][told] += 1
+    there, said = [sum(line) for line in confusion], [sum(column) for column in zip(*confusion)]
+    hits = [line[i] for i, line in enumerate(confusion)]
+    per_class = [
+        ClassScore(name, _part(hit, by), _part(hit, of), _part(2 * hit, of + by), of)
+        for name, hit, of, by in zip(labels.names, hits, there, said)
+    ]
+    occurring = sorted(set(gold) | set(predicted))
+    values = {
+        "accuracy": sum(a == b for a, b in zip(gold, predicted)) / len(gold),
+        "f1_macro": sum(per_class[i].f1 for i in occurring) / len(occurring),
+        "matthews": _matthews(there, said, sum(hits)),
+    }
+    positive = positive_label(labels)
+    if positive is not None:
+        values["f1"] = per_class[labels.names.index(positive)].f1
+    return Scores(
+        "accuracy", values, len(gold), per_class, confusion, positive, _class_warnings(gold, predicted, labels)
+    )
+
+
+def _part(count: int, of: int) -> float:
+    return count / of if of else 0.0
+
+
+def _matthews(there: list[int], said: list[int], right: int) -> float:
+    """The correlation of gold and predicted classes (Gorodkin 2004), from how often each occurs in either."""
+    rows = sum(there)
+    together = rows * right - sum(a * b for a, b in zip(there, said))
+    apart = float(rows**2 - sum(b * b for b in said)) * float(rows**2 - sum(a * a for a in there))
+    return together / math.sqrt(apart) if apart else 0.0
+
+
+def _class_warnings(gold: list[int], predicted: list[int], labels: LabelSet) -> list[str]:
+    warnings = []
+    if len(set(predicted)) == 1:
+        warnings.append(f"every row was predicted as {labels.names[predicted[0]]!r}: the model tells no classes apart")
+    never = set(range(len(labels))) - set(gold)
+    if never:
+        names = LabelSet(tuple(labels.names[i] for i in sorted(never))).listing()
+        warnings.append(f"no gold row has the label {names}: recall says nothing there")
+    return warnings
+
+
+def _score_regression(gold: list[float], predicted: list[float]) -> Scores:
+    wrong = sum(not math.isfinite(x) for x in predicted)
+    if wrong:
+        raise UserError(
+            f"{wrong:,} of {len(predicted):,} predicted scores are not finite numbers; train with a lower rate",
+            EXIT_NOT_FINITE,
+        )
+    rmse = math.sqrt(sum((a - b) ** 2 for a, b in zip(gold, predicted)) / len(gold))
+    constant = [what for what, values in (("gold", gold), ("predicted", predicted)) if _constant(values)]
+    if constant:
+        warning = f"all {' and '.join(constant)} scores are equal: there is no correlation to measure, 0 is reported"
+        return Scores("pearson", {"pearson": 0.0, "spearman": 0.0, "rmse": rmse}, len(gold), warnings=[warning])
+    from scipy.stats import pearsonr, spearmanr
+
+    values = {
+        "pearson": float(pearsonr(gold, predicted).statistic),
+        "spearman": float(spearmanr(gold, predicted).statistic),
+        "rmse": rmse,
+    }
+    return Scores("pearson", values, len(gold))
+
+
+def _constant(values: list[float]) -> bool:
+    """Equal up to rounding: correlations of such values measure noise (scipy warns and gives anything from -1 to 1)."""
+    middle = sum(values) / len(values)
+    return max(abs(value - middle) for value in values) <= 1e-12 * max(abs(value) for value in values)
+
+
+def format_scores(scores: Scores) -> str:
+    """The scores as lines for a terminal: the main metric first, then the others, classes, warnings."""
+    lines = [f"{scores.rows:,} rows"]
+    wide = max(10, *map(len, scores.values))
+    for name in sorted(scores.values, key=lambda name: name != scores.main):
+        star = "  (main)" if name == scores.main else ""
+        of = f"  (of {scores.positive!r})" if name == "f1" and scores.positive is not None else ""
+        lines.append(f"{name:<{wide}} {scores.values[name]:.4f}{of}{star}")
+    if scores.per_class:
+        header = ("class", "precision", "recall", "f1", "gold")
+        body = [
+            (item.label, f"{item.precision:.3f}", f"{item.recall:.3f}", f"{item.f1:.3f}", f"{item.support:,}")
+            for item in scores.per_class
+        ]
+        lines += ["", *_aligned([header, *body])]
+    return "\n".join([*lines, *(f"warning: {warning}" for warning in scores.warnings)])
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    """Columns of equal width on a terminal, where a Chinese character takes two cells; the first to the left."""
+    from rich.cells import cell_len
+
+    clean = [tuple(" ".join(cell.split()) or repr(cell) for cell in row) for row in rows]
+    widths = [max(cell_len(row[i]) for row in clean) for i in range(len(clean[0]))]
+    lines = []
+    for row in clean:
+        pads = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths)]
+        cells = [row[0] + pads[0], *(pad + cell for pad, cell in zip(pads[1:], row[1:]))]
+        lines.append("  ".join(cells).rstrip())
+    return lines

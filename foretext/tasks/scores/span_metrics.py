@@ -1,0 +1,156 @@
+"""Scores of answers that are spans of a passage, as the official scripts count them: exact match and F1, the best over
+a question's gold answers, averaged over the questions. Parts of 1, not of 100.
+
+- **SQuAD 1.1**: both texts are lower-cased, ASCII punctuation and the words a, an, the are taken out, white space is
+  evened; F1 is over the multisets of the words that remain.
+- **SQuAD 2.0**, where questions may have no answer: gold answers of which nothing remains are left out; with none left
+  the right answer is "". Where either side is empty, F1 is 1 if both are, else 0. The figures over questions with and
+  without an answer are given too.
+- **Chinese**: CMRC 2018's script. Texts are lower-cased and its list of signs is taken out; each ideograph (U+4E00 to
+  U+9FA5) is a token, and what stands between them is parted as NLTK does it (`treebank.py`); F1 is over the *longest
+  common run* of tokens. Where there may be no answer, SQuAD 2.0's rules decide about empty sides.
+
+A question is scored as Chinese if it and its passage have at least as many ideographs as words of other letters, or as
+the caller says.
+"""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher
+
+from foretext.errors import UserError
+from foretext.tasks.files.squad import Question
+from foretext.tasks.scores.metrics import Scores, with_main
+from foretext.tasks.scores.treebank import treebank_words
+
+SPAN_METRICS = ("f1", "exact_match")  # the values that may be the main one
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_IDEOGRAPH = "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]"
+_IDEOGRAPHS = re.compile(_IDEOGRAPH)
+_OTHER_WORD = re.compile(rf"(?:(?!{_IDEOGRAPH})[^\W\d_])+")
+_CMRC_RUNS = re.compile("([\u4e00-\u9fa5])|([^\u4e00-\u9fa5]+)")
+_CMRC_SIGNS = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
+
+
+def is_chinese(text: str) -> bool:
+    """Whether it has at least as many ideographs as words of other letters."""
+    ideographs = len(_IDEOGRAPHS.findall(text))
+    return ideographs > 0 and ideographs >= len(_OTHER_WORD.findall(text))
+
+
+def score_answers(
+    questions: Sequence[Question],
+    predicted: Sequence[str],
+    *,
+    unanswerable: bool | None = None,
+    chinese: bool | None = None,
+    main: str | None = None,
+) -> Scores:
+    """Scores of the predicted texts ("": no answer). `unanswerable`: whether SQuAD 2.0's rules hold; None: if some
+    question is impossible. `chinese`: whether CMRC's do; None: as each question looks."""
+    assert len(questions) == len(predicted), f"{len(questions)} questions, {len(predicted)} answers"
+    if not questions:
+        raise UserError("no questions to score; give a file with questions and answers")
+    if unanswerable is None:
+        unanswerable = any(question.impossible for question in questions)
+    pairs = [answer_score(q, text, unanswerable, chinese) for q, text in zip(questions, predicted)]
+    values = _means(pairs)
+    if unanswerable:
+        for name, wanted in (("has_answer", True), ("no_answer", False)):
+            part = [pair for question, pair in zip(questions, pairs) if bool(question.answers) == wanted]
+            if part:
+                values |= {f"{name}_{metric}": value for metric, value in _means(part).items()}
+    scores = Scores("f1", values, len(questions), warnings=_warnings(predicted))
+    return with_main(scores, main) if main is not None else scores
+
+
+def _means(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:
+    return {
+        "f1": sum(f1 for _, f1 in pairs) / len(pairs),
+        "exact_match": sum(exact for exact, _ in pairs) / len(pairs),
+    }
+
+
+def _warnings(predicted: Sequence[str]) -> list[str]:
+    return [] if any(predicted) else ['every question was answered by "no answer": the model points at nothing']
+
+
+def answer_score(
+    question: Question, predicted: str, unanswerable: bool, chinese: bool | None = None
+) -> tuple[float, float]:
+    """Exact match and F1 of one answer; the best of each over the gold answers."""
+    if chinese is None:
+        chinese = is_chinese(f"{question.question} {question.passage}")
+    gold = [answer.text for answer in question.answers]
+    if unanswerable:
+        gold = [text for text in gold if (without_signs(text) if chinese else normalised(text))] or [""]
+    if not gold:
+        raise UserError(f"{question.where}: no answers to score by; give them, or leave the question out")
+    match = chinese_match if chinese else word_match
+    exacts, f1s = zip(*(match(text, predicted, unanswerable) for text in gold))
+    return max(exacts), max(f1s)
+
+
+def normalised(text: str) -> str:
+    """SQuAD's form of a text, by which answers are compared."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def word_match(gold: str, predicted: str, unanswerable: bool) -> tuple[float, float]:
+    """Exact match and F1 by SQuAD's rules."""
+    left, right = normalised(gold), normalised(predicted)
+    words, guesses = left.split(), right.split()
+    if unanswerable and not (words and guesses):
+        return float(left == right), float(words == guesses)
+    return float(left == right), _f1((Counter(words) & Counter(guesses)).total(), len(words), len(guesses))
+
+
+def without_signs(text: str) -> str:
+    """CMRC's form of a text, by which answers are compared."""
+    return text.lower().strip().translate(_CMRC_SIGNS)
+
+
+def _cmrc_tokens(text: str) -> list[str]:
+    runs = _CMRC_RUNS.findall(text)
+    return [token for ideograph, other in runs for token in ([ideograph] if ideograph else treebank_words(other))]
+
+
+def chinese_match(gold: str, predicted: str, unanswerable: bool) -> tuple[float, float]:
+    """Exact match and F1 by CMRC's rules."""
+    left, right = without_signs(gold), without_signs(predicted)
+    words, guesses = _cmrc_tokens(left), _cmrc_tokens(right)
+    if unanswerable and not (words and guesses):
+        return float(left == right), float(words == guesses)
+    run = SequenceMatcher(None, words, guesses, autojunk=False).find_longest_match()
+    return float(left == right), _f1(run.size, len(words), len(guesses))
+
+
+def _f1(same: int, gold: int, predicted: int) -> float:
+    if not same:
+        return 0.0
+    precision, recall = same / predicted, same / gold
+    return 2 * precision * recall / (precision + recall)
+
+
+def best_threshold(
+    questions: Sequence[Question], predicted: Sequence[str], margins: Iterable[float], chinese: bool | None = None
+) -> float:
+    """By how much "no answer" must outscore the best span to be the answer, so that F1 is highest on these questions:
+    found as the official script does, answering one question after another, those with the least `margins` first; but
+    those with one margin together, which no threshold can part. `predicted`: the best span of each."""
+    order = sorted(zip(margins, questions, predicted), key=lambda item: item[0])
+    if not order:
+        raise UserError("no questions to choose a threshold by; give a file with questions and answers")
+    total = best = float(sum(not question.answers for question in questions))
+    threshold = order[0][0] - 1.0  # nothing is answered
+    for number, (margin, question, text) in enumerate(order, 1):
+        if question.answers:
+            total += answer_score(question, text, True, chinese)[1]
+        elif text:
+            total -= 1.0
+        if total > best and (number == len(order) or order[number][0] > margin):
+            best, threshold = total, margin
+    return threshold

@@ -1,0 +1,1 @@
+"""Files as clean text, tables and documents, and these as token shards."""

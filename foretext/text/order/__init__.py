@@ -1,0 +1,1 @@
+"""The order in which examples are seen: pure functions of (seed, epoch, index)."""

@@ -1,0 +1,1 @@
+"""The kinds of tokenizer, one base for all, and how a vocabulary is learned."""

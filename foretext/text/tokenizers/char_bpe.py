@@ -1,0 +1,221 @@
+"""GPT's character BPE: clean, standardise, split the *cased* text into words, lower-case, merge characters.
+
+A word's last character carries `</w>`. A character that the vocabulary does not have is `<unk>`, and case and spacing
+are lost, so this tokenizer is not `lossless`: perplexities over it are not comparable with those of a reversible one.
+Merging is done by the `tokenizers` library a word at a time, behind a cache, since most words are seen again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import tokenizers
+
+from foretext.errors import UserError
+from foretext.text.tokenizers.base import (
+    END,
+    FORMAT,
+    Offsets,
+    append_specials,
+    canonical_json,
+    checked_names,
+    checked_pairs,
+    fingerprint_of,
+)
+from foretext.text.tokenizers.splitters import make_splitter, standardise, words_with_spans
+from foretext.text.tokenizers.word_borders import WordBorders
+
+WORD_END = "</w>"
+UNKNOWN = "<unk>"
+NEWLINE = "\n" + WORD_END
+_CACHE_WORDS = 200_000
+_CACHE_LENGTH = 64  # longer words are rarely seen twice
+
+
+class CharBPE:
+    """`pieces` in the order of their ids, `<unk>` and the line break among them; specials follow."""
+
+    kind = "char-bpe"
+    lossless = False
+
+    def __init__(
+        self,
+        pieces: Sequence[str],
+        merges: Sequence[tuple[str, str]],
+        specials: dict[str, int],
+        splitter: str,
+        *,
+        version: str | None = None,
+        where: str = "tokenizer",
+    ) -> None:
+        self.pieces = pieces
+        self.merges = merges
+        self.specials = specials
+        self.splitter = splitter
+        self._split, self.splitter_version = make_splitter(splitter, version, where)
+        ids = {piece: id for id, piece in enumerate(pieces)}
+        self._newline = [ids[NEWLINE]]
+        self.unknown: int | None = ids[UNKNOWN]
+        self._model = tokenizers.models.BPE(
+            vocab=ids, merges=list(merges), unk_token=UNKNOWN, end_of_word_suffix=WORD_END, fuse_unk=False
+        )
+        self._names = {id: name for name, id in specials.items()}
+        self._cache: dict[str, list[int]] = {}
+        assert sorted(self._names) == list(range(len(pieces), self.size))
+
+    @property
+    def size(self) -> int:
+        return len(self.pieces) + len(self.specials)
+
+    @property
+    def end(self) -> int | None:
+        return self.specials.get(END)
+
+    def words(self, text: str) -> list[str]:
+        """The lower-cased words that are merged one by one; a line break is a word."""
+        return [word.lower() for word in self._split(standardise(text))]
+
+    def encode(self, text: str) -> list[int]:
+        ids: list[int] = []
+        cache = self._cache
+        for word in self.words(text):
+            known = cache.get(word)
+            ids.extend(self._encode_word(word) if known is None else known)
+        return ids
+
+    def _encode_word(self, word: str) -> list[int]:
+        # The original sees "\n " here, as spaCy leaves the space after a line break in the token.
+        ids = self._newline if word.strip(" ") == "\n" else [token.id for token in self._model.tokenize(word)]
+        if len(word) <= _CACHE_LENGTH:
+            if len(self._cache) >= _CACHE_WORDS:
+                self._cache.clear()
+            self._cache[word] = ids
+        return ids
+
+    def encode_array(self, text: str) -> np.ndarray:
+        return np.array(self.encode(text), dtype=np.uint32)
+
+    def encode_many(self, texts: Sequence[str]) -> list[np.ndarray]:
+        return [self.encode_array(text) for text in texts]
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        """Offsets are exact where ftfy repairs nothing in the text. A repaired stretch is aligned character by
+        character if it kept its length, else word by word, so that pieces in it may share their characters."""
+        ids: list[int] = []
+        offsets: Offsets = []
+        for word, spans in words_with_spans(text, self._split):
+            lowered = word.lower()
+            known = self._cache.get(lowered)
+            found = self._encode_word(lowered) if known is None else known
+            ids += found
+            if word.isspace():
+                offsets += [spans[0]] * len(found)
+                continue
+            letters = [span for letter, span in zip(word, spans) for _ in letter.lower()]
+            place = 0
+            for id in found:
+                length = 1 if id == self.unknown else len(self.pieces[id].removesuffix(WORD_END))
+                offsets.append((letters[place][0], letters[place + length - 1][1]))
+                place += length
+        return ids, offsets
+
+    def word_starts(self, ids: np.ndarray) -> np.ndarray:
+        """A word begins after `</w>`, and after an unknown character, which does not say whether it ended one."""
+        return self._borders.starts(ids)
+
+    @cached_property
+    def _borders(self) -> WordBorders:
+        ordinary = np.array([id not in self._names for id in range(self.size)])
+        ends = [self.ends_word(id) or id == self.unknown for id in range(self.size)]
+        no_space = np.zeros(self.size, dtype=bool)
+        return WordBorders(ordinary, ordinary & ~np.array(ends), no_space, no_space)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return "".join([self._text(id) for id in ids]).strip()
+
+    def piece(self, id: int) -> str:
+        return self._names.get(id) or self.pieces[id]
+
+    def piece_bytes(self, id: int) -> bytes:
+        return self._text(id).encode("utf-8")
+
+    def ends_word(self, id: int) -> bool:
+        return id not in self._names and self.pieces[id].endswith(WORD_END)
+
+    def _text(self, id: int) -> str:
+        if id in self._names:
+            return ""
+        piece = self.pieces[id]
+        return piece.removesuffix(WORD_END) + " " if piece.endswith(WORD_END) else piece
+
+    def with_specials(self, names: Sequence[str]) -> CharBPE:
+        specials = append_specials(self.specials, names, self.size)
+        return CharBPE(self.pieces, self.merges, specials, self.splitter, version=self.splitter_version)
+
+    def to_json(self) -> str:
+        splitter = {"name": self.splitter}
+        if self.splitter_version:
+            splitter["spacy"] = self.splitter_version
+        return canonical_json(
+            {
+                "format": FORMAT,
+                "kind": self.kind,
+                "splitter": splitter,
+                "pieces": list(self.pieces),
+                "merges": [f"{left} {right}" for left, right in self.merges],
+                "specials": list(self.specials),
+            }
+        )
+
+    def fingerprint(self) -> str:
+        return fingerprint_of(self.to_json())
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any], where: str) -> CharBPE:
+        pieces = data.get("pieces")
+        if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
+            raise UserError(f"{where}: field 'pieces' must be a list of texts")
+        merges = checked_pairs(data, where)
+        _check_pieces(pieces, merges, where)
+        splitter = data.get("splitter")
+        if not isinstance(splitter, dict) or not isinstance(splitter.get("name"), str):
+            raise UserError(f"{where}: field 'splitter' must name the splitter of words")
+        specials = {name: len(pieces) + number for number, name in enumerate(checked_names(data, where))}
+        return cls(pieces, merges, specials, splitter["name"], version=splitter.get("spacy"), where=where)
+
+    @classmethod
+    def from_published(
+        cls, ids: dict[str, int], merges: Sequence[tuple[str, str]], splitter: str, where: str
+    ) -> CharBPE:
+        pieces = sorted(ids, key=ids.__getitem__)
+        _check_pieces(pieces, merges, where)
+        made = {left + right for left, right in merges}
+        plain = len(pieces)
+        while not _is_symbol(pieces[plain - 1]) and pieces[plain - 1] not in made:
+            plain -= 1
+        specials = {name: plain + number for number, name in enumerate(pieces[plain:])}
+        return cls(pieces[:plain], merges, specials, splitter, where=where)
+
+
+def char_bpe_from_merges(symbols: Sequence[str], merges: Sequence[tuple[str, str]], splitter: str) -> CharBPE:
+    """A newly trained tokenizer, laid out as the published one: `<unk>`, symbols, merges, the line break; then END."""
+    pieces = [UNKNOWN, *symbols, *(left + right for left, right in merges), NEWLINE]
+    _check_pieces(pieces, merges, "trained merges")
+    return CharBPE(pieces, merges, {END: len(pieces)}, splitter)
+
+
+def _is_symbol(piece: str) -> bool:
+    """Whether text can give the piece without a merge. Names after the last such piece or merge are specials."""
+    return piece == UNKNOWN or len(piece.removesuffix(WORD_END)) == 1
+
+
+def _check_pieces(pieces: Sequence[str], merges: Sequence[tuple[str, str]], where: str) -> None:
+    known = set(pieces)
+    if len(known) != len(pieces) or UNKNOWN not in known or NEWLINE not in known:
+        raise UserError(f"{where}: the pieces must differ and hold {UNKNOWN} and the line break with {WORD_END}")
+    for number, (left, right) in enumerate(merges, start=1):
+        if left not in known or right not in known or left + right not in known:
+            raise UserError(f"{where}: merge {number} ({left} {right}) names a piece that the vocabulary does not have")

@@ -1,0 +1,262 @@
+"""SentencePiece's unigram model, as ALBERT and XLNet use it: of all ways to cut a word into pieces the most probable.
+
+A text is cleaned (`` and '' become ", compatibility forms their plain ones, accents go, letters are lower-cased if the
+vocabulary is), split at white space, and each word gets a `▁` in front. Characters that the vocabulary does not have
+are `<unk>`, neighbours together. Nothing of this can be undone, so it is not `lossless`.
+
+The work is done by the `tokenizers` library, in the order in which `transformers` has it. A piece that ends in a digit
+and a comma (`▁2010,`) is cut again without its comma, as the released code does it: `▁2010` and `,`. transformers'
+converter makes such pieces so improbable that they are not chosen, which differs in a few numbers (1,234); its plain
+`AlbertTokenizer` does neither.
+
+A file's specials are its control symbols, its unknown one, and those of the user that are written in brackets; other
+symbols of the user (ALBERT has ( ) " - . – £ €) are ordinary pieces. Encoding gives none of the specials but `<unk>`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from tokenizers import models, normalizers, pre_tokenizers
+
+from foretext.errors import UserError
+from foretext.text.tokenizers.base import (
+    END,
+    FORMAT,
+    Offsets,
+    canonical_json,
+    checked_flag,
+    checked_pieces,
+    fingerprint_of,
+    in_brackets,
+    special_pieces,
+    written_lower,
+)
+from foretext.text.tokenizers.engine import Engine
+from foretext.text.tokenizers.sentencepiece_file import NORMAL, USER_DEFINED, SentencePieceModel, check_charmap
+from foretext.text.tokenizers.sentencepiece_file import UNKNOWN as UNKNOWN_TYPE
+from foretext.text.tokenizers.word_borders import WordBorders, in_word
+
+SPACE = "▁"
+SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ALBERT's, with which a trained vocabulary begins too
+XLNET_SPECIALS = ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>")
+UNKNOWN = "<unk>"
+_ENDS = ("[SEP]", "<sep>", "</s>", END)  # the first of these that a vocabulary has stands after each document
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    lower: bool
+    strip_accents: bool
+    charmap: bytes  # SentencePiece's own table of replacements; empty: NFKC and its rules for spaces, by the library
+
+    def normalizer(self) -> normalizers.Normalizer:
+        steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+        if self.strip_accents:
+            steps += [normalizers.NFKD(), normalizers.StripAccents()]
+        if self.lower:
+            steps.append(normalizers.Lowercase())
+        if self.charmap:
+            steps.append(normalizers.Precompiled(self.charmap))
+        else:
+            steps += [normalizers.Nmt(), normalizers.NFKC()]
+        return normalizers.Sequence(steps)
+
+
+class Unigram:
+    """`pieces` in the order of their ids, the specials among them, each with its log probability."""
+
+    kind = "unigram"
+    lossless = False
+
+    def __init__(
+        self,
+        pieces: Sequence[str],
+        scores: Sequence[float],
+        specials: dict[str, int],
+        cleaning: Cleaning,
+        unknown: str = UNKNOWN,
+        engine: Engine | None = None,
+    ) -> None:
+        assert len(pieces) == len(scores)
+        self.pieces = pieces
+        self.scores = scores
+        self.specials = specials
+        self.cleaning = cleaning
+        self.unknown: int | None = specials[unknown]
+        self._unknown = specials[unknown]
+        self._names = {id: name for name, id in specials.items()}
+        self._engine = engine or self._make_engine()
+        self._recut = self._numbers_before_commas()
+
+    def _make_engine(self) -> Engine:
+        # Words have no space inside, so nothing in a text is ever one of the specials.
+        pieces = [f" {piece}" if id in self._names else piece for id, piece in enumerate(self.pieces)]
+        model = models.Unigram(list(zip(pieces, self.scores)), self._unknown, False)
+        split = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(SPACE, "always")]
+        return Engine(model, self.cleaning.normalizer(), pre_tokenizers.Sequence(split))
+
+    def _numbers_before_commas(self) -> dict[int, list[int]]:
+        """What stands for each piece that ends in a digit and a comma: the number cut anew, and the comma."""
+        found: dict[int, list[int]] = {}
+        chosen = [id for id, piece in enumerate(self.pieces) if piece[-1] == "," and piece[-2:-1].isdigit()]
+        if not chosen:
+            return found
+        ids = {piece: id for id, piece in enumerate(self.pieces) if id not in self._names}
+        for id in chosen:
+            piece = self.pieces[id]
+            number = self._engine.encode(piece[:-1].replace(SPACE, ""))
+            first = self.pieces[number[0]] if number else ""
+            if not piece.startswith(SPACE) and first.startswith(SPACE):
+                number[:1] = [ids.get(first[1:], self._unknown)] if len(first) > 1 else []
+            found[id] = [*number, ids.get(",", self._unknown)]
+        return found
+
+    @property
+    def size(self) -> int:
+        return len(self.pieces)
+
+    @property
+    def end(self) -> int | None:
+        return next((self.specials[name] for name in _ENDS if name in self.specials), None)
+
+    def encode(self, text: str) -> list[int]:
+        return self._cut_numbers(self._engine.encode(text))
+
+    def _cut_numbers(self, ids: list[int]) -> list[int]:
+        if self._recut.keys().isdisjoint(ids):
+            return ids
+        return [new for id in ids for new in self._recut.get(id, (id,))]
+
+    def encode_array(self, text: str) -> np.ndarray:
+        return np.array(self.encode(text), dtype=np.uint32)
+
+    def encode_many(self, texts: Sequence[str]) -> list[np.ndarray]:
+        return [np.array(self._cut_numbers(ids), dtype=np.uint32) for ids in self._engine.encode_many(texts)]
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        """A `▁` stands for no character of its own: alone, it has nothing, just before its word."""
+        found, spans = self._engine.encode_with_offsets(text)
+        ids: list[int] = []
+        offsets: Offsets = []
+        for id, (start, end) in zip(found, spans):
+            parts = self._recut.get(id, [id])
+            ids += parts
+            for part in parts[:-1]:
+                middle = max(start, min(start + len(self.pieces[part].removeprefix(SPACE)), end - 1))
+                offsets.append((start, middle))
+                start = middle
+            before = offsets[-1][1] if offsets else 0
+            offsets.append((start, max(start, before) if self.pieces[id] == SPACE else end))
+        return ids, offsets
+
+    def word_starts(self, ids: np.ndarray) -> np.ndarray:
+        return self._borders.starts(ids)
+
+    @cached_property
+    def _borders(self) -> WordBorders:
+        ordinary = np.array([id not in self._names for id in range(self.size)])
+        into = np.array([in_word(piece[0]) for piece in self.pieces])
+        out = np.array([in_word(piece[-1]) for piece in self.pieces])
+        space = np.array([piece == SPACE for piece in self.pieces])
+        behind = np.array([piece[0] != SPACE for piece in self.pieces])
+        return WordBorders(into & ordinary, out & ordinary, space & ordinary, behind & ordinary)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return "".join([self._text(id) for id in ids]).strip()
+
+    def piece(self, id: int) -> str:
+        return self.pieces[id]
+
+    def piece_bytes(self, id: int) -> bytes:
+        return self._text(id).encode("utf-8")
+
+    def _text(self, id: int) -> str:
+        return "" if id in self._names and id != self._unknown else self.pieces[id].replace(SPACE, " ")
+
+    def ends_word(self, id: int) -> bool:
+        return False  # a piece does not know whether another follows inside the word
+
+    def with_specials(self, names: Sequence[str]) -> Unigram:
+        pieces, specials = special_pieces(self.pieces, self.specials, names)
+        scores = [*self.scores, *(0.0 for _ in range(len(pieces) - len(self.pieces)))]
+        appended = len(pieces) - len(self.pieces) == len(specials) - len(self.specials)
+        return Unigram(
+            pieces, scores, specials, self.cleaning, self._names[self._unknown], self._engine if appended else None
+        )
+
+    def to_json(self) -> str:
+        return canonical_json(
+            {
+                "format": FORMAT,
+                "kind": self.kind,
+                "lower": self.cleaning.lower,
+                "strip_accents": self.cleaning.strip_accents,
+                "charmap": base64.b64encode(self.cleaning.charmap).decode("ascii"),
+                "pieces": list(self.pieces),
+                "scores": list(self.scores),
+                "specials": sorted(self.specials, key=self.specials.__getitem__),
+                "unknown": self._names[self._unknown],
+            }
+        )
+
+    def fingerprint(self) -> str:
+        return fingerprint_of(self.to_json())
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any], where: str) -> Unigram:
+        pieces, specials = checked_pieces(data, where)
+        scores = data.get("scores")
+        if not isinstance(scores, list) or len(scores) != len(pieces) or not all(map(_score, scores)):
+            raise UserError(f"{where}: field 'scores' must be a list of a number for each piece")
+        unknown = data.get("unknown")
+        if not isinstance(unknown, str) or unknown not in specials:
+            raise UserError(f"{where}: field 'unknown' must name one of the specials")
+        try:
+            charmap = base64.b64decode(_text(data.get("charmap")), validate=True)
+            check_charmap(charmap)
+        except (TypeError, binascii.Error, ValueError) as error:
+            raise UserError(f"{where}: field 'charmap' is damaged ({error})") from None
+        lower, strip = checked_flag(data, "lower", where), checked_flag(data, "strip_accents", where)
+        return cls(pieces, scores, specials, Cleaning(lower, strip, charmap), unknown)
+
+    @classmethod
+    def from_published(cls, model: SentencePieceModel, lower: bool | None, where: str) -> Unigram:
+        """The model in a published `.model` file. `lower` None: lower-cased if no piece is changed by lower-casing,
+        which is right for ALBERT (lower-cased) and XLNet (cased); both strip accents."""
+        specials = {
+            piece: id
+            for id, (piece, kind) in enumerate(zip(model.pieces, model.types))
+            if kind not in (NORMAL, USER_DEFINED) or (kind == USER_DEFINED and in_brackets(piece))
+        }
+        unknown = model.pieces[model.types.index(UNKNOWN_TYPE)]
+        if len(specials) == len(model.pieces):
+            raise UserError(f"{where}: it has no piece that a text could have; get the published file again")
+        chosen = written_lower(piece for piece in model.pieces if piece not in specials) if lower is None else lower
+        return cls(model.pieces, model.scores, specials, Cleaning(chosen, True, model.charmap), unknown)
+
+
+def unigram_from_pieces(
+    pieces: Sequence[tuple[str, float]], cleaning: Cleaning, specials: Sequence[str] = SPECIALS
+) -> Unigram:
+    """A newly trained tokenizer: the specials, then the pieces."""
+    texts = [*specials, *(piece for piece, _ in pieces)]
+    scores = [*(0.0 for _ in specials), *(score for _, score in pieces)]
+    assert len(set(texts)) == len(texts)
+    return Unigram(texts, scores, {name: id for id, name in enumerate(specials)}, cleaning)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("it must be a text")
+    return value
+
+
+def _score(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and -1e9 < value < 1e9

@@ -1,0 +1,171 @@
+"""A vocabulary of whole words, for models that read words by vectors that were learned elsewhere (CoVe).
+
+Text is split by the rules of `splitters.py`, a script without spaces into its characters. A word is looked up as it is
+written and, if it is not there, in lower case, so that the same rule serves vectors with capitals and without; one that
+is not there either is `<unk>`. Nothing is cleaned or lower-cased otherwise. Ids 0 and 1 are `<unk>` and the end of a
+document, then come the words.
+
+A translation is written in words of another language. Where there are such, they are kept here too, as `targets`: both
+vocabularies are one file of a run and have one fingerprint, so that neither is ever used without the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import regex
+
+from foretext.errors import UserError
+from foretext.text.tokenizers.base import (
+    END,
+    FORMAT,
+    Offsets,
+    canonical_json,
+    checked_pieces,
+    fingerprint_of,
+    special_pieces,
+)
+from foretext.text.tokenizers.splitters import WORD_OR_CHARACTER
+from foretext.text.words.word_list import WordList
+
+UNKNOWN = "<unk>"
+SPECIALS = (UNKNOWN, END)
+_WORD = regex.compile(WORD_OR_CHARACTER)
+
+
+class WordTokenizer:
+    """`pieces` in the order of their ids, the specials among them."""
+
+    kind = "word-list"
+    lossless = False
+
+    def __init__(self, pieces: Sequence[str], specials: dict[str, int], targets: WordList | None = None) -> None:
+        self.pieces = pieces
+        self.specials = specials
+        self.targets = targets
+        self.unknown: int | None = specials[UNKNOWN]
+        self._names = {id: name for name, id in specials.items()}
+        self._ids = {piece: id for id, piece in enumerate(pieces) if id not in self._names}
+
+    @property
+    def size(self) -> int:
+        return len(self.pieces)
+
+    @property
+    def end(self) -> int | None:
+        return self.specials[END]
+
+    @property
+    def target_words(self) -> WordList:
+        """The words that translations are made of; UserError where there are none."""
+        if self.targets is None:
+            raise UserError(
+                "this vocabulary has no words to translate into; it was not made from parallel text (pretrain --source "
+                "FILE --target FILE)"
+            )
+        return self.targets
+
+    def lookup(self, words: Iterable[str]) -> list[int]:
+        """The ids of words that are split already."""
+        ids, unknown = self._ids, self.specials[UNKNOWN]
+        return [ids[word] if word in ids else ids.get(word.lower(), unknown) for word in words]
+
+    def encode(self, text: str) -> list[int]:
+        return self.lookup(word for word, _, _ in _words(text))
+
+    def encode_array(self, text: str) -> np.ndarray:
+        return np.array(self.encode(text), dtype=np.uint32)
+
+    def encode_many(self, texts: Sequence[str]) -> list[np.ndarray]:
+        return [self.encode_array(text) for text in texts]
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        words = _words(text)
+        return self.lookup(word for word, _, _ in words), [(start, end) for _, start, end in words]
+
+    def word_starts(self, ids: np.ndarray) -> np.ndarray:
+        return np.ones(np.asarray(ids).shape, dtype=bool)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return "".join(self._text(id) for id in ids).strip()
+
+    def piece(self, id: int) -> str:
+        return self.pieces[id]
+
+    def piece_bytes(self, id: int) -> bytes:
+        return self._text(id).encode("utf-8")
+
+    def _text(self, id: int) -> str:
+        return "" if id in self._names and id != self.unknown else " " + self.pieces[id]
+
+    def ends_word(self, id: int) -> bool:
+        return False
+
+    def with_specials(self, names: Sequence[str]) -> WordTokenizer:
+        pieces, specials = special_pieces(self.pieces, self.specials, names)
+        return WordTokenizer(pieces, specials, self.targets)
+
+    def to_json(self) -> str:
+        return self._json
+
+    @cached_property
+    def _json(self) -> str:
+        return canonical_json(
+            {
+                "format": FORMAT,
+                "kind": self.kind,
+                "pieces": list(self.pieces),
+                "specials": sorted(self.specials, key=self.specials.__getitem__),
+                "targets": None if self.targets is None else list(self.targets.words),
+            }
+        )
+
+    def fingerprint(self) -> str:
+        return fingerprint_of(self._json)
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any], where: str) -> WordTokenizer:
+        pieces, specials = checked_pieces(data, where)
+        missing = [name for name in SPECIALS if name not in specials]
+        if missing:
+            raise UserError(f"{where}: field 'specials' does not name {', '.join(missing)}")
+        targets = data.get("targets")
+        return cls(pieces, specials, None if targets is None else _checked_targets(targets, where))
+
+
+def _checked_targets(words: Any, where: str) -> WordList:
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise UserError(f"{where}: field 'targets' must be a list of words")
+    if len(set(words)) != len(words):
+        raise UserError(f"{where}: field 'targets' has a word twice")
+    return WordList(tuple(words))
+
+
+def word_tokenizer(words: Iterable[str], targets: WordList | None = None) -> WordTokenizer:
+    """A new vocabulary; words that are nothing, or named like a special, are left out."""
+    whole = [*SPECIALS, *(word for word in words if word and word not in SPECIALS)]
+    return WordTokenizer(whole, {name: id for id, name in enumerate(SPECIALS)}, targets)
+
+
+def words_by_frequency(
+    texts: Sequence[str],
+    room: int,
+    progress: Callable[[str, int, int], None] = lambda title, done, total: None,
+) -> list[str]:
+    """The `room` most frequent words of texts, those of one frequency in the order of their letters. `progress` is told
+    before each text; what it raises ends the work."""
+    counts: Counter[str] = Counter()
+    for number, text in enumerate(texts):
+        progress("counting words", number, len(texts))
+        counts.update(word for word, _, _ in _words(text))
+    return sorted(counts, key=lambda word: (-counts[word], word))[: max(0, room)]
+
+
+def _words(text: str) -> list[tuple[str, int, int]]:
+    """The words of a text and where they stand in it; a line break is none."""
+    found = ((match.group(), match.start(), match.end()) for match in _WORD.finditer(text))
+    return [one for one in found if not one[0].isspace()]

@@ -1,0 +1,192 @@
+"""A vocabulary of whole words, for systems that are older than pieces of words (ELMo).
+
+A word has an id or is unknown, and signs are words. Two ways to find words: `signs` splits as BERT does, so that a text
+can be as people write it; `spaces` takes what stands between white space, for models whose words were split by another
+program (published ELMo). After the specials the most frequent word comes first, as a sampled softmax needs it
+(`nn/softmax/sampled_softmax.py`).
+
+A trunk that reads words by their characters can read any word. It asks for that when it is built (`number_unknown`):
+from then on words that the vocabulary does not have are numbered from `size` on, in the order in which they are met,
+and `piece` gives them back, so that fine-tuning, prediction and features have nothing to do for it. Such a number holds
+for this object only: token shards keep `unknown` in its place.
+
+ELMo predicts frequent words and reads all of them: give it more words than are to be predicted, and the number of these
+as `objective.targets`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import tokenizers
+
+from foretext.errors import UserError
+from foretext.text.tokenizers.base import (
+    FORMAT,
+    Offsets,
+    canonical_json,
+    checked_flag,
+    checked_pieces,
+    fingerprint_of,
+    special_pieces,
+)
+from foretext.text.tokenizers.engine import Engine
+from foretext.text.tokenizers.wordpiece import LONGEST_WORD, basic_splitter, bert_normalizer, readable
+from foretext.text.words.characters import BEGIN, END
+from foretext.text.words.word_list import WordList
+
+UNKNOWN = "<UNK>"
+SPECIALS = (END, UNKNOWN)  # of a trained vocabulary: what stands after a document, and what it does not have
+PUBLISHED_SPECIALS = (END, BEGIN, UNKNOWN)  # of published ELMo, whose sentences have a begin too
+Split = Literal["signs", "spaces"]
+
+
+class Words:
+    """`pieces` in the order of their ids, the specials among them."""
+
+    kind = "words"
+    lossless = False
+
+    def __init__(self, pieces: Sequence[str], specials: dict[str, int], lower: bool, split: Split = "signs") -> None:
+        self.pieces, self.specials, self.lower, self.split = pieces, specials, lower, split
+        self.unknown: int | None = specials[UNKNOWN]
+        self._names = {id: name for name, id in specials.items()}
+        self._numbers = False
+        self._met: dict[str, int] = {}  # words that are not among the pieces, and their numbers
+        self._words: list[str] = []  # the same in the order of these
+        self._numbering = threading.Lock()
+        # A special is no word to the engine, except the one that it gives by itself.
+        ids = {piece: id for id, piece in enumerate(pieces) if id == self.unknown or id not in self._names}
+        model = tokenizers.models.WordLevel(vocab=ids, unk_token=UNKNOWN)
+        splitter = tokenizers.pre_tokenizers
+        self._normalizer = bert_normalizer(lower) if split == "signs" else tokenizers.normalizers.Sequence([])
+        self._engine = Engine(
+            model, self._normalizer, splitter.BertPreTokenizer() if split == "signs" else splitter.WhitespaceSplit()
+        )
+
+    @property
+    def size(self) -> int:
+        return len(self.pieces)
+
+    @property
+    def end(self) -> int | None:
+        return self.specials[END]
+
+    def number_unknown(self) -> None:
+        """From now on words that it does not have get numbers of their own."""
+        self._numbers = True
+
+    def encode(self, text: str) -> list[int]:
+        return self._numbered(text, self._engine.encode(text))
+
+    def encode_array(self, text: str) -> np.ndarray:
+        return np.array(self.encode(text), dtype=np.uint32)
+
+    def encode_many(self, texts: Sequence[str]) -> list[np.ndarray]:
+        found = zip(texts, self._engine.encode_many(texts))
+        return [np.array(self._numbered(text, ids), dtype=np.uint32) for text, ids in found]
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        ids, offsets = self._engine.encode_with_offsets(text)
+        if not self._numbers:
+            return ids, offsets
+        return [
+            self._number(text[start:stop]) if id == self.unknown else id for id, (start, stop) in zip(ids, offsets)
+        ], offsets
+
+    def _numbered(self, text: str, ids: list[int]) -> list[int]:
+        return self.encode_with_offsets(text)[0] if self._numbers and self.unknown in ids else ids
+
+    def _number(self, written: str) -> int:
+        """The number of a word that the vocabulary does not have."""
+        word = self._normalizer.normalize_str(written).strip()
+        if not word:
+            assert self.unknown is not None
+            return self.unknown
+        with self._numbering:  # two threads that meet a word give it one number
+            if word not in self._met:
+                self._words.append(word)
+                self._met[word] = self.size + len(self._words) - 1
+            return self._met[word]
+
+    def word_starts(self, ids: np.ndarray) -> np.ndarray:
+        return np.ones(np.shape(ids), dtype=bool)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return readable("".join([self._text(id) for id in ids]).strip())
+
+    def piece(self, id: int) -> str:
+        return self.pieces[id] if id < self.size else self._words[id - self.size]
+
+    def piece_bytes(self, id: int) -> bytes:
+        return self._text(id).encode("utf-8")
+
+    def _text(self, id: int) -> str:
+        return "" if id in self._names and id != self.unknown else " " + self.piece(id)
+
+    def ends_word(self, id: int) -> bool:
+        return False  # the space stands before it
+
+    def with_specials(self, names: Sequence[str]) -> Words:
+        if all(name in self.specials for name in names):
+            return self
+        return Words(*special_pieces(self.pieces, self.specials, names), self.lower, self.split)
+
+    def to_json(self) -> str:
+        return canonical_json(
+            {
+                "format": FORMAT,
+                "kind": self.kind,
+                "lower": self.lower,
+                "pieces": list(self.pieces),
+                "specials": sorted(self.specials, key=self.specials.__getitem__),
+                "split": self.split,
+            }
+        )
+
+    def fingerprint(self) -> str:
+        return fingerprint_of(self.to_json())
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any], where: str) -> Words:
+        pieces, specials = checked_pieces(data, where)
+        missing = [name for name in SPECIALS if name not in specials]
+        if missing:
+            raise UserError(f"{where}: field 'specials' does not name {', '.join(missing)}")
+        split = data.get("split")
+        if split not in ("signs", "spaces"):
+            raise UserError(f"{where}: field 'split' must be signs or spaces")
+        return cls(pieces, specials, checked_flag(data, "lower", where), split)
+
+
+def words_of(words: Sequence[str], lower: bool, split: Split = "signs", names: Sequence[str] = SPECIALS) -> Words:
+    """A vocabulary of these words behind the specials."""
+    whole = [*names, *(word for word in words if word not in names)]
+    return Words(whole, {name: id for id, name in enumerate(names)}, lower, split)
+
+
+def learn_words(
+    sample: Sequence[str],
+    size: int,
+    lower: bool,
+    progress: Callable[[str, int, int], None] = lambda title, done, total: None,
+) -> Words:
+    """At most `size` ids, specials included, of the most frequent words of a sample; of equally frequent ones the first
+    in the order of their letters."""
+    split = basic_splitter(lower)
+
+    def sentences() -> Iterable[list[str]]:
+        for number, text in enumerate(sample):
+            progress("counting words", number, len(sample))
+            yield split(text)
+
+    found = WordList.by_frequency(sentences(), size - len(SPECIALS)).words
+    if not found:  # as in Thai, which has no spaces
+        raise UserError(
+            f"the text to learn a vocabulary from has no word of at most {LONGEST_WORD} characters; give other text, "
+            "or take --set tokenizer.kind=unigram"
+        )
+    return words_of(found, lower)

@@ -1,0 +1,1 @@
+"""Whole words: lists of them, their characters, their vectors out of files."""

@@ -1,0 +1,220 @@
+"""Word vectors out of the text files of GloVe, word2vec and fastText: a word and its numbers in each line.
+
+The file may be gzipped. A first line of two whole numbers is word2vec's header, how many vectors and how wide; the file
+must keep to it. Otherwise the width is what most of the first lines have. Some words of the published GloVe files have
+spaces in them (". . ."): a word is everything before the last so many numbers, but may not end in a number itself,
+which is taken for one number too many. Of a word that stands there twice the first vector counts.
+
+Lower case: a word is looked up as it is written, and if it is not there, in lower case, so that the same call does for
+vectors with capitals and without. What is not there then is unknown, −1, and CoVe gives it zeros (`rows`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from foretext.errors import UserError
+from foretext.text.corpus.lines import line_blocks, plain_file, unpacked_beginning
+from foretext.text.corpus.text_files import ReadReport, TextFile
+
+UNKNOWN = -1
+_WIDTH_LINES = 100  # first lines that settle the width of a file without a header
+_BINARY_BYTES = 1 << 16  # at the beginning, which tell a binary file
+_WIDE_MARKS = (
+    b"\xff\xfe",
+    b"\xfe\xff",
+    b"\0\0\xfe\xff",
+)  # of text that is not UTF-8, which `text/corpus/text_files.py` reports
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """`matrix[i]` is the vector of `words[i]`."""
+
+    words: tuple[str, ...]
+    matrix: np.ndarray  # float32 [words, width]
+    duplicates: int = 0  # vectors left out because their word had one already
+    read: int = 0  # vectors in the file, with those that were not asked for
+    replaced: int = 0  # faults of the encoding that were replaced by U+FFFD
+
+    @property
+    def width(self) -> int:
+        return int(self.matrix.shape[1])
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        return {word: number for number, word in enumerate(self.words)}
+
+    def lookup(self, words: Iterable[str]) -> np.ndarray:
+        """The number of each word, as written or else in lower case; UNKNOWN (−1) where neither is there."""
+        ids = self.ids
+        found = (ids[word] if word in ids else ids.get(word.lower(), UNKNOWN) for word in words)
+        return np.fromiter(found, dtype=np.int64)
+
+    def rows(self, words: Iterable[str]) -> np.ndarray:
+        """The vector of each word, [words, width]; zeros for unknown ones."""
+        numbers = self.lookup(words)
+        if not len(self.words):
+            return np.zeros((len(numbers), self.width), dtype=np.float32)
+        return np.where((numbers == UNKNOWN)[:, None], np.float32(0), self.matrix[numbers])
+
+
+def read_vectors(
+    path: str | Path, only: Collection[str] | None = None, errors: str = "strict", first: int = 0
+) -> WordVectors:
+    """The vectors of a file; with `only`, those that a lookup of these words can find and the `first` so many, which
+    published files have the most frequent words in, and memory for no more. The numbers of other lines are counted then
+    but not read."""
+    file = plain_file(path)
+    _refuse_binary(file)
+    wanted = None if only is None else frozenset(only) | {word.lower() for word in only}
+    reader = _Reader(file, wanted, first)
+    report = ReadReport()
+    for lines in line_blocks(file, errors, report):
+        reader.read(lines)
+    return reader.finish(report.replaced)
+
+
+def _refuse_binary(file: TextFile) -> None:
+    start = unpacked_beginning(file, _BINARY_BYTES)
+    if start.startswith(b"PK\x03\x04"):
+        raise UserError(f"{file.path}: a zip archive; unpack it and give the text file in it")
+    if b"\0" in start and not start.startswith(_WIDE_MARKS):
+        line = start[: start.index(b"\0")].count(b"\n") + 1
+        raise UserError(
+            f"{file.path} line {line}: a NUL byte, so this is binary, and only text is read; save the vectors as text "
+            "(word2vec: -binary 0; gensim: save_word2vec_format(path, binary=False))"
+        )
+
+
+class _Reader:
+    """What is known after some blocks of lines."""
+
+    def __init__(self, file: TextFile, wanted: frozenset[str] | None, first: int) -> None:
+        self.file = file
+        self.wanted, self.first = wanted, first
+        self.width = 0  # 0 before it is settled
+        self.announced: int | None = None  # vectors that the header says there are
+        self.line = 0  # lines before this block
+        self.vectors = 0
+        self.duplicates = 0
+        self.words: dict[str, None] = {}
+        self.blocks: list[np.ndarray] = []
+
+    def read(self, lines: Sequence[str]) -> None:
+        if any("\t" in line for line in lines[:2]):  # the second: the first may be a header
+            lines = [line.replace("\t", " ") for line in lines]
+        if not self.width:
+            self._settle(lines)
+            if self.announced is not None:
+                lines = ["", *lines[1:]]  # the header counts as a line
+        kept: list[tuple[int, str]] = []  # the number of a line, and its numbers
+        for number, line in enumerate(lines, self.line + 1):
+            word, _, numbers = line.partition(" ")
+            if numbers.count(" ") != self.width - 1 or not word or numbers.endswith(" "):
+                if not line.strip():
+                    continue
+                word, numbers = self._odd(line, number)
+            self.vectors += 1
+            if word in self.words:
+                self.duplicates += 1
+            elif self.wanted is None or word in self.wanted or self.vectors <= self.first:
+                self.words[word] = None
+                kept.append((number, numbers))
+        self.line += len(lines)
+        if kept:
+            self.blocks.append(self._parsed(kept))
+
+    def _settle(self, lines: Sequence[str]) -> None:
+        """The width, from a header or from what most of the first lines have."""
+        first = lines[0].split()
+        if self.line == 0 and len(first) == 2 and all(field.isascii() and field.isdigit() for field in first):
+            self.announced, self.width = int(first[0]), int(first[1])
+            if not self.width:
+                raise UserError(f"{self.file.path} line 1: the header says that vectors have no numbers; correct it")
+            return
+        first_lines = enumerate(lines[:_WIDTH_LINES], self.line + 1)
+        some = {number: line.strip(" ").split(" ") for number, line in first_lines if line.strip()}
+        if not some:
+            return  # blank so far
+        self.width = Counter(map(len, some.values())).most_common(1)[0][0] - 1
+        number, fields = next(iter(some.items()))
+        if not self.width or not _is_number(fields[-1]):
+            raise UserError(
+                f"{self.file.path} line {number}: no numbers at its end; each line must be a word and its vector"
+            )
+
+    def _odd(self, line: str, number: int) -> tuple[str, str]:
+        """Word and numbers of a line with spaces at an end or in the word."""
+        fields = line.strip(" ").rsplit(" ", self.width)
+        if line.startswith(" ") and len(fields) == self.width:
+            fields = ["", *fields]  # a word that is nothing but what was stripped
+        if len(fields) <= self.width:
+            raise self._unequal(number, max(0, len(fields) - 1), "; the file may be cut short")
+        word = fields[0].strip(" ")
+        before = word.split(" ")
+        extra = 0
+        while extra < len(before) - 1 and _is_number(before[-1 - extra]):
+            extra += 1
+        if extra and all(map(_is_number, fields[1:])):
+            raise self._unequal(number, self.width + extra, "")
+        return word, " ".join(fields[1:])
+
+    def _unequal(self, number: int, width: int, more: str) -> UserError:
+        source = "the header says" if self.announced is not None else "the others have"
+        return UserError(
+            f"{self.file.path} line {number}: {width} numbers where {source} {self.width}{more}; all vectors must have "
+            "one width"
+        )
+
+    def _parsed(self, kept: Sequence[tuple[int, str]]) -> np.ndarray:
+        values = _numbers([numbers for _, numbers in kept])
+        if values is not None:
+            return values
+        number, numbers = next((number, numbers) for number, numbers in kept if _numbers([numbers]) is None)
+        field = next(field for field in numbers.split(" ") if _numbers([field]) is None)
+        raise UserError(
+            f"{self.file.path} line {number}: {field[:40]!r} is not a number that a vector can have; correct the line "
+            "or get the file again"
+        )
+
+    def finish(self, replaced: int) -> WordVectors:
+        if not self.vectors:
+            raise UserError(f"{self.file.path}: empty, there are no vectors in it; give a file with a word a line")
+        if self.announced is not None and self.vectors != self.announced:
+            raise UserError(
+                f"{self.file.path} line 1: the header says {self.announced:,} vectors and {self.vectors:,} follow; "
+                "the file may be cut short: get it again, or correct the header"
+            )
+        matrix = np.empty((len(self.words), self.width), dtype=np.float32)
+        end = len(matrix)
+        while self.blocks:  # from the last one, each given up once it is copied: no two whole matrices at a time
+            block = self.blocks.pop()
+            matrix[end - len(block) : end] = block
+            end -= len(block)
+        return WordVectors(tuple(self.words), matrix, self.duplicates, self.vectors, replaced)
+
+
+def _numbers(rows: Sequence[str]) -> np.ndarray | None:
+    """The numbers of rows with equally many spaces; None if there is anything else among them, or an infinite one."""
+    if not all(rows):
+        return None
+    try:
+        values = np.loadtxt(rows, dtype=np.float32, comments=None, delimiter=" ", ndmin=2)
+    except ValueError:
+        return None
+    return values if np.isfinite(values).all() else None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

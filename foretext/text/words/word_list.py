@@ -1,0 +1,93 @@
+"""Whole words as ids, by frequency, for systems that are older than pieces of words: the targets of CoVe's translation
+and the words of cross-view training.
+
+Lines are split by the rules of `text/tokenizers/splitters.py`; of scripts that are written without spaces (Chinese,
+Japanese, Thai, …) each character is a word. The words of a target are marked so that the line can be put together
+again: one with no space before it begins with ￭ (`Hut`, `￭.`), and the translation of a model is a line as people write
+it, which is what BLEU compares. A ￭ that stands in the text becomes ■.
+
+Ids 0, 1 and 2 are the start, the end and all unknown words; then come the words, the most frequent first, those of one
+frequency in the order of their letters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import regex
+
+from foretext.text.tokenizers.splitters import WORD_OR_CHARACTER
+
+START, END, UNKNOWN = 0, 1, 2
+FIRST_WORD = 3
+JOINED = "￭"
+_WORD = regex.compile(WORD_OR_CHARACTER)
+_DIGIT = re.compile(r"\d")
+
+
+def plain_words(line: str) -> list[str]:
+    return [match.group() for match in _WORD.finditer(line)]
+
+
+def marked_words(line: str) -> list[str]:
+    """Words that `marked_text` puts together again."""
+    found: list[str] = []
+    end = 0
+    for match in _WORD.finditer(line.strip().replace(JOINED, "■")):
+        found.append(JOINED + match.group() if found and match.start() == end else match.group())
+        end = match.end()
+    return found
+
+
+def marked_text(words: Iterable[str]) -> str:
+    """A line; white space between its words is single spaces."""
+    text = ""
+    for word in words:
+        text += word.removeprefix(JOINED) if word.startswith(JOINED) or not text else " " + word
+    return text
+
+
+def looked_up_as(word: str) -> str:
+    """Cross-view training's form of a word: lower case, every digit a 0."""
+    return _DIGIT.sub("0", word.lower())
+
+
+@dataclass(frozen=True)
+class WordList:
+    """`words[i]` has the id `FIRST_WORD` + i."""
+
+    words: tuple[str, ...]
+
+    @classmethod
+    def by_frequency(cls, sentences: Iterable[Sequence[str]], most: int, least: int = 1) -> WordList:
+        """The `most` most frequent words, of those that occur at least `least` times."""
+        return cls.of_counts(Counter(word for words in sentences for word in words), most, least)
+
+    @classmethod
+    def of_counts(cls, counts: Counter[str], most: int, least: int = 1) -> WordList:
+        """The same of words that are counted."""
+        often = [(-count, word) for word, count in counts.items() if count >= least]
+        return cls(tuple(word for _, word in sorted(often)[: max(0, most)]))
+
+    @property
+    def size(self) -> int:
+        return FIRST_WORD + len(self.words)
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        return {word: number for number, word in enumerate(self.words, FIRST_WORD)}
+
+    def encode(self, words: Iterable[str]) -> np.ndarray:
+        ids = self.ids
+        return np.fromiter((ids.get(word, UNKNOWN) for word in words), dtype=np.int64)
+
+    def decode(self, ids: Iterable[int]) -> list[str]:
+        """The words; those with a meaning of their own as `<unk>` and nothing."""
+        shown = {START: None, END: None, UNKNOWN: "<unk>"}
+        found = (shown[id] if id < FIRST_WORD else self.words[id - FIRST_WORD] for id in ids)
+        return [word for word in found if word is not None]

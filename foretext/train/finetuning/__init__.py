@@ -1,0 +1,1 @@
+"""From rows and a pre-trained run to a task model."""

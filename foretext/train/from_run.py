@@ -1,0 +1,97 @@
+"""What a pre-training takes over from the run that it starts from (`pretrain --from RUN`): weights, and, for text with
+words of its own, what is kept for each piece of the vocabulary; then how much each layer may move.
+
+ULMFiT's second stage (Howard and Ruder 2018) is such a start: the general model goes on with the target's text, the
+lower layers at lower rates, and with a vocabulary of that text, if so chosen. Both work on every system that says which
+of its weights have a row for each piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from torch import Tensor, nn
+
+from foretext.errors import UserError
+from foretext.nn.model_config import ModelConfig
+from foretext.nn.vocabulary_rows import carried_rows
+from foretext.plan import TransferPlan
+from foretext.runs.model import SavedModel, put_weights
+from foretext.systems.base import System, TrainingConfig
+from foretext.text.tokenizers.base import Tokenizer
+from foretext.text.tokenizers.vocabulary_transfer import NEW, old_ids
+from foretext.train.optim import Group, Optimizer
+
+_ADAPTIVE = "trunk.adaptive."  # what begins so is an adaptive softmax, all of which predicts (`nn/softmax/predict.py`)
+
+
+def check_new_vocabulary(system: System, model: ModelConfig) -> None:
+    if not system.piece_rows:
+        raise UserError(f"--new-vocabulary: {system.name} has no weights that follow its pieces; leave it out")
+    if getattr(model, "cutoffs", ()):
+        raise UserError("--new-vocabulary: an adaptive softmax is cut by how frequent its words were; leave it out")
+
+
+def take_weights(started: SavedModel, trunk: nn.Module, objective: nn.Module, vocabulary: int, where: str) -> None:
+    """All weights, for the same vocabulary, or for one that has grown at its end."""
+    if started.model_config.vocabulary < vocabulary:
+        started.trunk.grow_vocabulary(vocabulary)  # type: ignore[operator]
+    put_weights(trunk, started.trunk.state_dict(), where)
+    if started.objective is not None:
+        put_weights(objective, started.objective.state_dict(), where)
+
+
+def take_for_vocabulary(
+    started: SavedModel,
+    trunk: nn.Module,
+    objective: nn.Module,
+    tokenizer: Tokenizer,
+    where: str,
+    note: Callable[[str], None],
+) -> None:
+    """All weights; of those with a row for each piece, the rows of pieces that both vocabularies have, and for new ones
+    the mean of all old rows."""
+    ids = old_ids(tokenizer, started.tokenizer)
+    known = int((ids != NEW).sum())
+    note(
+        f"of the vocabulary's {tokenizer.size:,} pieces {known:,} are known to {where}; the others begin as their mean"
+    )
+    rows = started.system.piece_rows
+    put_weights(trunk, _renumbered(started.trunk.state_dict(), "trunk", rows, ids), where)
+    if started.objective is not None:
+        put_weights(objective, _renumbered(started.objective.state_dict(), "task", rows, ids), where)
+
+
+def _renumbered(state: dict[str, Tensor], part: str, rows: tuple[str, ...], ids: np.ndarray) -> dict[str, Tensor]:
+    return {name: carried_rows(x, ids) if f"{part}.{name}" in rows else x for name, x in state.items()}
+
+
+# -- how much moves --------------------------------------------------------------------------------------------------
+
+
+def layered_names(trunk: nn.Module) -> list[list[str]]:
+    """The names of a trunk's parameters, group by group from the embeddings up."""
+    return [[f"trunk.{name}" for name in group] for group in trunk.layer_groups()]  # type: ignore[operator]
+
+
+def make_optimizer(
+    config: TrainingConfig,
+    trunk: nn.Module,
+    objective: nn.Module,
+    rate_decay: float = 1.0,
+    predicting: tuple[str, ...] = (),
+) -> Optimizer:
+    """Every parameter learns from the start: all at one rate, or each group at 1/`rate_decay` of the one above.
+
+    `predicting`: the embeddings of a system whose output layer they are too. They belong to the top, as in ULMFiT's
+    released code, and so does an adaptive softmax; only a classifier has them at the bottom."""
+    parameters = {f"trunk.{name}": p for name, p in trunk.named_parameters()}
+    parameters |= {f"task.{name}": p for name, p in objective.named_parameters()}
+    if rate_decay == 1.0:
+        return Optimizer(config, parameters, [Group(list(parameters))])
+    top = [name for name in parameters if name in predicting or name.startswith(("task.", _ADAPTIVE))]
+    names = [[name for name in group if name not in top] for group in layered_names(trunk)]
+    names = [group for group in (*names, top) if group]
+    plan = TransferPlan(rate_decay=rate_decay)
+    return Optimizer(config, parameters, [Group(own, plan.rate_factor(i, len(names))) for i, own in enumerate(names)])

@@ -1,0 +1,1 @@
+"""From text, or pairs, to a pre-trained run."""
