@@ -15,7 +15,8 @@ from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TokenizerConfig, TrunkParts
 from foretext.text.tokenizers.base import END, KINDS, Tokenizer, tokenizer_from_json
 from foretext.text.tokenizers.training import train_tokenizer
-from foretext.train.vocabulary import completed, new_tokenizer
+from foretext.train.pretraining.pretrain_request import completed
+from foretext.train.pretraining.run_setup import new_tokenizer
 
 TEXTS = ["the cat sat on the mat and looked at another cat, which looked back"] * 9
 ALL = [(system, kind) for system in SYSTEMS for kind in KINDS]
