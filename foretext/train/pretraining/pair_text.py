@@ -26,7 +26,7 @@ from foretext.runs.budget import POSITION
 from foretext.runs.checks import check_vectors
 from foretext.runs.directory import RunWriter
 from foretext.runs.machine import check_space
-from foretext.text.corpus.shards import ShardManifest, write_documents
+from foretext.text.corpus.shards import write_documents
 from foretext.text.corpus.text_files import ReadReport
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer
 from foretext.train.pretraining.run_setup import RunSetup
@@ -98,8 +98,7 @@ def _make_vocabularies(setup: RunSetup, counts: WordCounts) -> None:
     )
 
 
-def _write(setup: RunSetup, counts: WordCounts) -> ShardManifest:
-    data = setup.config.data
+def _write(setup: RunSetup, counts: WordCounts) -> None:
     tokenizer = setup.tokenizer
     assert isinstance(tokenizer, WordTokenizer)
     check_space(setup.run.path, BYTES_A_WORD * (counts.sources.total() + counts.targets.total() + counts.pairs))
@@ -110,7 +109,7 @@ def _write(setup: RunSetup, counts: WordCounts) -> ShardManifest:
         setup.run.path / TOKENS,
         ReadReport(rules={"a pair a line": 1}, replaced=_replaced(counts.report)),
         seed=seed,
-        valid_fraction=data.valid_fraction,
+        valid_fraction=setup.config.data.valid_fraction,
         ids=pair_ids(tokenizer),
     )
     known = known_words(counts.sources, tokenizer)
@@ -123,7 +122,6 @@ def _write(setup: RunSetup, counts: WordCounts) -> ShardManifest:
             f"only {known:.1%} of the source's words have a vector and all others are read as nothing: little can be "
             "learned; give --vectors of the source's language (of single characters where it has no spaces)"
         )
-    return manifest
 
 
 def known_words(counts: Counter[str], tokenizer: WordTokenizer) -> float:

@@ -103,7 +103,6 @@ def _make_loop(setup: RunSetup, writer: RunWriter) -> Loop:
     shards = _open_shards(setup)
     torch.manual_seed(step_seed(info.seed, 0, 1 << 20))
     trunk = system.build_trunk(TrunkParts(model, setup.tokenizer)).to(device)
-    assert setup.tokenizer is not None
     parts = ObjectiveParts(model, config.objective, setup.tokenizer, info.direction)
     objective = system.build_objective(parts).to(device)
     _take_over(setup, trunk, objective)
@@ -141,7 +140,6 @@ def _make_loop(setup: RunSetup, writer: RunWriter) -> Loop:
 
 def _open_shards(setup: RunSetup) -> TokenShards:
     """Those to train on; those to validate with are looked at too."""
-    assert setup.tokenizer is not None
     ids = setup.tokenizer.size
     if system_named(setup.config.run.system).reads == "pairs":
         assert isinstance(setup.tokenizer, WordTokenizer)
@@ -161,7 +159,6 @@ def _take_over(setup: RunSetup, trunk: nn.Module, objective: nn.Module) -> None:
     if config.start.vocabulary == "kept":
         take_weights(setup.started_model, trunk, objective, config.model.vocabulary, source)
     else:
-        assert setup.tokenizer is not None
         take_for_vocabulary(setup.started_model, trunk, objective, setup.tokenizer, source, setup.reporter.note)
 
 

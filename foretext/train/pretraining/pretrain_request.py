@@ -89,7 +89,7 @@ def resolved_config(request: PretrainRequest, run: RunDirectory, note: Callable[
     check_sets(request.sets, _said_by_options(request))
     if request.resume and run.has("config.toml"):
         return _resumed_config(request, read_config(run), run.path, note)
-    if request.resume and not request.inputs and request.source is None and request.target is None:
+    if request.resume and not (request.inputs or request.source or request.target):
         raise UserError(f"{run.path}: there is no run to go on with; name the text and a budget to start one")
     if request.start is None:  # else its system is not known yet
         _check_named(request, system_named(request.system or RunConfig.system))
@@ -104,14 +104,14 @@ def resolved_config(request: PretrainRequest, run: RunDirectory, note: Callable[
 
 def _new_config(request: PretrainRequest, budget: Budget) -> PretrainConfig:
     """What a size gives, and options and --set over it."""
-    info = _replaced(RunConfig(), _given_run(request))
+    info = _new_run(request, RunConfig())
     system = system_named(info.system)
     if not system.causal and info.direction == "backward":
         raise UserError(
             f"--direction backward: {info.system} sees both sides at once and has no direction; leave it out"
         )
     size = size_named(system, info.size)
-    data = _replaced(DataConfig(), _given_data(request))
+    data = _with_data(DataConfig(), request)
     defaults = PretrainConfig(info, size.model, size.tokenizer, size.objective, size.pretraining, budget, data)
     config = _with_sets(defaults, request.sets)
     if system.reads == "pairs":
@@ -127,11 +127,11 @@ def _config_from(request: PretrainRequest, start: Path, budget: Budget) -> Pretr
     size = size_named(system, old.run.size)
     kept = dataclasses.replace(
         old,
-        run=RunConfig("pretrain", old.run.system, old.run.size, old.run.direction, request.seed or 0),
+        run=_new_run(request, old.run),
         training=size.onward or size.pretraining,
         budget=budget,
-        data=_replaced(DataConfig(), _given_data(request)),
-        start=_replaced(size.start, _given_start(request)),
+        data=_with_data(DataConfig(), request),
+        start=_with_start(size.start, request),
     )
     config = _with_sets(kept, request.sets)
     assert config.start is not None
@@ -141,6 +141,16 @@ def _config_from(request: PretrainRequest, start: Path, budget: Budget) -> Pretr
         _check_vocabulary(request.vocabulary, old.run, start)
     _check_kept(kept, config, start)
     return config
+
+
+def _new_run(request: PretrainRequest, defaults: RunConfig) -> RunConfig:
+    return RunConfig(
+        "pretrain",
+        request.system or defaults.system,
+        request.size or defaults.size,
+        request.direction or defaults.direction,
+        request.seed or 0,
+    )
 
 
 def _resumed_config(
@@ -154,10 +164,10 @@ def _resumed_config(
         raise UserError(f"{where} was begun with a vocabulary of its own; leave --new-vocabulary out")
     new = dataclasses.replace(
         old,
-        run=_replaced(old.run, _given_run(request)),
-        data=_replaced(old.data, _given_data(request)),
+        run=_replaced(old.run, {name: getattr(request, name) for name in ("system", "size", "direction", "seed")}),
+        data=_with_data(old.data, request),
         budget=request.budget or old.budget,
-        start=old.start and _replaced(old.start, _given_start(request)),
+        start=old.start and _with_start(old.start, request),
     )
     if request.vocabulary is not None:
         _check_vocabulary(request.vocabulary, old.run, where)
@@ -215,20 +225,15 @@ def _said_by_options(request: PretrainRequest) -> dict[str, str]:
     return {key: words for key, (words, value) in given.items() if value is not None}
 
 
-def _given_run(request: PretrainRequest) -> dict[str, Any]:
-    return {name: getattr(request, name) for name in ("system", "size", "direction", "seed")}
+def _with_data(data: DataConfig, request: PretrainRequest) -> DataConfig:
+    names = ("source", "target", "vectors", "column", "documents", "errors")
+    given = {name: getattr(request, name) for name in names} | {"starts_from": request.start}
+    words = {name: str(value) for name, value in given.items() if value is not None}
+    return _replaced(data, {"inputs": tuple(request.inputs) or None, **words})
 
 
-def _given_data(request: PretrainRequest) -> dict[str, Any]:
-    paths = {"source": request.source, "target": request.target, "vectors": request.vectors}
-    paths["starts_from"] = request.start
-    named = {name: str(path) for name, path in paths.items() if path is not None}
-    texts = {name: getattr(request, name) for name in ("column", "documents", "errors")}
-    return {"inputs": tuple(request.inputs) or None, **texts, **named}
-
-
-def _given_start(request: PretrainRequest) -> dict[str, Any]:
-    return {"vocabulary": "new" if request.new_vocabulary else None}
+def _with_start(start: StartConfig, request: PretrainRequest) -> StartConfig:
+    return _replaced(start, {"vocabulary": "new" if request.new_vocabulary else None})
 
 
 def _replaced(section: Section, given: dict[str, Any]) -> Section:
@@ -243,10 +248,11 @@ def _with_sets(config: PretrainConfig, sets: Sequence[str | Setting]) -> Pretrai
     """`config` after --set, checked. What [run] says is not for setting: it has options of its own."""
     check_seed(config.run.seed)
     settable = {name: section for name, section in config.by_name().items() if name != "run"}
-    changed = dataclasses.replace(config, **apply_sets(settable, sets))
+    sections = apply_sets(settable, sets)
+    sections["model"] = dataclasses.replace(sections["model"], dropout=sections["training"].dropout)
+    changed = PretrainConfig(config.run, **sections)
     check_training(changed.training)
     changed.objective.check()
-    changed = dataclasses.replace(changed, model=dataclasses.replace(changed.model, dropout=changed.training.dropout))
     changed.model.check()
     check_tokenizer(changed.tokenizer)
     check_valid_fraction(changed.data.valid_fraction)
@@ -278,17 +284,14 @@ def _check_vocabulary(folder: Path, kept: RunConfig, where: Path) -> None:
 
 
 def published_tokenizer(folder: Path, system: str) -> Tokenizer:
-    return completed(tokenizer_from_published(folder), system_named(system))
+    return completed(tokenizer_from_published(folder), system_named(system).vocabulary)
 
 
-def completed(tokenizer: Tokenizer, system: System) -> Tokenizer:
-    """A vocabulary that others published, with the specials that the system needs and it has not."""
-    missing = [name for name in system.vocabulary if name not in tokenizer.specials]
-    return with_end(tokenizer.with_specials(missing) if missing else tokenizer)
-
-
-def with_end(tokenizer: Tokenizer) -> Tokenizer:
-    """What others published may have no end-of-text, which stands after each document here."""
+def completed(tokenizer: Tokenizer, specials: Sequence[str] = ()) -> Tokenizer:
+    """A vocabulary that others published, with those of `specials` that it has not, and with an end-of-text, which
+    stands after each document here."""
+    missing = [name for name in specials if name not in tokenizer.specials]
+    tokenizer = tokenizer.with_specials(missing) if missing else tokenizer
     return tokenizer if tokenizer.end is not None else tokenizer.with_specials([END])
 
 

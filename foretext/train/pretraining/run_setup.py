@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from foretext.text.corpus.token_shards import read_manifest
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.training import least_size, specials_of, train_tokenizer
 from foretext.text.tokenizers.unigram import UNKNOWN
-from foretext.train.pretraining.pretrain_request import PretrainConfig, PretrainRequest, published_tokenizer, with_end
+from foretext.train.pretraining.pretrain_request import PretrainConfig, PretrainRequest, completed, published_tokenizer
 from foretext.train.resume import TOKENS
 from foretext.train.signals import StopRequest
 
@@ -41,7 +41,7 @@ class RunSetup:
     config: PretrainConfig
     reporter: Reporter
     stopping: StopRequest
-    tokenizer: Tokenizer | None = None
+    tokenizer: Tokenizer = field(init=False)  # from `take_up` or `name_vocabulary` on
     vectors: np.ndarray | None = None  # of the vocabulary's words, where a trunk begins with such
 
     @functools.cached_property
@@ -84,7 +84,6 @@ class RunSetup:
 
     def keep(self, writer: RunWriter) -> None:
         """Configuration and vocabulary, so that going on does not make them again."""
-        assert self.tokenizer is not None
         folder = self.run.path / TOKENS
         if read_manifest(folder).tokenizer != self.tokenizer.fingerprint():
             raise UserError(f"{folder}: made with another tokenizer; put the right folder back, or start a new run")
@@ -101,9 +100,7 @@ def prepare_text(setup: RunSetup, writer: RunWriter) -> None:
         _check_length(setup.config)
         setup.name_vocabulary(_make_tokenizer(setup))
     if not begun_before or not setup.has_shards():
-        manifest, seconds = _encode(setup)
-        _tell_encoded(setup, manifest, seconds)
-        _check_tokens(manifest, setup.config)
+        _write_shards(setup)
     setup.keep(writer)
 
 
@@ -115,7 +112,7 @@ def _make_tokenizer(setup: RunSetup) -> Tokenizer:
     if config.start is not None:
         known = setup.started_model.tokenizer  # loaded in any case: a damaged run is refused before anything is made
         if config.start.vocabulary == "kept":
-            return with_end(known)
+            return completed(known)
     if request.vocabulary is not None:
         return published_tokenizer(request.vocabulary, config.run.system)
     report = ReadReport()
@@ -173,36 +170,32 @@ def _read_options(data: DataConfig) -> ReadOptions:
     return ReadOptions(data.column, data.documents, data.errors)
 
 
-def _encode(setup: RunSetup) -> tuple[ShardManifest, float]:
-    """The text as token shards, and the seconds that it took."""
-    data = setup.config.data
-    assert setup.tokenizer is not None
-    files = find_files(data.inputs)
+def _write_shards(setup: RunSetup) -> None:
+    config, note = setup.config, setup.reporter.note
+    files = find_files(config.data.inputs)
     check_space(setup.run.path, sum(file.size * (2 if file.packed else 1) for file in files))
     begun = time.perf_counter()
     manifest = write_shards(
         files,
-        _read_options(data),
+        _read_options(config.data),
         setup.tokenizer,
         setup.run.path / TOKENS,
-        seed=setup.config.run.seed,
-        valid_fraction=data.valid_fraction,
+        seed=config.run.seed,
+        valid_fraction=config.data.valid_fraction,
         progress=lambda done, total: setup.progress("encoding", done, total),
     )
-    return manifest, time.perf_counter() - begun
-
-
-def _tell_encoded(setup: RunSetup, manifest: ShardManifest, seconds: float) -> None:
+    took = time.perf_counter() - begun
     train, valid = manifest.splits["train"], manifest.splits["valid"]
     documents = 1 if manifest.split_by == "tokens" else train.documents + valid.documents
-    setup.reporter.note(
+    note(
         f"text: {documents:,} document{'' if documents == 1 else 's'} ({manifest.rule}), "
-        f"{train.tokens:,} tokens to train on, {valid.tokens:,} to validate; encoded in {seconds:.1f} s"
+        f"{train.tokens:,} tokens to train on, {valid.tokens:,} to validate; encoded in {took:.1f} s"
     )
-    if lopsided := _lopsided(manifest, setup.config.data.valid_fraction):
-        setup.reporter.note(lopsided)
+    if lopsided := _lopsided(manifest, config.data.valid_fraction):
+        note(lopsided)
     if manifest.replaced:
-        setup.reporter.note(f"{manifest.replaced:,} bytes that are not UTF-8 were replaced")
+        note(f"{manifest.replaced:,} bytes that are not UTF-8 were replaced")
+    _check_tokens(manifest, config)
 
 
 def _lopsided(manifest: ShardManifest, fraction: float) -> str | None:
