@@ -58,14 +58,11 @@ def to_toml(sections: Mapping[str, Any]) -> str:
 def to_plain(section: Any) -> dict[str, Any]:
     """A section as a dictionary of plain values, tuples as lists, without the Nones."""
     if dataclasses.is_dataclass(section):
-        pairs = []
-        for field in dataclasses.fields(section):
-            value = getattr(section, field.name)
-            assert value is not None or field.default is None, f"{field.name}: None would read back as its default"
-            pairs.append((field.name, value))
-    else:
-        pairs = list(section.items())
-    return {key: _plain(value) for key, value in pairs if value is not None}
+        defaults = {field.name: field.default for field in dataclasses.fields(section)}
+        section = {name: getattr(section, name) for name in defaults}
+        for name, default in defaults.items():
+            assert section[name] is not None or default is None, f"{name}: None would read back as its default"
+    return {key: _plain(value) for key, value in section.items() if value is not None}
 
 
 def _plain(value: Any) -> Any:
@@ -119,11 +116,9 @@ def from_toml(text: str, where: str = "config.toml") -> dict[str, Any]:
         raise UserError(f"{where}: tables are nested too deeply")
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{where}: not valid TOML: {error}") from None
     except RecursionError:
         raise UserError(f"{where}: tables or lists are nested too deeply") from None
-    except ValueError as error:  # such as a whole number of thousands of digits
+    except ValueError as error:  # TOMLDecodeError, or a whole number of thousands of digits
         raise UserError(f"{where}: not valid TOML: {error}") from None
 
 

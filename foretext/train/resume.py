@@ -16,6 +16,7 @@ from typing import Any
 
 from foretext.config import Change, difference
 from foretext.errors import EXIT_USER, UserError
+from foretext.runs.budget import POSITION
 from foretext.runs.commit import MANIFEST
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.lock import LOCK
@@ -47,7 +48,7 @@ def starts_over(run: RunDirectory, resume: bool) -> bool:
     """Whether a new run takes the place of one that did not reach its first checkpoint; UserError if it did."""
     if resume or not run.exists():
         return False
-    if run.has("training/position.json") or run.has("model.safetensors"):
+    if run.has(POSITION) or run.has("model.safetensors"):
         raise UserError(f"{run.path} holds a run already; go on with --resume, or choose another --out")
     return True
 
@@ -67,7 +68,7 @@ def writing(run: RunDirectory, notice: Callable[[str], None], over: bool = False
             try:
                 yield writer
             except UserError as error:
-                if new_run and error.code == EXIT_USER and not run.has("training/position.json"):
+                if new_run and error.code == EXIT_USER and not run.has(POSITION):
                     _remove_new(run, before)
                 raise
     finally:
@@ -100,7 +101,7 @@ def _clear(run: RunDirectory, writer: RunWriter) -> None:
 
 
 def agreed_sections(
-    old: dict[str, Any], new: dict[str, Any], where: Path, note: Callable[[Change], None] | None = None
+    old: dict[str, Any], new: dict[str, Any], where: Path, note: Callable[[Change], None] = lambda change: None
 ) -> dict[str, Any]:
     """`new` if it differs from `old` in changeable keys only; `note` gets each of these. The tokenizer's keys are known
     only once it is there."""
@@ -114,9 +115,8 @@ def agreed_sections(
                 f"{where}: {change.key} was {change.old!r} and cannot become {change.new!r} when going on; "
                 "leave it out, or start a new run"
             )
-    if note is not None:
-        for change in changes:
-            note(change)
+    for change in changes:
+        note(change)
     return new
 
 

@@ -38,39 +38,27 @@ FEW_KNOWN = 0.5  # part of the source's words: with fewer the user is told
 
 def prepare_pairs(setup: RunSetup, writer: RunWriter) -> None:
     """Vocabularies, vectors and shards."""
-    data = setup.config.data
+    data, settings = setup.config.data, setup.config.objective
+    assert data.source is not None and data.target is not None and isinstance(settings, TranslationSettings)
+    text = ParallelText(data.source, data.target, settings, data.errors)
     begun_before = setup.take_up()
-    counts: WordCounts | None = None
-    if not begun_before or not setup.has_shards():
-        counts = _count(setup)
+    counts = None if begun_before and setup.has_shards() else _count(setup, text)
     if not begun_before:
         assert counts is not None
-        _make_vocabularies(setup, counts)
+        _make_vocabularies(setup, settings, counts)
     elif not setup.run.has(POSITION) and data.starts_from is None:
         assert data.vectors is not None and isinstance(setup.tokenizer, WordTokenizer)
         setup.vectors = vectors_of(data.vectors, setup.tokenizer)
     if counts is not None:
-        _write(setup, counts)
+        _write(setup, text, counts)
     setup.keep(writer)
 
 
-def _text(setup: RunSetup) -> ParallelText:
-    data = setup.config.data
-    assert data.source is not None and data.target is not None
-    return ParallelText(data.source, data.target, _settings(setup), data.errors)
-
-
-def _settings(setup: RunSetup) -> TranslationSettings:
-    assert isinstance(setup.config.objective, TranslationSettings)
-    return setup.config.objective
-
-
-def _count(setup: RunSetup) -> WordCounts:
-    data = setup.config.data
-    counts = count_words(_text(setup))
+def _count(setup: RunSetup, text: ParallelText) -> WordCounts:
+    counts = count_words(text)
     if not counts.different:
         raise UserError(
-            f"{data.source}, {data.target}: one pair is too little to train on and to validate with; give more"
+            f"{text.source}, {text.target}: one pair is too little to train on and to validate with; give more"
         )
     if replaced := _replaced(counts.report):
         setup.reporter.note(f"{replaced:,} bytes that are not UTF-8 were replaced")
@@ -78,14 +66,14 @@ def _count(setup: RunSetup) -> WordCounts:
     return counts
 
 
-def _make_vocabularies(setup: RunSetup, counts: WordCounts) -> None:
+def _make_vocabularies(setup: RunSetup, settings: TranslationSettings, counts: WordCounts) -> None:
     """`model.vectors` follows from the file."""
     data = setup.config.data
     if setup.request.start is not None:
         setup.name_vocabulary(setup.started_model.tokenizer)
         return
     assert data.vectors is not None
-    tokenizer, setup.vectors = vocabularies(data.vectors, counts, _settings(setup), setup.config.tokenizer.size)
+    tokenizer, setup.vectors = vocabularies(data.vectors, counts, settings, setup.config.tokenizer.size)
     width = setup.vectors.shape[1]
     model: Any = setup.config.model  # of a system that translates: it has the width of its words' vectors
     check_vectors(setup.request.sets, model.vectors, width, data.vectors)
@@ -98,13 +86,13 @@ def _make_vocabularies(setup: RunSetup, counts: WordCounts) -> None:
     )
 
 
-def _write(setup: RunSetup, counts: WordCounts) -> None:
+def _write(setup: RunSetup, text: ParallelText, counts: WordCounts) -> None:
     tokenizer = setup.tokenizer
     assert isinstance(tokenizer, WordTokenizer)
     check_space(setup.run.path, BYTES_A_WORD * (counts.sources.total() + counts.targets.total() + counts.pairs))
     seed = setup.config.run.seed
     manifest = write_documents(
-        pair_documents(_text(setup).pairs(), tokenizer, seed),
+        pair_documents(text.pairs(), tokenizer, seed),
         tokenizer,
         setup.run.path / TOKENS,
         ReadReport(rules={"a pair a line": 1}, replaced=_replaced(counts.report)),

@@ -131,7 +131,8 @@ def new_tokenizer(
     seed: int,
     progress: Callable[[str, int, int], None],
 ) -> Tokenizer:
-    """Learned from `texts`; `config.size` counts the system's specials too."""
+    """The vocabulary of a new model, of the kind that its system has and with the specials that it needs, learned from
+    `texts`; `config.size` counts these specials too."""
     own = system.vocabulary if config.kind == "unigram" and UNKNOWN in system.vocabulary else ()
     added = [name for name in system.vocabulary if name not in (own or specials_of(config.kind))]
     least = least_size(config.kind) + len(added)
