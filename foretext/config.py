@@ -292,6 +292,7 @@ def _checked_sequence(value: Any, origin: type, args: tuple[Any, ...], where: st
         args = (args[0],) * len(value)
     elif len(args) != len(value):
         raise UserError(f"{where}: must be a list of {len(args)} values, not {len(value)}")
+    # A --set is named as it was typed; the value that does not fit tells which one is meant.
     places = [where if where.startswith(SET) else f"{where}[{index}]" for index in range(len(value))]
     return origin(map(_checked, value, args, places))
 
@@ -335,7 +336,7 @@ def _described(hint: Any) -> str:
     if origin is Literal:
         return f"one of {', '.join(map(str, args))}"
     words = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
-    return "a table" if origin is dict else words.get(hint, str(hint))
+    return "a table" if origin is dict or dataclasses.is_dataclass(hint) else words.get(hint, str(hint))
 
 
 def _shown(value: Any) -> str:
