@@ -9,27 +9,34 @@ of tables inside a section. TOML has no null: None is left out, so an optional f
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
+import itertools
 import json
 import math
 import re
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from foretext.errors import UserError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 MAX_BYTES = 1_000_000  # no honest configuration comes near; a hostile one must not cost memory or time
 _QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*+"|\'[^\'\n]*+\'')
 _DEEP_KEY = re.compile(r"(?<![\w-])[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++){8}")  # tomllib's time grows with its square
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _LINE = 120
+SET = "--set "
+UNIONS = (typing.Union, types.UnionType)
 
-T = TypeVar("T")
+T = TypeVar("T", bound="DataclassInstance")
 
 
 # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -51,14 +58,11 @@ def to_toml(sections: Mapping[str, Any]) -> str:
 def to_plain(section: Any) -> dict[str, Any]:
     """A section as a dictionary of plain values, tuples as lists, without the Nones."""
     if dataclasses.is_dataclass(section):
-        pairs = []
-        for field in dataclasses.fields(section):
-            value = getattr(section, field.name)
-            assert value is not None or field.default is None, f"{field.name}: None would read back as its default"
-            pairs.append((field.name, value))
-    else:
-        pairs = list(section.items())
-    return {key: _plain(value) for key, value in pairs if value is not None}
+        defaults = {field.name: field.default for field in dataclasses.fields(section)}
+        section = {name: getattr(section, name) for name in defaults}
+        for name, default in defaults.items():
+            assert section[name] is not None or default is None, f"{name}: None would read back as its default"
+    return {key: _plain(value) for key, value in section.items() if value is not None}
 
 
 def _plain(value: Any) -> Any:
@@ -112,11 +116,9 @@ def from_toml(text: str, where: str = "config.toml") -> dict[str, Any]:
         raise UserError(f"{where}: tables are nested too deeply")
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{where}: not valid TOML: {error}") from None
     except RecursionError:
         raise UserError(f"{where}: tables or lists are nested too deeply") from None
-    except ValueError as error:  # such as a whole number of thousands of digits
+    except ValueError as error:  # TOMLDecodeError, or a whole number of thousands of digits
         raise UserError(f"{where}: not valid TOML: {error}") from None
 
 
@@ -126,21 +128,20 @@ def build(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
         raise UserError(f"{where}: must be a table, not {_shown(mapping)}")
     hints = _hints(cls)
     for key in mapping:
-        if key not in hints:
-            raise UserError(f"{where}: unknown key {key!r}{_nearest(key, hints)}")
+        _check_known("key", key, hints, where)
     values = {key: _checked(value, hints[key], f"{where}: {key}") for key, value in mapping.items()}
-    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+    for field in dataclasses.fields(cls):
         optional = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
         if field.name not in values and not optional:
             raise UserError(f"{where}: the key {field.name!r} is missing")
-    return _construct(cls, values, where)
+    with _named(where):
+        return cls(**values)
 
 
 def build_sections(classes: Mapping[str, type], mapping: Mapping[str, Any], where: str) -> dict[str, Any]:
     """A whole configuration; `classes` maps each section to its dataclass, and an absent section gets its defaults."""
     for name in mapping:
-        if name not in classes:
-            raise UserError(f"{where}: unknown section {name!r}{_nearest(name, classes)}")
+        _check_known("section", name, classes, where)
     return {name: build(cls, mapping.get(name, {}), f"{where} [{name}]") for name, cls in classes.items()}
 
 
@@ -164,14 +165,13 @@ def settings_in(text: str, where: str) -> list[Setting]:
     for section, table in from_toml(text, where).items():
         if not isinstance(table, dict):
             raise UserError(f"{where}: {section!r} stands in no section; write it under one, such as [training]")
-        settings.append(
-            Setting((section,), None, f"{where} [{section}]", typed=True)
-        )  # also an empty one must be known
+        place = f"{where} [{section}]"
+        settings.append(Setting((section,), None, place, typed=True))  # also an empty one must be known
         for key, value in table.items():
             inner = value if isinstance(value, dict) and value else {None: value}
-            for name, one in inner.items():
+            for name, own in inner.items():
                 names = (section, key) if name is None else (section, key, name)
-                settings.append(Setting(names, one, f"{where} [{section}] {'.'.join(names[1:])}", typed=True))
+                settings.append(Setting(names, own, f"{place} {'.'.join(names[1:])}", typed=True))
     return settings
 
 
@@ -179,7 +179,7 @@ def setting_of(given: str | Setting) -> Setting:
     """`section.key=value` (or `section.table.key=value`) as a setting."""
     if isinstance(given, Setting):
         return given
-    where = f"--set {given}"
+    where = f"{SET}{given}"
     path, equals, value = given.partition("=")
     names = tuple(path.strip().split("."))
     if not equals or not 2 <= len(names) <= 3:
@@ -191,43 +191,47 @@ def apply_sets(sections: Mapping[str, Any], sets: Iterable[str | Setting]) -> di
     """`sections` (dataclasses) with each setting put in, later ones over earlier ones; none is changed."""
     result = dict(sections)
     for setting in map(setting_of, sets):
-        name = setting.names[0]
-        if name not in result:
-            raise UserError(f"{setting.where}: unknown section {name!r}{_nearest(name, result)}")
-        if len(setting.names) > 1:
-            result[name] = _with(result[name], setting.names[1:], setting)
+        name, *names = setting.names
+        _check_known("section", name, result, setting.where)
+        if names:
+            result[name] = _with(result[name], names, setting)
     return result
 
 
 def _with(section: Any, names: Sequence[str], setting: Setting) -> Any:
     hints, where = _hints(type(section)), setting.where
     name = names[0]
-    if name not in hints:
-        raise UserError(f"{where}: unknown key {name!r}{_nearest(name, hints)}")
-    read = _checked if setting.typed else _parsed
+    _check_known("key", name, hints, where)
     current = getattr(section, name)
-    if len(names) > 1 and dataclasses.is_dataclass(current):
+    if len(names) == 1:
+        value = _read(setting, hints[name])
+    elif dataclasses.is_dataclass(current):
         value = _with(current, names[1:], setting)
-    elif len(names) > 1 and typing.get_origin(hints[name]) is dict:
-        value = {**current, names[1]: read(setting.value, typing.get_args(hints[name])[1], where)}
-    elif len(names) > 1:
-        raise UserError(f"{where}: {name} is not a table")
+    elif isinstance(current, dict):
+        value = {**current, names[1]: _read(setting, typing.get_args(hints[name])[1])}
     else:
-        value = read(setting.value, hints[name], where)
-    values = {field.name: getattr(section, field.name) for field in dataclasses.fields(section)}
-    return _construct(type(section), {**values, name: value}, where)
+        raise UserError(f"{where}: {name} is not a table")
+    with _named(where):
+        return dataclasses.replace(section, **{name: value})
 
 
-def _construct(cls: type[T], values: dict[str, Any], where: str) -> T:
+@contextlib.contextmanager
+def _named(where: str) -> Iterator[None]:
+    """What a dataclass's own `__post_init__` refuses, as an error that names the place."""
     try:
-        return cls(**values)
-    except ValueError as error:  # raised by a dataclass's own __post_init__
+        yield
+    except ValueError as error:
         raise UserError(f"{where}: {error}") from None
 
 
 def _hints(cls: type) -> dict[str, Any]:
     hints = typing.get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
+
+
+def _check_known(what: str, name: str, known: Iterable[str], where: str) -> None:
+    if name not in known:
+        raise UserError(f"{where}: unknown {what} {name!r}{_nearest(name, known)}")
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:
@@ -239,40 +243,45 @@ def _nearest(key: str, known: Iterable[str]) -> str:
 # ── types ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _read(setting: Setting, hint: Any) -> Any:
+    """A setting's value as the annotation `hint` has it, or a UserError."""
+    return _checked(setting.value if setting.typed else _from_text(setting.value, hint), hint, setting.where)
+
+
 def _checked(value: Any, hint: Any, where: str) -> Any:
     """`value` as the annotation `hint` has it, or a UserError."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        options = [arg for arg in args if arg is not types.NoneType]
-        if value is None:
-            return None
-        if len(options) == 1:
-            return _checked(value, options[0], where)
-        return _first_that_fits(value, options, hint, where)
-    if origin is Literal:
-        if any(value == arg and type(value) is type(arg) for arg in args):
-            return value
-        raise UserError(f"{where}: must be one of {', '.join(map(str, args))}, not {_shown(value)}")
+    if origin in UNIONS:
+        return None if value is None else _first_that_fits(value, hint, where)
     if origin in (tuple, list):
         return _checked_sequence(value, origin, args, where)
     if origin is dict and isinstance(value, Mapping):
         return {str(key): _checked(item, args[1], f"{where}.{key}") for key, item in value.items()}
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return build(hint, value, where)
-    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return _finite_or_infinite(value, where)
-    if isinstance(hint, type) and type(value) is hint:
+    if hint is float and type(value) is int:
+        with contextlib.suppress(OverflowError):
+            value = float(value)
+    if _fits(value, hint):
         return value
     raise UserError(f"{where}: must be {_described(hint)}, not {_shown(value)}")
 
 
-def _first_that_fits(value: Any, options: Sequence[Any], hint: Any, where: str) -> Any:
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a single value has exactly this type, so that true is no number; nan is none either."""
+    if typing.get_origin(hint) is Literal:
+        return any(value == arg and type(value) is type(arg) for arg in typing.get_args(hint))
+    return type(value) is hint and not (hint is float and math.isnan(value))
+
+
+def _first_that_fits(value: Any, hint: Any, where: str) -> Any:
+    options = [arg for arg in typing.get_args(hint) if arg is not types.NoneType]
+    if len(options) == 1:
+        return _checked(value, options[0], where)
     # An exact type first, so that 3 for `float | int` stays a whole number.
     for option in sorted(options, key=lambda option: option is not type(value)):
-        try:
+        with contextlib.suppress(UserError):
             return _checked(value, option, where)
-        except UserError:
-            continue
     raise UserError(f"{where}: must be {_described(hint)}, not {_shown(value)}")
 
 
@@ -283,66 +292,51 @@ def _checked_sequence(value: Any, origin: type, args: tuple[Any, ...], where: st
         args = (args[0],) * len(value)
     elif len(args) != len(value):
         raise UserError(f"{where}: must be a list of {len(args)} values, not {len(value)}")
-    return origin(_checked(item, arg, f"{where}[{index}]") for index, (item, arg) in enumerate(zip(value, args)))
+    # A --set is named as it was typed; the value that does not fit tells which one is meant.
+    places = [where if where.startswith(SET) else f"{where}[{index}]" for index in range(len(value))]
+    return origin(map(_checked, value, args, places))
 
 
-def _finite_or_infinite(value: float, where: str) -> float:
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.nan
-    if math.isnan(number):
-        raise UserError(f"{where}: must be a number, not {_shown(value)}")
-    return number
-
-
-def _parsed(text: str, hint: Any, where: str) -> Any:
-    """The text of a `--set` value by the type of its field: no quotes needed, lists as `a,b` or `[a, b]`."""
+def _from_text(text: str, hint: Any) -> Any:
+    """What the text of a `--set` stands for where `hint` is wanted: no quotes needed, lists as `a,b` or `[a, b]`. Text
+    that is no such value stays text, for `_checked` to refuse."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
+    if origin in UNIONS:
         if types.NoneType in args and text.lower() in ("none", ""):
             return None
-        return _parsed_as_any(text, [arg for arg in args if arg is not types.NoneType], hint, where)
+        strictest_first = sorted(args, key=lambda option: (option is str, option is float))
+        return next((value for option in strictest_first if (value := _from_text(text, option)) != text), text)
     if origin in (tuple, list):
         inner = text.removeprefix("[").removesuffix("]").strip()
-        items = [item.strip() for item in inner.split(",")] if inner else []
-        kinds = list(args) if origin is tuple and args[-1] is not Ellipsis else [args[0]] * len(items)
-        if len(kinds) != len(items):
-            raise UserError(f"{where}: must be a list of {len(kinds)} values, not {len(items)}")
-        return origin(_parsed(item, kind, where) for item, kind in zip(items, kinds))
+        kinds = itertools.cycle(arg for arg in args if arg is not Ellipsis)
+        return [_from_text(item.strip(), kind) for item, kind in zip(inner.split(","), kinds)] if inner else []
     if origin is Literal:
-        return _checked(next((arg for arg in args if str(arg) == text), text), hint, where)
-    if hint is str:
-        quoted = len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'"
-        return text[1:-1] if quoted else text
-    if hint is bool and text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    if hint in (int, float):
-        try:
-            return _checked(hint(text), hint, where)
-        except ValueError:
-            pass
-    raise UserError(f"{where}: the value must be {_described(hint)}")
+        return next((arg for arg in args if str(arg) == text), text)
+    with contextlib.suppress(KeyError, ValueError):
+        return SINGLE_VALUES[hint](text)
+    return text
 
 
-def _parsed_as_any(text: str, options: Sequence[Any], hint: Any, where: str) -> Any:
-    for option in sorted(options, key=lambda option: (option is str, option is float)):  # the strictest first
-        try:
-            return _parsed(text, option, where)
-        except UserError:
-            if len(options) == 1:
-                raise
-    raise UserError(f"{where}: the value must be {_described(hint)}")
+def _unquoted(text: str) -> str:
+    return text[1:-1] if len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'" else text
+
+
+SINGLE_VALUES: dict[Any, Callable[[str], Any]] = {
+    str: _unquoted,
+    int: int,
+    float: float,
+    bool: lambda text: {"true": True, "false": False}[text.lower()],
+}
 
 
 def _described(hint: Any) -> str:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
+    if origin in UNIONS:
         return " or ".join(_described(arg) for arg in args if arg is not types.NoneType)
-    if origin is dict or dataclasses.is_dataclass(hint):
-        return "a table"
+    if origin is Literal:
+        return f"one of {', '.join(map(str, args))}"
     words = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
-    return words.get(hint, str(hint))
+    return "a table" if origin is dict or dataclasses.is_dataclass(hint) else words.get(hint, str(hint))
 
 
 def _shown(value: Any) -> str:

@@ -11,8 +11,7 @@ Followed
     the head); the classifier thaws one group more each epoch from the top, and reads [h_T; maxpool(H); meanpool(H)] of
     whole documents in pieces of 70 through two blocks with batch norm, dropout and 50 hidden units
     (`tasks/heads/concat_pooling.py`). A new vocabulary (`--new-vocabulary`) keeps the rows of known pieces, and new
-    ones get the mean (`text/tokenizers/vocabulary_transfer.py`). Either direction, and both averaged (`predict
-    --with`).
+    ones get the mean (`train/from_run.py`). Either direction, and both averaged (`predict --with`).
 
 From the released code, where the paper is silent or differs
     AR with α 2 and TAR with β 1, as means of squares, in pre-training and in the classifier. Gradients are clipped at

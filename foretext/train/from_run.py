@@ -4,6 +4,12 @@ words of its own, what is kept for each piece of the vocabulary; then how much e
 ULMFiT's second stage (Howard and Ruder 2018) is such a start: the general model goes on with the target's text, the
 lower layers at lower rates, and with a vocabulary of that text, if so chosen. Both work on every system that says which
 of its weights have a row for each piece.
+
+Howard and Ruder's released code gives a word that both vocabularies have its old row of the embeddings, and a new word
+the mean of all old rows. Pieces are the same if they stand for the same bytes of text, spaces included, whatever a kind
+writes for these (`Ġthe`, `▁the`, and WordPiece's `the` all stand for ` the`; its `##the` for `the`). Character BPE has
+the space behind a word, so that between it and another kind only pieces inside words are shared. Special tokens stand
+for no text: they are the same by name, or by what they are for (the end of a document, an unknown piece).
 """
 
 from __future__ import annotations
@@ -20,9 +26,9 @@ from foretext.plan import TransferPlan
 from foretext.runs.model import SavedModel, put_weights
 from foretext.systems.base import System, TrainingConfig
 from foretext.text.tokenizers.base import Tokenizer
-from foretext.text.tokenizers.vocabulary_transfer import NEW, old_ids
 from foretext.train.optim import Group, Optimizer
 
+NEW = -1  # in place of an old id: the old vocabulary has no such piece
 _ADAPTIVE = "trunk.adaptive."  # what begins so is an adaptive softmax, all of which predicts (`nn/softmax/predict.py`)
 
 
@@ -65,6 +71,34 @@ def take_for_vocabulary(
 
 def _renumbered(state: dict[str, Tensor], part: str, rows: tuple[str, ...], ids: np.ndarray) -> dict[str, Tensor]:
     return {name: carried_rows(x, ids) if f"{part}.{name}" in rows else x for name, x in state.items()}
+
+
+def old_ids(new: Tokenizer, old: Tokenizer) -> np.ndarray:
+    """For each id of `new`, the id of the same piece in `old`, or `NEW`: int64 [size of `new`]."""
+    known = _ids_of_bytes(old)
+    ids = np.full(new.size, NEW, dtype=np.int64)
+    special = set(new.specials.values())
+    for id in range(new.size):
+        if id not in special and id != new.unknown:
+            ids[id] = known.get(new.piece_bytes(id), NEW)
+    for role in ("unknown", "end"):
+        ours, theirs = getattr(new, role), getattr(old, role)
+        if ours is not None and theirs is not None:
+            ids[ours] = theirs
+    for name, id in new.specials.items():
+        if name in old.specials:
+            ids[id] = old.specials[name]
+    return ids
+
+
+def _ids_of_bytes(tokenizer: Tokenizer) -> dict[bytes, int]:
+    """Of pieces that stand for text; of two that stand for the same, the first."""
+    special = {*tokenizer.specials.values(), tokenizer.unknown}
+    known: dict[bytes, int] = {}
+    for id in range(tokenizer.size):
+        if id not in special and (text := tokenizer.piece_bytes(id)):
+            known.setdefault(text, id)
+    return known
 
 
 # -- how much moves --------------------------------------------------------------------------------------------------

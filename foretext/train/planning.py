@@ -28,8 +28,6 @@ from foretext.train.finetuning.examples import ListedExamples
 from foretext.train.loop import Job, Loop, Stage
 
 _HEADER = 256  # bytes, at most, that a tensor takes beside its numbers: its name and shape, and AdamW's count of steps
-
-
 MANY_TIMES = 4
 WEIGHT = 4  # bytes
 STATES = 4 * WEIGHT  # a weight itself, its gradient, two of the optimiser
@@ -39,98 +37,157 @@ SMALLER_SIZE = "a smaller --size, --set model.width=… or model.layers=…"  # 
 SMALLER_RUN = "a smaller pre-trained RUN (with --system: a smaller --size)"
 
 
-@dataclass(frozen=True)
-class Memory:
-    """What training takes of memory, as an estimate from the configuration alone."""
-
-    model: ModelConfig
-    micro: int  # examples at a time
-    length: int  # tokens of the longest example
-    keeps_best: bool = False  # the best weights beside those that are trained
-    head: int = 0  # numbers that are learned on top of the trunk; 0 also where they are not known yet
-    carried: int = 0  # numbers that are carried from step to step; 0 also where the rows are not known yet
-
-    def weights(self) -> int:
-        """How many numbers are learned."""
-        return self.model.parameters() + self.head
-
-    def states(self) -> int:
-        """Bytes of weights, gradients and optimiser, and of what does not learn."""
-        copies = 1 + self.keeps_best
-        return (STATES + WEIGHT * self.keeps_best) * self.weights() + WEIGHT * copies * fixed(self.model)
-
-    def held(self) -> int:
-        """Bytes of what is carried: what a step makes, and what it was given, which stands until the step is made."""
-        return 2 * WEIGHT * self.carried
-
-    def needed(self) -> int:
-        """Bytes: the states, what is carried, and the activations of one micro-batch."""
-        tokens = self.micro * self.length
-        read = dataclasses.replace(self.model, context=min(self.length, self.model.context))
-        logits = read.vocabulary * min(tokens, max(LEAST_ROWS, CHUNK_ELEMENTS // read.vocabulary))
-        return self.states() + self.held() + 4 * (read.activations(tokens) + logits)
+# -- the plan --------------------------------------------------------------------------------------------------------
 
 
-def check_memory(memory: Memory, smaller: str = SMALLER_SIZE, built: bool = False) -> None:
-    """UserError if training would not fit, to be asked before any work is done. A vocabulary that is not known yet
-    counts as one piece, so that nothing is refused that might fit. `smaller`: what makes the model smaller; `built`:
-    its weights are in memory already."""
-    known = dataclasses.replace(memory.model, vocabulary=memory.model.vocabulary or 1)
-    memory = dataclasses.replace(memory, model=known)
-    there = available_memory()
-    if there is None:
-        return
-    there += WEIGHT * (memory.weights() + fixed(memory.model)) * built
-    if memory.needed() <= there:
-        return
-    if memory.states() > there:
-        raise UserError(
-            f"the weights alone, with gradients and optimiser, need about {size_text(memory.states())} of memory and "
-            f"{size_text(there)} are free; use {smaller}",
-            code=EXIT_MACHINE,
-        )
-    if memory.states() + memory.held() > there:
-        raise UserError(
-            f"what is carried from step to step needs about {size_text(memory.held())} of memory beside "
-            f"{size_text(memory.states())} of weights, gradients and optimiser, and {size_text(there)} are free; use "
-            f"fewer rows, --set training.batch_size=…, or {smaller}",
-            code=EXIT_MACHINE,
-        )
-    fewer = f"--set training.micro_batch={memory.micro // 2}, or " if memory.micro > 1 else ""
-    raise UserError(
-        f"training needs about {size_text(memory.needed())} of memory and {size_text(there)} are free; "
-        f"use {fewer}{smaller}",
-        code=EXIT_MACHINE,
+def describe_plan(loop: Loop, speeds: Sequence[float], corpus: int, model: ModelConfig) -> list[tuple[str, str]]:
+    """The plan of a pre-training on `corpus` tokens, at so many tokens a second in each stage."""
+    job = loop.job
+    run = expected(loop, speeds)
+    micro = job.stages[-1].micro_batch
+    memory = Memory(model, micro, model.context, head=head_size(job.objective), carried=job.carried)
+    steps = f"about {run.steps:,} steps of {run.tokens / run.steps:,.0f} tokens"
+    speed = f"{run.tokens / run.seconds:,.0f} tokens/s"
+    return _told(
+        ("model", f"{model.parameters():,} parameters: {model.describe()}"),
+        ("text", f"{corpus:,} tokens; {_passes(run.tokens / max(1, corpus), job.config.dropout)}"),
+        ("budget", f"{job.budget}: {steps} at {speed}{_warmup(job.config.warmup_steps, run.steps)}"),
+        ("sequences", _lengths(job.objective.lengths(model.context))),
+        ("streams", _streams(loop, model.context)),
+        ("time", f"about {clock(run.seconds)}"),
+        *_machine(loop, memory),
     )
 
 
-def disk_needed(job: Job) -> int:
-    """Bytes that checkpoints take at their most, which is while saving: the old one stands until the new one is whole.
+def describe_finetuning(
+    loop: Loop, sections: dict[str, Any], train: Encoded, valid: Encoded, stock: ListedExamples | ManySources
+) -> list[tuple[str, str]]:
+    """The plan of a fine-tuning on rows that are encoded, `stock` being all that is learned from; the time is that of
+    the updates which are left."""
+    task, training, transfer, model = (sections[name] for name in ("task", "training", "transfer", "model"))
+    job, updates = loop.job, sections["budget"].steps
+    turns = stock.epoch_tokens(job.stages[-1].order)
+    tokens = sum(own for _, own in turns)
+    cut = len(train.examples) != len(train.rows)  # then an update counts parts of rows
+    windows = f", {len(train.examples):,} windows to train on" if cut else ""
+    unit = "windows" if cut else "rows"
+    weights = "new weights" if task.from_scratch else "pre-trained weights"
+    if not task.from_scratch and transfer.layers >= 0:
+        weights = f"embeddings and the first {transfer.layers} blocks pre-trained"
+    memory = finetuning_memory(job.stages[-1].micro_batch, model, job.objective, stock, valid)
+    return _told(
+        ("rows", f"{len(train.rows):,} to train on, {len(valid.rows):,} to validate{windows}"),
+        *_beside(stock, task),
+        ("tokens", f"{tokens:,} an epoch, {task.epochs * tokens:,} in all"),
+        ("labels", ", ".join(task.labels[:12]) or task.kind),
+        ("model", f"{model.parameters():,} parameters: {model.describe()}; {weights}"),
+        ("task model", _task_model(job.objective, transfer)),
+        ("loss", describe_loss(sections)),
+        ("budget", f"{task.epochs} epochs, {updates:,} updates of {training.batch_size} {unit}"),
+        ("frozen", _frozen(loop, updates)),
+        ("time", _finetuning_time(loop, updates, task.epochs, turns, valid)),
+        ("batch norm", _normed(loop)),
+        *_machine(loop, memory),
+    )
 
-    A checkpoint has the weights, with what does not learn, once more if the best or averaged ones are kept beside those
-    to go on with (averaged ones once more), the optimiser's state: two tensors a parameter with AdamW, one where Muon
-    learns it, none with plain SGD; and what is carried from step to step.
-    """
-    checkpoint = WEIGHT * job.carried
-    averaged = job.objective.average > 0
-    copies = 1 + (job.keep_best is not None or averaged)
-    for name, parameter in job.optimizer.parameters.items():
-        checkpoint += (copies + averaged + job.optimizer.kept(name)) * _bytes(parameter)
-    for module in (job.trunk, job.objective):
-        learned = {name for name, _ in module.named_parameters()}
-        checkpoint += sum(copies * _bytes(kept) for name, kept in module.state_dict().items() if name not in learned)
-    return 2 * checkpoint
+
+def _told(*lines: tuple[str, str]) -> list[tuple[str, str]]:
+    """The lines that have something to say: each function below gives the text of one, and "" if there is nothing."""
+    return [(name, text) for name, text in lines if text]
 
 
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size() + _HEADER
+def _machine(loop: Loop, memory: Memory) -> list[tuple[str, str]]:
+    return [
+        ("memory", f"about {size_text(memory.needed())}"),
+        ("disk", "" if loop.writer is None else f"about {size_text(disk_needed(loop.job))} while saving"),
+        ("threads", f"{torch.get_num_threads()} on {loop.job.device}"),
+    ]
 
 
-def check_disk(run: RunDirectory, job: Job) -> None:
-    """UserError, before training, if the checkpoints would not fit. One that is there already is room well used."""
-    there = run.sizes() if run.exists() else {}
-    stored = sum(size for name, size in there.items() if name == "model.safetensors" or name.startswith("training/"))
-    check_space(run.path, max(0, disk_needed(job) - stored))
+def _passes(times: float, dropout: float) -> str:
+    """How often the text is read; a small model without dropout begins to learn it by heart after a few times."""
+    text = f"the run sees {times:.2g} times as many"
+    if times > MANY_TIMES and dropout == 0.0:
+        text += ", so often that it may learn them by heart: less time, or --set training.dropout=0.1, or both"
+    return text
+
+
+def _warmup(warmup_steps: int, steps: int) -> str:
+    """What to know where the warm-up, which counts steps, is longer than the run."""
+    if warmup_steps < steps:
+        return ""
+    return (
+        f", all in the warm-up of {warmup_steps:,}: the rate never peaks; shorten it by --set training.warmup_steps=…"
+    )
+
+
+def _lengths(lengths: Sequence[tuple[float, int]]) -> str:
+    """How long the sequences are, where that changes."""
+    later = [f"from {until:.0%} on {length}" for (until, _), (_, length) in itertools.pairwise(lengths)]
+    return f"of {lengths[0][1]} tokens at first; of the budget, {', '.join(later)}" if later else ""
+
+
+def sequences_for(count: int, context: int, length: int) -> int:
+    """How many sequences of `length` have as many tokens as `count` of a whole context."""
+    return count * (context // length)
+
+
+def _streams(loop: Loop, context: int) -> str:
+    """Where the text is too short for as many streams as a step has sequences."""
+    job = loop.job
+    if not job.objective.carries_state:
+        return ""
+    asked = sequences_for(job.config.batch_size, context, job.objective.lengths(context)[0][1])
+    rows = sum(len(batch.ids_BT) for batch in loop.batches(0, job.stages[0])[1])
+    return f"{rows} side by side, not {asked}: the text is too short for more" if rows < asked else ""
+
+
+def _beside(stock: ListedExamples | ManySources, task: TaskConfig) -> list[tuple[str, str]]:
+    """What is learned from beside the rows."""
+    if isinstance(stock, ListedExamples):
+        return []
+    text = f"{len(stock.unlabelled):,} unlabelled sentences, a batch after each labelled one"
+    others = zip(task.also.items(), stock.tasks[1:])
+    named = [f"{name} ({said.split()[0]}, {len(own):,} rows)" for (name, said), own in others]
+    return [("text", text if len(stock.unlabelled) else ""), ("beside it", ", ".join(named))]
+
+
+def _task_model(task: nn.Module, transfer: TransferPlan) -> str:
+    """Where more than one layer is put on the trunk."""
+    if transfer.model == "linear":
+        return ""
+    reader = transfer.reader
+    read = {
+        "a mixture of the layers": reader.mix,
+        "the lowest layer": reader.beside == "lowest",
+        "the lowest layer and the top": reader.beside == "ends",
+        f"vectors of {reader.vectors}": reader.vectors,
+        "characters": reader.characters,
+    }
+    shape = f"{reader.layers} recurrent layer{'' if reader.layers == 1 else 's'} of {reader.cells} cells a direction"
+    return f"{head_size(task):,} parameters: {shape} over {', '.join(part for part in read if read[part])}"
+
+
+def _frozen(loop: Loop, steps: int) -> str:
+    """Where not everything learns from the start: when it does, or what never will."""
+    groups = loop.job.optimizer.groups
+    if last := _last_thaw(loop, steps):
+        return (
+            f"{len(groups) - 1} layer groups at first; the next one thaws about every "
+            f"{last / (len(groups) - 1):.3g} updates, from the top; all learn from update {last:,} on"
+        )
+    never = any(group.thaws_at >= steps for group in groups)
+    return "the pre-trained layers, from beginning to end; the task's own weights learn" if never else ""
+
+
+def _normed(loop: Loop) -> str:
+    """Where a step is split though its rows change each other's loss."""
+    micro, rows = loop.job.stages[-1].micro_batch, loop.job.config.batch_size
+    split = loop.job.objective.norms_rows and micro < rows
+    return f"over the {micro} rows that are read at a time, not the {rows} of an update" if split else ""
+
+
+# -- time ------------------------------------------------------------------------------------------------------------
 
 
 def probe_speed(loop: Loop, stage: Stage | None = None, thawed: int = 0, step: int = 0) -> float:
@@ -183,97 +240,16 @@ def expected(loop: Loop, speeds: Sequence[float]) -> Expected:
     return Expected(max(1, round(steps)), round(tokens), seconds)
 
 
-def describe_plan(loop: Loop, speeds: Sequence[float], corpus: int, model: ModelConfig) -> list[tuple[str, str]]:
-    """The plan of a pre-training on `corpus` tokens, at so many tokens a second in each stage."""
-    job = loop.job
-    run = expected(loop, speeds)
-    last = job.stages[-1]
-    return [
-        ("model", f"{model.parameters():,} parameters: {model.describe()}"),
-        ("text", f"{corpus:,} tokens; {_passes(run.tokens / max(1, corpus), job.config.dropout)}"),
-        (
-            "budget",
-            f"{job.budget}: about {run.steps:,} steps of {run.tokens / run.steps:,.0f} tokens at "
-            f"{run.tokens / run.seconds:,.0f} tokens/s" + _warmup(job.config.warmup_steps, run.steps),
-        ),
-        *_sequences(job.objective.lengths(model.context)),
-        *_streams(loop, model.context),
-        ("time", f"about {clock(run.seconds)}"),
-        *_machine_lines(
-            loop,
-            Memory(model, last.micro_batch, model.context, head=head_size(job.objective), carried=job.carried),
-        ),
-    ]
-
-
-def _sequences(lengths: Sequence[tuple[float, int]]) -> list[tuple[str, str]]:
-    """A line where their length changes."""
-    if len(lengths) == 1:
-        return []
-    later = [f"from {until:.0%} on {length}" for (until, _), (_, length) in itertools.pairwise(lengths)]
-    return [("sequences", f"of {lengths[0][1]} tokens at first; of the budget, {', '.join(later)}")]
-
-
-def sequences_for(count: int, context: int, length: int) -> int:
-    """How many sequences of `length` have as many tokens as `count` of a whole context."""
-    return count * (context // length)
-
-
-def _streams(loop: Loop, context: int) -> list[tuple[str, str]]:
-    """A line where the text is too short for as many streams as a step has sequences."""
-    job = loop.job
-    if not job.objective.carries_state:
-        return []
-    asked = sequences_for(job.config.batch_size, context, job.objective.lengths(context)[0][1])
-    rows = sum(len(batch.ids_BT) for batch in loop.batches(0, job.stages[0])[1])
-    return [("streams", f"{rows} side by side, not {asked}: the text is too short for more")] if rows < asked else []
-
-
-def describe_finetuning(
-    loop: Loop, sections: dict[str, Any], train: Encoded, valid: Encoded, stock: ListedExamples | ManySources
-) -> list[tuple[str, str]]:
-    """The plan of a fine-tuning on rows that are encoded, `stock` being all that is learned from; the time is that of
-    the updates which are left."""
-    task, training, transfer, model = (sections[name] for name in ("task", "training", "transfer", "model"))
-    weights = "new weights" if task.from_scratch else "pre-trained weights"
-    if not task.from_scratch and transfer.layers >= 0:
-        weights = f"embeddings and the first {transfer.layers} blocks pre-trained"
-    updates = sections["budget"].steps
-    turns = stock.epoch_tokens(loop.job.stages[-1].order)
-    tokens = sum(own for _, own in turns)
-    unit, windows = "rows", ""
-    if len(train.examples) != len(train.rows):  # then an update counts parts of rows
-        unit, windows = "windows", f", {len(train.examples):,} windows to train on"
-    lines = [
-        ("rows", f"{len(train.rows):,} to train on, {len(valid.rows):,} to validate{windows}"),
-        *_beside(stock, task),
-        ("tokens", f"{tokens:,} an epoch, {task.epochs * tokens:,} in all"),
-        ("labels", ", ".join(task.labels[:12]) if task.labels else task.kind),
-        ("model", f"{model.parameters():,} parameters: {model.describe()}; {weights}"),
-        *_task_model(loop.job.objective, transfer),
-        ("loss", describe_loss(sections)),
-        ("budget", f"{task.epochs} epochs, {updates:,} updates of {training.batch_size} {unit}"),
-        *_frozen(loop, updates),
-    ]
+def _finetuning_time(loop: Loop, updates: int, epochs: int, turns: Sequence[tuple[int, int]], valid: Encoded) -> str:
+    """How long the updates that are left take; `turns`: a step of each kind, and an epoch's tokens in such steps."""
     left = updates - loop.position.step
-    if left >= LEAST_TO_PROBE:
-        speeds = [_finetuning_speed(loop, updates, step) for step, _ in turns]
-        learning = sum(own / speed for (_, own), speed in zip(turns, speeds))
-        epoch = learning + FORWARD_SHARE * sum(example.tokens for example in valid.examples) / speeds[0]
-        speed = tokens / learning
-        lines.append(("time", f"about {clock(left / updates * task.epochs * epoch)} at {speed:,.0f} tokens/s"))
-    memory = finetuning_memory(loop.job.stages[-1].micro_batch, model, loop.job.objective, stock, valid)
-    return [*lines, *_normed(loop), *_machine_lines(loop, memory)]
-
-
-def _beside(stock: ListedExamples | ManySources, task: TaskConfig) -> list[tuple[str, str]]:
-    """What is learned from beside the rows."""
-    if isinstance(stock, ListedExamples):
-        return []
-    text = [("text", f"{len(stock.unlabelled):,} unlabelled sentences, a batch after each labelled one")]
-    others = zip(task.also.items(), stock.tasks[1:])
-    named = ", ".join(f"{name} ({said.split()[0]}, {len(own):,} rows)" for (name, said), own in others)
-    return (text if len(stock.unlabelled) else []) + ([("beside it", named)] if named else [])
+    if left < LEAST_TO_PROBE:
+        return ""
+    speeds = [_finetuning_speed(loop, updates, step) for step, _ in turns]
+    learning = sum(own / speed for (_, own), speed in zip(turns, speeds))
+    epoch = learning + FORWARD_SHARE * sum(example.tokens for example in valid.examples) / speeds[0]
+    speed = sum(own for _, own in turns) / learning
+    return f"about {clock(left / updates * epochs * epoch)} at {speed:,.0f} tokens/s"
 
 
 def _finetuning_speed(loop: Loop, steps: int, step: int = 0) -> float:
@@ -292,37 +268,65 @@ def _last_thaw(loop: Loop, steps: int) -> int:
     return max(group.thaws_at for group in loop.job.optimizer.groups if group.thaws_at < steps)
 
 
-def _frozen(loop: Loop, steps: int) -> list[tuple[str, str]]:
-    """A line where not everything learns from the start: when it does, or what never will."""
-    groups = loop.job.optimizer.groups
-    last = _last_thaw(loop, steps)
-    if last:
-        return [
-            (
-                "frozen",
-                f"{len(groups) - 1} layer groups at first; the next one thaws about every "
-                f"{last / (len(groups) - 1):.3g} updates, from the top; all learn from update {last:,} on",
-            )
-        ]
-    if any(group.thaws_at >= steps for group in groups):
-        return [("frozen", "the pre-trained layers, from beginning to end; the task's own weights learn")]
-    return []
+# -- memory and disk -------------------------------------------------------------------------------------------------
 
 
-def _task_model(task: nn.Module, transfer: TransferPlan) -> list[tuple[str, str]]:
-    """A line where more than one layer is put on the trunk."""
-    if transfer.model == "linear":
-        return []
-    reader = transfer.reader
-    read = [
-        *(["a mixture of the layers"] if reader.mix else []),
-        *(["the lowest layer"] if reader.beside == "lowest" else []),
-        *(["the lowest layer and the top"] if reader.beside == "ends" else []),
-        *([f"vectors of {reader.vectors}"] if reader.vectors else []),
-        *(["characters"] if reader.characters else []),
-    ]
-    shape = f"{reader.layers} recurrent layer{'' if reader.layers == 1 else 's'} of {reader.cells} cells a direction"
-    return [("task model", f"{head_size(task):,} parameters: {shape} over {', '.join(read)}")]
+@dataclass(frozen=True)
+class Memory:
+    """What training takes of memory, as an estimate from the configuration alone."""
+
+    model: ModelConfig
+    micro: int  # examples at a time
+    length: int  # tokens of the longest example
+    keeps_best: bool = False  # the best weights beside those that are trained
+    head: int = 0  # numbers that are learned on top of the trunk; 0 also where they are not known yet
+    carried: int = 0  # numbers that are carried from step to step; 0 also where the rows are not known yet
+
+    def weights(self) -> int:
+        """How many numbers are learned."""
+        return self.model.parameters() + self.head
+
+    def states(self) -> int:
+        """Bytes of weights, gradients and optimiser, and of what does not learn."""
+        copies = 1 + self.keeps_best
+        return (STATES + WEIGHT * self.keeps_best) * self.weights() + WEIGHT * copies * fixed(self.model)
+
+    def held(self) -> int:
+        """Bytes of what is carried: what a step makes, and what it was given, which stands until the step is made."""
+        return 2 * WEIGHT * self.carried
+
+    def needed(self) -> int:
+        """Bytes: the states, what is carried, and the activations of one micro-batch."""
+        tokens = self.micro * self.length
+        read = dataclasses.replace(self.model, context=min(self.length, self.model.context))
+        logits = read.vocabulary * min(tokens, max(LEAST_ROWS, CHUNK_ELEMENTS // read.vocabulary))
+        return self.states() + self.held() + 4 * (read.activations(tokens) + logits)
+
+
+def check_memory(memory: Memory, smaller: str = SMALLER_SIZE, built: bool = False) -> None:
+    """UserError if training would not fit, to be asked before any work is done. A vocabulary that is not known yet
+    counts as one piece, so that nothing is refused that might fit. `smaller`: what makes the model smaller; `built`:
+    its weights are in memory already."""
+    known = dataclasses.replace(memory.model, vocabulary=memory.model.vocabulary or 1)
+    memory = dataclasses.replace(memory, model=known)
+    there = available_memory()
+    if there is None:
+        return
+    there += WEIGHT * (memory.weights() + fixed(memory.model)) * built
+    if memory.needed() <= there:
+        return
+    states, free = size_text(memory.states()), f"{size_text(there)} are free"
+    if memory.states() > there:
+        short = f"the weights alone, with gradients and optimiser, need about {states} of memory and {free}; use "
+    elif memory.states() + memory.held() > there:
+        short = (
+            f"what is carried from step to step needs about {size_text(memory.held())} of memory beside {states} of "
+            f"weights, gradients and optimiser, and {free}; use fewer rows, --set training.batch_size=…, or "
+        )
+    else:
+        fewer = f"--set training.micro_batch={memory.micro // 2}, or " if memory.micro > 1 else ""
+        short = f"training needs about {size_text(memory.needed())} of memory and {free}; use {fewer}"
+    raise UserError(f"{short}{smaller}", code=EXIT_MACHINE)
 
 
 def finetuning_memory(
@@ -338,33 +342,30 @@ def head_size(objective: nn.Module) -> int:
     return sum(parameter.numel() for parameter in objective.parameters())
 
 
-def _normed(loop: Loop) -> list[tuple[str, str]]:
-    """A line where a step is split though its rows change each other's loss."""
-    micro, rows = loop.job.stages[-1].micro_batch, loop.job.config.batch_size
-    if not loop.job.objective.norms_rows or micro >= rows:
-        return []
-    return [("batch norm", f"over the {micro} rows that are read at a time, not the {rows} of an update")]
+def disk_needed(job: Job) -> int:
+    """Bytes that checkpoints take at their most, which is while saving: the old one stands until the new one is whole.
+
+    A checkpoint has the weights, with what does not learn, once more if the best or averaged ones are kept beside those
+    to go on with (averaged ones once more), the optimiser's state: two tensors a parameter with AdamW, one where Muon
+    learns it, none with plain SGD; and what is carried from step to step.
+    """
+    checkpoint = WEIGHT * job.carried
+    averaged = job.objective.average > 0
+    copies = 1 + (job.keep_best is not None or averaged)
+    for name, parameter in job.optimizer.parameters.items():
+        checkpoint += (copies + averaged + job.optimizer.kept(name)) * _bytes(parameter)
+    for module in (job.trunk, job.objective):
+        learned = {name for name, _ in module.named_parameters()}
+        checkpoint += sum(copies * _bytes(kept) for name, kept in module.state_dict().items() if name not in learned)
+    return 2 * checkpoint
 
 
-def _machine_lines(loop: Loop, memory: Memory) -> list[tuple[str, str]]:
-    lines = [("memory", f"about {size_text(memory.needed())}")]
-    if loop.writer is not None:
-        lines.append(("disk", f"about {size_text(disk_needed(loop.job))} while saving"))
-    return [*lines, ("threads", f"{torch.get_num_threads()} on {loop.job.device}")]
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size() + _HEADER
 
 
-def _warmup(warmup_steps: int, steps: int) -> str:
-    """What to know where the warm-up, which counts steps, is longer than the run."""
-    if warmup_steps < steps:
-        return ""
-    return (
-        f", all in the warm-up of {warmup_steps:,}: the rate never peaks; shorten it by --set training.warmup_steps=…"
-    )
-
-
-def _passes(times: float, dropout: float) -> str:
-    """How often the text is read; a small model without dropout begins to learn it by heart after a few times."""
-    text = f"the run sees {times:.2g} times as many"
-    if times > MANY_TIMES and dropout == 0.0:
-        text += ", so often that it may learn them by heart: less time, or --set training.dropout=0.1, or both"
-    return text
+def check_disk(run: RunDirectory, job: Job) -> None:
+    """UserError, before training, if the checkpoints would not fit. One that is there already is room well used."""
+    there = run.sizes() if run.exists() else {}
+    stored = sum(size for name, size in there.items() if name == "model.safetensors" or name.startswith("training/"))
+    check_space(run.path, max(0, disk_needed(job) - stored))

@@ -1,15 +1,30 @@
-"""Going on with a changed configuration: the difference is shown, and what cannot change is refused."""
+"""A run that is there already: begun again, or gone on with.
+
+A run that ends before its first checkpoint is not in the way of the same command, corrected: a mistake leaves nothing
+behind, and what the machine or a fault ended is started over. Going on with a changed configuration, the difference is
+shown, and what cannot change is refused.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from foretext.config import Change, difference
-from foretext.errors import UserError
+from foretext.errors import EXIT_USER, UserError
+from foretext.runs.budget import POSITION
+from foretext.runs.commit import MANIFEST
+from foretext.runs.directory import RunDirectory, RunWriter
+from foretext.runs.lock import LOCK
+from foretext.runs.metrics_log import METRICS
+from foretext.runs.model import read_config
+from foretext.text.corpus.token_shards import read_manifest
 
+TOKENS = "tokens"  # folder of the token shards inside a run
 # What may differ when a run goes on: nothing that its weights so far depend on.
 CHANGEABLE = (
     "training.save_seconds",
@@ -26,8 +41,67 @@ CHANGEABLE = (
 )
 
 
+# -- starting over ---------------------------------------------------------------------------------------------------
+
+
+def starts_over(run: RunDirectory, resume: bool) -> bool:
+    """Whether a new run takes the place of one that did not reach its first checkpoint; UserError if it did."""
+    if resume or not run.exists():
+        return False
+    if run.has(POSITION) or run.has("model.safetensors"):
+        raise UserError(f"{run.path} holds a run already; go on with --resume, or choose another --out")
+    return True
+
+
+@contextlib.contextmanager
+def writing(run: RunDirectory, notice: Callable[[str], None], over: bool = False) -> Iterator[RunWriter]:
+    """`run.writer()`, undone by a user's mistake if there is no checkpoint yet. Files that were there before stay, but
+    for those of a run that is started `over`."""
+    new_folder = not run.path.exists()
+    try:
+        with run.writer(notice=notice) as writer:
+            if over and starts_over(run, resume=False):  # once more, now that nobody else writes
+                notice(f"{run.path}: starting over, an earlier start did not reach its first checkpoint")
+                _clear(run, writer)
+            before = {entry.name for entry in run.path.iterdir()} | {LOCK}
+            new_run = not run.exists()
+            try:
+                yield writer
+            except UserError as error:
+                if new_run and error.code == EXIT_USER and not run.has(POSITION):
+                    _remove_new(run, before)
+                raise
+    finally:
+        if new_folder:
+            with contextlib.suppress(OSError):
+                run.path.rmdir()  # which removes an empty directory only
+
+
+def _remove_new(run: RunDirectory, before: set[str]) -> None:
+    for entry in run.path.iterdir():
+        if entry.name in before:
+            continue
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+
+
+def _clear(run: RunDirectory, writer: RunWriter) -> None:
+    """Takes away what the run wrote, as its manifest and that of its shards say, and nothing else."""
+    with contextlib.suppress(UserError):  # shards that are damaged, or of another text, are replaced when new ones come
+        if read_manifest(run.path / TOKENS).tokenizer == read_config(run)["run"].tokenizer:
+            shutil.rmtree(run.path / TOKENS, ignore_errors=True)
+    writer.commit({}, remove=run.names())
+    for name in (MANIFEST, METRICS):
+        (run.path / name).unlink(missing_ok=True)
+
+
+# -- going on --------------------------------------------------------------------------------------------------------
+
+
 def agreed_sections(
-    old: dict[str, Any], new: dict[str, Any], where: Path, note: Callable[[Change], None] | None = None
+    old: dict[str, Any], new: dict[str, Any], where: Path, note: Callable[[Change], None] = lambda change: None
 ) -> dict[str, Any]:
     """`new` if it differs from `old` in changeable keys only; `note` gets each of these. The tokenizer's keys are known
     only once it is there."""
@@ -41,9 +115,8 @@ def agreed_sections(
                 f"{where}: {change.key} was {change.old!r} and cannot become {change.new!r} when going on; "
                 "leave it out, or start a new run"
             )
-    if note is not None:
-        for change in changes:
-            note(change)
+    for change in changes:
+        note(change)
     return new
 
 

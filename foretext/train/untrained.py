@@ -23,7 +23,7 @@ from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.form_vectors import with_vectors
 from foretext.train.planning import Memory, check_memory
-from foretext.train.vocabulary import new_tokenizer
+from foretext.train.pretraining.run_setup import new_tokenizer
 
 
 def fresh_model(

@@ -34,7 +34,9 @@ NEVER = [
 def test_settings_that_cannot_work_write_nothing(
     options: list[str], parts: tuple[str, ...], code: int, files: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretext.train.vocabulary.train_tokenizer", lambda *given, **more: pytest.fail("too late"))
+    monkeypatch.setattr(
+        "foretext.train.pretraining.run_setup.train_tokenizer", lambda *given, **more: pytest.fail("too late")
+    )
     complaint = fails("pretrain", files / "text.txt", "--steps", 2, *MINUTE, *options, "--out", "run", code=code)
     assert "batch_size" not in names(complaint, *parts)
     assert not Path("run").exists()

@@ -45,7 +45,9 @@ def test_text_that_cannot_be_read(name: str, here: Path) -> None:
 def test_too_little_text(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("tiny.txt").write_text("hello")
     with monkeypatch.context() as patch:
-        patch.setattr("foretext.train.vocabulary.train_tokenizer", lambda *given, **more: pytest.fail("too late"))
+        patch.setattr(
+            "foretext.train.pretraining.run_setup.train_tokenizer", lambda *given, **more: pytest.fail("too late")
+        )
         complaint = refuses_to_pretrain("tiny.txt", *BUDGET, *MINUTE)
     names(complaint, "tiny.txt: ", "5 bytes", "6 tokens", "32", "--set model.context=")
     Path("same.txt").write_text("the very same words " * 6)

@@ -50,9 +50,8 @@ from foretext.train.planning import (
     finetuning_memory,
 )
 from foretext.train.pretraining.pretrain_request import MICRO_TOKENS
-from foretext.train.resume import finished, going_on
+from foretext.train.resume import finished, going_on, starts_over, writing
 from foretext.train.signals import NeverStop, StopRequest
-from foretext.train.starting_over import starts_over, writing
 
 NORMED_TOKENS = 8 * MICRO_TOKENS  # statistics of two long documents are worth less than what the cache gives
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from typing import Any
 
 from foretext.errors import UserError
 from foretext.objectives.translation_pairs import (
@@ -23,103 +24,92 @@ from foretext.objectives.translation_pairs import (
 )
 from foretext.runs.budget import POSITION
 from foretext.runs.checks import check_vectors
-from foretext.runs.directory import RunDirectory, RunWriter
+from foretext.runs.directory import RunWriter
 from foretext.runs.machine import check_space
-from foretext.runs.model import DataConfig, load_model
-from foretext.text.corpus.shards import ShardManifest, write_documents
+from foretext.text.corpus.shards import write_documents
 from foretext.text.corpus.text_files import ReadReport
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer
-from foretext.train.pretraining.run_setup import Preparing
-from foretext.train.starting_over import TOKENS
+from foretext.train.pretraining.run_setup import RunSetup
+from foretext.train.resume import TOKENS
 
 BYTES_A_WORD = 4  # of a pair, in shards, at most
 FEW_KNOWN = 0.5  # part of the source's words: with fewer the user is told
 
 
-def prepare_pairs(work: Preparing, run: RunDirectory, writer: RunWriter) -> None:
+def prepare_pairs(setup: RunSetup, writer: RunWriter) -> None:
     """Vocabularies, vectors and shards."""
-    data: DataConfig = work.sections["data"]
-    begun_before = work.take_up(run)
-    counts: WordCounts | None = None
-    if not begun_before or not work.has_shards(run):
-        counts = _count(work)
+    data, settings = setup.config.data, setup.config.objective
+    assert data.source is not None and data.target is not None and isinstance(settings, TranslationSettings)
+    text = ParallelText(data.source, data.target, settings, data.errors)
+    begun_before = setup.take_up()
+    counts = None if begun_before and setup.has_shards() else _count(setup, text)
     if not begun_before:
         assert counts is not None
-        _make_vocabularies(work, counts)
-    elif not run.has(POSITION) and data.starts_from is None:
-        assert data.vectors is not None and isinstance(work.tokenizer, WordTokenizer)
-        work.vectors = vectors_of(data.vectors, work.tokenizer)
+        _make_vocabularies(setup, settings, counts)
+    elif not setup.run.has(POSITION) and data.starts_from is None:
+        assert data.vectors is not None and isinstance(setup.tokenizer, WordTokenizer)
+        setup.vectors = vectors_of(data.vectors, setup.tokenizer)
     if counts is not None:
-        _write(work, run, counts)
-    work.keep(run, writer)
+        _write(setup, text, counts)
+    setup.keep(writer)
 
 
-def _text(work: Preparing) -> ParallelText:
-    data: DataConfig = work.sections["data"]
-    assert data.source is not None and data.target is not None
-    return ParallelText(data.source, data.target, work.sections["objective"], data.errors)
-
-
-def _count(work: Preparing) -> WordCounts:
-    data: DataConfig = work.sections["data"]
-    counts = count_words(_text(work))
+def _count(setup: RunSetup, text: ParallelText) -> WordCounts:
+    counts = count_words(text)
     if not counts.different:
         raise UserError(
-            f"{data.source}, {data.target}: one pair is too little to train on and to validate with; give more"
+            f"{text.source}, {text.target}: one pair is too little to train on and to validate with; give more"
         )
     if replaced := _replaced(counts.report):
-        work.reporter.note(f"{replaced:,} bytes that are not UTF-8 were replaced")
-    work.progress("reading pairs", 1, 1)
+        setup.reporter.note(f"{replaced:,} bytes that are not UTF-8 were replaced")
+    setup.progress("reading pairs", 1, 1)
     return counts
 
 
-def _make_vocabularies(work: Preparing, counts: WordCounts) -> None:
+def _make_vocabularies(setup: RunSetup, settings: TranslationSettings, counts: WordCounts) -> None:
     """`model.vectors` follows from the file."""
-    data: DataConfig = work.sections["data"]
-    if work.request.start is not None:
-        work.started_model = load_model(work.request.start)
-        work.name_vocabulary(work.started_model.tokenizer)
+    data = setup.config.data
+    if setup.request.start is not None:
+        setup.name_vocabulary(setup.started_model.tokenizer)
         return
-    settings: TranslationSettings = work.sections["objective"]
     assert data.vectors is not None
-    tokenizer, work.vectors = vocabularies(data.vectors, counts, settings, work.sections["tokenizer"].size)
-    width = work.vectors.shape[1]
-    check_vectors(work.request.sets, work.sections["model"].vectors, width, data.vectors)
-    work.sections["model"] = dataclasses.replace(work.sections["model"], vectors=width)
-    work.name_vocabulary(tokenizer)
-    work.progress("reading vectors", 1, 1)
-    work.reporter.note(
+    tokenizer, setup.vectors = vocabularies(data.vectors, counts, settings, setup.config.tokenizer.size)
+    width = setup.vectors.shape[1]
+    model: Any = setup.config.model  # of a system that translates: it has the width of its words' vectors
+    check_vectors(setup.request.sets, model.vectors, width, data.vectors)
+    setup.config = dataclasses.replace(setup.config, model=dataclasses.replace(model, vectors=width))
+    setup.name_vocabulary(tokenizer)
+    setup.progress("reading vectors", 1, 1)
+    setup.reporter.note(
         f"vocabulary: {tokenizer.size:,} words with vectors of {width}, {tokenizer.target_words.size:,} to translate "
         "into"
     )
 
 
-def _write(work: Preparing, run: RunDirectory, counts: WordCounts) -> ShardManifest:
-    data: DataConfig = work.sections["data"]
-    tokenizer = work.tokenizer
+def _write(setup: RunSetup, text: ParallelText, counts: WordCounts) -> None:
+    tokenizer = setup.tokenizer
     assert isinstance(tokenizer, WordTokenizer)
-    check_space(run.path, BYTES_A_WORD * (counts.sources.total() + counts.targets.total() + counts.pairs))
-    seed = work.sections["run"].seed
+    check_space(setup.run.path, BYTES_A_WORD * (counts.sources.total() + counts.targets.total() + counts.pairs))
+    seed = setup.config.run.seed
     manifest = write_documents(
-        pair_documents(_text(work).pairs(), tokenizer, seed),
+        pair_documents(text.pairs(), tokenizer, seed),
         tokenizer,
-        run.path / TOKENS,
+        setup.run.path / TOKENS,
         ReadReport(rules={"a pair a line": 1}, replaced=_replaced(counts.report)),
         seed=seed,
-        valid_fraction=data.valid_fraction,
+        valid_fraction=setup.config.data.valid_fraction,
         ids=pair_ids(tokenizer),
     )
     known = known_words(counts.sources, tokenizer)
-    work.reporter.note(
+    setup.reporter.note(
         f"text: {manifest.splits['train'].documents:,} pairs to train on, {manifest.splits['valid'].documents:,} to "
         f"validate{_left_out(counts.report)}; {known:.1%} of the source's words, signs aside, have a vector"
     )
     if known < FEW_KNOWN:
-        work.reporter.note(
+        setup.reporter.note(
             f"only {known:.1%} of the source's words have a vector and all others are read as nothing: little can be "
             "learned; give --vectors of the source's language (of single characters where it has no spaces)"
         )
-    return manifest
 
 
 def known_words(counts: Counter[str], tokenizer: WordTokenizer) -> float:

@@ -7,11 +7,12 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from foretext.config import Change, Setting, apply_sets, difference
 from foretext.errors import UserError
-from foretext.objectives.base import shaping
+from foretext.nn.model_config import ModelConfig
+from foretext.objectives.base import ObjectiveConfig, shaping
 from foretext.runs.budget import Budget
 from foretext.runs.checks import (
     check_seed,
@@ -24,14 +25,15 @@ from foretext.runs.checks import (
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import DataConfig, RunConfig, open_run, read_config
 from foretext.systems import size_named, system_named
-from foretext.systems.base import System, TokenizerConfig, TrainingConfig
-from foretext.text.tokenizers.base import Tokenizer, tokenizer_from_published
+from foretext.systems.base import StartConfig, System, TokenizerConfig, TrainingConfig
+from foretext.text.tokenizers.base import END, Tokenizer, tokenizer_from_published
 from foretext.text.tokenizers.word_tokenizer import SPECIALS
 from foretext.train.from_run import check_new_vocabulary
 from foretext.train.resume import agreed_sections
-from foretext.train.vocabulary import completed
 
 MICRO_TOKENS = 4096
+
+Section = TypeVar("Section", RunConfig, DataConfig, StartConfig)
 
 
 @dataclass(frozen=True)
@@ -59,59 +61,120 @@ class PretrainRequest:
     device: str = "auto"
 
 
-def resolved_sections(request: PretrainRequest, run: RunDirectory, note: Callable[[Change], None]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class PretrainConfig:
+    """The sections of a pre-training's config.toml, in its order."""
+
+    run: RunConfig
+    model: ModelConfig
+    tokenizer: TokenizerConfig
+    objective: ObjectiveConfig
+    training: TrainingConfig
+    budget: Budget
+    data: DataConfig
+    start: StartConfig | None = None  # where it goes on from another run
+
+    def by_name(self) -> dict[str, Any]:
+        return {name: section for name, section in vars(self).items() if section is not None}
+
+    @property
+    def micro_batch(self) -> int:
+        """Sequences at a time."""
+        training = self.training
+        return training.micro_batch or max(1, min(training.batch_size, MICRO_TOKENS // self.model.context))
+
+
+def resolved_config(request: PretrainRequest, run: RunDirectory, note: Callable[[Change], None]) -> PretrainConfig:
     """The resolved configuration; when resuming, the run's own, after comparing: `note` gets each change."""
     check_sets(request.sets, _said_by_options(request))
     if request.resume and run.has("config.toml"):
-        return _resumed_sections(request, read_config(run), run.path, note)
-    nothing = not request.inputs and request.source is None and request.target is None
-    if request.resume and nothing:
+        return _resumed_config(request, read_config(run), run.path, note)
+    if request.resume and not (request.inputs or request.source or request.target):
         raise UserError(f"{run.path}: there is no run to go on with; name the text and a budget to start one")
     if request.start is None:  # else its system is not known yet
         _check_named(request, system_named(request.system or RunConfig.system))
     if request.budget is None:
         raise UserError("say how long: --minutes, --steps or --tokens")
-    if request.new_vocabulary and request.start is None:
+    if request.start is not None:
+        return _config_from(request, request.start, request.budget)
+    if request.new_vocabulary:
         raise UserError("--new-vocabulary is for going on from a run, --from RUN; without one every vocabulary is new")
-    started = None if request.start is None else _started(request, open_run(request.start))
-    kept: RunConfig = started["run"] if started else RunConfig()
-    info = RunConfig(
-        "pretrain",
-        request.system or kept.system,
-        request.size or kept.size,
-        request.direction or kept.direction,
-        request.seed or 0,
-    )
+    return _new_config(request, request.budget)
+
+
+def _new_config(request: PretrainRequest, budget: Budget) -> PretrainConfig:
+    """What a size gives, and options and --set over it."""
+    info = _new_run(request, RunConfig())
     system = system_named(info.system)
-    _check_named(request, system)
     if not system.causal and info.direction == "backward":
         raise UserError(
             f"--direction backward: {info.system} sees both sides at once and has no direction; leave it out"
         )
     size = size_named(system, info.size)
-    sections: dict[str, Any] = {
-        "run": info,
-        "model": started["model"] if started else size.model,
-        "tokenizer": started["tokenizer"] if started else size.tokenizer,
-        "objective": started["objective"] if started else size.objective,
-        "training": (started and size.onward) or size.pretraining,
-        "budget": request.budget,
-        "data": _replaced(DataConfig(), _given_data(request)),
-    }
-    if started is None:
-        resolved = _with_sets(sections, request.sets)
-        if system.reads == "pairs":
-            _check_word_list(resolved["tokenizer"], system)
-        return resolved
-    sections["start"] = _replaced(size.start, _given_start(request))
-    resolved = _with_sets(sections, request.sets)
-    if resolved["start"].vocabulary == "new":
-        check_new_vocabulary(system, resolved["model"])
+    data = _with_data(DataConfig(), request)
+    defaults = PretrainConfig(info, size.model, size.tokenizer, size.objective, size.pretraining, budget, data)
+    config = _with_sets(defaults, request.sets)
+    if system.reads == "pairs":
+        _check_word_list(config.tokenizer, system)
+    return config
+
+
+def _config_from(request: PretrainRequest, start: Path, budget: Budget) -> PretrainConfig:
+    """The shape and the vocabulary of the run to go on from, and its size's way to go on."""
+    old = _startable_config(request, open_run(start))
+    system = system_named(old.run.system)
+    _check_named(request, system)
+    size = size_named(system, old.run.size)
+    kept = dataclasses.replace(
+        old,
+        run=_new_run(request, old.run),
+        training=size.onward or size.pretraining,
+        budget=budget,
+        data=_with_data(DataConfig(), request),
+        start=_with_start(size.start, request),
+    )
+    config = _with_sets(kept, request.sets)
+    assert config.start is not None
+    if config.start.vocabulary == "new":
+        check_new_vocabulary(system, config.model)
     elif request.vocabulary is not None:
-        assert request.start is not None
-        _check_vocabulary(request.vocabulary, kept, request.start)
-    _check_kept(sections, resolved, request.start)
-    return resolved
+        _check_vocabulary(request.vocabulary, old.run, start)
+    _check_kept(kept, config, start)
+    return config
+
+
+def _new_run(request: PretrainRequest, defaults: RunConfig) -> RunConfig:
+    return RunConfig(
+        "pretrain",
+        request.system or defaults.system,
+        request.size or defaults.size,
+        request.direction or defaults.direction,
+        request.seed or 0,
+    )
+
+
+def _resumed_config(
+    request: PretrainRequest, sections: dict[str, Any], where: Path, note: Callable[[Change], None]
+) -> PretrainConfig:
+    """The run's own configuration with what the user gives this time, if that may change."""
+    if sections["run"].kind != "pretrain":
+        raise UserError(f"{where} is a fine-tuned run; go on with it by foretext finetune … --out {where} --resume")
+    old = PretrainConfig(**sections)
+    if request.new_vocabulary and old.start is None:
+        raise UserError(f"{where} was begun with a vocabulary of its own; leave --new-vocabulary out")
+    new = dataclasses.replace(
+        old,
+        run=_replaced(old.run, {name: getattr(request, name) for name in ("system", "size", "direction", "seed")}),
+        data=_with_data(old.data, request),
+        budget=request.budget or old.budget,
+        start=old.start and _with_start(old.start, request),
+    )
+    if request.vocabulary is not None:
+        _check_vocabulary(request.vocabulary, old.run, where)
+    return PretrainConfig(**agreed_sections(sections, _with_sets(new, request.sets).by_name(), where, note))
+
+
+# -- what is named ---------------------------------------------------------------------------------------------------
 
 
 def _check_named(request: PretrainRequest, system: System) -> None:
@@ -122,13 +185,17 @@ def _check_named(request: PretrainRequest, system: System) -> None:
             f"foretext finetune FILE --system {system.name} --task … --unlabelled TEXT"
         )
     pairs = {"--source": request.source, "--target": request.target, "--vectors": request.vectors}
-    if system.reads == "text":
-        given = [option for option, value in pairs.items() if value is not None]
-        if given:
-            raise UserError(f"{given[0]} is for a system that translates (cove), not {system.name}; leave it out")
-        if not request.inputs:
-            raise UserError("name the text to pre-train on: files, folders or globs")
+    if system.reads == "pairs":
+        _check_pairs_named(request, system, pairs)
         return
+    for option, value in pairs.items():
+        if value is not None:
+            raise UserError(f"{option} is for a system that translates (cove), not {system.name}; leave it out")
+    if not request.inputs:
+        raise UserError("name the text to pre-train on: files, folders or globs")
+
+
+def _check_pairs_named(request: PretrainRequest, system: System, pairs: dict[str, Path | None]) -> None:
     if request.inputs:
         raise UserError(
             f"{system.name} learns from two files, line n of one the translation of line n of the other: give "
@@ -136,15 +203,62 @@ def _check_named(request: PretrainRequest, system: System) -> None:
         )
     if request.start is not None and request.vectors is not None:
         raise UserError(f"--from {request.start} keeps that run's vectors; leave out --vectors")
-    missing = [option for option, value in pairs.items() if value is None]
-    if request.start is not None:
-        missing.remove("--vectors")
-    if missing:
+    needed = [option for option in pairs if request.start is None or option != "--vectors"]
+    if missing := [option for option in needed if pairs[option] is None]:
         raise UserError(f"{system.name} learns from parallel text and word vectors: give {' and '.join(missing)}")
     text_only = {"--vocabulary": request.vocabulary, "--text-column": request.column, "--documents": request.documents}
     for option, value in text_only.items():
         if value is not None:
             raise UserError(f"{option} is for plain text, and {system.name} learns from pairs of lines; leave it out")
+
+
+def _said_by_options(request: PretrainRequest) -> dict[str, str]:
+    """Keys of config.toml that the options have said already, and how to name these."""
+    given: dict[str, tuple[str, object]] = {
+        "data.column": ("--text-column says", request.column),
+        "data.documents": ("--documents says", request.documents),
+        "data.errors": ("--errors says", request.errors),
+        "start.vocabulary": ("--new-vocabulary says", request.new_vocabulary or None),
+    }
+    for name in ("minutes", "steps", "tokens"):
+        given[f"budget.{name}"] = ("--minutes, --steps and --tokens say", request.budget)
+    return {key: words for key, (words, value) in given.items() if value is not None}
+
+
+def _with_data(data: DataConfig, request: PretrainRequest) -> DataConfig:
+    names = ("source", "target", "vectors", "column", "documents", "errors")
+    given = {name: getattr(request, name) for name in names} | {"starts_from": request.start}
+    words = {name: str(value) for name, value in given.items() if value is not None}
+    return _replaced(data, {"inputs": tuple(request.inputs) or None, **words})
+
+
+def _with_start(start: StartConfig, request: PretrainRequest) -> StartConfig:
+    return _replaced(start, {"vocabulary": "new" if request.new_vocabulary else None})
+
+
+def _replaced(section: Section, given: dict[str, Any]) -> Section:
+    """`section` with what was given; None stands for 'not said'."""
+    return dataclasses.replace(section, **{name: value for name, value in given.items() if value is not None})
+
+
+# -- what can be -----------------------------------------------------------------------------------------------------
+
+
+def _with_sets(config: PretrainConfig, sets: Sequence[str | Setting]) -> PretrainConfig:
+    """`config` after --set, checked. What [run] says is not for setting: it has options of its own."""
+    check_seed(config.run.seed)
+    settable = {name: section for name, section in config.by_name().items() if name != "run"}
+    sections = apply_sets(settable, sets)
+    sections["model"] = dataclasses.replace(sections["model"], dropout=sections["training"].dropout)
+    changed = PretrainConfig(config.run, **sections)
+    check_training(changed.training)
+    changed.objective.check()
+    changed.model.check()
+    check_tokenizer(changed.tokenizer)
+    check_valid_fraction(changed.data.valid_fraction)
+    if changed.start is not None:
+        check_start(changed.start)
+    return changed
 
 
 def _check_word_list(tokenizer: TokenizerConfig, system: System) -> None:
@@ -161,67 +275,6 @@ def _check_word_list(tokenizer: TokenizerConfig, system: System) -> None:
         )
 
 
-def _resumed_sections(
-    request: PretrainRequest, old: dict[str, Any], where: Path, note: Callable[[Change], None]
-) -> dict[str, Any]:
-    """The run's own configuration with what the user gives this time, if that may change."""
-    if old["run"].kind != "pretrain":
-        raise UserError(f"{where} is a fine-tuned run; go on with it by foretext finetune … --out {where} --resume")
-    given = {
-        "system": request.system,
-        "size": request.size,
-        "direction": request.direction,
-        "seed": request.seed,
-    }
-    new = old | {
-        "run": _replaced(old["run"], given),
-        "data": _replaced(old["data"], _given_data(request)),
-        "budget": request.budget or old["budget"],
-    }
-    if request.new_vocabulary and "start" not in old:
-        raise UserError(f"{where} was begun with a vocabulary of its own; leave --new-vocabulary out")
-    if "start" in old:
-        new["start"] = _replaced(old["start"], _given_start(request))
-    if request.vocabulary is not None:
-        _check_vocabulary(request.vocabulary, old["run"], where)
-    return agreed_sections(old, _with_sets(new, request.sets), where, note)
-
-
-def _said_by_options(request: PretrainRequest) -> dict[str, str]:
-    """Keys of config.toml that the options have said already, and how to name these."""
-    given: dict[str, tuple[str, object]] = {
-        "data.column": ("--text-column says", request.column),
-        "data.documents": ("--documents says", request.documents),
-        "data.errors": ("--errors says", request.errors),
-    }
-    given["start.vocabulary"] = ("--new-vocabulary says", request.new_vocabulary or None)
-    for name in ("minutes", "steps", "tokens"):
-        given[f"budget.{name}"] = ("--minutes, --steps and --tokens say", request.budget)
-    return {key: words for key, (words, value) in given.items() if value is not None}
-
-
-def _given_data(request: PretrainRequest) -> dict[str, Any]:
-    return {
-        "inputs": tuple(request.inputs) or None,
-        "source": None if request.source is None else str(request.source),
-        "target": None if request.target is None else str(request.target),
-        "vectors": None if request.vectors is None else str(request.vectors),
-        "column": request.column,
-        "documents": request.documents,
-        "errors": request.errors,
-        "starts_from": str(request.start) if request.start else None,
-    }
-
-
-def _given_start(request: PretrainRequest) -> dict[str, Any]:
-    return {"vocabulary": "new" if request.new_vocabulary else None}
-
-
-def _replaced(section: Any, given: dict[str, Any]) -> Any:
-    """`section` with what was given; None stands for 'not said'."""
-    return dataclasses.replace(section, **{name: value for name, value in given.items() if value is not None})
-
-
 def _check_vocabulary(folder: Path, kept: RunConfig, where: Path) -> None:
     """A run's vocabulary never changes: naming the one it has is fine, another is refused."""
     if published_tokenizer(folder, kept.system).fingerprint() != kept.tokenizer:
@@ -231,31 +284,18 @@ def _check_vocabulary(folder: Path, kept: RunConfig, where: Path) -> None:
 
 
 def published_tokenizer(folder: Path, system: str) -> Tokenizer:
-    return completed(tokenizer_from_published(folder), system_named(system))
+    return completed(tokenizer_from_published(folder), system_named(system).vocabulary)
 
 
-def _with_sets(sections: dict[str, Any], sets: Sequence[str | Setting]) -> dict[str, Any]:
-    """`sections` after --set, checked. What [run] says is not for setting: it has options of its own."""
-    check_seed(sections["run"].seed)
-    changed = apply_sets({name: section for name, section in sections.items() if name != "run"}, sets)
-    check_training(changed["training"])
-    changed["objective"].check()
-    changed["model"] = dataclasses.replace(changed["model"], dropout=changed["training"].dropout)
-    changed["model"].check()
-    check_tokenizer(changed["tokenizer"])
-    check_valid_fraction(changed["data"].valid_fraction)
-    if "start" in changed:
-        check_start(changed["start"])
-    return {"run": sections["run"]} | changed
+def completed(tokenizer: Tokenizer, specials: Sequence[str] = ()) -> Tokenizer:
+    """A vocabulary that others published, with those of `specials` that it has not, and with an end-of-text, which
+    stands after each document here."""
+    missing = [name for name in specials if name not in tokenizer.specials]
+    tokenizer = tokenizer.with_specials(missing) if missing else tokenizer
+    return tokenizer if tokenizer.end is not None else tokenizer.with_specials([END])
 
 
-def micro_batch_of(sections: dict[str, Any]) -> int:
-    """Sequences at a time."""
-    training: TrainingConfig = sections["training"]
-    return training.micro_batch or max(1, min(training.batch_size, MICRO_TOKENS // sections["model"].context))
-
-
-def _started(request: PretrainRequest, start: RunDirectory) -> dict[str, Any]:
+def _startable_config(request: PretrainRequest, start: RunDirectory) -> PretrainConfig:
     """The configuration of the run to go on from. Its system, size and direction are kept, so that options which say
     something else are refused."""
     old = read_config(start)
@@ -271,19 +311,21 @@ def _started(request: PretrainRequest, start: RunDirectory) -> dict[str, Any]:
                 f"--from {start.path} keeps that run's {name}, {getattr(kept, name)}: --{name} {given} cannot be; "
                 f"leave it out, or leave --from out"
             )
-    return old
+    return PretrainConfig(**old)
 
 
 # Dropout follows training.dropout; how far is remembered, and from where on distances look alike, is no weight's shape.
 WEIGHTLESS = ("model.dropout", "model.memory", "model.evaluation_memory", "model.clamp")
 
 
-def _check_kept(before: dict[str, Any], after: dict[str, Any], start: Path | None) -> None:
+def _check_kept(before: PretrainConfig, after: PretrainConfig, start: Path) -> None:
     """Weights that are carried over fit one shape, of trunk and head, and, unless a new one is asked for, one
     vocabulary: --set may not change them."""
-    names = ["model", "objective", *(["tokenizer"] if after["start"].vocabulary == "kept" else [])]
-    heads = [f"objective.{key}" for key in shaping(after["objective"])]
-    for change in difference({name: before[name] for name in names}, {name: after[name] for name in names}):
+    assert after.start is not None
+    names = ["model", "objective", *(["tokenizer"] if after.start.vocabulary == "kept" else [])]
+    heads = [f"objective.{key}" for key in shaping(after.objective)]
+    old, new = ({name: config.by_name()[name] for name in names} for config in (before, after))
+    for change in difference(old, new):
         free = change.key.startswith("objective.") and change.key not in heads
         if change.key not in WEIGHTLESS and not free:
             raise UserError(

@@ -1,70 +1,242 @@
-"""A pre-training run while it is set up: what is asked, what has been made of it, and what is kept before training."""
+"""A pre-training run while it is set up: its vocabulary, its token shards, and what is kept of both before training."""
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Any
+import functools
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from foretext.errors import Interrupted, UserError
 from foretext.runs.budget import POSITION
 from foretext.runs.directory import RunDirectory, RunWriter
-from foretext.runs.model import config_text, load_tokenizer, open_run, read_config
+from foretext.runs.machine import check_space
+from foretext.runs.model import DataConfig, SavedModel, config_text, load_model, load_tokenizer, read_config
 from foretext.runs.report import Reporter
+from foretext.systems import system_named
+from foretext.systems.base import System, TokenizerConfig
+from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
+from foretext.text.corpus.shards import ShardManifest, write_shards
 from foretext.text.corpus.token_shards import read_manifest
 from foretext.text.tokenizers.base import Tokenizer
-from foretext.train.pretraining.pretrain_request import PretrainRequest
+from foretext.text.tokenizers.training import least_size, specials_of, train_tokenizer
+from foretext.text.tokenizers.unigram import UNKNOWN
+from foretext.train.pretraining.pretrain_request import PretrainConfig, PretrainRequest, completed, published_tokenizer
+from foretext.train.resume import TOKENS
 from foretext.train.signals import StopRequest
-from foretext.train.starting_over import TOKENS
+
+LITTLE_TEXT = 100_000  # bytes
+MORE_TEXT = "give more text, or a shorter context: --set model.context=…"
 
 
 @dataclass
-class Preparing:
+class RunSetup:
+    """What is asked, and what has been made of it so far."""
+
     request: PretrainRequest
-    sections: dict[str, Any]
+    run: RunDirectory
+    config: PretrainConfig
     reporter: Reporter
     stopping: StopRequest
-    started_model: Any = None
-    tokenizer: Tokenizer | None = None
+    tokenizer: Tokenizer = field(init=False)  # from `take_up` or `name_vocabulary` on
     vectors: np.ndarray | None = None  # of the vocabulary's words, where a trunk begins with such
+
+    @functools.cached_property
+    def started_model(self) -> SavedModel:
+        """The model to go on from."""
+        assert self.config.data.starts_from is not None
+        return load_model(self.config.data.starts_from)
 
     def progress(self, title: str, done: int, total: int) -> None:
         """Before training a signal ends the work at once: there is nothing to save yet."""
         self.reporter.work(title, done, total)
         if self.stopping.requested is not None:
-            run = open_run(self.request.out)
-            raise Interrupted(self.stopping.requested, str(run.path) if run.exists() else None)
+            raise Interrupted(self.stopping.requested, str(self.run.path) if self.run.exists() else None)
 
-    def take_up(self, run: RunDirectory) -> bool:
+    def take_up(self) -> bool:
         """The vocabulary of a run that was begun before; False if there is none."""
-        if not (run.has("tokenizer.json") and run.has("config.toml")):
+        if not (self.run.has("tokenizer.json") and self.run.has("config.toml")):
             return False
-        kept = read_config(run)
-        self.sections["run"] = dataclasses.replace(self.sections["run"], tokenizer=kept["run"].tokenizer)
-        self.sections["model"] = dataclasses.replace(self.sections["model"], vocabulary=kept["model"].vocabulary)
-        self.tokenizer = load_tokenizer(run, self.sections["run"])
+        kept = PretrainConfig(**read_config(self.run))
+        self._set_vocabulary(kept.run.tokenizer, kept.model.vocabulary)
+        self.tokenizer = load_tokenizer(self.run, self.config.run)
         return True
 
     def name_vocabulary(self, tokenizer: Tokenizer) -> None:
         """A new one. UserError if no trunk can have this shape with so many pieces, which is known only now."""
         self.tokenizer = tokenizer
-        self.sections["run"] = dataclasses.replace(self.sections["run"], tokenizer=tokenizer.fingerprint())
-        self.sections["model"] = dataclasses.replace(self.sections["model"], vocabulary=tokenizer.size)
-        self.sections["model"].check()
+        self._set_vocabulary(tokenizer.fingerprint(), tokenizer.size)
+        self.config.model.check()
 
-    def has_shards(self, run: RunDirectory) -> bool:
+    def _set_vocabulary(self, fingerprint: str, size: int) -> None:
+        self.config = dataclasses.replace(
+            self.config,
+            run=dataclasses.replace(self.config.run, tokenizer=fingerprint),
+            model=dataclasses.replace(self.config.model, vocabulary=size),
+        )
+
+    def has_shards(self) -> bool:
         """Shards without a configuration beside them are of an unknown text; with a checkpoint they must not change."""
-        return (run.path / TOKENS / "manifest.json").exists() or run.has(POSITION)
+        return (self.run.path / TOKENS / "manifest.json").exists() or self.run.has(POSITION)
 
-    def keep(self, run: RunDirectory, writer: RunWriter) -> None:
+    def keep(self, writer: RunWriter) -> None:
         """Configuration and vocabulary, so that going on does not make them again."""
-        assert self.tokenizer is not None
-        folder = run.path / TOKENS
+        folder = self.run.path / TOKENS
         if read_manifest(folder).tokenizer != self.tokenizer.fingerprint():
             raise UserError(f"{folder}: made with another tokenizer; put the right folder back, or start a new run")
-        files_now = {"config.toml": config_text(self.sections).encode()}
-        if not run.has("tokenizer.json"):
+        files_now = {"config.toml": config_text(self.config.by_name()).encode()}
+        if not self.run.has("tokenizer.json"):
             files_now["tokenizer.json"] = self.tokenizer.to_json().encode()
         writer.commit(files_now)
+
+
+def prepare_text(setup: RunSetup, writer: RunWriter) -> None:
+    """Vocabulary and shards; both are kept, so that going on does not make them again."""
+    begun_before = setup.take_up()
+    if not begun_before:
+        _check_length(setup.config)
+        setup.name_vocabulary(_make_tokenizer(setup))
+    if not begun_before or not setup.has_shards():
+        _write_shards(setup)
+    setup.keep(writer)
+
+
+# -- vocabulary ------------------------------------------------------------------------------------------------------
+
+
+def _make_tokenizer(setup: RunSetup) -> Tokenizer:
+    request, config = setup.request, setup.config
+    if config.start is not None:
+        known = setup.started_model.tokenizer  # loaded in any case: a damaged run is refused before anything is made
+        if config.start.vocabulary == "kept":
+            return completed(known)
+    if request.vocabulary is not None:
+        return published_tokenizer(request.vocabulary, config.run.system)
+    report = ReadReport()
+    documents = read_documents(find_files(config.data.inputs), _read_options(config.data), report)
+    system = system_named(config.run.system)
+    watched = _watched(documents, report, setup.progress)
+    tokenizer = new_tokenizer(system, watched, config.tokenizer, config.run.seed, setup.progress)
+    setup.reporter.note(f"vocabulary: {tokenizer.size:,} pieces of {config.tokenizer.kind}")
+    return tokenizer
+
+
+def new_tokenizer(
+    system: System,
+    texts: Iterable[str],
+    config: TokenizerConfig,
+    seed: int,
+    progress: Callable[[str, int, int], None],
+) -> Tokenizer:
+    """The vocabulary of a new model, of the kind that its system has and with the specials that it needs, learned from
+    `texts`; `config.size` counts these specials too."""
+    own = system.vocabulary if config.kind == "unigram" and UNKNOWN in system.vocabulary else ()
+    added = [name for name in system.vocabulary if name not in (own or specials_of(config.kind))]
+    least = least_size(config.kind) + len(added)
+    if config.size < least:
+        raise UserError(f"tokenizer.size={config.size}: {config.kind} for {system.name} needs at least {least} ids")
+    tokenizer = train_tokenizer(
+        texts,
+        config.kind,
+        config.size - len(added),
+        seed=seed,
+        sample_chars=config.sample_megabytes * 1_000_000,
+        splitter=None if config.splitter == "auto" else config.splitter,
+        lower=config.lower,
+        specials=own,  # a whole set: it has a piece for what is unknown
+        progress=progress,
+    )
+    return tokenizer.with_specials(added) if added else tokenizer
+
+
+def _watched(documents: Iterable[str], report: ReadReport, progress: Callable[[str, int, int], None]) -> Iterator[str]:
+    """The documents, with a look at progress and signals every 256 of them and every million characters."""
+    characters = 0
+    for number, document in enumerate(documents):
+        if number % 256 == 0 or characters > 1_000_000:
+            progress("reading for the vocabulary", report.done_bytes, report.total_bytes)
+            characters = 0
+        characters += len(document)
+        yield document
+    progress("reading for the vocabulary", 1, 1)
+
+
+# -- token shards ----------------------------------------------------------------------------------------------------
+
+
+def _read_options(data: DataConfig) -> ReadOptions:
+    return ReadOptions(data.column, data.documents, data.errors)
+
+
+def _write_shards(setup: RunSetup) -> None:
+    config, note = setup.config, setup.reporter.note
+    files = find_files(config.data.inputs)
+    check_space(setup.run.path, sum(file.size * (2 if file.packed else 1) for file in files))
+    begun = time.perf_counter()
+    manifest = write_shards(
+        files,
+        _read_options(config.data),
+        setup.tokenizer,
+        setup.run.path / TOKENS,
+        seed=config.run.seed,
+        valid_fraction=config.data.valid_fraction,
+        progress=lambda done, total: setup.progress("encoding", done, total),
+    )
+    took = time.perf_counter() - begun
+    train, valid = manifest.splits["train"], manifest.splits["valid"]
+    documents = 1 if manifest.split_by == "tokens" else train.documents + valid.documents
+    note(
+        f"text: {documents:,} document{'' if documents == 1 else 's'} ({manifest.rule}), "
+        f"{train.tokens:,} tokens to train on, {valid.tokens:,} to validate; encoded in {took:.1f} s"
+    )
+    if lopsided := _lopsided(manifest, config.data.valid_fraction):
+        note(lopsided)
+    if manifest.replaced:
+        note(f"{manifest.replaced:,} bytes that are not UTF-8 were replaced")
+    _check_tokens(manifest, config)
+
+
+def _lopsided(manifest: ShardManifest, fraction: float) -> str | None:
+    """What to say if a long document has fallen to validation. Documents are never cut to avoid it."""
+    train, valid = manifest.splits["train"].tokens, manifest.splits["valid"].tokens
+    share = valid / (train + valid)
+    if share <= max(0.25, 2 * fraction):
+        return None
+    return (
+        f"{share:.0%} of the text are for validation (wanted: {fraction:.0%}), because a long document is among them; "
+        "another --seed draws anew, or cut long documents into several"
+    )
+
+
+def _check_length(config: PretrainConfig) -> None:
+    """Too little text is refused before a vocabulary is made of it. A token is a byte or more, and one ends each
+    document; only what is so short that it is read in no time is looked at."""
+    data, context = config.data, config.model.context
+    files = find_files(data.inputs)
+    if sum(file.size for file in files) > LITTLE_TEXT:
+        return
+    report = ReadReport()
+    for _ in read_documents(files, _read_options(data), report):
+        if report.bytes > context:
+            return
+    most = report.bytes + report.documents
+    if most <= context:
+        raise UserError(
+            f"{', '.join(data.inputs)}: {report.bytes} bytes of text, at most {most} tokens, fewer than one context of "
+            f"{context} and its target; {MORE_TEXT}"
+        )
+
+
+def _check_tokens(manifest: ShardManifest, config: PretrainConfig) -> None:
+    """The text must fill one context, and leave something to validate on."""
+    where, context = ", ".join(config.data.inputs), config.model.context
+    train, valid = manifest.splits["train"].tokens, manifest.splits["valid"].tokens
+    if train <= context:
+        raise UserError(
+            f"{where}: {train:,} tokens to train on, fewer than one context of {context} and its target; {MORE_TEXT}"
+        )
+    if valid < 2:
+        raise UserError(f"{where}: {valid} tokens to validate on; give more text, or --set data.valid_fraction=0.5")

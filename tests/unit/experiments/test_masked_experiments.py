@@ -29,7 +29,7 @@ from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts
 from foretext.train.finetuning.finetune_request import default_epochs
 from foretext.train.pretraining.pretrain import pretrain
-from foretext.train.pretraining.pretrain_request import PretrainRequest, resolved_sections
+from foretext.train.pretraining.pretrain_request import PretrainRequest, resolved_config
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def _pretraining(words: list[str]) -> dict[str, dict[str, Any]]:
     """What each start of `mask_mismatch` would be pre-trained with."""
     given = parse(mask_mismatch.EXPERIMENT, words)
     return {
-        name: resolved_sections(
+        name: resolved_config(
             PretrainRequest(
                 ("text",),
                 Path("run"),
@@ -120,7 +120,7 @@ def _pretraining(words: list[str]) -> dict[str, dict[str, Any]]:
             ),
             RunDirectory(Path("there is none")),
             lambda change: None,
-        )
+        ).by_name()
         for name, start in given.starts.items()
     }
 

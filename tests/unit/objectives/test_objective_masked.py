@@ -17,7 +17,7 @@ from foretext.objectives.spans import Span
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, TokenizerConfig
 from foretext.text.tokenizers.base import KINDS
-from foretext.train.vocabulary import new_tokenizer
+from foretext.train.pretraining.run_setup import new_tokenizer
 
 TEXTS = ["the cat sat on the mat and looked at another cat, which looked back"] * 9
 LENGTHS = [20, 3, 17, 1]

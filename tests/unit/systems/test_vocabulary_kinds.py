@@ -15,7 +15,8 @@ from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TokenizerConfig, TrunkParts
 from foretext.text.tokenizers.base import END, KINDS, Tokenizer, tokenizer_from_json
 from foretext.text.tokenizers.training import train_tokenizer
-from foretext.train.vocabulary import completed, new_tokenizer
+from foretext.train.pretraining.pretrain_request import completed
+from foretext.train.pretraining.run_setup import new_tokenizer
 
 TEXTS = ["the cat sat on the mat and looked at another cat, which looked back"] * 9
 ALL = [(system, kind) for system in SYSTEMS for kind in KINDS]
@@ -81,9 +82,9 @@ def test_too_small_for_the_specials() -> None:
 
 def test_what_others_published_gets_what_it_lacks() -> None:
     bytes_only = train_tokenizer(TEXTS, "byte-bpe", 300)
-    whole = completed(bytes_only, SYSTEMS["bert"])
+    whole = completed(bytes_only, SYSTEMS["bert"].vocabulary)
     assert set(whole.specials) == {END, "[CLS]", "[SEP]", "[MASK]"}
     assert whole.encode(TEXTS[0] + "[MASK]") == bytes_only.encode(TEXTS[0] + "[MASK]")
     pieces = train_tokenizer(TEXTS, "wordpiece", 100)
-    assert completed(pieces, SYSTEMS["bert"]).to_json() == pieces.to_json()
-    assert {"<s>", "</s>", "<mask>", "[SEP]"} <= set(completed(pieces, SYSTEMS["roberta"]).specials)
+    assert completed(pieces, SYSTEMS["bert"].vocabulary).to_json() == pieces.to_json()
+    assert {"<s>", "</s>", "<mask>", "[SEP]"} <= set(completed(pieces, SYSTEMS["roberta"].vocabulary).specials)

@@ -18,8 +18,7 @@ from foretext.runs.directory import RunDirectory
 from foretext.runs.model import load_model, read_config
 from foretext.systems import SYSTEMS
 from foretext.systems.base import StartConfig
-from foretext.text.tokenizers.vocabulary_transfer import NEW, old_ids
-from foretext.train.from_run import make_optimizer
+from foretext.train.from_run import NEW, make_optimizer, old_ids
 from foretext.train.loop import Loop
 from foretext.train.pretraining.pretrain import pretrain
 from foretext.train.pretraining.pretrain_request import PretrainRequest
