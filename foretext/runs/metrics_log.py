@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from foretext.errors import UserError
-from foretext.runs.durable_files import sync_file
+from foretext.runs.commit import sync_file
 from foretext.runs.machine import write_error
+from foretext.runs.manifest import is_a_link
 
 METRICS = "metrics.jsonl"
 
@@ -37,7 +38,7 @@ class MetricsLog:
                 self._descriptor = os.open(self.path, flags, 0o666)
             except OSError as error:
                 if error.errno == errno.ELOOP:
-                    raise UserError(f"{self.path}: refused: a symbolic link; replace it by the file itself") from None
+                    raise is_a_link(self.path) from None
                 raise write_error(self.path, error, 0) from None
         return self._descriptor
 

@@ -8,9 +8,9 @@ import shutil
 from collections.abc import Callable, Iterator
 
 from foretext.errors import EXIT_USER, UserError
-from foretext.runs.commit import MANIFEST
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.lock import LOCK
+from foretext.runs.manifest import MANIFEST
 from foretext.runs.metrics_log import METRICS
 from foretext.runs.model import read_config
 from foretext.text.corpus.token_shards import read_manifest

@@ -1,7 +1,7 @@
 """Runs that were written before the manifest became the one pointer of a commit: they load, predict and go on.
 
-`data/runs_before` has a finished pre-trained run, a fine-tuned one that was stopped after five of sixteen steps, and the
-same one killed in the middle of the commit after step seven: half of its files are still in the staging folder that
+`data/runs_before` has a finished pre-trained run, a fine-tuned one that was stopped after five of sixteen steps, and
+the same one killed in the middle of the commit after step seven: half of its files are still in the staging folder that
 its journal, `commit.json`, names. (No lock is kept: another host's is never taken over.)
 """
 
