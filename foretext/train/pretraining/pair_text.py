@@ -22,7 +22,6 @@ from foretext.objectives.translation_pairs import (
     vocabularies,
 )
 from foretext.runs.budget import POSITION
-from foretext.runs.checks import check_vectors
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.machine import check_space
 from foretext.runs.model import DataConfig, load_model
@@ -30,6 +29,7 @@ from foretext.text.corpus.shards import ShardManifest, write_documents
 from foretext.text.corpus.text_files import ReadReport
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer
 from foretext.train.pretraining.run_setup import Preparing
+from foretext.train.resume import check_vectors
 from foretext.train.starting_over import TOKENS
 
 BYTES_A_WORD = 4  # of a pair, in shards, at most

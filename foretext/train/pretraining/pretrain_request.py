@@ -13,14 +13,6 @@ from foretext.config import Change, Setting, apply_sets, difference
 from foretext.errors import UserError
 from foretext.objectives.base import shaping
 from foretext.runs.budget import Budget
-from foretext.runs.checks import (
-    check_seed,
-    check_sets,
-    check_start,
-    check_tokenizer,
-    check_training,
-    check_valid_fraction,
-)
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import DataConfig, RunConfig, open_run, read_config
 from foretext.systems import size_named, system_named
@@ -28,7 +20,7 @@ from foretext.systems.base import System, TokenizerConfig, TrainingConfig
 from foretext.text.tokenizers.base import Tokenizer, tokenizer_from_published
 from foretext.text.tokenizers.word_tokenizer import SPECIALS
 from foretext.train.from_run import check_new_vocabulary
-from foretext.train.resume import agreed_sections
+from foretext.train.resume import agreed_sections, check_seed, check_sets
 from foretext.train.vocabulary import completed
 
 MICRO_TOKENS = 4096
@@ -238,14 +230,13 @@ def _with_sets(sections: dict[str, Any], sets: Sequence[str | Setting]) -> dict[
     """`sections` after --set, checked. What [run] says is not for setting: it has options of its own."""
     check_seed(sections["run"].seed)
     changed = apply_sets({name: section for name, section in sections.items() if name != "run"}, sets)
-    check_training(changed["training"])
+    changed["training"].check()
     changed["objective"].check()
     changed["model"] = dataclasses.replace(changed["model"], dropout=changed["training"].dropout)
     changed["model"].check()
-    check_tokenizer(changed["tokenizer"])
-    check_valid_fraction(changed["data"].valid_fraction)
-    if "start" in changed:
-        check_start(changed["start"])
+    for name in ("tokenizer", "data", "start"):
+        if name in changed:
+            changed[name].check()
     return {"run": sections["run"]} | changed
 
 
