@@ -169,7 +169,7 @@ class RunDirectory:
             try:
                 yield writer
             finally:
-                writer.close()
+                writer.log.close()
 
 
 class RunWriter:
@@ -178,8 +178,7 @@ class RunWriter:
     def __init__(self, run: RunDirectory, lock: Lock, notice: Callable[[str], None]) -> None:
         self.run = run
         self._lock = lock
-        self._notice = notice
-        self._log = MetricsLog(run.path)
+        self.log = MetricsLog(run.path, notice)
         newest = run._newest()
         self._files = {} if newest is None else newest.files
         self._finish(newest)
@@ -195,7 +194,7 @@ class RunWriter:
         assert not set(files) & set(remove), "a file both written and removed"
         self._lock.ensure()
         try:
-            self._log.sync()  # the position in this commit counts on what is in the log
+            self.log.sync()  # the position in this commit counts on what is in the log
             newest = self.run._newest()
             self._check_untouched(newest, files)
             self._finish(newest)
@@ -223,27 +222,6 @@ class RunWriter:
             path = inside(self.run.path, name)
             if name not in self._files and path.exists():
                 raise UserError(f"{path} is in the way and not part of this run: move it, or choose another --out")
-
-    # ── the log ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def append_metrics(self, values: Mapping[str, Any]) -> None:
-        """One line for metrics.jsonl, out at once."""
-        self._log.append(values)
-
-    def metrics_bytes(self) -> int:
-        """The log's length, for a checkpoint's position."""
-        return self._log.size()
-
-    def metrics_after(self, size: int, key: str) -> list[dict[str, Any]]:
-        """The log's lines beyond `size` bytes that have `key`."""
-        return self._log.rows_after(size, key)
-
-    def truncate_metrics(self, size: int) -> None:
-        """Cuts the log back to where a checkpoint left it, for going on from there."""
-        self._log.truncate(size, self._notice)
-
-    def close(self) -> None:
-        self._log.close()
 
 
 def _size(content: Content) -> int:

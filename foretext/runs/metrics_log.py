@@ -27,8 +27,9 @@ METRICS = "metrics.jsonl"
 class MetricsLog:
     """The writing side; opened at the first use, so that a run that logs nothing has no log."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, notice: Callable[[str], None]) -> None:
         self.path = folder / METRICS
+        self._notice = notice
         self._descriptor: int | None = None
 
     def _open(self) -> int:
@@ -68,11 +69,13 @@ class MetricsLog:
                     rows.append(row)
         return rows
 
-    def truncate(self, size: int, notice: Callable[[str], None]) -> None:
+    def truncate(self, size: int) -> None:
         """Back to `size` bytes, where the checkpoint left it."""
         descriptor, before = self._open(), self.size()
         if before < size:
-            notice(f"{self.path}: {size - before:,} bytes shorter than at the checkpoint; lines of the log are lost")
+            self._notice(
+                f"{self.path}: {size - before:,} bytes shorter than at the checkpoint; lines of the log are lost"
+            )
             size = os.pread(descriptor, before, 0).rfind(b"\n") + 1  # no half line
         os.ftruncate(descriptor, size)
 
