@@ -75,7 +75,7 @@ def publish(root: Path, before: Mapping[str, Stamp], files: Mapping[str, Content
             inside(root, name).parent.mkdir(parents=True, exist_ok=True)
         commit = commit_of(root, after)
         on_stage("name the folder")
-        folder = folder.rename(commit.folder)
+        folder = folder.rename(root / commit.folder)
         on_stage("sync the name")
         sync_folder(root)
         on_stage("commit")
@@ -87,19 +87,21 @@ def publish(root: Path, before: Mapping[str, Stamp], files: Mapping[str, Content
     return commit
 
 
-def finish(root: Path, commit: Commit) -> None:
+def finish(commit: Commit) -> None:
     """From the commit point to the files in their places. Safe to do again after any interruption."""
-    if not commit.folder.is_dir() and not (root / JOURNAL).exists():
+    root = commit.root
+    if not (root / commit.folder).is_dir() and not (root / JOURNAL).exists():
         return
     on_stage("sync the manifest")
     sync_folder(root)
     folders = {root}
-    for name, staged in sorted(commit.staged.items()):
-        if (commit.folder / staged).exists():
+    for name in sorted(commit.staged):
+        if waiting := commit.waiting(name):
             place = inside(root, name)
             place.parent.mkdir(parents=True, exist_ok=True)
             on_stage(f"rename {name}")
-            (commit.folder / staged).replace(place)
+            with contextlib.suppress(FileNotFoundError):  # a writer that does not see our lock was faster
+                waiting.replace(place)
             folders.add(place.parent)
     removed = [inside(root, name) for name in _removed(commit) if name not in commit.files]
     for place in removed:
@@ -110,7 +112,7 @@ def finish(root: Path, commit: Commit) -> None:
         sync_folder(folder)
     (root / JOURNAL).unlink(missing_ok=True)
     on_stage("remove the folder")
-    shutil.rmtree(commit.folder, ignore_errors=True)
+    shutil.rmtree(root / commit.folder, ignore_errors=True)
     for place in removed:
         if place.parent != root:
             with contextlib.suppress(OSError):
@@ -119,7 +121,7 @@ def finish(root: Path, commit: Commit) -> None:
 
 def _removed(commit: Commit) -> tuple[str, ...]:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        return tuple(read_manifest(commit.folder / _REMOVED))
+        return tuple(read_manifest(commit.root / commit.folder / _REMOVED))
     return commit.removed
 
 
@@ -127,7 +129,7 @@ def sweep(root: Path, commit: Commit | None) -> None:
     """Removes what no manifest points to: folders of commits that were not made, and those of writers that are dead, or
     are this process. Only under the lock."""
     for folder in root.iterdir():
-        if folder.is_symlink() or (commit and folder == commit.folder):
+        if folder.is_symlink() or (commit and folder.name == commit.folder):
             continue
         if found := STAGING.fullmatch(folder.name):
             owner = Owner(found[1], int(found[2]), int(found[3]))

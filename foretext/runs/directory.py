@@ -133,7 +133,7 @@ class RunDirectory:
         newest = self._need()
         if name not in newest.files:
             raise UserError(f"{self.path} has no {name}; it holds {', '.join(sorted(newest.files)) or 'nothing'}")
-        return newest.path(self.path, name), newest
+        return newest.path(name), newest
 
     def _consistently(self, name: str, use: Callable[[Path, BufferedReader], T]) -> T:
         """`use` on a file as the manifest has it; again if a writer committed meanwhile, so an error is about what
@@ -207,7 +207,7 @@ class RunWriter:
     def _finish(self, newest: Commit | None) -> None:
         try:
             if newest is not None:
-                finish(self.run.path, newest)
+                finish(newest)
         except OSError as error:
             # The commit itself stands; a later writer finishes it.
             raise write_error(self.run.path, error, 0) from None

@@ -32,12 +32,13 @@ _PART = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]{0,127}")  # no lead
 # ── names and files ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def is_safe_name(name: object) -> bool:
-    """Whether `name` is a plain relative path (`training/position.json`) that cannot leave its directory."""
+def is_safe_name(name: object, most: int = 4) -> bool:
+    """Whether `name` is a plain relative path (`training/position.json`) of so many parts at most, which cannot leave
+    its directory."""
     if not isinstance(name, str):
         return False
     parts = name.split("/")
-    return len(parts) <= 4 and all(_PART.fullmatch(part) for part in parts)
+    return len(parts) <= most and all(_PART.fullmatch(part) for part in parts)
 
 
 def inside(root: Path, name: str) -> Path:
@@ -86,16 +87,21 @@ def stamp(file: BufferedReader) -> Stamp:
 class Commit:
     """The newest commit, as the directory shows it at one moment."""
 
+    root: Path
     files: dict[str, Stamp]
-    folder: Path  # where those of its files are that are not in their places yet
+    folder: str  # where those of its files are that are not in their places yet
     staged: Mapping[str, str]  # their names there
     removed: tuple[str, ...] = ()  # files of the commit before it that a journal names
 
-    def path(self, root: Path, name: str) -> Path:
+    def waiting(self, name: str) -> Path | None:
+        """Where a file is that is not in its place yet; None if it is."""
+        path = inside(self.root, f"{self.folder}/{self.staged.get(name, name)}")
+        return path if path.exists() else None
+
+    def path(self, name: str) -> Path:
         """Where a file is at this moment."""
-        final = inside(root, name)
-        staged = self.folder / self.staged.get(name, name)
-        return staged if os.path.lexists(staged) else final
+        final = inside(self.root, name)
+        return self.waiting(name) or final
 
 
 def manifest_json(files: Mapping[str, Stamp]) -> bytes:
@@ -106,17 +112,15 @@ def manifest_json(files: Mapping[str, Stamp]) -> bytes:
 
 def commit_of(root: Path, files: dict[str, Stamp]) -> Commit:
     """The commit whose manifest lists these files."""
-    folder = root / f".commit-{hashlib.sha256(manifest_json(files)).hexdigest()[:32]}"
-    if folder.is_symlink():
-        raise is_a_link(folder)
-    return Commit(files, folder, {name: name for name in files})
+    folder = f".commit-{hashlib.sha256(manifest_json(files)).hexdigest()[:32]}"
+    return Commit(root, files, folder, {name: name for name in files})
 
 
 def newest_commit(root: Path) -> Commit | None:
     """What `manifest.json` points to, checked; None without one."""
     for _ in range(100):
         journal = _journal(root)
-        path = root / MANIFEST if journal is None else journal.path(root, MANIFEST)
+        path = root / MANIFEST if journal is None else journal.path(MANIFEST)
         try:
             files = read_manifest(path)
             if journal is None:
@@ -148,14 +152,12 @@ def _journal(root: Path) -> Commit | None:
     removed, folder = value.get("remove"), value.get("staging")
     if not isinstance(removed, list) or not isinstance(folder, str) or not STAGING.fullmatch(folder):
         raise UserError(f"{path}: damaged: not the journal of a commit; restore it from a copy")
-    if (root / folder).is_symlink():
-        raise is_a_link(root / folder)
     staged: dict[str, Any] = {name: entry.get("staged") for name, entry in entries.items()}
-    for name in (*removed, *staged.values()):
-        if not is_safe_name(name) or (name not in removed and "/" in name):
+    for name, parts in (*((name, 4) for name in removed), *((name, 1) for name in staged.values())):
+        if not is_safe_name(name, parts):
             raise _unsafe(path, name)
     files = {name: _stamp_in(path, name, entry) for name, entry in entries.items()}
-    return Commit(files, root / folder, staged, tuple(removed))
+    return Commit(root, files, folder, staged, tuple(removed))
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -178,7 +178,7 @@ def folder_of(run: RunDirectory) -> Path:
     """Where files of the newest commit would be that are not in their places yet."""
     newest = newest_commit(run.path)
     assert newest is not None
-    return newest.folder
+    return run.path / newest.folder
 
 
 def test_a_folder_of_a_commit_that_is_a_link(run: RunDirectory, tmp_path: Path) -> None:
@@ -190,6 +190,18 @@ def test_a_folder_of_a_commit_that_is_a_link(run: RunDirectory, tmp_path: Path) 
         run.read("config.toml")
     refuses_to_write(run, f"{folder}: ", "link")
     assert (tmp_path / "outside/config.toml").exists()
+
+
+def test_a_link_inside_the_folder_of_a_commit(run: RunDirectory, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/position.json").write_text("{}")
+    folder_of(run).mkdir()
+    link = folder_of(run) / "training"
+    link.symlink_to(tmp_path / "outside")
+    with refused(f"{link}: ", "link"):
+        run.read("training/position.json")
+    refuses_to_write(run, f"{link}: ", "link")
+    assert (tmp_path / "outside/position.json").exists()
 
 
 @pytest.mark.parametrize("name", ["../victim", "config.toml"])
