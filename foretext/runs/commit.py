@@ -75,6 +75,7 @@ def publish(root: Path, before: Mapping[str, Stamp], files: Mapping[str, Content
             inside(root, name).parent.mkdir(parents=True, exist_ok=True)
         commit = commit_of(root, after)
         on_stage("name the folder")
+        shutil.rmtree(root / commit.folder, ignore_errors=True)  # of an attempt that failed
         folder = folder.rename(root / commit.folder)
         on_stage("sync the name")
         sync_folder(root)
