@@ -26,9 +26,10 @@ from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TrainingConfig, TrunkParts
 from foretext.systems.gpt import SIZES
 from foretext.text.tokenizers.wordpiece import SPECIALS, WordPiece, wordpiece_from_pieces
+from foretext.train.checkpoint import Job, Stage
 from foretext.train.finetuning.examples import ListedExamples
 from foretext.train.from_run import make_optimizer
-from foretext.train.loop import Job, Loop, Stage
+from foretext.train.loop import Loop
 from foretext.train.pretraining.pretrain_request import MICRO_TOKENS
 from foretext.train.signals import NeverStop
 

@@ -9,6 +9,7 @@ trunk names its layer groups from the bottom (embeddings) to the top; the task's
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -36,6 +37,19 @@ class ReaderPlan:
     layers: int = 1  # recurrent ones
     crf: bool = True  # tags are chosen together, by a conditional random field; false: each by itself
 
+    def check(self, used: bool) -> None:
+        """UserError for what no model can be. `used`: whether the task has a model of its own."""
+        for name, least in {"penalty": 0, "vectors": 0, "characters": 0, "cells": 1, "layers": 1}.items():
+            if not least <= getattr(self, name) < math.inf:
+                raise UserError(f"transfer.reader.{name} must be at least {least}, not {getattr(self, name)}")
+        if used and not (self.mix or self.vectors or self.characters or self.beside != "none"):
+            raise UserError(
+                "transfer.reader: the task's model reads nothing; take mix=true or beside=ends, or vectors or "
+                "characters above 0"
+            )
+        if self.twice and not self.mix:
+            raise UserError("transfer.reader.twice: another mixture needs a first one; take mix=true, or twice=false")
+
 
 @dataclass(frozen=True)
 class TransferPlan:
@@ -56,6 +70,19 @@ class TransferPlan:
     # for tags, one with pooling for a text, one with attention between the two of a pair.
     model: Literal["linear", "recurrent"] = "linear"
     reader: ReaderPlan = field(default_factory=ReaderPlan)
+
+    def check(self) -> None:
+        """UserError for what no fine-tuning can follow."""
+        if not 0.0 <= self.lm_weight < math.inf:
+            raise UserError(f"lm_weight must be 0 or more, not {self.lm_weight}")
+        if not 0.0 < self.rate_decay < math.inf:
+            raise UserError(f"transfer.rate_decay must be above 0, not {self.rate_decay}")
+        self.reader.check(self.model == "recurrent")
+        if self.pooling == "concat" and self.head != "random":
+            raise UserError(
+                f"transfer.pooling=concat has a head of two blocks, which starts at random: transfer.head={self.head} "
+                "cannot be; give transfer.head=random"
+            )
 
     def rate_factor(self, group: int, groups: int) -> float:
         """Factor on the learning rate of layer group `group` of `groups` (the head is the last one)."""

@@ -27,7 +27,7 @@ from foretext.interop.hub_tensors import FolderTensors, by_their_names
 from foretext.interop.hub_tokenizer import read_tokenizer, tokenizer_files
 from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import Objective
-from foretext.runs.commit import write_staged
+from foretext.runs.commit import write_new
 from foretext.runs.model import SavedModel, check_amount
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrunkParts
@@ -224,8 +224,8 @@ def _write_folder(out: Path, files: dict[str, bytes], tensors: dict[str, Tensor]
         try:
             aside.chmod(0o777 & ~_umask())
             for name, data in files.items():
-                write_staged(aside, name, data)
-            write_staged(aside, "model.safetensors", tensors, {"format": "pt"})
+                write_new(aside / name, data)
+            write_new(aside / "model.safetensors", tensors, {"format": "pt"})
             if out.exists():
                 out.rmdir()
             aside.rename(out)

@@ -15,30 +15,26 @@ import errno
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from foretext.errors import UserError
-from foretext.runs.commit import (
+from foretext.runs.commit import Content, finish, publish, sweep
+from foretext.runs.lock import LOCK, Lock
+from foretext.runs.machine import size_text, write_error
+from foretext.runs.manifest import (
     JOURNAL,
     MANIFEST,
-    Journal,
-    Staged,
-    manifest_json,
-    new_staging,
-    publish,
-    read_journal,
-    read_manifest,
-    removed_unless_committed,
-    roll_forward,
-    sweep,
-    write_staged,
+    Commit,
+    Stamp,
+    inside,
+    is_a_link,
+    is_safe_name,
+    newest_commit,
+    open_plain,
+    stamp,
 )
-from foretext.runs.durable_files import Stamp, inside, is_safe_name, open_plain, stamp
-from foretext.runs.lock import LOCK, Lock, locked
-from foretext.runs.machine import size_text, write_error
 from foretext.runs.metrics_log import METRICS, MetricsLog, read_metrics
 
 if TYPE_CHECKING:
@@ -55,24 +51,6 @@ def _silent(message: str) -> None:
     return None
 
 
-@dataclass(frozen=True)
-class _View:
-    """What the directory says at one moment."""
-
-    journal: Journal | None
-    manifest: dict[str, Stamp]
-    path: Path  # of the name that is looked for
-
-    def check(self, name: str, file: BufferedReader) -> None:
-        """UserError if the file is not what the manifest says."""
-        expected = self.manifest[name]
-        size = os.fstat(file.fileno()).st_size
-        if size != expected.bytes:
-            raise UserError(f"{self.path}: {size:,} bytes, but {MANIFEST} says {expected.bytes:,}: {_REMEDY}")
-        if stamp(file) != expected:
-            raise UserError(f"{self.path}: damaged: its SHA-256 is not the one in {MANIFEST}: {_REMEDY}")
-
-
 class RunDirectory:
     """A run directory for reading; `writer()` for writing. Making the object touches nothing."""
 
@@ -83,55 +61,46 @@ class RunDirectory:
 
     def exists(self) -> bool:
         """Whether there is a checkpoint here: False before a run's first commit, too."""
-        return self._manifest() is not None
+        return self._newest() is not None
 
     def names(self) -> list[str]:
         """The files of the run, as the manifest lists them."""
-        return sorted(self._need_manifest())
+        return sorted(self._need().files)
 
     def has(self, name: str) -> bool:
-        return name in (self._manifest() or {})
+        newest = self._newest()
+        return newest is not None and name in newest.files
 
     def sizes(self) -> dict[str, int]:
-        return {name: entry.bytes for name, entry in sorted(self._need_manifest().items())}
+        return {name: entry.bytes for name, entry in sorted(self._need().files.items())}
 
     def read(self, name: str) -> bytes:
         """A file's bytes, verified."""
 
-        def use(view: _View) -> bytes:
-            with open_plain(view.path) as file:
-                view.check(name, file)
-                file.seek(0)
-                return file.read()
+        def use(path: Path, file: BufferedReader) -> bytes:
+            file.seek(0)
+            return file.read()
 
         return self._consistently(name, use)
 
     def file(self, name: str) -> Path:
         """Where a file is, verified. A commit that follows may replace what is there; one that was opened stays."""
-
-        def use(view: _View) -> Path:
-            with open_plain(view.path) as file:
-                view.check(name, file)
-            return view.path
-
-        return self._consistently(name, use)
+        return self._consistently(name, lambda path, file: path)
 
     def load_tensors(self, name: str, device: str = "cpu") -> dict[str, Tensor]:
         """The tensors of a safetensors file, verified."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        def use(view: _View) -> dict[str, Tensor]:
-            with open_plain(view.path) as file:
-                view.check(name, file)
-                _check_header(view.path, file)
-                try:
-                    tensors = load_file(view.path, device=device)
-                except (SafetensorError, ValueError, OverflowError) as error:
-                    raise UserError(f"{view.path}: not a safetensors file: {error}; {_REMEDY}") from None
-                if not os.path.samestat(os.fstat(file.fileno()), view.path.stat()):
-                    raise FileNotFoundError(errno.ENOENT, "replaced while it was read", str(view.path))
-                return tensors
+        def use(path: Path, file: BufferedReader) -> dict[str, Tensor]:
+            _check_header(path, file)
+            try:
+                tensors = load_file(path, device=device)
+            except (SafetensorError, ValueError, OverflowError) as error:
+                raise UserError(f"{path}: not a safetensors file: {error}; {_REMEDY}") from None
+            if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                raise FileNotFoundError(errno.ENOENT, "replaced while it was read", str(path))
+            return tensors
 
         return self._consistently(name, use)
 
@@ -139,26 +108,17 @@ class RunDirectory:
         """The log, one dictionary a line."""
         return read_metrics(self.path)
 
-    def _manifest(self) -> dict[str, Stamp] | None:
-        return self._look()[1]
-
-    def _look(self) -> tuple[Journal | None, dict[str, Stamp] | None]:
+    def _newest(self) -> Commit | None:
         try:
-            for _ in range(100):
-                journal = read_journal(self.path)
-                manifest = read_manifest(self.path, journal)
-                # With a journal there is a manifest; not finding it means that it was renamed into place just now.
-                if manifest is not None or journal is None:
-                    break
-            return journal, manifest
+            return newest_commit(self.path)
         except OSError as error:
             raise UserError(f"cannot read {self.path}: {error.strerror or error}") from None
 
-    def _need_manifest(self) -> dict[str, Stamp]:
-        manifest = self._manifest()
-        if manifest is None:
+    def _need(self) -> Commit:
+        newest = self._newest()
+        if newest is None:
             raise self._not_a_run()
-        return manifest
+        return newest
 
     def _not_a_run(self) -> UserError:
         if not self.path.exists():
@@ -168,23 +128,25 @@ class RunDirectory:
             return UserError(f"{self.path} is not a run directory but a file")
         return UserError(f"{self.path} is not a run directory: no {MANIFEST}")
 
-    def _view(self, name: str) -> _View:
-        journal, manifest = self._look()
-        if manifest is None:
-            raise self._not_a_run()
-        if name not in manifest:
-            raise UserError(f"{self.path} has no {name}; it holds {', '.join(sorted(manifest)) or 'nothing'}")
-        return _View(journal, manifest, journal.resolve(self.path, name) if journal else inside(self.path, name))
+    def _look(self, name: str) -> tuple[Path, Commit]:
+        """Where a file is at this moment, and the commit that it is of."""
+        newest = self._need()
+        if name not in newest.files:
+            raise UserError(f"{self.path} has no {name}; it holds {', '.join(sorted(newest.files)) or 'nothing'}")
+        return newest.path(name), newest
 
-    def _consistently(self, name: str, use: Callable[[_View], T]) -> T:
-        """`use` on a view of the directory; again if a writer committed meanwhile, so an error is about what stands."""
+    def _consistently(self, name: str, use: Callable[[Path, BufferedReader], T]) -> T:
+        """`use` on a file as the manifest has it; again if a writer committed meanwhile, so an error is about what
+        stands."""
         for attempt in range(100):
-            view = self._view(name)
+            path, newest = self._look(name)
             try:
-                return use(view)
+                with open_plain(path) as file:
+                    _check_stamp(path, file, newest.files[name])
+                    return use(path, file)
             except (UserError, OSError) as error:
-                if view == self._view(name):
-                    raise _reading_error(view.path, error) from None
+                if (path, newest) == self._look(name):
+                    raise _reading_error(path, error) from None
             time.sleep(min(0.001 * attempt, 0.05))
         raise UserError(f"{self.path}: {name} changes faster than it can be read; try again")
 
@@ -192,7 +154,7 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def writer(self, notice: Callable[[str], None] = _silent) -> Iterator[RunWriter]:
-        """The one writer: takes the lock, rolls an unfinished commit forward, sweeps what dead writers left.
+        """The one writer: takes the lock, finishes a commit that was interrupted, sweeps what dead writers left.
 
         Makes the directory if need be. `notice` gets a line where something was taken over.
         """
@@ -202,12 +164,12 @@ class RunDirectory:
             raise self._not_a_run() from None
         except OSError as error:
             raise write_error(self.path, error, 0) from None
-        with locked(self.path, notice) as lock:
+        with Lock(self.path, notice) as lock:
             writer = RunWriter(self, lock, notice)
             try:
                 yield writer
             finally:
-                writer.close()
+                writer.log.close()
 
 
 class RunWriter:
@@ -216,13 +178,13 @@ class RunWriter:
     def __init__(self, run: RunDirectory, lock: Lock, notice: Callable[[str], None]) -> None:
         self.run = run
         self._lock = lock
-        self._notice = notice
-        self._log = MetricsLog(run.path)
-        self._roll_forward()
-        sweep(run.path)
-        self._manifest = run._manifest() or {}
+        self.log = MetricsLog(run.path, notice)
+        newest = run._newest()
+        self._files = {} if newest is None else newest.files
+        self._finish(newest)
+        sweep(run.path, newest)
 
-    def commit(self, files: Mapping[str, bytes | Mapping[str, Tensor]], remove: Collection[str] = ()) -> None:
+    def commit(self, files: Mapping[str, Content], remove: Collection[str] = ()) -> None:
         """Puts all of `files` in place and takes `remove` away, all or nothing; other files stay as they are.
 
         A value is a file's bytes, or tensors for a safetensors file (tied ones are the caller's to leave out).
@@ -232,75 +194,49 @@ class RunWriter:
         assert not set(files) & set(remove), "a file both written and removed"
         self._lock.ensure()
         try:
-            self._log.sync()  # the position in this commit counts on what is in the log
-            self._roll_forward()
-            self._check_untouched(files)
-            manifest = self._publish(files, remove)
+            self.log.sync()  # the position in this commit counts on what is in the log
+            newest = self.run._newest()
+            self._check_untouched(newest, files)
+            self._finish(newest)
+            newest = publish(self.run.path, self._files, files, remove)
         except OSError as error:
             raise write_error(self.run.path, error, sum(map(_size, files.values()))) from None
-        self._manifest = manifest
-        self._roll_forward()
+        self._files = newest.files
+        self._finish(newest)
 
-    def _publish(self, files: Mapping[str, bytes | Mapping[str, Tensor]], remove: Collection[str]) -> dict[str, Stamp]:
-        root = self.run.path
-        folder = new_staging(root)
-        with removed_unless_committed(root, folder):
-            staged = {}
-            for number, (name, content) in enumerate(files.items()):
-                file_name = f"{number}-{name.rpartition('/')[2]}"
-                staged[name] = Staged(file_name, write_staged(folder, file_name, content))
-            manifest = {name: entry for name, entry in self._manifest.items() if name not in remove}
-            manifest |= {name: entry.stamp for name, entry in staged.items()}
-            staged[MANIFEST] = Staged(MANIFEST, write_staged(folder, MANIFEST, manifest_json(manifest)))
-            publish(root, folder, Journal(folder.name, staged, tuple(remove)))
-        return manifest
+    def _finish(self, newest: Commit | None) -> None:
+        try:
+            if newest is not None:
+                finish(newest)
+        except OSError as error:
+            # The commit itself stands; a later writer finishes it.
+            raise write_error(self.run.path, error, 0) from None
 
-    def _roll_forward(self) -> None:
-        journal = read_journal(self.run.path)
-        if journal is not None:
-            try:
-                roll_forward(self.run.path, journal)
-            except OSError as error:
-                # The commit itself stands; a later writer finishes it.
-                raise write_error(self.run.path, error, 0) from None
-
-    def _check_untouched(self, files: Collection[str]) -> None:
+    def _check_untouched(self, newest: Commit | None, files: Collection[str]) -> None:
         """No one else's work is overwritten: neither another writer's nor a file that only happens to be here."""
-        if (self.run._manifest() or {}) != self._manifest:
+        if ({} if newest is None else newest.files) != self._files:
             raise UserError(
                 f"{self.run.path}: changed by another process since this one opened it; nothing was written"
             )
         for name in files:
             path = inside(self.run.path, name)
-            if name not in self._manifest and path.exists():
+            if name not in self._files and path.exists():
                 raise UserError(f"{path} is in the way and not part of this run: move it, or choose another --out")
 
-    # ── the log ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def append_metrics(self, values: Mapping[str, Any]) -> None:
-        """One line for metrics.jsonl, out at once."""
-        self._log.append(values)
-
-    def metrics_bytes(self) -> int:
-        """The log's length, for a checkpoint's position."""
-        return self._log.size()
-
-    def metrics_after(self, size: int, key: str) -> list[dict[str, Any]]:
-        """The log's lines beyond `size` bytes that have `key`."""
-        return self._log.rows_after(size, key)
-
-    def truncate_metrics(self, size: int) -> None:
-        """Cuts the log back to where a checkpoint left it, for going on from there."""
-        self._log.truncate(size, self._notice)
-
-    def close(self) -> None:
-        self._log.close()
-
-
-def _size(content: bytes | Mapping[str, Tensor]) -> int:
+def _size(content: Content) -> int:
     if isinstance(content, bytes):
         return len(content)
     return sum(tensor.numel() * tensor.element_size() for tensor in content.values())
+
+
+def _check_stamp(path: Path, file: BufferedReader, expected: Stamp) -> None:
+    """UserError if the file is not what the manifest says."""
+    size = os.fstat(file.fileno()).st_size
+    if size != expected.bytes:
+        raise UserError(f"{path}: {size:,} bytes, but {MANIFEST} says {expected.bytes:,}: {_REMEDY}")
+    if stamp(file) != expected:
+        raise UserError(f"{path}: damaged: its SHA-256 is not the one in {MANIFEST}: {_REMEDY}")
 
 
 def _check_header(path: Path, file: BufferedReader) -> None:
@@ -316,5 +252,5 @@ def _reading_error(path: Path, error: UserError | OSError) -> UserError:
     if isinstance(error, FileNotFoundError):
         return UserError(f"{path}: missing, though {MANIFEST} lists it: {_REMEDY}")
     if error.errno == errno.ELOOP:
-        return UserError(f"{path}: refused: a symbolic link; replace it by the file itself")
+        return is_a_link(path)
     return UserError(f"cannot read {path}: {error.strerror or error}")

@@ -26,17 +26,19 @@ import secrets
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from foretext.errors import EXIT_MACHINE, UserError
 from foretext.runs.machine import write_error
+from foretext.runs.manifest import is_a_link
 
 LOCK = "lock.json"
 _MAX_LOCK = 10_000
 _NO_FLOCK = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EINVAL, errno.EBADF)
+_PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _SETTLE = 0.3  # seconds in which a simultaneous writer without flock would have shown itself
 
 _held: set[int] = set()
@@ -116,7 +118,7 @@ def start_time(pid: int) -> int | None:
 
 
 class Lock:
-    """Held from `acquire` to `release`; `ensure` confirms it."""
+    """Held inside `with`; `ensure` confirms it."""
 
     def __init__(self, folder: Path, notice: Callable[[str], None]) -> None:
         self.path = folder / LOCK
@@ -126,41 +128,47 @@ class Lock:
         self._token = secrets.token_hex(8)
         self._process = os.getpid()
 
-    def acquire(self) -> None:
+    def __enter__(self) -> Lock:
         try:
             for _ in range(100):
                 if self._try():
-                    return
+                    return self
         except OSError as error:
-            raise write_error(self.path, error, 0) from None
+            raise is_a_link(self.path) if error.errno == errno.ELOOP else write_error(self.path, error, 0) from None
         raise UserError(f"{self._folder}: could not take the lock: {LOCK} keeps changing; try again", EXIT_MACHINE)
 
-    def _try(self) -> bool:
-        descriptor = self._open()
-        try:
-            flocked = self._flock(descriptor)
-            if not _same_file(descriptor, self.path):
-                return False  # the owner released it between our opening and locking: start over
-            self._judge(_contents(descriptor))
-            self._write(descriptor)
-            if not flocked:
-                time.sleep(_SETTLE)
-                if self._token_on_disk() != self._token:
-                    return False
-            self._descriptor, descriptor = descriptor, -1
-            _held.add(self._descriptor)
-            return True
-        finally:
-            if descriptor >= 0:
-                os.close(descriptor)
+    def __exit__(self, *_: object) -> None:
+        if os.getpid() != self._process:
+            return  # a forked child: the lock is its parent's
+        if self._is_mine():
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+        self._close()
 
-    def _open(self) -> int:
+    def ensure(self) -> None:
+        """Still ours; taken again if the file was removed by hand; UserError if another has it."""
+        if not self._is_mine():
+            self._close()
+            self.__enter__()
+
+    def _try(self) -> bool:
+        self._descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR | _PLAIN, 0o666)
+        _held.add(self._descriptor)
+        taken = False
         try:
-            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise UserError(f"{self.path}: refused: a symbolic link; remove it") from None
-            raise
+            flocked = self._flock(self._descriptor)
+            # Otherwise the owner released it between our opening and locking.
+            if os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path)):
+                self._judge(_contents(self._descriptor))
+                self._write(self._descriptor)
+                time.sleep(0.0 if flocked else _SETTLE)
+                taken = self._is_mine()
+        except FileNotFoundError:
+            pass  # likewise
+        finally:
+            if not taken:
+                self._close()
+        return taken
 
     def _flock(self, descriptor: int) -> bool:
         """True: locked. False: this file system has no flock. UserError: another holds it."""
@@ -172,16 +180,6 @@ class Lock:
         except OSError as error:
             if error.errno in _NO_FLOCK:
                 return False
-            raise
-
-    def _write(self, descriptor: int) -> None:
-        try:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, self._description(), 0)
-            os.fsync(descriptor)
-        except OSError:  # disk full: leave nothing
-            with contextlib.suppress(OSError):
-                self.path.unlink()
             raise
 
     def _judge(self, contents: dict[str, Any]) -> None:
@@ -198,70 +196,40 @@ class Lock:
         since = f" since {contents['since']}" if isinstance(contents.get("since"), str) else ""
         if owner is None:
             return UserError(f"{self._folder} is being written by another process: wait until it ends")
-        if owner.host != host_name():
-            return UserError(
-                f"{self._folder} is being written by {owner}{since}: wait until it ends, or, "
-                f"if that process is gone, remove {self.path}"
-            )
         if owner.is_dead():
             return UserError(
                 f"{self._folder}: {owner} has ended, but its child processes hold its lock: end them first"
             )
-        return UserError(f"{self._folder} is being written by {owner}{since}: wait until it ends, or end it")
+        then = "or end it" if owner.host == host_name() else f"or, if that process is gone, remove {self.path}"
+        return UserError(f"{self._folder} is being written by {owner}{since}: wait until it ends, {then}")
 
-    def _description(self) -> bytes:
-        me = Owner.me()
-        since = time.strftime("%Y-%m-%d %H:%M:%S")
-        entry = {"pid": me.pid, "host": me.host, "started": me.started, "since": since, "token": self._token}
-        return (json.dumps(entry) + "\n").encode()
-
-    def _token_on_disk(self) -> object:
+    def _write(self, descriptor: int) -> None:
+        entry = vars(Owner.me()) | {"since": time.strftime("%Y-%m-%d %H:%M:%S"), "token": self._token}
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
-            return None
-        try:
-            return _contents(descriptor).get("token")
-        finally:
-            os.close(descriptor)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, (json.dumps(entry) + "\n").encode(), 0)
+            os.fsync(descriptor)
+        except OSError:  # disk full: leave nothing
+            self.path.unlink(missing_ok=True)
+            raise
 
-    def ensure(self) -> None:
-        """Still ours; taken again if the file was removed by hand; UserError if another has it."""
-        if self._descriptor is not None and self._token_on_disk() == self._token:
-            return
-        self._close()
-        self.acquire()
-
-    def release(self) -> None:
-        if os.getpid() != self._process:
-            return  # a forked child: the lock is its parent's
-        if self._descriptor is not None and self._token_on_disk() == self._token:
-            with contextlib.suppress(OSError):
-                self.path.unlink()
-        self._close()
+    def _is_mine(self) -> bool:
+        """Whether the file that is there now has our token."""
+        if self._descriptor is None:
+            return False
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self.path, os.O_RDONLY | _PLAIN)
+            try:
+                return _contents(descriptor).get("token") == self._token
+            finally:
+                os.close(descriptor)
+        return False
 
     def _close(self) -> None:
         if self._descriptor is not None:
             _held.discard(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = None
-
-
-@contextlib.contextmanager
-def locked(folder: Path, notice: Callable[[str], None]) -> Iterator[Lock]:
-    lock = Lock(folder, notice)
-    lock.acquire()
-    try:
-        yield lock
-    finally:
-        lock.release()
-
-
-def _same_file(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
-    except FileNotFoundError:
-        return False
 
 
 def _contents(descriptor: int) -> dict[str, Any]:

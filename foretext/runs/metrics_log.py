@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from foretext.errors import UserError
-from foretext.runs.durable_files import sync_file
+from foretext.runs.commit import sync_file
 from foretext.runs.machine import write_error
+from foretext.runs.manifest import is_a_link
 
 METRICS = "metrics.jsonl"
 
@@ -26,8 +27,9 @@ METRICS = "metrics.jsonl"
 class MetricsLog:
     """The writing side; opened at the first use, so that a run that logs nothing has no log."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, notice: Callable[[str], None]) -> None:
         self.path = folder / METRICS
+        self._notice = notice
         self._descriptor: int | None = None
 
     def _open(self) -> int:
@@ -37,7 +39,7 @@ class MetricsLog:
                 self._descriptor = os.open(self.path, flags, 0o666)
             except OSError as error:
                 if error.errno == errno.ELOOP:
-                    raise UserError(f"{self.path}: refused: a symbolic link; replace it by the file itself") from None
+                    raise is_a_link(self.path) from None
                 raise write_error(self.path, error, 0) from None
         return self._descriptor
 
@@ -67,11 +69,13 @@ class MetricsLog:
                     rows.append(row)
         return rows
 
-    def truncate(self, size: int, notice: Callable[[str], None]) -> None:
+    def truncate(self, size: int) -> None:
         """Back to `size` bytes, where the checkpoint left it."""
         descriptor, before = self._open(), self.size()
         if before < size:
-            notice(f"{self.path}: {size - before:,} bytes shorter than at the checkpoint; lines of the log are lost")
+            self._notice(
+                f"{self.path}: {size - before:,} bytes shorter than at the checkpoint; lines of the log are lost"
+            )
             size = os.pread(descriptor, before, 0).rfind(b"\n") + 1  # no half line
         os.ftruncate(descriptor, size)
 

@@ -20,7 +20,6 @@ from foretext.objectives.masked import MaskedObjective
 from foretext.objectives.permutation import PermutationObjective
 from foretext.plan import TransferPlan
 from foretext.runs.budget import Budget
-from foretext.runs.checks import check_saved
 from foretext.runs.directory import RunDirectory
 from foretext.systems import system_named
 from foretext.systems.base import (
@@ -32,7 +31,7 @@ from foretext.systems.base import (
     TrainingConfig,
     TrunkParts,
 )
-from foretext.tasks.families import family_of
+from foretext.tasks.families import KINDS, family_of
 from foretext.tasks.heads.concat_pooling import ConcatPoolingConfig
 from foretext.tasks.task_config import TaskConfig
 from foretext.text.tokenizers.base import Tokenizer, tokenizer_from_json
@@ -72,6 +71,11 @@ class DataConfig:
     imported_from: str | None = None  # folder that the weights were imported from; then there was no text
     starts_from: str | None = None  # run whose weights and tokenizer this one went on with
     head_drawn: bool = False  # imported without a head for masked tokens: one was drawn, and was never trained
+
+    def check(self) -> None:
+        """UserError for what no text can be split by."""
+        if not 0.0 < self.valid_fraction < 1.0:
+            raise UserError(f"data.valid_fraction must be above 0 and below 1, not {self.valid_fraction}")
 
 
 SECTIONS: dict[str, type] = {
@@ -118,6 +122,21 @@ def sections_of(text: str, where: str) -> dict[str, Any]:
     sections = build_sections({name: kinds[name] for name in names}, raw, where)
     check_saved(sections, where)
     return sections
+
+
+def check_saved(sections: dict[str, Any], where: str) -> None:
+    """The configuration of a run may have been altered since: UserError for what no run can have; `where` is its
+    file."""
+    try:
+        for name in ("model", "training", "transfer", "start", "pooling"):
+            if name in sections:
+                sections[name].check()
+        if sections["model"].vocabulary < 1:
+            raise UserError(f"model.vocabulary must be at least 1, not {sections['model'].vocabulary}")
+        if "task" in sections and sections["task"].kind not in KINDS:
+            raise UserError(f"task.kind {sections['task'].kind!r} is none of {', '.join(KINDS)}")
+    except UserError as error:
+        raise UserError(f"{where}: {error}; restore it from a copy") from None
 
 
 def _section_names(raw: dict[str, Any]) -> tuple[str, ...]:

@@ -3,12 +3,14 @@ of its own."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from torch import nn
 
+from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import Direction, Objective, ObjectiveConfig
 from foretext.objectives.causal import CausalConfig
@@ -18,6 +20,8 @@ from foretext.tasks.heads.concat_pooling import ConcatPoolingConfig
 from foretext.tasks.layouts.base import Layout
 from foretext.tasks.task_config import TaskConfig
 from foretext.text.tokenizers.base import Tokenizer
+
+MOST_PIECES = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,14 @@ class TokenizerConfig:
     splitter: Literal["auto", "spacy", "rules"] = "auto"  # char-bpe only; auto: spaCy's rules where installed
     lower: bool = True  # wordpiece, unigram and words only: lower-cased, accents stripped
     sample_megabytes: int = 20  # text that the vocabulary is trained on
+
+    def check(self) -> None:
+        """UserError for what no vocabulary can be. The least size depends on the kind, and is checked where it is
+        known."""
+        if self.size > MOST_PIECES:
+            raise UserError(f"tokenizer.size must be at most {MOST_PIECES:,}, not {self.size}")
+        if self.sample_megabytes < 1:
+            raise UserError(f"tokenizer.sample_megabytes must be at least 1, not {self.sample_megabytes}")
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,24 @@ class TrainingConfig:
     bad_steps: int = 3  # steps with a non-finite loss or gradient that are skipped before stopping
     log_samples: bool = False  # write the ids of each step's samples to metrics.jsonl
 
+    def check(self) -> None:
+        """UserError for what no run can train with: all but `dropout`, which the model it is of checks
+        (`ModelConfig.check`)."""
+        for name in ("batch_size", "micro_batch", "warmup_steps", "evaluations", "bad_steps"):
+            least = 1 if name == "batch_size" else 0
+            self._need(name, getattr(self, name) >= least, f"at least {least}")
+        for name in ("weight_decay", "clip", "save_seconds"):
+            self._need(name, 0.0 <= getattr(self, name) < math.inf, "0 or more")
+        for name in ("beta1", "beta2", "warmup"):
+            self._need(name, 0.0 <= getattr(self, name) < 1.0, "at least 0 and below 1")
+        for name in ("rate", "epsilon"):
+            self._need(name, 0.0 < getattr(self, name) < math.inf, "above 0")
+        self._need("final_rate", 0.0 <= self.final_rate <= 1.0, "between 0 and 1")
+
+    def _need(self, name: str, holds: bool, what: str) -> None:
+        if not holds:
+            raise UserError(f"training.{name} must be {what}, not {getattr(self, name)}")
+
 
 @dataclass(frozen=True)
 class StartConfig:
@@ -62,6 +92,11 @@ class StartConfig:
 
     rate_decay: float = 1.0  # each group of layers learns at 1/this of the rate of the group above (ULMFiT: 2.6)
     vocabulary: Literal["kept", "new"] = "kept"  # new: learned from the new text; known pieces keep their rows
+
+    def check(self) -> None:
+        """UserError for what no run can go on with."""
+        if not 0.0 < self.rate_decay < math.inf:
+            raise UserError(f"start.rate_decay must be above 0, not {self.rate_decay}")
 
 
 @dataclass(frozen=True)

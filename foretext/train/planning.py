@@ -24,8 +24,9 @@ from foretext.tasks.family import Encoded
 from foretext.tasks.heads.cross_view_head import ManySources
 from foretext.tasks.heads.losses import describe_loss
 from foretext.tasks.task_config import TaskConfig
+from foretext.train.checkpoint import Job, Stage
 from foretext.train.finetuning.examples import ListedExamples
-from foretext.train.loop import Job, Loop, Stage
+from foretext.train.loop import Loop
 
 _HEADER = 256  # bytes, at most, that a tensor takes beside its numbers: its name and shape, and AdamW's count of steps
 MANY_TIMES = 4

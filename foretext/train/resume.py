@@ -10,21 +10,31 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from foretext.config import Change, difference
+from foretext.config import Change, Setting, difference, setting_of
 from foretext.errors import EXIT_USER, UserError
 from foretext.runs.budget import POSITION
-from foretext.runs.commit import MANIFEST
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.lock import LOCK
+from foretext.runs.manifest import MANIFEST
 from foretext.runs.metrics_log import METRICS
 from foretext.runs.model import read_config
 from foretext.text.corpus.token_shards import read_manifest
 
 TOKENS = "tokens"  # folder of the token shards inside a run
+# Keys of config.toml that follow from something else, and what says it.
+DERIVED = {
+    "model.vocabulary": "it follows from the tokenizer; use --set tokenizer.size=…",
+    "model.dropout": "it follows from the training; use --set training.dropout=…",
+    "data.inputs": "name the text before the options",
+    "data.source": "use --source FILE",
+    "data.target": "use --target FILE",
+    "data.vectors": "use --vectors FILE",
+    "data.starts_from": "use --from RUN",
+}
 # What may differ when a run goes on: nothing that its weights so far depend on.
 CHANGEABLE = (
     "training.save_seconds",
@@ -39,6 +49,31 @@ CHANGEABLE = (
     "task.texts",  # follow from the rows and the text, which are the same; runs of earlier versions do not have them
     "task.sentences",
 )
+
+
+# -- what may be set -------------------------------------------------------------------------------------------------
+
+
+def check_seed(seed: int) -> None:
+    if not 0 <= seed < 1 << 63:
+        raise UserError(f"seed must be at least 0 and below 2**63, not {seed}")
+
+
+def check_sets(sets: Sequence[str | Setting], options: Mapping[str, str] | None = None) -> None:
+    """Refuses to set a key that follows from something else, or that one of `options` (key → its option) says."""
+    for setting in map(setting_of, sets):
+        if setting.key in DERIVED:
+            raise UserError(f"{setting.where}: {DERIVED[setting.key]}")
+        if options and setting.key in options:
+            raise UserError(f"{setting.where}: {options[setting.key]} the same; leave one of them out")
+
+
+def check_vectors(sets: Sequence[str | Setting], vectors: int, width: int, file: str | Path) -> None:
+    """Refuses `model.vectors` (what it is with `sets` put in) where these say another than the width of the vectors in
+    `file`, which it follows from."""
+    for setting in map(setting_of, sets):
+        if setting.key == "model.vectors" and vectors != width:
+            raise UserError(f"{setting.where}: the vectors in {file} have {width} numbers; leave it out")
 
 
 # -- starting over ---------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import numpy as np
 from foretext.config import Setting, apply_sets
 from foretext.errors import UserError
 from foretext.nn.model_config import remarks
-from foretext.runs.checks import check_seed, check_sets, check_tokenizer, check_vectors
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import RunConfig, SavedModel, load_tokenizer, read_config
 from foretext.runs.report import Reporter, Silent
@@ -24,6 +23,7 @@ from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.form_vectors import with_vectors
 from foretext.train.planning import Memory, check_memory
 from foretext.train.pretraining.run_setup import new_tokenizer
+from foretext.train.resume import check_seed, check_sets, check_vectors
 
 
 def fresh_model(
@@ -44,7 +44,7 @@ def fresh_model(
     chosen = size_named(found, size)
     sections = apply_sets({"model": chosen.model, "tokenizer": chosen.tokenizer}, sets)
     sections["model"].check()
-    check_tokenizer(sections["tokenizer"])
+    sections["tokenizer"].check()
     check_memory(Memory(sections["model"], 1, 1))
     config: TokenizerConfig = sections["tokenizer"]
     texts = itertools.chain((text for row in rows for text in row.texts), more)

@@ -6,13 +6,16 @@ committer.py DIRECTORY hold         takes the lock, says so, waits
 `one_step` is for a process that the test forks, and may kill itself on the way.
 """
 
+import hashlib
+import json
 import os
 import signal
 import sys
 import time
 
-from foretext.runs import durable_files as files
+from foretext.runs import commit as committing
 from foretext.runs.directory import RunDirectory, RunWriter
+from foretext.runs.lock import host_name
 
 NAMES = ("config.toml", "model.safetensors", "training/position.json", "training/optimizer.safetensors")
 ODD = "training/odd.json"  # only odd steps have it
@@ -25,6 +28,24 @@ def content(step: int) -> bytes:
 def commit(writer: RunWriter, step: int) -> None:
     names = [*NAMES, ODD] if step % 2 else [*NAMES]
     writer.commit({name: content(step) for name in names}, remove=[] if step % 2 else [ODD])
+
+
+def journal_of(run: RunDirectory, step: int) -> None:
+    """An even step as a version that committed by a journal left it, killed after the journal was in its place."""
+    staging = run.path / f".staging-{host_name()}-{2**22 + 1}-1-ab"
+    staging.mkdir()
+    contents = {name: (f"{number}-{name.rpartition('/')[2]}", content(step)) for number, name in enumerate(NAMES)}
+    stamps = {
+        name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, (_, data) in contents.items()
+    }
+    manifest = json.dumps({"format": 1, "files": stamps}).encode()
+    contents["manifest.json"] = ("manifest.json", manifest)
+    stamps["manifest.json"] = {"bytes": len(manifest), "sha256": hashlib.sha256(manifest).hexdigest()}
+    for staged, data in contents.values():
+        (staging / staged).write_bytes(data)
+    files = {name: stamps[name] | {"staged": staged} for name, (staged, _) in contents.items()}
+    journal = {"format": 1, "staging": staging.name, "files": files, "remove": [ODD]}
+    (run.path / "commit.json").write_text(json.dumps(journal))
 
 
 def step_of(run: RunDirectory) -> int:
@@ -47,12 +68,12 @@ def one_step(run: RunDirectory, kill_before: int | None = None) -> list[str]:
         if len(seen) == kill_before:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    files.on_stage = at_stage
+    committing.on_stage = at_stage
     try:
         with run.writer() as writer:
             commit(writer, step_of(run) + 1)
     finally:
-        files.on_stage = files.no_stage
+        committing.on_stage = committing.no_stage
     return seen
 
 

@@ -11,6 +11,7 @@ import torch
 from complaints import refused
 
 from foretext.runs.directory import RunDirectory
+from foretext.runs.manifest import newest_commit
 
 MODEL = "model.safetensors"
 
@@ -171,6 +172,51 @@ def test_a_journal_whose_files_are_gone_moves_nothing(run: RunDirectory) -> None
     refuses_to_write(run, f"{run.path / 'manifest.json'}: ", "missing", "commit.json")
     assert (run.path / "commit.json").exists()
     assert not (run.path / "lock.json").exists(), "the refused writer gives its lock back"
+
+
+def folder_of(run: RunDirectory) -> Path:
+    """Where files of the newest commit would be that are not in their places yet."""
+    newest = newest_commit(run.path)
+    assert newest is not None
+    return run.path / newest.folder
+
+
+def test_a_folder_of_a_commit_that_is_a_link(run: RunDirectory, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/config.toml").write_text("b = 1\n")
+    folder = folder_of(run)
+    folder.symlink_to(tmp_path / "outside")
+    with refused(f"{folder}: ", "link"):
+        run.read("config.toml")
+    refuses_to_write(run, f"{folder}: ", "link")
+    assert (tmp_path / "outside/config.toml").exists()
+
+
+def test_a_link_inside_the_folder_of_a_commit(run: RunDirectory, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/position.json").write_text("{}")
+    folder_of(run).mkdir()
+    link = folder_of(run) / "training"
+    link.symlink_to(tmp_path / "outside")
+    with refused(f"{link}: ", "link"):
+        run.read("training/position.json")
+    refuses_to_write(run, f"{link}: ", "link")
+    assert (tmp_path / "outside/position.json").exists()
+
+
+@pytest.mark.parametrize("name", ["../victim", "config.toml"])
+def test_a_hostile_list_of_removed_files_touches_nothing(run: RunDirectory, tmp_path: Path, name: str) -> None:
+    (tmp_path / "victim").write_text("alive")
+    folder_of(run).mkdir()
+    entry = {"bytes": 5, "sha256": "0" * 64}
+    (folder_of(run) / ".removed.json").write_text(json.dumps({"format": 1, "files": {name: entry}}))
+    if name == "config.toml":
+        with run.writer():
+            pass
+    else:
+        refuses_to_write(run, ".removed.json: ", repr(name), "directory")
+    assert (tmp_path / "victim").read_text() == "alive"
+    assert run.read("config.toml") == b"a = 1\n"
 
 
 @pytest.mark.parametrize(

@@ -74,10 +74,10 @@ def test_every_amount_of_free_space(small_disk: Path) -> None:
 def test_disk_full_in_the_log_leaves_no_half_line(small_disk: Path) -> None:
     run = RunDirectory(small_disk / "run")
     with run.writer() as writer:
-        writer.append_metrics({"step": 1})
+        writer.log.append({"step": 1})
         with refused("disk", str(run.path / "metrics.jsonl"), "10.0 KB") as caught:
             for step in range(2, 1000):
-                writer.append_metrics({"step": step, "text": "x" * 10_000})
+                writer.log.append({"step": step, "text": "x" * 10_000})
         assert caught.value.code == EXIT_MACHINE
         rows = run.metrics()
         assert (run.path / "metrics.jsonl").read_bytes().endswith(b"\n")

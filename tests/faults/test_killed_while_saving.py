@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from foretext.runs.directory import RunDirectory
-from foretext.runs.durable_files import open_plain
+from foretext.runs.manifest import open_plain
 
 sys.path.insert(0, str(Path(__file__).parent))
-from committer import commit, content, one_step, step_of
+from committer import commit, content, journal_of, one_step, step_of
 
 COMMITTER = str(Path(__file__).with_name("committer.py"))
 ENV = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -64,12 +64,27 @@ def test_killed_before_every_stage(tmp_path: Path, start: int) -> None:
         assert is_clean(run), f"left over after a kill before {stages[number - 1]}: {list(run.path.iterdir())}"
 
 
-def test_killed_again_while_rolling_forward(tmp_path: Path) -> None:
-    stages = one_step(with_step(tmp_path / "count", 1))
-    broken = with_step(tmp_path / "broken", 1)
-    kill_before(broken, stages.index("commit") + 2)
-    assert (broken.path / "commit.json").exists()
-    for number in range(1, len(stages) - stages.index("commit")):
+def interrupted(path: Path, by_journal: bool) -> RunDirectory:
+    """A directory whose second commit was made, but none of its files is in its place yet."""
+    run = with_step(path, 1)
+    if by_journal:
+        journal_of(run, 2)
+    else:
+        kill_before(run, one_step(with_step(path.with_name(f"count {path.name}"), 1)).index("commit") + 2)
+    assert (run.path / "commit.json").exists() == by_journal
+    assert run.file("config.toml").parent != run.path
+    return run
+
+
+BY_JOURNAL = pytest.mark.parametrize("by_journal", [False, True], ids=["now", "before"])
+
+
+@BY_JOURNAL
+def test_killed_again_while_rolling_forward(tmp_path: Path, by_journal: bool) -> None:
+    broken = interrupted(tmp_path / "broken", by_journal)
+    stages = one_step(RunDirectory(shutil.copytree(broken.path, tmp_path / "count")))
+    assert stages.index("make the folder") > 8
+    for number in range(1, stages.index("make the folder") + 2):
         run = RunDirectory(shutil.copytree(broken.path, tmp_path / str(number)))
         kill_before(run, number)
         assert step_of(run) == 2
@@ -78,12 +93,13 @@ def test_killed_again_while_rolling_forward(tmp_path: Path) -> None:
         assert step_of(run) == 3 and is_clean(run)
 
 
-def test_a_reader_overtaken_between_looking_and_opening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@BY_JOURNAL
+def test_a_reader_overtaken_between_looking_and_opening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_journal: bool
+) -> None:
     """The next writer finishes the commit after the reader saw where the staged file is, and before it opened it."""
-    for overtaken in ("manifest.json", "config.toml"):
-        run = with_step(tmp_path / overtaken, 1)
-        kill_before(run, one_step(with_step(tmp_path / f"count {overtaken}", 1)).index("commit") + 2)
-        assert run.file(overtaken if overtaken != "manifest.json" else "config.toml").parent.name.startswith(".staging")
+    for overtaken in ("manifest.json", "config.toml") if by_journal else ("config.toml",):
+        run = interrupted(tmp_path / overtaken, by_journal)
         opened: list[Path] = []
 
         def overtake(path: Path, run: RunDirectory = run, opened: list[Path] = opened, name: str = overtaken):
@@ -94,9 +110,9 @@ def test_a_reader_overtaken_between_looking_and_opening(tmp_path: Path, monkeypa
             return open_plain(path)
 
         monkeypatch.setattr("foretext.runs.directory.open_plain", overtake)
-        monkeypatch.setattr("foretext.runs.durable_files.open_plain", overtake)
+        monkeypatch.setattr("foretext.runs.manifest.open_plain", overtake)
         assert run.read("config.toml") == content(2)
-        assert opened[0].parent.name.startswith(".staging")
+        assert opened[0].parent != run.path
         monkeypatch.undo()
 
 

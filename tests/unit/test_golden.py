@@ -46,7 +46,8 @@ from foretext.systems.base import HeadParts, TrunkParts
 from foretext.tasks.heads.cross_view_head import UnlabelledText
 from foretext.tasks.task_config import TaskConfig
 from foretext.text.order.sample_order import Order
-from foretext.train.loop import Job, Loop, Stage
+from foretext.train.checkpoint import Job, Stage
+from foretext.train.loop import Loop
 from foretext.train.optim import Group, Optimizer
 from foretext.train.signals import NeverStop
 

@@ -28,6 +28,7 @@ from foretext.tasks.heads.cross_view_head import ManySources
 from foretext.tasks.heads.supervised import SupervisedTask
 from foretext.tasks.heads.trunk_words import check_reader
 from foretext.tasks.splits import DEFAULT_FRACTION
+from foretext.train.checkpoint import Job, Stage
 from foretext.train.finetuning.examples import ListedExamples, all_examples, encode
 from foretext.train.finetuning.finetune_request import (
     FinetuneRequest,
@@ -39,7 +40,7 @@ from foretext.train.finetuning.finetune_request import (
 )
 from foretext.train.finetuning.fitted_head import fit_head
 from foretext.train.from_run import layered_names
-from foretext.train.loop import Job, Loop, Stage, step_seed
+from foretext.train.loop import Loop, step_seed
 from foretext.train.optim import Group, Optimizer, Rows, split_rows
 from foretext.train.planning import (
     SMALLER_RUN,

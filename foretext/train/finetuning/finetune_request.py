@@ -15,7 +15,6 @@ from foretext.config import Change, Setting, apply_sets, setting_of
 from foretext.errors import UserError
 from foretext.plan import PAPER, TransferPlan, Way, way_named
 from foretext.runs.budget import Budget
-from foretext.runs.checks import check_seed, check_sets, check_training, check_transfer
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import RunConfig, SavedModel, read_config
 from foretext.systems import size_named
@@ -26,7 +25,7 @@ from foretext.tasks.heads.concat_pooling import ConcatPoolingConfig
 from foretext.tasks.scores.metrics import check_metric
 from foretext.tasks.task_config import TaskConfig
 from foretext.text.order.sample_order import SampleOrder
-from foretext.train.resume import agreed_sections
+from foretext.train.resume import agreed_sections, check_seed, check_sets
 
 MOST_EPOCHS = 20  # that few rows can lead to
 
@@ -221,12 +220,12 @@ def _settings(
         rate = size.rates.get(request.plan) if old is None else None  # a run that goes on has its own
         start |= _planned(way_named(request.plan), start["training"], rate)
     sections = apply_sets(start, request.sets)
-    check_training(sections["training"])
+    sections["training"].check()
     transfer: TransferPlan = dataclasses.replace(
         sections["transfer"], **{name: value for name, value in given.items() if value is not None}
     )
     _check_own_model(transfer, request)
-    check_transfer(transfer)
+    transfer.check()
     transfer = _possible(transfer, request, family)
     new = request.from_scratch or (old is not None and old["task"].from_scratch)
     if new and (transfer.thaw == "never" or _setting(request, "transfer.thaw") is None):

@@ -23,14 +23,13 @@ from foretext.objectives.translation_pairs import (
     vocabularies,
 )
 from foretext.runs.budget import POSITION
-from foretext.runs.checks import check_vectors
 from foretext.runs.directory import RunWriter
 from foretext.runs.machine import check_space
 from foretext.text.corpus.shards import write_documents
 from foretext.text.corpus.text_files import ReadReport
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer
 from foretext.train.pretraining.run_setup import RunSetup
-from foretext.train.resume import TOKENS
+from foretext.train.resume import TOKENS, check_vectors
 
 BYTES_A_WORD = 4  # of a pair, in shards, at most
 FEW_KNOWN = 0.5  # part of the source's words: with fewer the user is told

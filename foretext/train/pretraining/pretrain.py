@@ -25,8 +25,9 @@ from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TrunkParts
 from foretext.text.corpus.token_shards import DamagedShards, TokenShards
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer
+from foretext.train.checkpoint import Job, Stage
 from foretext.train.from_run import make_optimizer, take_for_vocabulary, take_weights
-from foretext.train.loop import Job, Loop, Stage, step_seed
+from foretext.train.loop import Loop, step_seed
 from foretext.train.planning import (
     Memory,
     check_disk,

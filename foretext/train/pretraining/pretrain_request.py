@@ -14,14 +14,6 @@ from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import ObjectiveConfig, shaping
 from foretext.runs.budget import Budget
-from foretext.runs.checks import (
-    check_seed,
-    check_sets,
-    check_start,
-    check_tokenizer,
-    check_training,
-    check_valid_fraction,
-)
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import DataConfig, RunConfig, open_run, read_config
 from foretext.systems import size_named, system_named
@@ -29,7 +21,7 @@ from foretext.systems.base import StartConfig, System, TokenizerConfig, Training
 from foretext.text.tokenizers.base import END, Tokenizer, tokenizer_from_published
 from foretext.text.tokenizers.word_tokenizer import SPECIALS
 from foretext.train.from_run import check_new_vocabulary
-from foretext.train.resume import agreed_sections
+from foretext.train.resume import agreed_sections, check_seed, check_sets
 
 MICRO_TOKENS = 4096
 
@@ -251,13 +243,13 @@ def _with_sets(config: PretrainConfig, sets: Sequence[str | Setting]) -> Pretrai
     sections = apply_sets(settable, sets)
     sections["model"] = dataclasses.replace(sections["model"], dropout=sections["training"].dropout)
     changed = PretrainConfig(config.run, **sections)
-    check_training(changed.training)
+    changed.training.check()
     changed.objective.check()
     changed.model.check()
-    check_tokenizer(changed.tokenizer)
-    check_valid_fraction(changed.data.valid_fraction)
+    changed.tokenizer.check()
+    changed.data.check()
     if changed.start is not None:
-        check_start(changed.start)
+        changed.start.check()
     return changed
 
 

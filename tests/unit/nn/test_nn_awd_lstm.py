@@ -18,7 +18,7 @@ from foretext.nn.recurrent.awd_lstm import DROPOUTS, AwdLstm, AwdLstmConfig, Lst
 from foretext.nn.recurrent.reading_order import reading_order
 from foretext.nn.recurrent.recurrent_dropout import activation_penalty, penalty_counts, temporal_penalty
 from foretext.nn.softmax.tied_softmax import tied_softmax_loss
-from foretext.train.carried_state import from_tensors, to_tensors
+from foretext.train.checkpoint import from_tensors, to_tensors
 
 TINY = AwdLstmConfig(vocabulary=23, layers=3, width=6, hidden=9, context=8, dropout=0.0)
 LENGTHS = (5, 12, 1, 0, 7, 7)

@@ -26,7 +26,8 @@ from foretext.tasks.heads.tagging import TaggedExample
 from foretext.tasks.layouts.base import TokenSequence
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.word_forms import WordForms
-from foretext.train.loop import Job, Loop, Stage
+from foretext.train.checkpoint import Job, Stage
+from foretext.train.loop import Loop
 from foretext.train.optim import Group, Optimizer
 from foretext.train.signals import NeverStop
 

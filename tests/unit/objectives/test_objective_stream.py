@@ -27,8 +27,9 @@ from foretext.runs.scoring import mean_losses
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.order.sample_order import StreamOrder, Windows
 from foretext.text.order.stream_pieces import PieceOrder, StreamPieces
+from foretext.train.checkpoint import CARRIED, Job, Stage
 from foretext.train.from_run import make_optimizer
-from foretext.train.loop import CARRIED, Job, Loop, Stage
+from foretext.train.loop import Loop
 from foretext.train.signals import NeverStop
 
 SHAPE = AwdLstmConfig(vocabulary=23, layers=2, width=6, hidden=9, context=8, dropout=0.0)

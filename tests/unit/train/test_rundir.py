@@ -11,9 +11,9 @@ import torch
 from complaints import names, refused
 
 from foretext.errors import EXIT_MACHINE, UserError
-from foretext.runs.commit import JOURNAL, MANIFEST
 from foretext.runs.directory import RunDirectory
 from foretext.runs.lock import LOCK
+from foretext.runs.manifest import JOURNAL, MANIFEST
 
 
 def made(path: Path) -> RunDirectory:
@@ -131,22 +131,22 @@ def test_metrics(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     notices: list[str] = []
     with run.writer(notices.append) as writer:
-        writer.append_metrics({"step": 1, "loss": float("nan"), "name": "é", "all": {"x": float("inf")}})
-        length = writer.metrics_bytes()
-        writer.append_metrics({"step": 2})
+        writer.log.append({"step": 1, "loss": float("nan"), "name": "é", "all": {"x": float("inf")}})
+        length = writer.log.size()
+        writer.log.append({"step": 2})
         assert [row["step"] for row in run.metrics()] == [1, 2], "flushed at once"
     with (tmp_path / "metrics.jsonl").open("ab") as file:
         file.write(b'{"step": 3, "lo')  # a torn line
     assert [row["step"] for row in run.metrics()] == [1, 2]
     with run.writer(notices.append) as writer:
-        writer.truncate_metrics(length)
-        writer.append_metrics({"step": 4})
+        writer.log.truncate(length)
+        writer.log.append({"step": 4})
     assert run.metrics() == [{"step": 1, "loss": None, "name": "é", "all": {"x": None}}, {"step": 4}]
     assert notices == []
     with run.writer(notices.append) as writer:
         (tmp_path / "metrics.jsonl").write_bytes(b'{"a": 1}\n{"b"')
-        writer.truncate_metrics(1000)
-        writer.append_metrics({"c": 1})
+        writer.log.truncate(1000)
+        writer.log.append({"c": 1})
     assert run.metrics() == [{"a": 1}, {"c": 1}]
     names(notices[0], str(tmp_path / "metrics.jsonl"), "987")
 

@@ -9,8 +9,7 @@ import pytest
 from complaints import refused
 
 from foretext.nn.recurrent.awd_lstm import AwdLstmConfig
-from foretext.runs.checks import check_saved
-from foretext.runs.model import TaskConfig
+from foretext.runs.model import TaskConfig, check_saved
 from foretext.systems.gpt import SIZES
 
 SIZE = SIZES["tiny"]

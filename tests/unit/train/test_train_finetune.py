@@ -46,10 +46,11 @@ from foretext.tasks.files.rows import Row
 from foretext.tasks.heads.concat_pooling import ConcatPoolingTask
 from foretext.tasks.heads.losses import MIXTURE, loss_terms
 from foretext.train import planning
+from foretext.train.checkpoint import Stage
 from foretext.train.finetuning import finetune as module
 from foretext.train.finetuning.examples import encode_rows
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
-from foretext.train.loop import Loop, Stage, step_seed
+from foretext.train.loop import Loop, step_seed
 from foretext.train.planning import probe_speed
 from foretext.train.resume import agreed_sections
 

@@ -42,7 +42,8 @@ from foretext.systems.base import ObjectiveParts
 from foretext.tasks.heads.supervised import Example
 from foretext.tasks.layouts.base import TokenSequence
 from foretext.text.order.sample_order import Order
-from foretext.train.loop import Job, Loop, Stage
+from foretext.train.checkpoint import Job, Stage
+from foretext.train.loop import Loop
 from foretext.train.optim import Group, Optimizer
 from foretext.train.signals import NeverStop
 

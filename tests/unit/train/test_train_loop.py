@@ -18,6 +18,7 @@ from systems_under_test import PLAIN
 from tolerance import close, doubles, terms_of
 from torch import Tensor, nn
 
+import foretext.train.checkpoint as checkpoint
 import foretext.train.loop as module
 from foretext.batch import Batch, LossSum, Outcome
 from foretext.errors import EXIT_NOT_FINITE, Interrupted
@@ -27,8 +28,18 @@ from foretext.runs.budget import Budget, is_finished
 from foretext.runs.directory import RunDirectory
 from foretext.runs.report import Silent
 from foretext.text.order.sample_order import Order
-from foretext.train.carried_state import from_tensors, split_again, to_tensors
-from foretext.train.loop import AVERAGE, CARRIED, CURRENT, OPTIMIZER, Job, Loop, Stage
+from foretext.train.checkpoint import (
+    AVERAGE,
+    CARRIED,
+    CURRENT,
+    OPTIMIZER,
+    Job,
+    Stage,
+    from_tensors,
+    split_again,
+    to_tensors,
+)
+from foretext.train.loop import Loop
 from foretext.train.optim import Group, Optimizer
 from foretext.train.planning import expected, probe_speed
 from foretext.train.signals import NeverStop
@@ -202,7 +213,7 @@ def test_the_log_of_a_resumed_run_has_no_step_twice(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     with run.writer() as writer:
         # Killed before the first checkpoint: the log has lines, the directory has no position.
-        writer.append_metrics({"step": 0, "samples": [99]})
+        writer.log.append({"step": 0, "samples": [99]})
     for stop, saves in ((3, True), (4, False), (100, True)):
         with run.writer() as writer:
             loop = toy_loop(writer, stopping=StopAfter(stop), log_samples=True)
@@ -551,7 +562,8 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        for timed in (module, checkpoint):
+            monkeypatch.setattr(timed, "time", SimpleNamespace(perf_counter=lambda: self.now))
         monkeypatch.setattr(module, "REPORT_SECONDS", 0.0)
 
     def sample(self, epoch: int, index: int) -> Tensor:
@@ -596,7 +608,7 @@ def test_time_spent_since_the_last_checkpoint_counts_too(
             monkeypatch.setattr(Loop, "save", lambda self: None)
         with pytest.raises(Interrupted):
             loop.run()
-        writer.append_metrics({"step": 99, "tokens": 1, "seconds": 1.4})  # a step that nothing was kept of
+        writer.log.append({"step": 99, "tokens": 1, "seconds": 1.4})  # a step that nothing was kept of
     with run.writer() as writer:
         loop = clock.loop(writer)
         assert loop.restore() is saved

@@ -22,7 +22,6 @@ from foretext.config import apply_sets
 from foretext.errors import UserError
 from foretext.plan import NEVER, TransferPlan
 from foretext.runs.budget import Budget, Position
-from foretext.runs.checks import check_training
 from foretext.runs.directory import RunDirectory
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrainingConfig
@@ -469,7 +468,7 @@ def test_budget_ends_and_refuses() -> None:
 def test_settings_out_of_range_are_refused_by_name(text: str) -> None:
     key, _, value = text.partition("=")
     with refused(f"training.{key}", value):
-        check_training(apply_sets({"training": PLAIN}, [f"training.{text}"])["training"])
+        apply_sets({"training": PLAIN}, [f"training.{text}"])["training"].check()
 
 
 def test_a_warm_up_over_the_whole_budget() -> None:
