@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from foretext.errors import UserError
-from foretext.nn.loading import FOREIGN, check_names, check_tensor
+from foretext.nn.weights import FOREIGN, check_names, check_tensor
 
 
 def on_its_own(state: Any) -> Any:

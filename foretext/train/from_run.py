@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
-from foretext.nn.vocabulary_rows import carried_rows
+from foretext.nn.weights import carried_rows
 from foretext.plan import TransferPlan
 from foretext.runs.model import SavedModel, put_weights
 from foretext.systems.base import System, TrainingConfig

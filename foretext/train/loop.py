@@ -24,8 +24,7 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, detached
 from foretext.errors import EXIT_NOT_FINITE, Interrupted, UserError
-from foretext.nn.averaging import AveragedWeights
-from foretext.nn.loading import check_tensors
+from foretext.nn.weights import AveragedWeights, check_tensors
 from foretext.objectives.base import Draw, Objective
 from foretext.runs.budget import POSITION, Budget, Position, has_begun, read_position
 from foretext.runs.directory import RunDirectory, RunWriter

@@ -15,11 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.errors import UserError
-from foretext.nn.dropout import add_dropped
-from foretext.nn.linear import linear
+from foretext.nn.fused import Gelu, add_dropped, feed_forward, linear
 from foretext.nn.packing import MoveRows, Packing, pick
 from foretext.nn.transformer.attention import Hiding, causal_attention, full_attention
-from foretext.nn.transformer.feed_forward import Gelu, feed_forward
 
 # Of the shape: far beyond what can be trained, and below where its size overflows or takes long to work out.
 MOST = {"layers": 1_000, "width": 100_000_000, "heads": 100_000_000, "context": 100_000_000}

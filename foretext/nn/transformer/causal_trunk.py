@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
-from foretext.nn.dropout import dropout
+from foretext.nn.fused import dropout
 from foretext.nn.packing import pack
 from foretext.nn.transformer.block import Block, BlockShape, check_shape
-from foretext.nn.vocabulary_rows import grown
+from foretext.nn.weights import grown
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,10 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
-from foretext.nn.dropout import dropout
+from foretext.nn.fused import Gelu, dropout
 from foretext.nn.packing import Packing, pack
 from foretext.nn.transformer.block import Block, BlockShape, check_shape
-from foretext.nn.transformer.feed_forward import Gelu
-from foretext.nn.vocabulary_rows import grown
+from foretext.nn.weights import grown
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Howard and Ruder's released code gives a word that both vocabularies have its old row of the embeddings, and a new word
 the mean of all old rows. Which is which is found here, for vocabularies of any kind and without a tensor; the rows are
-moved by `nn/vocabulary_rows.py`.
+moved by `nn/weights.py`.
 
 Pieces are the same if they stand for the same bytes of text, spaces included, whatever a kind writes for these (`Ġthe`,
 `▁the`, and WordPiece's `the` all stand for ` the`; its `##the` for `the`). Character BPE has the space behind a word,
