@@ -64,7 +64,7 @@ def take_for_vocabulary(
 
 
 def _renumbered(state: dict[str, Tensor], part: str, rows: tuple[str, ...], ids: np.ndarray) -> dict[str, Tensor]:
-    return {name: carried_rows(x, ids) if f"{part}.{name}" in rows else x for name, x in state.items()}
+    return {name: carried_rows(x, ids) if f"{part}.{name}".startswith(rows) else x for name, x in state.items()}
 
 
 # -- how much moves --------------------------------------------------------------------------------------------------
