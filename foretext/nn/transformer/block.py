@@ -116,14 +116,14 @@ def rotation(positions: Tensor, width: int, base: float, dtype: torch.dtype) -> 
 
 
 def rotated(x: Tensor, by: Rotation) -> Tensor:
-    """[..., H, K] with number i and number i + K / 2 as the two sides of a plane, as in the released code of Llama."""
+    """[..., H, K] with number i and number i + K / 2 as the two sides of a plane, as in transformers."""
     cos, sin = (part.to(x.dtype) for part in by)
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
 
 @dataclass
-class Beside:
+class SideInputs:
     """What the blocks of one pass read beside states."""
 
     hidden: Hiding = ()  # `packing.hidden()`, where blocks look both ways
@@ -145,30 +145,30 @@ class Attention(nn.Module):
         self.key_norm = shape.build_norm(head) if shape.query_key_norm else None
         self.shares = nn.Parameter(torch.full((2,), 0.5)) if shape.values == "mixed" else None  # λ₁, λ₂
 
-    def _project(self, x: Tensor, beside: Beside) -> Tensor:
+    def _project(self, x: Tensor, side: SideInputs) -> Tensor:
         """Queries, keys and values of states [..., D]: [..., 3, H, K]."""
         qkv = linear(x, self.qkv).unflatten(-1, (3, self.heads, -1))
-        if self.query_norm is None and beside.rotation is None and self.values == "own":
+        if self.query_norm is None and side.rotation is None and self.values == "own":
             return qkv
         q, k, v = qkv.unbind(-3)
         if self.query_norm is not None and self.key_norm is not None:
             q, k = self.query_norm(q), self.key_norm(k)
-        if beside.rotation is not None:
-            q, k = rotated(q, beside.rotation), rotated(k, beside.rotation)
+        if side.rotation is not None:
+            q, k = rotated(q, side.rotation), rotated(k, side.rotation)
         if self.values == "kept":
-            beside.values = v
+            side.values = v
         if self.shares is not None:
-            assert beside.values is not None, "a block that mixes values is given some"
-            v = self.shares[0] * v + self.shares[1] * beside.values
+            assert side.values is not None, "a block that mixes values is given some"
+            v = self.shares[0] * v + self.shares[1] * side.values
         return torch.stack([q, k, v], dim=-3)
 
-    def forward(self, x_ND: Tensor, packing: Packing, beside: Beside, picked_R: Tensor | None) -> Tensor:
+    def forward(self, x_ND: Tensor, packing: Packing, side: SideInputs, picked_R: Tensor | None) -> Tensor:
         """`picked_R`: the tokens that are wanted."""
-        qkv_N3HK = self._project(x_ND, beside)
+        qkv_N3HK = self._project(x_ND, side)
         if packing.to_groups is None or packing.from_groups is None:
-            return linear(pick(self._mix(qkv_N3HK, packing, beside.hidden).flatten(1), picked_R), self.out)
+            return linear(pick(self._mix(qkv_N3HK, packing, side.hidden).flatten(1), picked_R), self.out)
         grouped = MoveRows.apply(qkv_N3HK, packing.to_groups, packing.from_groups)
-        mixed = self._mix(grouped, packing, beside.hidden).flatten(1)
+        mixed = self._mix(grouped, packing, side.hidden).flatten(1)
         slots = packing.from_groups if picked_R is None else packing.from_groups[picked_R]
         return linear(pick(mixed, slots), self.out)
 
@@ -179,13 +179,13 @@ class Attention(nn.Module):
         return full_attention(qkv_S3HK, packing.groups, p, hidden)
 
     def step(
-        self, x_BTD: Tensor, past: tuple[Tensor, Tensor] | None, attend_BTS: Tensor | None, beside: Beside
+        self, x_BTD: Tensor, past: tuple[Tensor, Tensor] | None, attend_BTS: Tensor | None, side: SideInputs
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """New positions after cached ones; a cache of one row serves all rows. Keys and values are cached as they are
         attended to: normed, turned, mixed. `attend_BTS`: which of all S places each new one sees, where that is not all
         up to itself."""
         rows, length, _ = x_BTD.shape
-        q, k, v = self._project(x_BTD, beside).permute(2, 0, 3, 1, 4)
+        q, k, v = self._project(x_BTD, side).permute(2, 0, 3, 1, 4)
         if past is not None:
             before_k, before_v = (old.expand(rows, -1, -1, -1) for old in past)
             k, v = torch.cat([before_k, k], dim=2), torch.cat([before_v, v], dim=2)
@@ -198,9 +198,9 @@ class Attention(nn.Module):
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and length > 1)
         return self.out(mixed.transpose(1, 2).reshape(rows, length, -1)), (k, v)
 
-    def weights(self, x_TD: Tensor, beside: Beside) -> Tensor:
+    def weights(self, x_TD: Tensor, side: SideInputs) -> Tensor:
         """What each position of one sequence sees of those it may see: [H, T, T], rows add up to 1."""
-        q, k, _ = self._project(x_TD, beside).permute(1, 2, 0, 3)
+        q, k, _ = self._project(x_TD, side).permute(1, 2, 0, 3)
         scores_HTT = q @ k.transpose(1, 2) / math.sqrt(q.shape[-1])
         if self.causal:
             ahead = torch.ones(len(x_TD), len(x_TD), dtype=torch.bool, device=x_TD.device).triu(1)
@@ -229,19 +229,19 @@ class Block(nn.Module):
         inner = linear(x, self.up)
         return linear(activate(inner) if self.gate is None else activate(linear(x, self.gate)) * inner, self.down)
 
-    def forward(self, x: Tensor, packing: Packing, beside: Beside, picked_R: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, packing: Packing, side: SideInputs, picked_R: Tensor | None = None) -> Tensor:
         """The states of all packed tokens, or of these alone, which all the same look at all others."""
         own = pick(x, picked_R)
         if self.pre:
-            x = add_dropped(own, self.attention(self.norm1(x), packing, beside, picked_R), self.p, self.training)
+            x = add_dropped(own, self.attention(self.norm1(x), packing, side, picked_R), self.p, self.training)
             return add_dropped(x, self._feed_forward(self.norm2(x)), self.p, self.training)
-        x = self.norm1(add_dropped(own, self.attention(x, packing, beside, picked_R), self.p, self.training))
+        x = self.norm1(add_dropped(own, self.attention(x, packing, side, picked_R), self.p, self.training))
         return self.norm2(add_dropped(x, self._feed_forward(x), self.p, self.training))
 
     def step(
-        self, x: Tensor, past: tuple[Tensor, Tensor] | None, attend_BTS: Tensor | None, beside: Beside
+        self, x: Tensor, past: tuple[Tensor, Tensor] | None, attend_BTS: Tensor | None, side: SideInputs
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        mixed, pair = self.attention.step(self.norm1(x) if self.pre else x, past, attend_BTS, beside)
+        mixed, pair = self.attention.step(self.norm1(x) if self.pre else x, past, attend_BTS, side)
         if self.pre:
             x = x + mixed
             return x + self._feed_forward(self.norm2(x)), pair
@@ -249,6 +249,6 @@ class Block(nn.Module):
         return self.norm2(x + self._feed_forward(x)), pair
 
     @torch.no_grad()
-    def attention_weights(self, x_TD: Tensor, beside: Beside) -> Tensor:
+    def attention_weights(self, x_TD: Tensor, side: SideInputs) -> Tensor:
         """Of one sequence's states below this block: [H, T, T]."""
-        return self.attention.weights(self.norm1(x_TD) if self.pre else x_TD, beside)
+        return self.attention.weights(self.norm1(x_TD) if self.pre else x_TD, side)

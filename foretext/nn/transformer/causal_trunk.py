@@ -19,7 +19,7 @@ from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
 from foretext.nn.fused import dropout
 from foretext.nn.packing import pack
-from foretext.nn.transformer.block import Activation, Beside, Block, BlockShape, check_shape, rotation
+from foretext.nn.transformer.block import Activation, Block, BlockShape, SideInputs, check_shape, rotation
 from foretext.nn.weights import grown
 
 MOST_BASE = 1_000_000_000  # of rotary positions: far beyond what any model has
@@ -162,14 +162,14 @@ class Transformer(nn.Module):
             return self._continue(batch, state, keep_layers)
         packing = pack(batch)
         x = dropout(self._embed(packing.ids_N, packing.positions_N), self.config.dropout, self.training)
-        beside = self._beside(packing.positions_N)
+        side = self._side_inputs(packing.positions_N)
         layers = [packing.unpack(x)] if keep_layers else []
         picked = None
         for layer, block in enumerate(self.blocks):
             if layer == self.config.layers - 1 and not keep_layers:
                 picked = packing.read_R
-            self._give_values(beside, layer, packing.ids_N)
-            x = block(x, packing, beside, picked)
+            self._give_values(side, layer, packing.ids_N)
+            x = block(x, packing, side, picked)
             if keep_layers:
                 layers.append(packing.unpack(x))
         return Hidden(packing.unpack(self.final_norm(x), picked), tuple(layers))
@@ -177,16 +177,16 @@ class Transformer(nn.Module):
     def _embed(self, ids: Tensor, positions: Tensor) -> Tensor:
         return self.tokens(ids) if self.positions is None else self.tokens(ids) + self.positions(positions)
 
-    def _beside(self, positions: Tensor) -> Beside:
+    def _side_inputs(self, positions: Tensor) -> SideInputs:
         if self.config.positions != "rotary":
-            return Beside()
+            return SideInputs()
         head = self.config.width // self.config.heads
-        return Beside(rotation=rotation(positions, head, self.config.rotary_base, self.tokens.weight.dtype))
+        return SideInputs(rotation=rotation(positions, head, self.config.rotary_base, self.tokens.weight.dtype))
 
-    def _give_values(self, beside: Beside, layer: int, ids: Tensor) -> None:
+    def _give_values(self, side: SideInputs, layer: int, ids: Tensor) -> None:
         """What the tokens' own rows say, to a block that has a table."""
         if str(layer) in self.value_tables:
-            beside.values = self.value_tables[str(layer)](ids).unflatten(-1, (self.config.heads, -1))
+            side.values = self.value_tables[str(layer)](ids).unflatten(-1, (self.config.heads, -1))
 
     def _continue(self, batch: Batch, state: DecodingCache, keep_layers: bool) -> Hidden:
         """Reads new tokens after those in the cache. What is read first may be padded, on the left; later tokens not.
@@ -205,13 +205,13 @@ class Transformer(nn.Module):
             attend = _attend_real(places, state.length + length, padding)
         elif attend is not None:
             attend = F.pad(attend, (state.length, 0), value=True)
-        x, beside = self._embed(batch.ids_BT, positions), self._beside(positions)
+        x, side = self._embed(batch.ids_BT, positions), self._side_inputs(positions)
         layers = [x] if keep_layers else []
         pairs = []
         for index, block in enumerate(self.blocks):
             assert isinstance(block, Block)
-            self._give_values(beside, index, batch.ids_BT)
-            x, pair = block.step(x, state.pairs[index] if state.pairs else None, attend, beside)
+            self._give_values(side, index, batch.ids_BT)
+            x, pair = block.step(x, state.pairs[index] if state.pairs else None, attend, side)
             if batch.attend_BTT is None:
                 pairs.append(pair)
             if keep_layers:
@@ -223,11 +223,11 @@ class Transformer(nn.Module):
     def attention_weights(self, ids_T: Tensor) -> Tensor:
         """The attention of every block and head over one sequence: [blocks, H, T, T]."""
         layers = self(Batch(ids_T[None]), keep_layers=True).layers
-        found, beside = [], self._beside(torch.arange(len(ids_T), device=ids_T.device))
+        found, side = [], self._side_inputs(torch.arange(len(ids_T), device=ids_T.device))
         for layer, block in enumerate(self.blocks):
             assert isinstance(block, Block)
-            self._give_values(beside, layer, ids_T)
-            found.append(block.attention_weights(layers[layer][0], beside))
+            self._give_values(side, layer, ids_T)
+            found.append(block.attention_weights(layers[layer][0], side))
         return torch.stack(found)
 
     def output_table(self) -> Tensor:

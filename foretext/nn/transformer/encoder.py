@@ -18,7 +18,7 @@ from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
 from foretext.nn.fused import Gelu, dropout
 from foretext.nn.packing import Packing, pack
-from foretext.nn.transformer.block import GELUS, Beside, Block, BlockShape, check_shape
+from foretext.nn.transformer.block import GELUS, Block, BlockShape, SideInputs, check_shape
 from foretext.nn.weights import grown
 
 
@@ -104,14 +104,14 @@ class Encoder(nn.Module):
     def forward(self, batch: Batch, state: None = None, keep_layers: bool = False) -> Hidden:
         assert state is None, "a masked model reads a text at once"
         packing = pack(batch)
-        beside = Beside(packing.hidden())
+        side = SideInputs(packing.hidden())
         x = self._embed(packing)
         layers = [packing.unpack(x)] if keep_layers else []
         picked = None
         for layer in range(self.config.layers):
             if layer == self.config.layers - 1 and not keep_layers:
                 picked = packing.read_R
-            x = self.blocks[0 if self.config.shared else layer](x, packing, beside, picked)
+            x = self.blocks[0 if self.config.shared else layer](x, packing, side, picked)
             if keep_layers:
                 layers.append(packing.unpack(x))
         return Hidden(packing.unpack(x, picked), tuple(layers))
@@ -136,7 +136,7 @@ class Encoder(nn.Module):
         for layer in range(self.config.layers):
             block = self.blocks[0 if self.config.shared else layer]
             assert isinstance(block, Block)
-            found.append(block.attention_weights(layers[layer][0], Beside()))
+            found.append(block.attention_weights(layers[layer][0], SideInputs()))
         return torch.stack(found)
 
     def output_table(self) -> Tensor:

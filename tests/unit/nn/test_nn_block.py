@@ -27,6 +27,7 @@ CHOICES: dict[str, dict[str, object]] = {
     "relu": {"activation": "relu", "inner": 40},
     "exact gelu": {"activation": "gelu-erf"},
     "swiglu": {"activation": "silu", "gated": True, "inner": 40},
+    "geglu": {"gated": True},
     "rotary": {"positions": "rotary", "rotary_base": 100.0},
     "no positions": {"positions": "none"},
     "query-key norm": {"query_key_norm": True},
@@ -154,7 +155,7 @@ def test_attention_weights_are_those_of_the_pass(choice: str) -> None:
     block.out.register_forward_hook(lambda module, given, made: read.append(given[0]))
     values: list[torch.Tensor] = []
     project = block._project
-    block._project = lambda x, beside: values.append(project(x, beside)[..., 2, :, :]) or project(x, beside)
+    block._project = lambda x, side: values.append(project(x, side)[..., 2, :, :]) or project(x, side)
     trunk(Batch(ids[None]), trunk.new_state(1))
     mixed = torch.einsum("hts,bshk->bthk", weights_LHTT[-1], values[0])
     close(mixed.flatten(2), read[0], terms=THERE)
