@@ -21,7 +21,7 @@ import torch
 from tolerance import close, terms_of
 from torch import nn
 
-from foretext.nn.dropout import keep_mask
+from foretext.nn.fused import keep_mask
 from foretext.nn.recurrent.awd_lstm import AwdLstmConfig
 from foretext.nn.recurrent.bilm_trunk import BilmTrunkConfig
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
@@ -240,7 +240,7 @@ def masks_drawn(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, ...]]:
         found[tuple(shape)] += 1
         return keep_mask(shape, p, dtype)
 
-    for module in ("dropout", "relative.relative_attention"):
+    for module in ("fused", "relative.relative_attention"):
         monkeypatch.setattr(f"foretext.nn.{module}.keep_mask", counted)
     return found
 

@@ -40,10 +40,8 @@ def crossed(words: list[str]) -> set[str]:
 
     sys.path.insert(0, str(ROOT))
     sys.argv = ["foretext", *words]
-    try:
-        from foretext.__main__ import main
-    except ImportError:
-        from foretext.cli import main  # type: ignore[attr-defined,no-redef]
+    from foretext.__main__ import main
+
     sys.setprofile(heard)
     try:
         main()

@@ -27,9 +27,9 @@ from torch import Tensor
 
 from foretext.errors import UserError
 from foretext.interop.foreign import read_json
-from foretext.nn.loading import check_tensors
 from foretext.nn.recurrent.bilm import Bilm, BilmConfig
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
+from foretext.nn.weights import check_tensors
 from foretext.text.words.characters import CHARACTERS
 
 _MOST_OPTIONS = 1_000_000  # bytes of options.json

@@ -74,52 +74,40 @@ def pack(batch: Batch, kinds: Sequence[int] | None = None) -> Packing:
     row, also of one kind."""
     rows, length = batch.ids_BT.shape
     device = batch.ids_BT.device
-    if batch.mask_BT is None or bool(batch.mask_BT.all()):
-        positions = batch.positions_BT
-        if positions is None:
-            positions = torch.arange(length, device=device).expand(rows, length)
+    mask = None if batch.mask_BT is None or bool(batch.mask_BT.all()) else batch.mask_BT
+    positions, flat_N, to_groups, from_groups = batch.positions_BT, None, None, None
+    if mask is None:
         members = _alike(kinds or [0] * rows) if rows * length else ()
         groups = tuple((own[0] * length, len(own), length) for own in members)
-        return Packing(
-            rows,
-            length,
-            batch.ids_BT.reshape(-1),
-            positions.reshape(-1),
-            None,
-            None,
-            None,
-            groups,
-            tuple((length,) * len(own) for own in members),
-            members,
-            None if batch.segments_BT is None else batch.segments_BT.reshape(-1),
-            _read(batch, None),
-        )
-    mask = batch.mask_BT
-    flat_N = mask.reshape(-1).nonzero().squeeze(1)
-    positions = batch.positions_BT if batch.positions_BT is not None else mask.long().cumsum(1) - 1
-    found, lengths, members, to_groups, from_groups = _group(mask.sum(1).tolist(), kinds)
+        lengths: OfRows = tuple((length,) * len(own) for own in members)
+        positions = torch.arange(length, device=device).expand(rows, length) if positions is None else positions
+    else:
+        flat_N = mask.reshape(-1).nonzero().squeeze(1)
+        groups, lengths, members, there, back = _group(mask.sum(1).tolist(), kinds)
+        to_groups, from_groups = there.to(device), back.to(device)
+        positions = mask.long().cumsum(1) - 1 if positions is None else positions
+
+    def real(x_BT: Tensor) -> Tensor:
+        return x_BT.reshape(-1) if flat_N is None else x_BT.reshape(-1)[flat_N]
+
     return Packing(
         rows,
         length,
-        batch.ids_BT.reshape(-1)[flat_N],
-        positions.reshape(-1)[flat_N],
+        real(batch.ids_BT),
+        real(positions),
         flat_N,
-        to_groups.to(device),
-        from_groups.to(device),
-        found,
+        to_groups,
+        from_groups,
+        groups,
         lengths,
         members,
-        None if batch.segments_BT is None else batch.segments_BT.reshape(-1)[flat_N],
-        _read(batch, flat_N),
+        None if batch.segments_BT is None else real(batch.segments_BT),
+        None if batch.read_BT is None else _few(real(batch.read_BT)),
     )
 
 
-def _read(batch: Batch, flat_N: Tensor | None) -> Tensor | None:
-    if batch.read_BT is None:
-        return None
-    read_N = batch.read_BT.reshape(-1)
-    if flat_N is not None:
-        read_N = read_N[flat_N]
+def _few(read_N: Tensor) -> Tensor | None:
+    """Where it is true; None where that is nearly everywhere."""
     found = read_N.nonzero().squeeze(1)
     return found if len(found) < FEW * len(read_N) else None
 

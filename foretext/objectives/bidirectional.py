@@ -39,10 +39,9 @@ from torch import Tensor
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
 from foretext.errors import UserError
-from foretext.nn.dropout import dropout
+from foretext.nn.fused import dropout
 from foretext.nn.recurrent.bilm_trunk import BilmTrunkConfig, SpelledBatch
-from foretext.nn.softmax.sampled_softmax import MOST_SHARE, Candidates, draw_candidates
-from foretext.nn.softmax.word_softmax import WordSoftmax
+from foretext.nn.softmax.sampled_softmax import MOST_SHARE, Candidates, WordSoftmax, draw_candidates
 from foretext.objectives.base import Draw, Objective, Trunk
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.order.sample_order import Windows

@@ -23,9 +23,9 @@ from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
 from foretext.errors import UserError
+from foretext.nn.fused import APPROXIMATE
 from foretext.nn.softmax.tied_softmax import tied_softmax_loss
 from foretext.nn.transformer.encoder import EncoderConfig, draw_truncated
-from foretext.nn.transformer.feed_forward import APPROXIMATE
 from foretext.objectives.base import Draw, Examples, Objective, Trunk
 from foretext.objectives.full_sentences import FullSentences
 from foretext.objectives.growing import growing_lengths

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
 from foretext.errors import UserError
-from foretext.nn.dropout import dropout
+from foretext.nn.fused import dropout
 from foretext.nn.relative.xlnet import OrderedBatch, XLNetConfig
 from foretext.nn.softmax.tied_softmax import tied_softmax_loss
 from foretext.objectives.base import Draw, Examples, Objective, Trunk

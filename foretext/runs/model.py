@@ -13,8 +13,8 @@ from torch import Tensor, nn
 import foretext
 from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import UserError
-from foretext.nn.loading import check_tensors
 from foretext.nn.model_config import ModelConfig, reads
+from foretext.nn.weights import check_tensors
 from foretext.objectives.base import Objective, reads_on
 from foretext.objectives.masked import MaskedObjective
 from foretext.objectives.permutation import PermutationObjective

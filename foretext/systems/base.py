@@ -175,4 +175,4 @@ class System:
     tasks: tuple[str, ...] = ()  # kinds of task that it can be taught; none named: all
     build_head: Callable[[HeadParts], Any] | None = None  # of a task; None: the task's own
     vocabulary: tuple[str, ...] = ()  # specials that its vocabulary has, of whatever kind that is
-    piece_rows: tuple[str, ...] = ()  # weights with a row for each piece; none: it cannot take another vocabulary
+    piece_rows: tuple[str, ...] = ()  # how weights with a row for each piece begin; none: it takes no other vocabulary

@@ -35,6 +35,7 @@ from foretext.systems.hub_names import (
     OPENAI_BLOCK,
     OPENAI_DEFAULTS,
     OPENAI_DROPOUTS,
+    OPENAI_FIXED,
     OPENAI_IDS,
     OPENAI_SHAPE,
     OPENAI_TRANSPOSED,
@@ -72,7 +73,7 @@ HUB = HubNames(
     dropouts=OPENAI_DROPOUTS,
     defaults=OPENAI_DEFAULTS,
     ids=OPENAI_IDS,
-    fixed=("norm",),
+    fixed=OPENAI_FIXED,
     only={"afn": ("gelu",)},  # which is the tanh form there
     last_bias="blocks.{last}.norm2.bias",
 )
@@ -91,6 +92,6 @@ GPT = System(
     build_trunk=lambda parts: Transformer(parts.model),
     build_objective=lambda parts: CausalObjective(parts.direction),
     build_layout=DelimitedLayout,
-    piece_rows=("trunk.tokens.weight",),
+    piece_rows=("trunk.tokens.weight", "trunk.value_tables."),
     hub=HUB,
 )

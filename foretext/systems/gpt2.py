@@ -28,6 +28,7 @@ from foretext.systems.hub_names import (
     OPENAI_BLOCK,
     OPENAI_DEFAULTS,
     OPENAI_DROPOUTS,
+    OPENAI_FIXED,
     OPENAI_IDS,
     OPENAI_SHAPE,
     OPENAI_TRANSPOSED,
@@ -83,7 +84,7 @@ HUB = HubNames(
     dropouts=OPENAI_DROPOUTS,
     defaults=OPENAI_DEFAULTS,
     ids=OPENAI_IDS,
-    fixed=("norm",),
+    fixed=OPENAI_FIXED,
     only={
         "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
         "scale_attn_weights": (True,),
@@ -107,6 +108,6 @@ GPT2 = System(
     build_trunk=lambda parts: Transformer(parts.model),
     build_objective=lambda parts: CausalObjective(parts.direction),
     build_layout=DelimitedLayout,
-    piece_rows=("trunk.tokens.weight",),
+    piece_rows=("trunk.tokens.weight", "trunk.value_tables."),
     hub=HUB,
 )

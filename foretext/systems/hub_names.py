@@ -136,6 +136,17 @@ OPENAI_SHAPE = {
 }
 OPENAI_DEFAULTS = {"layer_norm_epsilon": 1e-5, "initializer_range": 0.02}
 OPENAI_DROPOUTS = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
+OPENAI_FIXED = (  # theirs is GPT's block
+    "norm",
+    "norm_kind",
+    "activation",
+    "gated",
+    "inner",
+    "bias",
+    "positions",
+    "query_key_norm",
+    "values",
+)
 OPENAI_IDS = {"bos_token_id": "end", "eos_token_id": "end"}
 
 

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from foretext.errors import EXIT_NOT_FINITE, UserError
-from foretext.nn.averaging import AveragedWeights
-from foretext.nn.loading import FOREIGN, check_names, check_tensor, check_tensors
+from foretext.nn.weights import FOREIGN, AveragedWeights, check_names, check_tensor, check_tensors
 from foretext.objectives.base import Objective
 from foretext.runs.budget import POSITION, Budget, Position, has_begun, read_position
 from foretext.runs.directory import RunDirectory, RunWriter

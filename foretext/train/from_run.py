@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
-from foretext.nn.vocabulary_rows import carried_rows
+from foretext.nn.weights import carried_rows
 from foretext.plan import TransferPlan
 from foretext.runs.model import SavedModel, put_weights
 from foretext.systems.base import System, TrainingConfig
@@ -70,7 +70,7 @@ def take_for_vocabulary(
 
 
 def _renumbered(state: dict[str, Tensor], part: str, rows: tuple[str, ...], ids: np.ndarray) -> dict[str, Tensor]:
-    return {name: carried_rows(x, ids) if f"{part}.{name}" in rows else x for name, x in state.items()}
+    return {name: carried_rows(x, ids) if f"{part}.{name}".startswith(rows) else x for name, x in state.items()}
 
 
 def old_ids(new: Tokenizer, old: Tokenizer) -> np.ndarray:

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from foretext.errors import UserError
-from foretext.nn.loading import FOREIGN, check_names, check_tensor
+from foretext.nn.weights import FOREIGN, check_names, check_tensor
 from foretext.systems.base import TrainingConfig
 
 MOMENTUM = 0.95

@@ -190,6 +190,20 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.mark.parametrize("system", ["gpt", "gpt2"])
+def test_a_block_that_they_do_not_have(system: str, runs: Callable[[str], Path], tmp_path: Path) -> None:
+    """Every choice of the block that is not the system's own; transformers has these models under other names."""
+    choices = {"norm": "pre" if system == "gpt" else "post", "norm_kind": "rms", "activation": "relu", "gated": True}
+    choices |= {"inner": 64, "bias": False, "positions": "rotary", "query_key_norm": True, "values": "first"}
+    assert set(choices) == set(SYSTEMS[system].hub.fixed)
+    model = ft.load(runs(system)).model
+    for field, choice in choices.items():
+        changed = replace(model, sections=model.sections | {"model": replace(model.model_config, **{field: choice})})
+        with refused(f"model.{field}"):
+            export_hub(changed, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("system", ["gpt", "gpt2"])
 def test_a_trained_run_generates_the_same_there(system: str, runs: Callable[[str], Path], tmp_path: Path) -> None:
     """Shaken, so that no two tokens are as good as each other up to rounding."""
     run = runs(system)

@@ -36,11 +36,10 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
-from foretext.nn.recurrent.lstm_layer import lstm_layer
-from foretext.nn.recurrent.lstm_steps import KEPT_PER_CELL
+from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL, lstm_layer
 from foretext.nn.recurrent.reading_order import ReadingOrder, reading_order
 from foretext.nn.recurrent.recurrent_dropout import drop_weights, embed_dropped, locked_dropout, locked_mask
-from foretext.nn.vocabulary_rows import grown
+from foretext.nn.weights import grown
 
 # Far beyond what can be trained, and below where its size overflows.
 MOST = {"layers": 1_000, "width": 100_000_000, "hidden": 100_000_000, "context": 100_000_000}

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from foretext.errors import UserError
-from foretext.nn.dropout import dropout
+from foretext.nn.fused import dropout
 from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
 from foretext.nn.recurrent.projected_lstm import LstmState, ProjectedLstm, ProjectedLstmConfig
 from foretext.nn.recurrent.reading_order import ReadingOrder, reading_orders

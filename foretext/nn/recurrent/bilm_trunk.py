@@ -28,7 +28,7 @@ from foretext.errors import UserError
 from foretext.nn.recurrent.bilm import Bilm, BilmConfig, BilmState
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.nn.recurrent.reading_order import reading_order
-from foretext.nn.softmax.word_softmax import WordSoftmax
+from foretext.nn.softmax.sampled_softmax import WordSoftmax
 
 MOST_CONTEXT = 100_000_000
 Spelling = Callable[[np.ndarray], np.ndarray]  # ids → the characters of each, [ids, characters of a word]

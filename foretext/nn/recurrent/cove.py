@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
-from foretext.nn.recurrent.lstm_steps import KEPT_PER_CELL
+from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL
 from foretext.nn.recurrent.translation import ContextEncoder, Encoded, FixedVectors, TranslationConfig
 
 DRAWN_STD = 0.4  # of vectors that nobody gives

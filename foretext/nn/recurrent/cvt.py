@@ -39,7 +39,7 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
-from foretext.nn.dropout import dropout
+from foretext.nn.fused import dropout
 from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
 from foretext.nn.recurrent.projected_lstm import ProjectedLstm, ProjectedLstmConfig
 from foretext.nn.recurrent.reading_order import ReadingOrder, reading_orders

@@ -1,20 +1,42 @@
-"""One layer of LSTM without bounds over tokens in a `ReadingOrder`, by torch's fused kernel wherever that is quickest.
+"""A layer of LSTM over tokens in a `ReadingOrder`: by torch's fused kernel where that is quickest, by steps elsewhere.
 
 The kernel has two forms. A plain [T, B, D] block serves rows that are all equally long (on a CPU not where the state is
 projected, which that kernel leaves to a slower one, with a warning). Other rows are read packed; on a CPU the backward
-pass of that form makes a product for U's gradient in each step, so there rows that learn take the steps of
-`lstm_steps`, which makes one for all of them. (64 rows of up to 40 steps, 175 → 128, milliseconds of the steps and of
-the kernel: unequal rows that learn 21.5 and 27.8, that do not 8.6 and 6.9; equal rows 33.4 and 20.2, 12.3 and 6.9.)
+pass of that form makes a product for U's gradient in each step, which takes several times as long as one for all, so
+there rows that learn take `lstm_steps`. (64 rows of up to 40 steps, 175 → 128, milliseconds of the steps and of the
+kernel: unequal rows that learn 21.5 and 27.8, that do not 8.6 and 6.9; equal rows 33.4 and 20.2, 12.3 and 6.9.) The
+kernel has no bounds; a layer with bounds takes the steps too.
+
+The steps, with a backward pass that is written out:
+
+    i, f, g, o = sigmoid, sigmoid, tanh, sigmoid of a_t,   a_t = W x_t + b + U h_{t−1}
+    c_t = clip(f ∘ c_{t−1} + i ∘ g),   h_t = clip(P (o ∘ tanh c_t))
+
+W x of all steps is one product, which the caller makes, and so are the gradients of U and P. With δ for the gradient of
+what follows it, and a bound letting through only what lies strictly within it:
+
+    δm = Pᵀ δh,   δo = δm ∘ tanh c,   δc += δm ∘ o ∘ (1 − tanh² c),   δi, δf, δg = δc ∘ g, δc ∘ c_{t−1}, δc ∘ i
+    δa = (δi ∘ i(1−i), δf ∘ f(1−f), δg ∘ (1−g²), δo ∘ o(1−o)),   δh_{t−1} = Uᵀ δa,   δc_{t−1} = δc ∘ f
+
+`BiLstm` has both directions side by side, the upper layers reading what the lower ones give: what the task models are
+made of, and, by its layers, CoVe's encoder. Real words only, so that padding of any amount on either side changes
+nothing, not even what is dropped. Dropout is between the layers. (CoVe's encoder also drops what the first reads and
+the last gives, and tells the last states: `translation.py`.)
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
-from foretext.nn.recurrent.lstm_steps import lstm_steps
-from foretext.nn.recurrent.reading_order import ReadingOrder
+from foretext.nn.fused import dropout
+from foretext.nn.recurrent.reading_order import ReadingOrder, reading_order
+
+KEPT_PER_CELL = 8  # numbers kept for the backward pass, by torch's kernel too: four gates, cell, state, a little more
 
 
 def lstm_layer(
@@ -36,3 +58,163 @@ def lstm_layer(
         return h_SRH.flatten(0, 1), h[0], c[0]
     h_NH, h, c = torch.lstm(x_ND, torch.tensor(order.sizes), first, weights, True, 1, 0.0, learning, False)
     return h_NH, h[0], c[0]
+
+
+def lstm_steps(
+    inputs_N4C: Tensor,
+    recurrent: Tensor,
+    project: Tensor | None,
+    first_h: Tensor,
+    first_c: Tensor,
+    sizes: tuple[int, ...],
+    cell_clip: float = 0.0,
+    state_clip: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """h of all tokens in the order of reading, and the last h and c of each row; `sizes` rows have a token at a step.
+    Without P the state is as wide as the memory; a bound of 0 is none."""
+    found: tuple[Tensor, Tensor, Tensor] = _Steps.apply(
+        inputs_N4C, recurrent, project, first_h, first_c, sizes, cell_clip, state_clip
+    )
+    return found
+
+
+class _Steps(torch.autograd.Function):
+    """All steps of a layer, from W x + b of all tokens."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        inputs_N4C: Tensor,
+        recurrent: Tensor,
+        project: Tensor | None,
+        first_h: Tensor,
+        first_c: Tensor,
+        sizes: tuple[int, ...],
+        cell_clip: float,
+        state_clip: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        cells = first_c.shape[1]
+        h, c = first_h.clone(), first_c.clone()
+        gates = torch.empty_like(inputs_N4C)
+        h_ND, c_NC = (inputs_N4C.new_empty(len(gates), part.shape[1]) for part in (h, c))
+        tanh_NC, read_NC = torch.empty_like(c_NC), torch.empty_like(c_NC)  # tanh c, and o ∘ tanh c
+        recurrent_t, project_t = recurrent.t(), None if project is None else project.t()
+        start = 0
+        for size in sizes:
+            now = slice(start, start + size)
+            a, c_now, h_now, read = gates[now], c_NC[now], h_ND[now], read_NC[now]
+            torch.addmm(inputs_N4C[now], h[:size], recurrent_t, out=a)
+            a[:, : 2 * cells].sigmoid_()
+            a[:, 2 * cells : 3 * cells].tanh_()
+            a[:, 3 * cells :].sigmoid_()
+            i, f, g, o = a.split(cells, dim=1)
+            torch.mul(f, c[:size], out=c_now).addcmul_(i, g)
+            if cell_clip:
+                c_now.clamp_(-cell_clip, cell_clip)
+            torch.mul(o, torch.tanh(c_now, out=tanh_NC[now]), out=read)
+            if project_t is None:
+                h_now.copy_(read)
+            else:
+                torch.mm(read, project_t, out=h_now)
+                if state_clip:
+                    h_now.clamp_(-state_clip, state_clip)
+            h[:size], c[:size] = h_now, c_now
+            start += size
+        ctx.save_for_backward(recurrent, project, first_h, first_c, gates, h_ND, c_NC, tanh_NC, read_NC)
+        ctx.sizes, ctx.cell_clip, ctx.state_clip = sizes, cell_clip, state_clip
+        return h_ND, h, c
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_h_ND: Tensor, grad_last_h: Tensor, grad_last_c: Tensor) -> tuple[Tensor | None, ...]:
+        recurrent, project, first_h, first_c, gates, h_ND, c_NC, tanh_NC, read_NC = ctx.saved_tensors
+        dh, dc = grad_last_h.clone(), grad_last_c.clone()
+        da_N4C, dh_ND = torch.empty_like(gates), torch.empty_like(h_ND)
+        before_c, before_h = (_before(x, first, ctx.sizes) for x, first in ((c_NC, first_c), (h_ND, first_h)))
+        end = len(gates)
+        for size in reversed(ctx.sizes):
+            now = slice(end - size, end)
+            dh_now = torch.add(dh[:size], grad_h_ND[now], out=dh_ND[now])
+            if ctx.state_clip:
+                dh_now *= h_ND[now].abs() < ctx.state_clip
+            dm = dh_now if project is None else dh_now @ project
+            _gate_gradients(
+                gates[now], tanh_NC[now], c_NC[now], before_c[now], dm, dc[:size], ctx.cell_clip, da_N4C[now]
+            )
+            torch.mm(da_N4C[now], recurrent, out=dh[:size])
+            end -= size
+        d_recurrent = da_N4C.t() @ before_h if ctx.needs_input_grad[1] else None
+        d_project = dh_ND.t() @ read_NC if ctx.needs_input_grad[2] else None
+        return da_N4C, d_recurrent, d_project, dh, dc, None, None, None
+
+
+def _gate_gradients(
+    gates: Tensor, tanh_c: Tensor, c: Tensor, before_c: Tensor, dm: Tensor, dc: Tensor, cell_clip: float, da: Tensor
+) -> None:
+    """One step's δa, written to `da`; `dc` becomes that of the step before."""
+    i, f, g, o = gates.chunk(4, dim=1)
+    d_i, d_f, d_g, d_o = da.chunk(4, dim=1)
+    dc.addcmul_(torch.mul(dm, o), 1 - tanh_c * tanh_c)
+    if cell_clip:
+        dc *= c.abs() < cell_clip
+    torch.mul(dm, tanh_c, out=d_o)
+    torch.mul(dc, g, out=d_i)
+    torch.mul(dc, before_c, out=d_f)
+    torch.mul(dc, i, out=d_g)
+    d_i.mul_(i - i * i)
+    d_f.mul_(f - f * f)
+    d_g.mul_(1 - g * g)
+    d_o.mul_(o - o * o)
+    dc *= f
+
+
+def _before(x_ND: Tensor, first_BD: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """What each token's step went on from: the value of the step before, or the first."""
+    starts = [0]
+    for size in sizes:
+        starts.append(starts[-1] + size)
+    return torch.cat([first_BD[: sizes[0]], *(x_ND[start : start + size] for start, size in zip(starts, sizes[1:]))])
+
+
+# ── both directions ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def bilstm_layers(inputs: int, cells: int, layers: int) -> nn.ModuleList:
+    """`cells` of each direction."""
+    widths = [inputs] + [2 * cells] * (layers - 1)
+    return nn.ModuleList(nn.LSTM(width, cells, bidirectional=True) for width in widths)
+
+
+def read_layer(layer: nn.Module, x_ND: Tensor, order: ReadingOrder) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """What a layer makes of tokens in the order of reading, of which there is at least one: their states, and the last
+    h and c of both directions, [2, rows that hold a token, cells]."""
+    packed, last = layer(PackedSequence(x_ND, torch.tensor(order.sizes)))
+    return packed.data, last
+
+
+class BiLstm(nn.Module):
+    def __init__(self, inputs: int, cells: int, layers: int = 1, p: float = 0.0) -> None:
+        """`cells` of each direction."""
+        super().__init__()
+        assert layers >= 1
+        self.p = p
+        self.width = 2 * cells
+        self.layers = bilstm_layers(inputs, cells, layers)
+
+    def forward(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """The top layer's states, forward beside backward ones, [B, T, 2 · cells]; zeros at padding."""
+        order = reading_order(mask_BT)
+        if not order.sizes:  # nothing but empty rows
+            return x_BTD.new_zeros(*mask_BT.shape, self.width)
+        x_ND = order.gather(x_BTD)
+        for number, layer in enumerate(self.layers):
+            x_ND = dropout(x_ND, self.p, self.training and number > 0)
+            x_ND, _ = read_layer(layer, x_ND, order)
+        return order.scatter(x_ND)
+
+
+def drop_words(x_BTD: Tensor, mask_BT: Tensor, p: float, training: bool) -> Tensor:
+    """Dropout of real words alone, so that padding cannot change what is drawn; zeros at padding, whatever stood
+    there."""
+    real_ND = dropout(x_BTD[mask_BT], p, training)
+    return torch.zeros_like(x_BTD).masked_scatter(mask_BT[..., None], real_ND)

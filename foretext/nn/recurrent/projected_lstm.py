@@ -20,8 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.errors import UserError
-from foretext.nn.recurrent.lstm_layer import lstm_layer
-from foretext.nn.recurrent.lstm_steps import KEPT_PER_CELL, lstm_steps
+from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL, lstm_layer, lstm_steps
 from foretext.nn.recurrent.reading_order import ReadingOrder
 
 LstmState = tuple[Tensor, Tensor]  # h_BD, c_BC: the batch's rows in their own order

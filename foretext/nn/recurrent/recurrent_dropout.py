@@ -23,8 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from foretext.batch import Batch, LossSum
-from foretext.nn.cpu import full_precision_on_cpu
-from foretext.nn.dropout import dropout, keep_mask
+from foretext.nn.fused import dropout, full_precision_on_cpu, keep_mask
 
 LEAST_SQUARE = 1e-8  # added to a row's mean square, so that one of zeros stays as it is
 

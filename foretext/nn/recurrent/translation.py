@@ -26,8 +26,8 @@ import torch
 from torch import Tensor, nn
 
 from foretext.errors import UserError
-from foretext.nn.dropout import dropout
-from foretext.nn.recurrent.bilstm import bilstm_layers, read_layer
+from foretext.nn.fused import dropout
+from foretext.nn.recurrent.lstm_layer import bilstm_layers, read_layer
 from foretext.nn.recurrent.reading_order import ReadingOrder, reading_order
 
 

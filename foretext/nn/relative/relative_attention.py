@@ -33,9 +33,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foretext.nn.cpu import full_precision_on_cpu
-from foretext.nn.dropout import dropout, keep_mask
-from foretext.nn.relative.distances import by_key
+from foretext.nn.fused import dropout, full_precision_on_cpu, keep_mask
+from foretext.nn.relative.memory import by_key
 
 BLOCK = 1 << 17  # scores at a time: half a megabyte
 

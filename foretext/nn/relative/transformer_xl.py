@@ -26,13 +26,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
-from foretext.nn.dropout import dropout
+from foretext.nn.fused import dropout
 from foretext.nn.packing import pack
-from foretext.nn.relative.distances import distances, sinusoids
-from foretext.nn.relative.memory import behind, hidden_memory, last_of
+from foretext.nn.relative.memory import behind, distances, hidden_memory, last_of, sinusoids
 from foretext.nn.relative.transformer_xl_block import Biases, TransformerXLBlock, TransformerXLConfig
 from foretext.nn.softmax.adaptive_softmax import AdaptiveVocabulary
-from foretext.nn.vocabulary_rows import grown
+from foretext.nn.weights import grown
 
 State = dict[str, Any]
 

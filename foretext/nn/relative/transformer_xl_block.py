@@ -10,11 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.errors import UserError
-from foretext.nn.dropout import add_dropped, dropout
-from foretext.nn.linear import linear
+from foretext.nn.fused import add_dropped, dropout, linear
 from foretext.nn.packing import MoveRows, Packing, pick
-from foretext.nn.relative.distances import check_width
-from foretext.nn.relative.memory import LONGEST_MEMORY
+from foretext.nn.relative.memory import LONGEST_MEMORY, check_width
 from foretext.nn.relative.relative_attention import RelativeAttention
 from foretext.nn.softmax.adaptive_softmax import adaptive_parameters
 from foretext.nn.transformer.block import check_shape

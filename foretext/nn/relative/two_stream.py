@@ -21,10 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foretext.nn.dropout import add_dropped, dropout
+from foretext.nn.fused import Gelu, add_dropped, dropout, feed_forward
 from foretext.nn.packing import MoveRows, Packing, pick
 from foretext.nn.relative.relative_attention import RelativeAttention
-from foretext.nn.transformer.feed_forward import Gelu, feed_forward
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,12 @@ from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, Hidden
 from foretext.errors import UserError
-from foretext.nn.dropout import dropout
+from foretext.nn.fused import Gelu, dropout
 from foretext.nn.packing import Packing, pack
-from foretext.nn.relative.distances import check_width, distances, sinusoids
-from foretext.nn.relative.memory import LONGEST_MEMORY, remember
+from foretext.nn.relative.memory import LONGEST_MEMORY, check_width, distances, remember, sinusoids
 from foretext.nn.relative.two_stream import Asked, Sight, StreamBlock, StreamShape
 from foretext.nn.transformer.block import check_shape
-from foretext.nn.transformer.feed_forward import Gelu
-from foretext.nn.vocabulary_rows import grown
+from foretext.nn.weights import grown
 
 MemoryState = tuple[tuple[Tensor, ...], Tensor]  # what each block was given, [B, M, D], and what of it is real
 

@@ -30,7 +30,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+
+from foretext.nn.softmax.tied_softmax import tied_softmax_loss
 
 MOST_SHARE = 2  # candidates are at most 1/so much of all classes: beyond that the last ones take ever more draws
 
@@ -81,3 +83,22 @@ def sampled_softmax_loss(
     other_NM = torch.addmm(bias_V[drawn_M] - less_M, h_ND, table_VD[drawn_M].t())
     other_NM = other_NM.masked_fill(targets_N[:, None] == drawn_M, -torch.inf)
     return (torch.cat([target_N[:, None], other_NM], dim=1).logsumexp(dim=1) - target_N).sum()
+
+
+class WordSoftmax(nn.Module):
+    """ELMo's softmax over words, Θ_s, which is not tied to what it reads: words are read by their characters. A row and
+    a bias for each word that can be predicted, as in the released code N(0, 1/√width) and 0."""
+
+    def __init__(self, words: int, width: int) -> None:
+        super().__init__()
+        self.table_VD = nn.Parameter(torch.empty(words, width).normal_(0.0, width**-0.5))
+        self.bias_V = nn.Parameter(torch.zeros(words))
+
+    def loss(self, states_ND: Tensor, targets_N: Tensor, candidates: Candidates | None = None) -> Tensor:
+        """Summed; without candidates against all words."""
+        if candidates is None:
+            return tied_softmax_loss(states_ND, self.table_VD, targets_N, bias_V=self.bias_V)
+        return sampled_softmax_loss(states_ND, self.table_VD, targets_N, self.bias_V, candidates)
+
+    def logits(self, states_ND: Tensor) -> Tensor:
+        return torch.addmm(self.bias_V, states_ND, self.table_VD.t())

@@ -22,10 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from foretext.errors import UserError
-from foretext.nn.dropout import dropout
-from foretext.nn.recurrent.bilstm import BiLstm
-from foretext.nn.task_models.pooling import POOLS, Pool, Pooling, check_pools, masked_softmax
-from foretext.nn.task_models.sentence_models import check_shape
+from foretext.nn.fused import dropout
+from foretext.nn.recurrent.lstm_layer import BiLstm
+from foretext.nn.task_models.sentence_models import POOLS, Pool, Pooling, check_pools, check_shape, masked_softmax
 from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig, WordReader
 
 

@@ -1,15 +1,24 @@
 """What the task models read of words: vectors, layers of a language model, characters (ELMo, CoVe).
 
-    x_k = [vector_k; v_k; c_k],   v_k = γ Σ_l s_l h_{k,l}        (Peters et al. 2018, section 3.3)
+    x_k = [vector_k; v_k; c_k],   v_k = γ Σ_l s_l h_{k,l},   s = softmax(w)       (Peters et al. 2018, section 3.3)
 
-The vectors are the task's own or, for CoVe, [GloVe; CoVe] (McCann et al. 2017). The h are the L + 1 layers of a biLM
-that does not learn; the mixture's weights do (`scalar_mix.py`). Some tasks gain by a second mixture, with weights of
-its own, beside what their recurrent layer gives: [r_k; v'_k]. c is a small convolution over a word's characters (Ma and
-Hovy 2016). Each part may be left out. The paper's λ‖w‖², summed over both mixtures, is `penalty`.
+The vectors are the task's own or, for CoVe, [GloVe; CoVe] (McCann et al. 2017). c is a small convolution over a word's
+characters (Ma and Hovy 2016). Each part may be left out.
+
+v is ELMo's representation of a word: the h are the L + 1 layers of a biLM that does not learn, the mixture's weights
+do. w starts at 0 (all layers alike) and γ at 1. The paper's two options: each layer may be normalised before it is
+weighed, and λ‖w‖² may be added to the task's loss, which draws the mixture towards the mean of the layers. Some tasks
+gain by a second mixture, with weights of its own, beside what their recurrent layer gives: [r_k; v'_k]. `penalty` is
+the sum over both.
+
+Deviation: the released code normalises a layer by one mean and one variance over all words of a batch, so that a word's
+vector depends on its neighbours in the batch. Here it is the layer norm that the paper names, over each word's own
+numbers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,9 +26,37 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.errors import UserError
-from foretext.nn.recurrent.bilstm import drop_words
 from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
-from foretext.nn.task_models.scalar_mix import ScalarMix
+from foretext.nn.recurrent.lstm_layer import drop_words
+
+
+class ScalarMix(nn.Module):
+    def __init__(self, layers: int, norm: bool = False) -> None:
+        super().__init__()
+        assert layers >= 1
+        self.norm = norm
+        self.weights_L = nn.Parameter(torch.zeros(layers))  # w
+        self.scale = nn.Parameter(torch.ones(()))  # γ
+
+    def shares(self) -> Tensor:
+        """s: how much of the mixture is each layer."""
+        return torch.softmax(self.weights_L, dim=0)
+
+    def forward(self, layers: Sequence[Tensor]) -> Tensor:
+        """Layers [..., D], the lowest first, as one [..., D]."""
+        assert len(layers) == len(self.weights_L), f"{len(layers)} layers for {len(self.weights_L)} weights"
+        if self.norm:
+            layers = [F.layer_norm(layer, layer.shape[-1:]) for layer in layers]
+        shares = (self.scale * self.shares()).to(layers[0].dtype)
+        mixed = layers[0] * shares[0]
+        for layer, share in zip(layers[1:], shares[1:]):
+            mixed = mixed + layer * share
+        return mixed
+
+    def penalty(self) -> Tensor:
+        """‖w‖², for a task's loss to add with its λ."""
+        return self.weights_L.square().sum()
+
 
 CHARACTER_WIDTH = 30  # of a character's own vector
 

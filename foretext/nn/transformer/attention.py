@@ -27,8 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from foretext.nn.cpu import full_precision_on_cpu
-from foretext.nn.dropout import keep_mask
+from foretext.nn.fused import full_precision_on_cpu, keep_mask
 
 STRIP = 128  # query positions a block
 BLOCK = 1 << 17  # attention weights a block: half a megabyte

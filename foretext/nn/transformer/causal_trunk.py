@@ -1,8 +1,9 @@
 """The causal transformer trunk: h_0 = U W_e + W_p, h_l = block(h_{l-1}).
 
 One trunk for the post-norm GPT and the pre-norm GPT-2: the papers differ in where the norm stands and in a final
-norm, nothing else. It works on packed tokens (see `packing`), never sees a loss, and carries a decoding cache as its
-state.
+norm, nothing else. Later decoders are other choices of the same configuration (see `block`): Llama's is norm=pre,
+norm_kind=rms, activation=silu, gated, without bias, positions=rotary. The trunk works on packed tokens (see `packing`),
+never sees a loss, and carries a decoding cache as its state.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
-from foretext.nn.dropout import dropout
+from foretext.errors import UserError
+from foretext.nn.fused import dropout
 from foretext.nn.packing import pack
-from foretext.nn.transformer.block import Block, BlockShape, check_shape
-from foretext.nn.vocabulary_rows import grown
+from foretext.nn.transformer.block import Activation, Block, BlockShape, SideInputs, check_shape, rotation
+from foretext.nn.weights import grown
+
+MOST_BASE = 1_000_000_000  # of rotary positions: far beyond what any model has
 
 
 @dataclass(frozen=True)
@@ -33,28 +37,71 @@ class TransformerConfig:
     epsilon: float = 1e-5
     init_std: float = 0.02
     scale_residuals: bool = False  # whether projections onto the residual stream start 1/√(2 × layers) as large
+    norm_kind: Literal["layer", "rms"] = "layer"
+    activation: Activation = "gelu-tanh"
+    gated: bool = False  # whether the feed-forward part has a gate
+    inner: int = 0  # width of the feed-forward part; 0: four times the width
+    bias: bool = True  # of linear layers and layer norms
+    positions: Literal["learned", "rotary", "none"] = "learned"
+    rotary_base: float = 10000.0
+    query_key_norm: bool = False
+    values: Literal["own", "first", "embeddings"] = "own"  # what a block's values are mixed with, if not own alone
 
     def check(self) -> None:
         check_shape(self)
+        if self.inner < 0:
+            raise UserError(f"model.inner must be at least 0, not {self.inner}")
+        if self.positions == "rotary" and self.width // self.heads % 2:
+            raise UserError(
+                f"model.positions=rotary turns pairs of numbers, and a head has {self.width // self.heads}; "
+                "choose model.width or model.heads so that it is even"
+            )
+        if not 1.0 <= self.rotary_base <= MOST_BASE:
+            raise UserError(f"model.rotary_base must be from 1 to {MOST_BASE:,}, not {self.rotary_base}")
 
     @property
     def head_dropout(self) -> float:
         return self.dropout
 
-    def block(self) -> BlockShape:
-        return BlockShape(self.width, self.heads, 4 * self.width, self.dropout, self.norm, self.epsilon)
+    def block(self, layer: int = 0) -> BlockShape:
+        values: Literal["own", "kept", "mixed"] = "own"
+        if self.values == "first":
+            values = "mixed" if layer else "kept"
+        elif self.has_value_table(layer):
+            values = "mixed"
+        return BlockShape(
+            width=self.width,
+            heads=self.heads,
+            inner=self.inner or 4 * self.width,
+            dropout=self.dropout,
+            norm=self.norm,
+            epsilon=self.epsilon,
+            activation=self.activation,
+            norm_kind=self.norm_kind,
+            gated=self.gated,
+            bias=self.bias,
+            query_key_norm=self.query_key_norm,
+            values=values,
+        )
+
+    def has_value_table(self, layer: int) -> bool:
+        """Every second block, the last among them."""
+        return self.values == "embeddings" and (self.layers - layer) % 2 == 1
 
     def describe(self) -> str:
         return f"{self.layers} blocks, width {self.width}, {self.heads} heads, context {self.context}"
 
     def parameters(self) -> int:
-        width = self.width
-        final = 2 * width if self.norm == "pre" else 0
-        return (self.vocabulary + self.context) * width + self.layers * self.block().parameters() + final
+        rows = self.vocabulary * (1 + sum(map(self.has_value_table, range(self.layers))))
+        rows += self.context if self.positions == "learned" else 0
+        final = self.block().norm_parameters(self.width) if self.norm == "pre" else 0
+        return rows * self.width + sum(self.block(layer).parameters() for layer in range(self.layers)) + final
 
     def activations(self, tokens: int) -> int:
         weights = 4 * self.heads * self.context if self.dropout else 0  # of attention: fused, none is kept
-        return tokens * self.layers * (34 * self.width + weights)
+        plain = self.positions != "rotary" and not self.query_key_norm and self.values == "own"
+        states = (18 if plain else 26) * self.width + (7 if self.gated else 4) * self.block().inner
+        return tokens * self.layers * (states + weights)
 
 
 @dataclass(frozen=True)
@@ -73,9 +120,13 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.tokens = nn.Embedding(config.vocabulary, config.width)
-        self.positions = nn.Embedding(config.context, config.width)
-        self.blocks = nn.ModuleList(Block(config.block()) for _ in range(config.layers))
-        self.final_norm = nn.LayerNorm(config.width, eps=config.epsilon) if config.norm == "pre" else nn.Identity()
+        self.positions = nn.Embedding(config.context, config.width) if config.positions == "learned" else None
+        self.blocks = nn.ModuleList(Block(config.block(layer)) for layer in range(config.layers))
+        self.final_norm = config.block().build_norm(config.width) if config.norm == "pre" else nn.Identity()
+        layers = filter(config.has_value_table, range(config.layers))
+        self.value_tables = nn.ModuleDict(
+            {str(layer): nn.Embedding(config.vocabulary, config.width) for layer in layers}
+        )
         self.apply(self._initialise)
         if config.scale_residuals:
             self._scale_residuals()
@@ -83,7 +134,7 @@ class Transformer(nn.Module):
     def _initialise(self, module: nn.Module) -> None:
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, std=self.config.init_std)
-        if isinstance(module, nn.Linear):
+        if isinstance(module, nn.Linear) and self.config.bias:
             nn.init.zeros_(module.bias)
 
     @torch.no_grad()
@@ -110,17 +161,32 @@ class Transformer(nn.Module):
         if state is not None:
             return self._continue(batch, state, keep_layers)
         packing = pack(batch)
-        x = self.tokens(packing.ids_N) + self.positions(packing.positions_N)
-        x = dropout(x, self.config.dropout, self.training)
+        x = dropout(self._embed(packing.ids_N, packing.positions_N), self.config.dropout, self.training)
+        side = self._side_inputs(packing.positions_N)
         layers = [packing.unpack(x)] if keep_layers else []
         picked = None
-        for layer, block in enumerate(self.blocks, 1):
-            if layer == self.config.layers and not keep_layers:
+        for layer, block in enumerate(self.blocks):
+            if layer == self.config.layers - 1 and not keep_layers:
                 picked = packing.read_R
-            x = block(x, packing, (), picked)
+            self._give_values(side, layer, packing.ids_N)
+            x = block(x, packing, side, picked)
             if keep_layers:
                 layers.append(packing.unpack(x))
         return Hidden(packing.unpack(self.final_norm(x), picked), tuple(layers))
+
+    def _embed(self, ids: Tensor, positions: Tensor) -> Tensor:
+        return self.tokens(ids) if self.positions is None else self.tokens(ids) + self.positions(positions)
+
+    def _side_inputs(self, positions: Tensor) -> SideInputs:
+        if self.config.positions != "rotary":
+            return SideInputs()
+        head = self.config.width // self.config.heads
+        return SideInputs(rotation=rotation(positions, head, self.config.rotary_base, self.tokens.weight.dtype))
+
+    def _give_values(self, side: SideInputs, layer: int, ids: Tensor) -> None:
+        """What the tokens' own rows say, to a block that has a table."""
+        if str(layer) in self.value_tables:
+            side.values = self.value_tables[str(layer)](ids).unflatten(-1, (self.config.heads, -1))
 
     def _continue(self, batch: Batch, state: DecodingCache, keep_layers: bool) -> Hidden:
         """Reads new tokens after those in the cache. What is read first may be padded, on the left; later tokens not.
@@ -139,12 +205,13 @@ class Transformer(nn.Module):
             attend = _attend_real(places, state.length + length, padding)
         elif attend is not None:
             attend = F.pad(attend, (state.length, 0), value=True)
-        x = self.tokens(batch.ids_BT) + self.positions(positions)
+        x, side = self._embed(batch.ids_BT, positions), self._side_inputs(positions)
         layers = [x] if keep_layers else []
         pairs = []
         for index, block in enumerate(self.blocks):
             assert isinstance(block, Block)
-            x, pair = block.step(x, state.pairs[index] if state.pairs else None, attend)
+            self._give_values(side, index, batch.ids_BT)
+            x, pair = block.step(x, state.pairs[index] if state.pairs else None, attend, side)
             if batch.attend_BTT is None:
                 pairs.append(pair)
             if keep_layers:
@@ -156,10 +223,11 @@ class Transformer(nn.Module):
     def attention_weights(self, ids_T: Tensor) -> Tensor:
         """The attention of every block and head over one sequence: [blocks, H, T, T]."""
         layers = self(Batch(ids_T[None]), keep_layers=True).layers
-        found = []
-        for block, x_1TD in zip(self.blocks, layers):
+        found, side = [], self._side_inputs(torch.arange(len(ids_T), device=ids_T.device))
+        for layer, block in enumerate(self.blocks):
             assert isinstance(block, Block)
-            found.append(block.attention_weights(x_1TD[0]))
+            self._give_values(side, layer, ids_T)
+            found.append(block.attention_weights(layers[layer][0], side))
         return torch.stack(found)
 
     def output_table(self) -> Tensor:
@@ -172,7 +240,7 @@ class Transformer(nn.Module):
     def layer_groups(self) -> list[list[str]]:
         """Parameter names from the bottom (embeddings) to the top (last block and final norm)."""
         names = [name for name, _ in self.named_parameters()]
-        groups = [[name for name in names if name.startswith(("tokens.", "positions."))]]
+        groups = [[name for name in names if name.startswith(("tokens.", "positions.", "value_tables."))]]
         for layer in range(self.config.layers):
             groups.append([name for name in names if name.startswith(f"blocks.{layer}.")])
         groups[-1] += [name for name in names if name.startswith("final_norm.")]
@@ -180,7 +248,14 @@ class Transformer(nn.Module):
 
     def grow_vocabulary(self, size: int) -> None:
         """Adds embedding rows, drawn like new ones, up to `size` (fine-tuning's start, delimiter and extract)."""
-        self.tokens = grown(self.tokens, size, lambda rows_VD: nn.init.normal_(rows_VD, std=self.config.init_std))
+
+        def draw(rows_VD: Tensor) -> None:
+            nn.init.normal_(rows_VD, std=self.config.init_std)
+
+        self.tokens = grown(self.tokens, size, draw)
+        for layer, table in self.value_tables.items():
+            assert isinstance(table, nn.Embedding)
+            self.value_tables[layer] = grown(table, size, draw)
 
 
 def _attend_real(places_T: Tensor, seen: int, padding_B: Tensor) -> Tensor:

@@ -16,11 +16,10 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
-from foretext.nn.dropout import dropout
+from foretext.nn.fused import Gelu, dropout
 from foretext.nn.packing import Packing, pack
-from foretext.nn.transformer.block import Block, BlockShape, check_shape
-from foretext.nn.transformer.feed_forward import Gelu
-from foretext.nn.vocabulary_rows import grown
+from foretext.nn.transformer.block import GELUS, Block, BlockShape, SideInputs, check_shape
+from foretext.nn.weights import grown
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,8 @@ class EncoderConfig:
         return self.dropout
 
     def block(self) -> BlockShape:
-        inner = self.inner or 4 * self.width
-        return BlockShape(self.width, self.heads, inner, self.dropout, "post", self.epsilon, False, self.gelu)
+        inner, activation = self.inner or 4 * self.width, GELUS[self.gelu]
+        return BlockShape(self.width, self.heads, inner, self.dropout, "post", self.epsilon, False, activation)
 
     @property
     def table_width(self) -> int:
@@ -105,14 +104,14 @@ class Encoder(nn.Module):
     def forward(self, batch: Batch, state: None = None, keep_layers: bool = False) -> Hidden:
         assert state is None, "a masked model reads a text at once"
         packing = pack(batch)
-        hidden = packing.hidden()
+        side = SideInputs(packing.hidden())
         x = self._embed(packing)
         layers = [packing.unpack(x)] if keep_layers else []
         picked = None
         for layer in range(self.config.layers):
             if layer == self.config.layers - 1 and not keep_layers:
                 picked = packing.read_R
-            x = self.blocks[0 if self.config.shared else layer](x, packing, hidden, picked)
+            x = self.blocks[0 if self.config.shared else layer](x, packing, side, picked)
             if keep_layers:
                 layers.append(packing.unpack(x))
         return Hidden(packing.unpack(x, picked), tuple(layers))
@@ -137,7 +136,7 @@ class Encoder(nn.Module):
         for layer in range(self.config.layers):
             block = self.blocks[0 if self.config.shared else layer]
             assert isinstance(block, Block)
-            found.append(block.attention_weights(layers[layer][0]))
+            found.append(block.attention_weights(layers[layer][0], SideInputs()))
         return torch.stack(found)
 
     def output_table(self) -> Tensor:

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, LossSum, Outcome, detached
 from foretext.errors import UserError
-from foretext.nn.dropout import dropout
+from foretext.nn.fused import dropout
 from foretext.nn.recurrent.recurrent_dropout import activation_penalty, penalty_counts, temporal_penalty
 from foretext.objectives.base import CausalTrunk, Examples, Trunk, reads_on
 from foretext.tasks.heads.sequences import next_tokens, real_places, sequence_lm_loss

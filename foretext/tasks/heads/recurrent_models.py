@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome
 from foretext.nn.model_config import ModelConfig
-from foretext.nn.recurrent.bilstm import BiLstm
+from foretext.nn.recurrent.lstm_layer import BiLstm
 from foretext.nn.task_models.biattention import BiattentiveClassifier, BiattentiveConfig
 from foretext.nn.task_models.crf import LinearChainCrf, iob2_allowed
 from foretext.nn.task_models.sentence_models import BiLstmTagger, ClassifierConfig, SentenceClassifier, TaggerConfig

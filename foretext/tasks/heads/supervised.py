@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import Batch, LossSum, Outcome, padded
-from foretext.nn.dropout import dropout
+from foretext.nn.fused import dropout
 from foretext.objectives.base import Draw, Objective, Trunk
 from foretext.tasks.heads.sequences import NO_SCORE, next_tokens, padded_segments, sequence_lm_loss
 from foretext.tasks.layouts.base import TokenSequence

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
-from foretext.nn.dropout import dropout
+from foretext.nn.fused import dropout
 from foretext.objectives.base import Draw, Objective, Trunk
 from foretext.tasks.files.predictions import probabilities_of
 from foretext.tasks.heads.sequences import next_tokens, padded_segments, real_places, sequence_lm_loss, spread

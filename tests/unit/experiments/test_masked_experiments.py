@@ -143,12 +143,13 @@ def test_causal_and_masked_agree_in_all_that_is_not_asked(tmp_path: Path, more: 
         assert masked[name] == causal[name], name
     encoder, decoder = (asdict(sections["model"]) for sections in (masked, causal))
     both = encoder.keys() & decoder.keys()
-    assert {"layers", "width", "heads", "context", "dropout", "epsilon", "init_std"} <= both
+    assert {"layers", "width", "heads", "context", "dropout", "epsilon", "init_std", "inner"} <= both
     assert {name: encoder[name] for name in both} == {name: decoder[name] for name in both}
     shapes = [sections["model"].block() for sections in (masked, causal)]
     assert not shapes[0].causal and replace(shapes[0], causal=True) == shapes[1], "norm and GELU of the blocks too"
+    assert encoder["inner"] == 0
     rest = {name: encoder[name] for name in encoder.keys() - both}
-    plain = {"inner": 0, "embedding": 0, "segments": 1, "first_position": 0, "shared": False, "pooler": False}
+    plain = {"embedding": 0, "segments": 1, "first_position": 0, "shared": False, "pooler": False}
     assert rest == plain | {"gelu": "tanh"}
     objective = SYSTEMS["roberta"].build_objective(
         ObjectiveParts(masked["model"], masked["objective"], tokenizer_of("roberta"))

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from word_tables import word_table
 
-from foretext.nn.recurrent.bilstm import BiLstm
-from foretext.nn.task_models.scalar_mix import ScalarMix
-from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig, WordReader
+from foretext.nn.recurrent.lstm_layer import BiLstm
+from foretext.nn.task_models.word_inputs import ScalarMix, WordInput, WordInputConfig, WordReader
 
 LENGTHS = [4, 1, 3]
 INPUTS = WordInputConfig(

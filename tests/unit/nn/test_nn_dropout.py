@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from tolerance import close, terms_of
 from torch import Tensor
 
-from foretext.nn import dropout
-from foretext.nn.dropout import add_dropped, keep_mask
+from foretext.nn import fused
+from foretext.nn.fused import add_dropped, keep_mask
 from foretext.nn.transformer import attention
 from foretext.nn.transformer.attention import Groups, causal_attention
 
@@ -160,11 +160,11 @@ def test_any_shape_has_a_mask(shape: tuple[int, ...]) -> None:
 
 def test_dropout_and_residual(monkeypatch: pytest.MonkeyPatch) -> None:
     mask = keep_mask((6, 5), 0.4)
-    monkeypatch.setattr(dropout, "keep_mask", lambda shape, p, dtype: mask)
+    monkeypatch.setattr(fused, "keep_mask", lambda shape, p, dtype: mask)
     x, residual = (torch.randn(6, 5, requires_grad=True) for _ in range(2))
     weight = torch.randn(6, 5)
     for result, parts in (
-        (dropout.dropout(x, 0.4, True), [(x, mask)]),
+        (fused.dropout(x, 0.4, True), [(x, mask)]),
         (add_dropped(residual, x, 0.4, True), [(x, mask), (residual, torch.ones(6, 5))]),
     ):
         expected = sum(part * factor for part, factor in parts)
@@ -176,5 +176,5 @@ def test_dropout_and_residual(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_dropout_outside_training() -> None:
     x, residual = torch.randn(4), torch.randn(4)
-    assert dropout.dropout(x, 0.5, False) is x and dropout.dropout(x, 0.0, True) is x
+    assert fused.dropout(x, 0.5, False) is x and fused.dropout(x, 0.0, True) is x
     assert torch.equal(add_dropped(residual, x, 0.5, False), residual + x)

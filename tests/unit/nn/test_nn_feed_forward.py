@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from tolerance import close, terms_of
 from torch import Tensor
 
-from foretext.nn.transformer import feed_forward as module
-from foretext.nn.transformer.feed_forward import feed_forward
+from foretext.nn import fused as module
+from foretext.nn.fused import feed_forward
 
 GELU = 10  # roundings: a cube, a logistic function, three products
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from tolerance import close, terms_of
 from torch import nn
 
-from foretext.nn.linear import linear
+from foretext.nn.fused import linear
 
 
 @pytest.mark.parametrize("rows, inputs, outputs", [(1, 1, 1), (7, 5, 12), (40, 12, 5), (3, 4, 4), (0, 4, 6)])

@@ -11,8 +11,7 @@ from tolerance import close, doubles, terms_of
 from torch import Tensor
 
 from foretext.nn.relative import relative_attention as module
-from foretext.nn.relative.distances import distances, sinusoids
-from foretext.nn.relative.memory import hidden_memory, remember
+from foretext.nn.relative.memory import distances, hidden_memory, remember, sinusoids
 from foretext.nn.relative.relative_attention import RelativeAttention
 
 WIDTH, HEADS, HEAD_WIDTH = 10, 2, 3

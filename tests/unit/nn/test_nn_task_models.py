@@ -26,8 +26,15 @@ from torch import Tensor
 
 from foretext.batch import IGNORE, LossSum
 from foretext.nn.task_models.crf import iob2_allowed
-from foretext.nn.task_models.pooling import POOLS, Pooling, masked_softmax
-from foretext.nn.task_models.sentence_models import BiLstmTagger, ClassifierConfig, SentenceClassifier, TaggerConfig
+from foretext.nn.task_models.sentence_models import (
+    POOLS,
+    BiLstmTagger,
+    ClassifierConfig,
+    Pooling,
+    SentenceClassifier,
+    TaggerConfig,
+    masked_softmax,
+)
 from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig, WordReader
 
 TAGGER = TaggerConfig(classes=3, cells=2, layers=2, dropout=0.0, inputs=INPUTS)

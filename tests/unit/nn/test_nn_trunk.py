@@ -32,19 +32,26 @@ from foretext.systems.base import TrunkParts
 
 THERE = terms_of(2 * (5 * 32 + 2 * 24 + 128))  # of each of two layers: norms and projections, keys, inner states
 LENGTHS = (5, 24, 1, 13, 13, 2, 24, 9)
-TRUNKS = [*((name, "as it is") for name in TINY), ("gpt", "pre")]
+CHOICES: dict[str, dict[str, object]] = {  # of GPT's configuration
+    "as it is": {},
+    "pre": {"norm": "pre"},
+    "modern": {"norm": "pre", "norm_kind": "rms", "activation": "silu", "gated": True, "inner": 48, "bias": False}
+    | {"positions": "rotary", "query_key_norm": True, "values": "first"},
+    "value tables": {"positions": "none", "activation": "squared-relu", "values": "embeddings"},
+}
+OTHERS = [("gpt", choice) for choice in CHOICES if choice != "as it is"]
 
 
-@pytest.fixture(params=TRUNKS, ids=" ".join)
+@pytest.fixture(params=[*((name, "as it is") for name in TINY), *OTHERS], ids=" ".join)
 def trunk(request: pytest.FixtureRequest) -> torch.nn.Module:
-    name, norm = request.param
-    return trunk_of(name, norm="pre") if norm == "pre" else trunk_of(name)
+    name, choice = request.param
+    return trunk_of(name, **CHOICES[choice])
 
 
-@pytest.fixture(params=[*((name, "as it is") for name in CAUSAL), ("gpt", "pre")], ids=" ".join)
+@pytest.fixture(params=[*((name, "as it is") for name in CAUSAL), *OTHERS], ids=" ".join)
 def causal(request: pytest.FixtureRequest) -> torch.nn.Module:
-    name, norm = request.param
-    return trunk_of(name, norm="pre") if norm == "pre" else trunk_of(name)
+    name, choice = request.param
+    return trunk_of(name, **CHOICES[choice])
 
 
 def padded_rows(rows: list[np.ndarray], length: int, side: str, fill: int) -> tuple[Batch, Tensor]:
@@ -270,11 +277,16 @@ def test_layer_groups_name_every_parameter_once(system: str) -> None:
     assert len(trunk.layer_groups()) == layers + 1
 
 
-def test_layer_groups_with_a_final_norm() -> None:
-    trunk = trunk_of("gpt", norm="pre")
+@pytest.mark.parametrize("choice", CHOICES)
+def test_every_choice_counts_and_groups_its_parameters(choice: str) -> None:
+    trunk = trunk_of("gpt", **CHOICES[choice])
+    assert trunk.config.parameters() == sum(p.numel() for p in trunk.parameters())
     named = [name for group in trunk.layer_groups() for name in group]
     assert sorted(named) == sorted(name for name, _ in trunk.named_parameters())
-    assert "final_norm.weight" in trunk.layer_groups()[-1]
+    assert ("final_norm.weight" in trunk.layer_groups()[-1]) == (trunk.config.norm == "pre")
+    assert ("value_tables.1.weight" in trunk.layer_groups()[0]) == (choice == "value tables")
+    weighted(trunk(Batch(torch.from_numpy(np.stack(windows((9, 9)))))).top).backward()
+    assert all(p.grad is not None and bool(p.grad.any()) for p in trunk.parameters()), "and learns all of them"
 
 
 def test_growing_the_vocabulary() -> None:
@@ -288,6 +300,11 @@ def test_growing_the_vocabulary() -> None:
     assert abs(float(fresh.std()) - 0.02) < 0.001 and abs(float(fresh.mean())) < 0.001
     top = trunk(Batch(torch.tensor([[SHAPE.vocabulary + 39]]))).top
     assert bool(torch.isfinite(top).all()) and trunk.output_table() is new
+    tables = Transformer(replace(SHAPE, values="embeddings"))
+    own = tables.value_tables["1"].weight.detach().clone()
+    tables.grow_vocabulary(SHAPE.vocabulary + 40)
+    assert tables.value_tables["1"].weight.shape == (SHAPE.vocabulary + 40, SHAPE.width)
+    assert torch.equal(tables.value_tables["1"].weight[: SHAPE.vocabulary], own)
 
 
 TRUNCATED = 0.8796  # deviation of a normal distribution that is cut at two deviations

@@ -13,8 +13,8 @@ from tolerance import close, terms_of
 from torch import Tensor
 
 from foretext.batch import IGNORE
-from foretext.nn.averaging import AveragedWeights
 from foretext.nn.recurrent.cvt import CvtBatch, CvtConfig, CvtEncoder
+from foretext.nn.weights import AveragedWeights
 from foretext.objectives.cross_view import CrossViewObjective, CrossViewSettings, CrossViewTask
 from foretext.runs.budget import Budget
 from foretext.runs.report import Silent

@@ -25,6 +25,7 @@ from foretext.train.pretraining.pretrain_request import PretrainRequest
 
 PIECES = ("tokenizer.size=280",)
 RUN_BEFORE = ("gpt", "bert", "ulmfit", "transformer_xl", "xlnet")
+VALUE_TABLES = "gpt model.values=embeddings"  # a system, and what is set
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +34,10 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("bases")
     text = write_text(folder)
     found = {}
-    for system in RUN_BEFORE:
-        pretrain(pretrain_request(system, text, folder / system, 2))
-        found[system] = folder / system
+    for name in (*RUN_BEFORE, VALUE_TABLES):
+        system, *sets = name.split()
+        pretrain(pretrain_request(system, text, folder / name, 2, *sets))
+        found[name] = folder / name
     return found
 
 
@@ -62,21 +64,24 @@ def first_weights(request: PretrainRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return found[0], found[1]
 
 
-@pytest.mark.parametrize("system", RUN_BEFORE)
+@pytest.mark.parametrize("name", [*RUN_BEFORE, VALUE_TABLES])
 def test_a_new_vocabulary_keeps_what_is_known_of_pieces(
-    system: str, bases: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, bases: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request = onward(bases[system], tmp_path, sets=PIECES, new_vocabulary=True)
+    system, *sets = name.split()
+    request = onward(bases[name], tmp_path, sets=(*PIECES, *sets), new_vocabulary=True)
     _, weights = first_weights(request, monkeypatch)
-    before, after = load_model(bases[system]), load_model(request.out)
+    before, after = load_model(bases[name]), load_model(request.out)
     assert after.tokenizer.size != before.tokenizer.size and after.model_config.vocabulary == after.tokenizer.size
     assert read_config(RunDirectory(request.out))["start"].vocabulary == "new"
     ids = old_ids(after.tokenizer, before.tokenizer)
     assert (ids == NEW).any() and (ids != NEW).sum() > 20
-    old = RunDirectory(bases[system]).load_tensors("model.safetensors")
+    old = RunDirectory(bases[name]).load_tensors("model.safetensors")
     assert weights.keys() == old.keys()
     by_piece = {name for name in old if len(old[name]) == before.tokenizer.size != before.model_config.width}
-    assert by_piece == set(SYSTEMS[system].piece_rows)
+    rows = SYSTEMS[system].piece_rows
+    assert by_piece == {name for name in old if name.startswith(rows)} >= {name for name in rows if name[-1] != "."}
+    assert any("value_tables" in name for name in by_piece) == bool(sets)
     assert all(float(old[name].std()) > 0 for name in by_piece), "rows that can be told apart, of biases too"
     for name, tensor in weights.items():
         if name not in by_piece:
@@ -135,7 +140,8 @@ def test_groups_by_depth_hold_every_parameter_once(system: str) -> None:
     optimizer = make_optimizer(SYSTEMS[system].sizes["tiny"].pretraining, trunk, objective, 2.0, rows)
     names = [name for group in optimizer.groups for name in group.names]
     assert sorted(names) == sorted(optimizer.parameters) and optimizer.groups[-1].factor == 1.0
-    assert {*rows, *(f"task.{name}" for name, _ in objective.named_parameters())} in (
+    predicting = {name for name in rows if name[-1] != "."}  # other tables are read alone
+    assert {*predicting, *(f"task.{name}" for name, _ in objective.named_parameters())} in (
         set(optimizer.groups[-1].names),
         set(),  # a system that predicts nothing has its top layer there
     )

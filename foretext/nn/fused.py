@@ -1,0 +1,224 @@
+"""What PyTorch does slowly on a CPU, done faster: dropout, linear layers, the feed-forward part.
+
+Tensors on other devices and of other precisions go to PyTorch.
+
+Dropout. PyTorch draws one Bernoulli number for each element on a CPU, which takes longer than the layer it protects.
+Here sixteen random bits decide each element: one draw of the generator serves four. The probability of dropping is
+therefore the nearest multiple of 1/65536 (.1 becomes .100006) and the survivors are scaled by that exact probability,
+so the expectation is unchanged. The generator is torch's own, so a seed fixes the masks. Other devices use their own
+fused kernels.
+
+Linear, x Wᵀ + b. Over many rows the gradient of a weight is taken the way round that has its narrow side first (a tenth
+faster where the layer widens; over few rows it is not, and what comes out has to be turned), the gradient of a bias as
+a product with ones (half the time of a sum over rows).
+
+Feed-forward, gelu(x W₁ᵀ + b₁) W₂ᵀ + b₂. PyTorch's GELU in the tanh form spends four times as long as its own tanh,
+forward and again backward, and every bias and its gradient is a pass over memory of its own. Here bias, GELU and the
+derivative of GELU are taken together, a few rows at a time so that they stay in the cache. With the logistic function
+σ, and y = 2 √(2/π) x in place of x, which saves a pass (the factor goes in with the bias and out with the second
+product):
+
+    gelu(x) = x / 2 · (1 + tanh u) = x σ(z),   z = 2u = y + c y³,   c = .044715 / (8/π)
+    gelu'(x) = σ + (1 − σ) · y σ · z'(y) = σ + (1 − σ) (y σ + 3 c y² · y σ)
+
+The derivative is kept instead of x, so that the backward pass only multiplies by it. BERT's GELU is the exact one:
+
+    gelu(x) = x Φ(x),   gelu'(x) = Φ(x) + x φ(x),   Φ, φ: the normal distribution and its density
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def full_precision_on_cpu(x: Tensor) -> bool:
+    """float32, in which models run, and float64, in which tests compare the mathematics of the same code."""
+    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+
+
+# ── dropout ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_LEVELS = 1 << 16
+
+
+def keep_mask(shape: tuple[int, ...] | torch.Size, p: float, dtype: torch.dtype | None = None) -> Tensor:
+    """A float mask of zeros (probability p) and 1 / (1 − p), on the CPU."""
+    threshold = min(round(p * _LEVELS), _LEVELS - 1)
+    mask = torch.empty(shape, dtype=dtype)
+    words = torch.empty((mask.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    bits = words.view(torch.int16)[: mask.numel()].view(shape)
+    return torch.ge(bits, threshold - _LEVELS // 2, out=mask).mul_(_LEVELS / (_LEVELS - threshold))
+
+
+class _Dropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
+        mask = keep_mask(x.shape, p, x.dtype)
+        ctx.save_for_backward(mask)
+        return x * mask
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (mask,) = ctx.saved_tensors
+        return grad * mask, None
+
+
+class _AddDropped(torch.autograd.Function):
+    """residual + dropout(x) in one pass over memory."""
+
+    @staticmethod
+    def forward(ctx: Any, residual: Tensor, x: Tensor, p: float) -> Tensor:
+        mask = keep_mask(x.shape, p, x.dtype)
+        ctx.save_for_backward(mask)
+        return torch.addcmul(residual, x, mask)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        (mask,) = ctx.saved_tensors
+        return grad, grad * mask, None
+
+
+def dropout(x: Tensor, p: float, training: bool) -> Tensor:
+    if not training or p == 0.0:
+        return x
+    return _Dropout.apply(x, p) if full_precision_on_cpu(x) else F.dropout(x, p)
+
+
+def add_dropped(residual: Tensor, x: Tensor, p: float, training: bool) -> Tensor:
+    """residual + dropout(x)."""
+    if not training or p == 0.0:
+        return residual + x
+    if full_precision_on_cpu(x):
+        return _AddDropped.apply(residual, x, p)
+    return residual + F.dropout(x, p)
+
+
+# ── linear ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+MANY_ROWS = 3000
+
+
+def linear(x_ND: Tensor, layer: nn.Linear) -> Tensor:
+    """What `layer` computes."""
+    if full_precision_on_cpu(x_ND) and x_ND.dim() == 2 and x_ND.dtype == layer.weight.dtype:
+        return _Linear.apply(x_ND, layer.weight, layer.bias)
+    return F.linear(x_ND, layer.weight, layer.bias)
+
+
+def weight_gradient(grad_NO: Tensor, x_NI: Tensor) -> Tensor:
+    """gradᵀ x, [O, I]."""
+    if grad_NO.shape[1] > x_NI.shape[1] and len(x_NI) >= MANY_ROWS:
+        return torch.mm(x_NI.t(), grad_NO).t()
+    return torch.mm(grad_NO.t(), x_NI)
+
+
+def bias_gradient(grad_NO: Tensor) -> Tensor:
+    """The sum over rows, [O]."""
+    return torch.mm(grad_NO.new_ones(1, grad_NO.shape[0]), grad_NO).squeeze(0)
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return torch.mm(x, weight.t()) if bias is None else torch.addmm(bias, x, weight.t())
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        to_x, to_weight, to_bias = ctx.needs_input_grad
+        grad = grad.contiguous()
+        return (
+            torch.mm(grad, weight) if to_x else None,
+            weight_gradient(grad, x) if to_weight else None,
+            bias_gradient(grad) if to_bias else None,
+        )
+
+
+# ── feed-forward ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+SCALE = 2.0 * math.sqrt(2.0 / math.pi)
+CUBE = 0.044715 / SCALE**2
+PIECE = 1 << 16  # elements that a thread works on at a time
+
+Gelu = Literal["tanh", "erf"]
+APPROXIMATE = {"tanh": "tanh", "erf": "none"}  # what PyTorch calls them
+
+
+def feed_forward(
+    x_ND: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, gelu: Gelu = "tanh"
+) -> Tensor:
+    """gelu(x upᵀ + up_bias) downᵀ + down_bias."""
+    if full_precision_on_cpu(x_ND) and x_ND.dim() == 2 and x_ND.dtype == up.dtype:
+        return _FeedForward.apply(x_ND, up, up_bias, down, down_bias, gelu, torch.is_grad_enabled())
+    return F.linear(F.gelu(F.linear(x_ND, up, up_bias), approximate=APPROXIMATE[gelu]), down, down_bias)
+
+
+def _pieces(*wide: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """A few rows of each at a time."""
+    rows = max(1, PIECE * torch.get_num_threads() // wide[0].shape[1])
+    return zip(*(tensor.split(rows) for tensor in wide))
+
+
+def _activate(y: Tensor, slope: Tensor, sigma: Tensor) -> None:
+    """y σ in place of y, and gelu'(x) in `slope`; `sigma` is working space."""
+    torch.mul(y, y, out=slope)
+    torch.addcmul(y, slope, y, value=CUBE, out=sigma).sigmoid_()
+    y.mul_(sigma)
+    torch.addcmul(y, slope, y, value=3.0 * CUBE, out=slope)
+    torch.lerp(slope, slope.new_ones(()), sigma, out=slope)
+
+
+def _activate_exactly(x: Tensor, slope: Tensor, working: Tensor) -> None:
+    """gelu(x) in place of x, and gelu'(x) in `slope`."""
+    torch.mul(x, math.sqrt(0.5), out=slope).erf_().add_(1.0).mul_(0.5)
+    torch.mul(x, x, out=working).mul_(-0.5).exp_().mul_(x)
+    x.mul_(slope)
+    slope.add_(working, alpha=1.0 / math.sqrt(2.0 * math.pi))
+
+
+ACTIVATIONS = {"tanh": (_activate, SCALE), "erf": (_activate_exactly, 1.0)}  # and by what they want x multiplied
+
+
+class _FeedForward(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, gelu: Gelu, learning: bool
+    ) -> Tensor:
+        inner = torch.mm(x, up.t())
+        if learning:
+            activate, scale = ACTIVATIONS[gelu]
+            slope = torch.empty_like(inner)
+            scaled_bias = scale * up_bias
+            working: Tensor | None = None
+            for part, derivative in _pieces(inner, slope):
+                working = torch.empty_like(part) if working is None else working[: part.shape[0]]
+                activate(torch.add(scaled_bias, part, alpha=scale, out=part), derivative, working)
+            ctx.save_for_backward(x, up, down, inner, slope)
+            ctx.scale = scale
+            return torch.addmm(down_bias, inner, down.t(), alpha=1.0 / scale)
+        inner = F.gelu(inner.add_(up_bias), approximate=APPROXIMATE[gelu])
+        return torch.addmm(down_bias, inner, down.t())
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, up, down, inner, slope = ctx.saved_tensors
+        to_x, to_up, to_up_bias, to_down, to_down_bias, *_ = ctx.needs_input_grad
+        grad = grad.contiguous()
+        grad_down = weight_gradient(grad, inner).mul_(1.0 / ctx.scale) if to_down else None
+        grad_down_bias = bias_gradient(grad) if to_down_bias else None
+        if not (to_x or to_up or to_up_bias):
+            return None, None, None, grad_down, grad_down_bias, None, None
+        grad_inner = torch.mm(grad, down)
+        grad_up_bias, ones = up.new_zeros(up.shape[0]), up.new_ones(len(x))
+        for part, derivative in _pieces(grad_inner, slope):
+            grad_up_bias.addmv_(part.mul_(derivative).t(), ones[: len(part)])
+        grad_up = weight_gradient(grad_inner, x) if to_up else None
+        grad_x = torch.mm(grad_inner, up) if to_x else None
+        return grad_x, grad_up, grad_up_bias if to_up_bias else None, grad_down, grad_down_bias, None, None
