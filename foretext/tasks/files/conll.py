@@ -22,7 +22,8 @@ from typing import Any
 
 from foretext.errors import UserError
 from foretext.text.corpus.prose import LEAST_LINES, is_text_for_tags
-from foretext.text.corpus.whole_files import read_text, text_lines
+from foretext.text.corpus.text_files import text_lines
+from foretext.text.corpus.whole_files import read_text
 
 DOCUMENT = "-DOCSTART-"
 MANY_WORDS = 200  # in the only sentence of a file: more likely than not its blank lines are missing

@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from foretext.errors import UserError
+from foretext.tasks.files.choice_formats import ChoiceNumber
 from foretext.tasks.files.formats import read_format
-from foretext.text.corpus.tables import ChoiceNumber, Table, read_table, table_of_records, unpacked
+from foretext.text.corpus.tables import Table, read_table, table_of_records, unpacked
 
 KINDS = ("classification", "entailment", "similarity", "choice", "regression")
 TEXT_FIELDS = {

@@ -15,7 +15,8 @@ from typing import Any
 
 from foretext.errors import UserError
 from foretext.text.corpus.tables import unpacked
-from foretext.text.corpus.whole_files import REPLACEMENT, read_text
+from foretext.text.corpus.text_files import REPLACEMENT
+from foretext.text.corpus.whole_files import read_text
 
 MOST_BYTES = 1 << 30  # SQuAD 2.0's training file has 42 MB
 _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")  # NUL and half surrogate pairs, which JSON's escapes can spell

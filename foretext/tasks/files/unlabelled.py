@@ -12,9 +12,8 @@ from pathlib import Path
 from foretext.errors import UserError
 from foretext.tasks.family import Progress
 from foretext.tasks.files.conll import are_columns, read_conll
-from foretext.text.corpus.lines import unpacked_beginning
 from foretext.text.corpus.readers import ReadOptions, all_documents
-from foretext.text.corpus.text_files import TextFile, find_files
+from foretext.text.corpus.text_files import TextFile, find_files, unpacked_beginning
 from foretext.text.corpus.whole_files import ERRORS
 
 _BEGINNING, _LINES = 1 << 16, 500  # bytes, and lines of them, that tell columns from running text
