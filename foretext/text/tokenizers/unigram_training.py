@@ -22,7 +22,7 @@ from itertools import pairwise
 import numpy as np
 import regex
 
-from foretext.text.tokenizers.word_borders import UNSPACED
+from foretext.text.tokenizers.base import UNSPACED
 
 LONGEST_PIECE = 16
 _LONGEST_RUN = 24  # longer runs are cut
