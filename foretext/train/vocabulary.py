@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from foretext.errors import UserError
 from foretext.systems.base import System, TokenizerConfig
 from foretext.text.tokenizers.base import END, Tokenizer
-from foretext.text.tokenizers.training import least_size, specials_of, train_tokenizer
+from foretext.text.tokenizers.training import least_size, sample_stretches, specials_of, train_tokenizer
 from foretext.text.tokenizers.unigram import UNKNOWN
 
 
@@ -28,8 +28,7 @@ def new_tokenizer(
         texts,
         config.kind,
         config.size - len(added),
-        seed=seed,
-        sample_chars=config.sample_megabytes * 1_000_000,
+        sample=lambda documents: sample_stretches(documents, config.sample_megabytes * 1_000_000, seed),
         splitter=None if config.splitter == "auto" else config.splitter,
         lower=config.lower,
         specials=own,  # a whole set: it has a piece for what is unknown

@@ -26,7 +26,7 @@ from foretext.runs.checks import check_vectors
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.machine import check_space
 from foretext.runs.model import DataConfig, load_model
-from foretext.text.corpus.shards import ShardManifest, write_documents
+from foretext.text.corpus.shards import Sharding, ShardManifest, write_documents
 from foretext.text.corpus.text_files import ReadReport
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer
 from foretext.train.pretraining.run_setup import Preparing
@@ -105,8 +105,7 @@ def _write(work: Preparing, run: RunDirectory, counts: WordCounts) -> ShardManif
         tokenizer,
         run.path / TOKENS,
         ReadReport(rules={"a pair a line": 1}, replaced=_replaced(counts.report)),
-        seed=seed,
-        valid_fraction=data.valid_fraction,
+        Sharding(seed, data.valid_fraction),
         ids=pair_ids(tokenizer),
     )
     known = known_words(counts.sources, tokenizer)

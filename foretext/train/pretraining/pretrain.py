@@ -32,7 +32,7 @@ from foretext.runs.scoring import mean_losses
 from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TokenizerConfig, TrainingConfig, TrunkParts
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
-from foretext.text.corpus.shards import ShardManifest, write_shards
+from foretext.text.corpus.shards import Sharding, ShardManifest, write_shards
 from foretext.text.corpus.token_shards import DamagedShards, TokenShards
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer
@@ -135,8 +135,7 @@ def _prepare_text(work: Preparing, run: RunDirectory, writer: RunWriter) -> None
             ReadOptions(data.column, data.documents, data.errors),
             work.tokenizer,
             folder,
-            seed=work.sections["run"].seed,
-            valid_fraction=data.valid_fraction,
+            Sharding(work.sections["run"].seed, data.valid_fraction),
             progress=lambda done, total: work.progress("encoding", done, total),
         )
         took = time.perf_counter() - begun
