@@ -73,6 +73,7 @@ def table_lines(file: TextFile, errors: str, report: ReadReport) -> Iterator[str
 
 
 def _csv_rows(lines: Iterable[str], name: str) -> Rows:
+    """Rows by RFC 4180, with the delimiter that the header line shows; quotes that are not closed are an error."""
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))  # the module's own limit is 131,072 characters
     lines, header, blank = iter(lines), "", -1
     while not header.strip():
@@ -102,6 +103,7 @@ def _csv_rows(lines: Iterable[str], name: str) -> Rows:
 
 
 def _csv_delimiter(header: str) -> str:
+    """A comma; if the header line has none outside quotes but has a semicolon, that, failing that a tab."""
     bare = re.sub(r'"(?:[^"]|"")*"', "", header)
     return next((mark for mark in ",;\t" if mark in bare), ",")
 
