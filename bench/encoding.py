@@ -21,8 +21,8 @@ import tiktoken
 import tokenizers
 
 from bench.common import arguments_for, medians, need_data, print_head, ratio_cell, reviews, table
-from foretext.text.tokenizers.base import tokenizer_from_published
 from foretext.text.tokenizers.byte_bpe import BYTE_TO_CHAR, PATTERNS, ByteBPE
+from foretext.text.tokenizers.published import tokenizer_from_published
 from foretext.text.tokenizers.training import train_tokenizer
 
 

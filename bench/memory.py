@@ -24,13 +24,13 @@ STEPS = """
 import sys, time
 from pathlib import Path
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
-from foretext.text.corpus.shards import write_shards
+from foretext.text.corpus.shards import write_shards, Sharding
 from foretext.text.tokenizers.training import train_tokenizer
 files = find_files([sys.argv[1]])
 start = time.perf_counter()
 tokenizer = train_tokenizer(read_documents(files, ReadOptions(), ReadReport()), "byte-bpe", 8000)
 middle = time.perf_counter()
-manifest = write_shards(files, ReadOptions(), tokenizer, Path(sys.argv[2]), seed=0, valid_fraction=.01)
+manifest = write_shards(files, ReadOptions(), tokenizer, Path(sys.argv[2]), Sharding(0, .01))
 end = time.perf_counter()
 size = sum(split.utf8_bytes for split in manifest.splits.values()) / 1e6
 print(f"vocabulary {middle - start:.1f} s, shards {end - middle:.1f} s ({size / (end - middle):.1f} MB/s)")

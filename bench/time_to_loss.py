@@ -34,7 +34,7 @@ from foretext.runs.machine import tune_allocator
 from foretext.runs.scoring import mean_losses
 from foretext.systems.gpt import SIZES
 from foretext.text.corpus.readers import ReadOptions, find_files
-from foretext.text.corpus.shards import write_shards
+from foretext.text.corpus.shards import Sharding, write_shards
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.order.sample_order import Order, Windows
 from foretext.text.tokenizers.training import train_tokenizer
@@ -169,7 +169,7 @@ def prepare(data: Path, folder: Path, quick: bool) -> tuple[Path, Shape]:
     if quick:
         text = folder / "reviews.txt"
         text.write_text("".join(f"{review}\n" for review in reviews(data, count)), encoding="utf-8")
-    write_shards(find_files([text]), ReadOptions(), tokenizer, folder / "tokens", seed=0, valid_fraction=0.05)
+    write_shards(find_files([text]), ReadOptions(), tokenizer, folder / "tokens", Sharding(0, 0.05))
     shape = Shape(model.layers, model.width, model.heads, model.context, tokenizer.size)
     return folder / "tokens", Shape(1, 32, 2, 64, tokenizer.size) if quick else shape
 

@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from foretext.api import LanguageModel, OtherTask, TaskModel, load, new_model, pretrain
     from foretext.learn.estimator import TextClassifier
-    from foretext.tasks.files.unlabelled import read_sentences
+    from foretext.tasks.files.conll import read_sentences
 
 __all__ = [
     "LanguageModel",
@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
 
         return TextClassifier
     if name == "read_sentences":
-        from foretext.tasks.files.unlabelled import read_sentences
+        from foretext.tasks.files.conll import read_sentences
 
         return read_sentences
     if name in __all__:

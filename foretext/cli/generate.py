@@ -93,7 +93,8 @@ def _stream(model: LanguageModel, prompt: str, sampling: Any, as_json: bool) -> 
 
 
 def _lines(file: Path, errors: str) -> list[str]:
-    from foretext.text.corpus.whole_files import read_text, text_lines
+    from foretext.text.corpus.text_files import text_lines
+    from foretext.text.corpus.whole_files import read_text
 
     notes: list[str] = []
     found = [line for line in text_lines(read_text(file, errors, notes)) if line.strip()]

@@ -115,7 +115,7 @@ def other_tasks(given: list[str], task: str, format: str | None, errors: str) ->
 
 def unlabelled_lines(files: list[str], errors: str) -> list[str]:
     """Sentences to learn from; of files of columns, as labelled ones are, the words."""
-    from foretext.tasks.files.unlabelled import read_sentences
+    from foretext.tasks.files.conll import read_sentences
 
     notes: list[str] = []
     sentences = read_sentences(files, errors, progress("reading"), notes)

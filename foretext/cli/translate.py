@@ -83,7 +83,8 @@ def _looks(found: TranslationAttention) -> str:
 
 def _lines(given: str, errors: str) -> list[str]:
     """The lines of a file or of standard input, or a text's. What can only be meant as a file has to be one."""
-    from foretext.text.corpus.whole_files import read_text, text_lines
+    from foretext.text.corpus.text_files import text_lines
+    from foretext.text.corpus.whole_files import read_text
 
     if given == "-":
         return list(text_lines(standard_input(errors)))

@@ -38,9 +38,10 @@ from foretext.interop.hub_specials import SETTINGS, WHOLE, check_added, note_beg
 from foretext.systems.hub_names import OPENAI_IDS, HubNames
 from foretext.tasks.layouts.delimited import DELIMITER, EXTRACT, START
 from foretext.tasks.layouts.framed import AT_END, FramedLayout
-from foretext.text.tokenizers.base import END, MOST_GAPS, Tokenizer, read_merges, read_vocabulary, tokenizer_from_json
+from foretext.text.tokenizers.base import END, Tokenizer, tokenizer_from_json
 from foretext.text.tokenizers.byte_bpe import ByteBPE
 from foretext.text.tokenizers.char_bpe import UNKNOWN, WORD_END, CharBPE
+from foretext.text.tokenizers.published import MOST_GAPS, read_merges, read_vocabulary
 from foretext.text.tokenizers.splitters import DASHES, PUNCTUATION, WORD
 from foretext.text.tokenizers.unigram import Unigram
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer

@@ -18,7 +18,7 @@ from torch import Tensor
 from foretext.errors import UserError
 from foretext.interop.hub import Foreign, shapes_of
 from foretext.systems.gpt import GPT
-from foretext.text.tokenizers.base import tokenizer_from_published
+from foretext.text.tokenizers.published import tokenizer_from_published
 
 SHAPES = "params_shapes.json"
 MOST_SIDES, MOST_SIDE = 4, 1 << 40  # of an array

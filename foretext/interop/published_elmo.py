@@ -20,7 +20,8 @@ from foretext.nn.recurrent.bilm_trunk import BilmTrunkConfig
 from foretext.systems.base import ObjectiveParts
 from foretext.systems.elmo import ELMO
 from foretext.systems.hub_names import HEAD
-from foretext.text.tokenizers.base import Tokenizer, read_pieces
+from foretext.text.tokenizers.base import Tokenizer
+from foretext.text.tokenizers.published import read_pieces
 from foretext.text.tokenizers.word_vocabulary import PUBLISHED_SPECIALS, words_of
 
 _OPTIONS, _WEIGHTS, _VOCABULARY = "*options*.json", "*weights*.hdf5", "*vocab*.txt"

@@ -36,7 +36,7 @@ from foretext.tasks.splits import Split, hold_out
 from foretext.tasks.task_config import TaskConfig
 from foretext.text.corpus.encoding import encode_texts
 from foretext.text.corpus.tables import Table, parse_jsonl, table_kind
-from foretext.text.corpus.whole_files import text_lines
+from foretext.text.corpus.text_files import text_lines
 
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead

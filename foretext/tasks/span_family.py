@@ -40,8 +40,8 @@ from foretext.tasks.scores.span_metrics import SPAN_METRICS, best_threshold, sco
 from foretext.tasks.splits import Split, hold_out_by
 from foretext.tasks.task_config import TaskConfig
 from foretext.text.corpus.encoding import encode_texts
-from foretext.text.corpus.tables import SUFFIXES, Table, ending, parse_jsonl
-from foretext.text.corpus.whole_files import text_lines
+from foretext.text.corpus.tables import Table, parse_jsonl
+from foretext.text.corpus.text_files import TABLES, ending, text_lines
 from foretext.text.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ class SpanFamily:
         """JSON, the shape that official scripts read, or a table."""
         if path is None:
             return "jsonl" if as_json else "csv"
-        forms = SUFFIXES | {".json": "json"}
+        forms = TABLES | {".json": "json"}
         if ending(path) not in forms:
             raise UserError(
                 f"{path}: answers are written as .json (the text by id), .jsonl (all candidates), .csv, .tsv or "

@@ -38,8 +38,8 @@ from foretext.tasks.scores.tag_metrics import (
 from foretext.tasks.splits import Split, hold_out_by
 from foretext.tasks.task_config import TaskConfig
 from foretext.text.corpus.encoding import encode_texts
-from foretext.text.corpus.tables import SUFFIXES, Table, ending, parse_jsonl
-from foretext.text.corpus.whole_files import text_lines
+from foretext.text.corpus.tables import Table, parse_jsonl
+from foretext.text.corpus.text_files import TABLES, ending, text_lines
 
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
@@ -256,11 +256,11 @@ class TagFamily:
         """Columns, unless the ending is that of a table."""
         if path is None:
             return "jsonl" if as_json else "columns"
-        if ending(path) in _NO_COLUMNS and ending(path) not in SUFFIXES:
+        if ending(path) in _NO_COLUMNS and ending(path) not in TABLES:
             raise UserError(
                 f"{path}: tags are written as columns (.txt), .csv, .tsv, .jsonl or .parquet; give another ending"
             )
-        return SUFFIXES.get(ending(path), "columns")
+        return TABLES.get(ending(path), "columns")
 
     def output(self, read: Read, predictions: Predictions, form: str, notes: list[str]) -> Table | str:
         """Columns of word, tag (if known) and prediction; a table with a row for each word, or, as JSON lines, for each

@@ -20,7 +20,7 @@ from foretext.systems.base import System, TokenizerConfig, TrunkParts
 from foretext.tasks.files.rows import Row
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.word_vocabulary import Words
-from foretext.text.words.form_vectors import with_vectors
+from foretext.text.words.word_forms import with_vectors
 from foretext.train.planning import Memory, check_memory
 from foretext.train.pretraining.run_setup import new_tokenizer
 from foretext.train.resume import check_seed, check_sets, check_vectors

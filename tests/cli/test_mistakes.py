@@ -19,7 +19,7 @@ TEXTS: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "latin.txt": ("a café\n".encode("latin-1") * 9, ("latin.txt byte 5: ", "0xe9", "UTF-8", "--errors replace")),
     "nul.txt": (b"a film\n\0 film\n", ("nul.txt byte 7: ", "NUL", "--errors replace")),
     "short.txt": (b"a b c\n", ("short.txt: ", "5 bytes", "32", "--set model.context=")),
-    "bad.jsonl": (b'{"text": "a"}\n{oops\n', ("bad.jsonl line 2: ", "JSON")),
+    "bad.jsonl": (b'{"text": "a"}\n{oops\n', ("bad.jsonl row 2: ", "JSON")),
     "bad.parquet": (b"zzz", ("bad.parquet: ", "parquet", "again")),
     "twice.csv": (b"text,text\na,b\n", ("twice.csv row 1: ", "column 'text'", "twice", "rename")),
     "twice.tsv": (b"id\ttext\ttext\n1\ta\tb\n", ("twice.tsv row 1: ", "column 'text'", "twice", "rename")),
@@ -130,8 +130,8 @@ ROWS: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "none.csv": (b"", ("none.csv: ", "empty")),
     "spaces.csv": (b" \n\n", ("spaces.csv: ", "blank")),
     "top.csv": (b"text,label\n", ("top.csv: ", "header", "(text, label)")),
-    "latin.csv": ("text,label\na café,a\n".encode("latin-1"), ("latin.csv: ", "offset 16", "0xe9", "--errors replace")),
-    "nul.csv": (b"text,label\na\0b,a\n", ("nul.csv: ", "NUL", "offset 12", "--errors replace")),
+    "latin.csv": ("text,label\na café,a\n".encode("latin-1"), ("latin.csv byte 16: ", "0xe9", "--errors replace")),
+    "nul.csv": (b"text,label\na\0b,a\n", ("nul.csv byte 12: ", "NUL", "--errors replace")),
     "missing.csv": (
         labelled(("a", "x"), ("b", "")).encode(),
         ("missing.csv row 3, column 'label': ", "missing", "'x'"),
@@ -234,7 +234,7 @@ def test_predict(files: Path, clf: Path, here: Path) -> None:
     names(fails("predict", clf), "nothing", "--text", "input")
     names(fails("predict", clf, "--text", " "), "--text 1: ", "column 'text'", "blank")
     names(fails("predict", clf, rows, "--text", "x"), "--text", "rows", "both")
-    names(fails("predict", clf, stdin=b"caf\xe9\n"), "input: ", "UTF-8", "offset 3", "--errors replace")
+    names(fails("predict", clf, stdin=b"caf\xe9\n"), "input ", "byte 3: ", "UTF-8", "--errors replace")
     names(fails("predict", clf, stdin='\n{"text": "a"}\n{oops'), "input", "row 3: ", "JSON")
     names(fails("predict", clf, stdin='{"text": "a", "text": "b"}'), "input", "row 1: ", "key 'text'", "twice")
     names(fails("predict", clf, rows, "--out", "nodir/x.csv"), "nodir/x.csv: ", "nodir ")

@@ -47,9 +47,9 @@ BAD_TAGS: dict[str, tuple[bytes, dict[str, Any], list[str]]] = {
     "blank": (b"\n \n\n", {}, ["a.txt: ", "blank"]),
     "nothing but documents": (b"-DOCSTART- -X- O O\n\n", {}, ["a.txt: ", "sentences"]),
     "nothing but comments": (b"# newdoc\n\n# text\n", {"format": "conllu"}, ["a.txt: ", "sentences"]),
-    "latin-1": (b"He O\ncaf\xe9 O\n", {}, ["a.txt: ", "offset 8", "0xe9", "line 2", "UTF-8", "--errors replace"]),
-    "utf-16": ("He O\n".encode("utf-16"), {}, ["a.txt: ", "UTF-16", "UTF-8"]),
-    "nul": (b"He O\na\x00b O\n", {}, ["a.txt: ", "NUL", "offset 6", "line 2", "--errors replace"]),
+    "latin-1": (b"He O\ncaf\xe9 O\n", {}, ["a.txt byte 8: ", "0xe9", "line 2", "UTF-8", "--errors replace"]),
+    "utf-16": ("He O\n".encode("utf-16"), {}, ["a.txt byte 0: ", "UTF-16", "UTF-8"]),
+    "nul": (b"He O\na\x00b O\n", {}, ["a.txt byte 6: ", "NUL", "line 2", "--errors replace"]),
     "no such format": (b"He O\n", {"format": "sst2"}, ["--format sst2: ", "tagging", "conll2000, conll2003, conllu"]),
 }
 
@@ -202,7 +202,7 @@ BAD_QUESTIONS: dict[str, tuple[bytes, list[str]]] = {
         ["question q1, ", "answer: 'text'", "surrogate", "--errors replace"],
     ),
     "nul": (squad_file(question(question="a\0b")), ["question q1: 'question'", "NUL", "--errors replace"]),
-    "latin-1": (squad_file(question()).replace(b"Who", b"Wh\xf3"), ["a.json: ", "offset 99", "0xf3", "UTF-8"]),
+    "latin-1": (squad_file(question()).replace(b"Who", b"Wh\xf3"), ["a.json byte 99: ", "0xf3", "UTF-8"]),
     "empty": (b"", ["a.json: ", "empty"]),
 }
 

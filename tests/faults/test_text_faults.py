@@ -15,7 +15,7 @@ from complaints import names, refused
 
 from foretext.errors import EXIT_MACHINE
 from foretext.text.corpus.readers import ReadOptions, find_files
-from foretext.text.corpus.shards import TokenShards, write_shards
+from foretext.text.corpus.shards import Sharding, TokenShards, write_shards
 from foretext.text.tokenizers.byte_bpe import byte_bpe_from_merges
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,9 +27,7 @@ def folder(tmp_path: Path) -> Path:
     text.write_text("\n".join(f"document number {n}" for n in range(200)))
     out = tmp_path / "tokens"
     tokenizer = byte_bpe_from_merges([])
-    write_shards(
-        find_files([text]), ReadOptions(), tokenizer, out, seed=0, valid_fraction=0.2, workers=0, shard_bytes=2_000
-    )
+    write_shards(find_files([text]), ReadOptions(), tokenizer, out, Sharding(0, 0.2, 2_000), workers=0)
     return out
 
 
@@ -77,7 +75,7 @@ from pathlib import Path
 from foretext.errors import UserError
 from foretext.text.tokenizers.byte_bpe import byte_bpe_from_merges
 from foretext.text.corpus.readers import ReadOptions, find_files
-from foretext.text.corpus.shards import write_shards
+from foretext.text.corpus.shards import write_shards, Sharding
 text, out = sys.argv[1:]
 limit = {limit}
 if limit:
@@ -87,7 +85,7 @@ if limit:
 print("go", flush=True)
 try:
     tokenizer = byte_bpe_from_merges([])
-    write_shards(find_files([text]), ReadOptions(), tokenizer, Path(out), seed=0, valid_fraction=.1, workers=1)
+    write_shards(find_files([text]), ReadOptions(), tokenizer, Path(out), Sharding(0, .1), workers=1)
 except UserError as error:
     print(error)
     raise SystemExit(error.code)
@@ -136,9 +134,7 @@ def test_killed_while_writing(tmp_path: Path, folder: Path) -> None:
             time.sleep(0.02)
         assert not _running(child), "a worker outlived its parent"
     small = tmp_path / "a.txt"
-    write_shards(
-        find_files([small]), ReadOptions(), byte_bpe_from_merges([]), folder, seed=0, valid_fraction=0.2, workers=0
-    )
+    write_shards(find_files([small]), ReadOptions(), byte_bpe_from_merges([]), folder, Sharding(0, 0.2), workers=0)
     assert not list(tmp_path.glob(".tokens.*"))
 
 

@@ -103,7 +103,7 @@ def reference(data: Path) -> LiteralReference:
 
 @pytest.fixture(scope="module")
 def ours(data: Path):
-    from foretext.text.tokenizers.base import tokenizer_from_published
+    from foretext.text.tokenizers.published import tokenizer_from_published
 
     return tokenizer_from_published(data / "tokenizers" / "gpt1")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tokenizers
 
-from foretext.text.tokenizers.base import tokenizer_from_published
+from foretext.text.tokenizers.published import tokenizer_from_published
 
 HARD = [
     "",

@@ -12,7 +12,7 @@ import pytest
 from foretext.systems import SYSTEMS
 from foretext.tasks.files.squad import read_squad
 from foretext.tasks.layouts.windows import answer_place, answer_tokens
-from foretext.text.tokenizers.base import tokenizer_from_published
+from foretext.text.tokenizers.published import tokenizer_from_published
 
 VOCABULARIES = {
     "bert": "bert/bert-base-uncased-vocab.txt",

@@ -16,7 +16,8 @@ import tokenizers
 from complaints import refused
 from tokenizers import normalizers, pre_tokenizers
 
-from foretext.text.tokenizers.base import Tokenizer, tokenizer_from_published
+from foretext.text.tokenizers.base import Tokenizer
+from foretext.text.tokenizers.published import tokenizer_from_published
 from foretext.text.tokenizers.sentencepiece_file import read_sentencepiece
 
 transformers = pytest.importorskip("transformers")

@@ -118,7 +118,7 @@ def test_the_finder_sees_all_kinds_of_import() -> None:
 
 def test_importing_does_not_import_torch() -> None:
     light = ("foretext", "foretext.errors", "foretext.config", "foretext.text", "foretext.tasks.families")
-    for module in (*light, "foretext.tasks.files.unlabelled", "foretext.cli.app"):
+    for module in (*light, "foretext.tasks.files.conll", "foretext.cli.app"):
         code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
         done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr or f"import {module} imports torch"

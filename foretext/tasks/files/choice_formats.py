@@ -5,10 +5,15 @@ import re
 from typing import Any
 
 from foretext.errors import UserError
-from foretext.text.corpus.tables import ChoiceNumber, Table, parse_csv, table_of_records
+from foretext.text.corpus.tables import Table, parse_csv, table_of_records
 
 _SWAG_ENDINGS = tuple(f"ending{number}" for number in range(4))
 _NUMBERED = re.compile(r"([0-9]+) (.*)")
+
+
+class ChoiceNumber(str):
+    """A label that a published layout gives by number or letter: the right choice's number from 1, never its text. (Of
+    RACE's options some are numbers themselves.)"""
 
 
 def parse_swag(text: str, name: str) -> Table:

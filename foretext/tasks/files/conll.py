@@ -21,8 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from foretext.errors import UserError
+from foretext.tasks.family import Progress
 from foretext.text.corpus.prose import LEAST_LINES, is_text_for_tags
-from foretext.text.corpus.whole_files import read_text, text_lines
+from foretext.text.corpus.readers import ReadOptions, all_documents
+from foretext.text.corpus.text_files import TextFile, find_files, text_lines, unpacked_beginning
+from foretext.text.corpus.whole_files import ERRORS, read_text
 
 DOCUMENT = "-DOCSTART-"
 MANY_WORDS = 200  # in the only sentence of a file: more likely than not its blank lines are missing
@@ -31,6 +34,7 @@ _SKIPPED_ID = re.compile(r"[0-9]+[-.][0-9]+")
 _UNIVERSAL_TAGS = (4, 5)  # the columns of CoNLL-U where _ means that there is no tag
 _SPACES = re.compile("[ \t]+")
 _BREAKS = re.compile("[\t\r\n]")
+_BEGINNING, _LINES = 1 << 16, 500  # bytes, and lines of them, that tell columns from running text
 
 
 class ColumnsError(UserError):
@@ -234,6 +238,33 @@ class _Lines:
             f"{self.name} line {number}: {columns} where {like}; "
             f"give each word a line with as many columns, {separated} between them, and sentences a blank line between"
         )
+
+
+def read_sentences(
+    files: str | Path | Sequence[str | Path],
+    errors: str = "strict",
+    progress: Progress | None = None,
+    notes: list[str] | None = None,
+) -> list[str]:
+    """Unlabelled text to learn from beside labelled rows, for the command line (`--unlabelled`) and Python alike: the
+    sentences of text files (also folders and globs): one a line, of tables one a row; of files of columns, as
+    labelled ones are, the words of each. `errors`: bytes that are not UTF-8, "strict" or "replace". `notes` collects
+    what is to be said."""
+    if errors not in ERRORS:
+        raise UserError(f"errors must be {' or '.join(ERRORS)}, not {errors!r}")
+    said: list[str] = [] if notes is None else notes
+    plain: list[TextFile] = []
+    words: list[str] = []
+    for file in find_files([files] if isinstance(files, str | Path) else list(files)):
+        start = unpacked_beginning(file, _BEGINNING).decode("utf-8", "replace").splitlines()[:_LINES]
+        if file.kind != "txt" or not are_columns(start):
+            plain.append(file)
+            continue
+        rows = read_conll(file.path, errors=errors, need_tags=False, notes=said)
+        said.append(f"{file.path}: columns, of which the words are read ({len(rows):,} sentences) and no tags")
+        words += [" ".join(row.words) for row in rows]
+    lines = all_documents(plain, ReadOptions(documents="line", errors=errors), progress, said) if plain else []
+    return [*lines, *words]
 
 
 def conll_text(sentences: Sequence[TaggedSentence], predicted: Sequence[Sequence[str]]) -> str:

@@ -15,9 +15,10 @@ from xml.etree import ElementTree
 from xml.parsers import expat
 
 from foretext.errors import UserError
-from foretext.tasks.files.choice_formats import parse_cbt, parse_swag
-from foretext.text.corpus.tables import ChoiceNumber, Table, parse_csv, parse_jsonl, parse_tsv, table_of_records
-from foretext.text.corpus.whole_files import first_line, read_bytes, read_text, text_lines
+from foretext.tasks.files.choice_formats import ChoiceNumber, parse_cbt, parse_swag
+from foretext.text.corpus.tables import Table, parse_csv, parse_jsonl, parse_tsv, table_of_records
+from foretext.text.corpus.text_files import first_line, text_lines
+from foretext.text.corpus.whole_files import read_bytes, read_text
 
 COPA_QUESTIONS = {"cause": "What was the cause?", "effect": "What happened as a result?"}
 
@@ -145,10 +146,7 @@ def _headless(header: list[str], names: dict[str, str], *, extra: bool = False) 
     """Named columns of a tab-separated file without a header. With `extra` a row may have more cells."""
 
     def reader(source: Source) -> Table:
-        lines = text_lines(source.text())
-        if extra:
-            lines = ["\t".join(line.split("\t")[: len(header)]) for line in lines]
-        return _named(parse_tsv("\n".join(lines), str(source.path), header=header, quotes=False), names)
+        return _named(parse_tsv(source.text(), str(source.path), header=header, quotes=False, extra=extra), names)
 
     return reader
 

@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from foretext.errors import UserError
+from foretext.tasks.files.choice_formats import ChoiceNumber
 from foretext.tasks.files.formats import read_format
-from foretext.text.corpus.tables import ChoiceNumber, Table, read_table, table_of_records, unpacked
+from foretext.text.corpus.tables import Table, read_table, table_of_records, unpacked
 
 KINDS = ("classification", "entailment", "similarity", "choice", "regression")
 TEXT_FIELDS = {
@@ -155,11 +156,10 @@ def _find_columns(table: Table, kind: str, names: dict[str, str], need_labels: b
         fields += _choice_fields(table, names)
     elif kind == "regression" and ("text2" in names or "text2" in table.columns):
         fields.append("text2")
-    allowed = [*fields, "text2"] if kind == "regression" else [*fields]
+    allowed = dict.fromkeys([*fields, *(["text2"] if kind == "regression" else []), label_field])
     for key in names:
-        if key not in allowed and key != label_field and not (kind == "choice" and _CHOICE.fullmatch(key)):
-            wanted = ", ".join(dict.fromkeys([*allowed, label_field]))
-            raise UserError(f"--columns {key}=…: {kind} has no field {key!r}; its fields are {wanted}")
+        if key not in allowed and not (kind == "choice" and _CHOICE.fullmatch(key)):
+            raise UserError(f"--columns {key}=…: {kind} has no field {key!r}; its fields are {', '.join(allowed)}")
     found = [_find(table, field, names) for field in fields]
     label_name = names.get(label_field, label_field)
     # A name given by the user must exist even where labels are not needed: it is a misspelling otherwise.
@@ -320,13 +320,18 @@ def _record(item: Any, kind: str, where: str) -> dict[str, Any]:
             raise UserError(f"{where}: a choice is a tuple (context, [choice, …], label) or a dict")
         record = {"context": cells[0], **_choices(cells[1], where)}
         return record | {"label": cells[2]} if len(cells) == 3 else record
-    fields = [*TEXT_FIELDS[kind], "label"]
-    if kind == "regression":
-        paired = len(cells) == 3 or (len(cells) == 2 and isinstance(cells[1], str))
-        fields = ["text", "text2", "score"] if paired else ["text", "score"]
+    fields = _fields(cells, kind)
     if not len(fields) - 1 <= len(cells) <= len(fields):
         raise UserError(f"{where}: {len(cells)} values where {kind} has {', '.join(fields)}")
     return dict(zip(fields, cells))
+
+
+def _fields(cells: Sequence[Any], kind: str) -> list[str]:
+    """What the values of a tuple are, in their order."""
+    if kind != "regression":
+        return [*TEXT_FIELDS[kind], "label"]
+    paired = len(cells) == 3 or (len(cells) == 2 and isinstance(cells[1], str))
+    return ["text", "text2", "score"] if paired else ["text", "score"]
 
 
 def _choices(choices: Any, where: str) -> dict[str, Any]:

@@ -7,18 +7,17 @@ error, for a model cannot point at it.
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from foretext.errors import UserError
-from foretext.text.corpus.tables import unpacked
-from foretext.text.corpus.whole_files import REPLACEMENT, read_text
+from foretext.text.corpus.tables import cleaned, unpacked
+from foretext.text.corpus.text_files import ReadReport
+from foretext.text.corpus.whole_files import note_replaced, read_text
 
 MOST_BYTES = 1 << 30  # SQuAD 2.0's training file has 42 MB
-_NOT_TEXT = re.compile("[\x00\ud800-\udfff]")  # NUL and half surrogate pairs, which JSON's escapes can spell
 _SHOWN = 60  # characters of an answer in a message
 
 
@@ -62,8 +61,7 @@ def read_squad(
             f"{path}: {reader.moved:,} answers do not stand at their answer_start; the nearest place in the passage "
             "that has their text is taken"
         )
-    if reader.replaced:
-        notes.append(f"{path}: {reader.replaced:,} unreadable places replaced by U+FFFD")
+    note_replaced(notes, str(path), reader.report.replaced)
     return questions
 
 
@@ -112,7 +110,7 @@ class _Reader:
         self.errors = errors
         self.need_answers = need_answers
         self.moved = 0
-        self.replaced = 0
+        self.report = ReadReport()
 
     def text(self, holder: Any, key: str, where: str) -> str:
         """The text under `key`; one that is missing or blank is an error."""
@@ -120,14 +118,7 @@ class _Reader:
         if not isinstance(value, str) or not value.strip():
             what = "blank" if isinstance(value, str) else "no text"
             raise UserError(f"{where}: {key!r} is {what}; fill it in or remove the entry")
-        clean, count = _NOT_TEXT.subn(REPLACEMENT, value)
-        if count and self.errors == "strict":
-            raise UserError(
-                f"{where}: {key!r} holds a NUL or half a surrogate pair (an escape such as \\u0000 or \\ud800); "
-                "correct it or use --errors replace"
-            )
-        self.replaced += count
-        return clean
+        return str(cleaned(value, key, where, self.errors, self.report))
 
     def question(self, record: Any, passage: str, name: str, place: str) -> Question:
         given = record.get("id") if isinstance(record, dict) else None
@@ -213,13 +204,16 @@ def _question_from(item: Any, reader: _Reader, number: int, where: str) -> Quest
     given = [] if answer is None or answer is _NOT_GIVEN else [answer] if isinstance(answer, str) else answer
     if not isinstance(given, list | tuple):
         raise UserError(f"{where}: 'answer' is a {type(answer).__name__}; give a text, a list of texts, or None")
-    start = item.get("answer_start") if given else None
-    starts = [start] if start is not None else [None] * len(given)
-    if isinstance(start, list | tuple):
-        starts = list(start)
-    if len(starts) != len(given):
-        raise UserError(f"{where}: {len(given)} answers and {len(starts)} 'answer_start'; give each answer its own")
+    starts = _starts(item.get("answer_start") if given else None, len(given), where)
     answers = tuple(
         reader.answer({"text": text, "answer_start": unpacked(at)}, passage, where) for text, at in zip(given, starts)
     )
     return Question(str(item.get("id", number)), asked, passage, answers, answer is None, where)
+
+
+def _starts(start: Any, answers: int, where: str) -> list[Any]:
+    """Where each answer begins, None if it is not said."""
+    starts = list(start) if isinstance(start, list | tuple) else [None] * answers if start is None else [start]
+    if len(starts) != answers:
+        raise UserError(f"{where}: {answers} answers and {len(starts)} 'answer_start'; give each answer its own")
+    return starts

@@ -37,8 +37,7 @@ from foretext.nn.recurrent.recurrent_dropout import activation_penalty, penalty_
 from foretext.objectives.base import CausalTrunk, Examples, Trunk, reads_on
 from foretext.tasks.heads.sequences import next_tokens, real_places, sequence_lm_loss
 from foretext.tasks.heads.supervised import UNORDERED, Example, SupervisedTask, both_orders
-from foretext.text.order.buckets import LengthOrder
-from foretext.text.order.sample_order import SampleOrder
+from foretext.text.order.sample_order import LengthOrder, SampleOrder
 
 SORTED_TOGETHER = 8  # batches
 

@@ -29,8 +29,7 @@ from foretext.objectives.cross_view import CrossViewObjective, CrossViewSettings
 from foretext.tasks.files.predictions import probabilities_of
 from foretext.tasks.heads.supervised import Example
 from foretext.tasks.heads.tagging import surprise_of_each, tag_targets
-from foretext.text.order.buckets import LengthOrder
-from foretext.text.order.sample_order import SampleOrder
+from foretext.text.order.sample_order import LengthOrder, SampleOrder
 from foretext.text.order.turns import Source, Turns
 from foretext.text.words.word_forms import WordForms
 

@@ -22,17 +22,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import regex
 
 from foretext.errors import UserError
 from foretext.tasks.layouts.base import Frame, Layout
+from foretext.text.tokenizers.base import is_unspaced
 
 STRIDE = 128
 LONGEST_ANSWER = 30  # tokens
 LONGEST_QUESTION = 64  # tokens; or half of the room, if that is less
 N_BEST = 20
 OUTSIDE = "O"
-UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]")
 
 Offsets = Sequence[tuple[int, int]]  # of each token of a text: its first character and the one behind its last
 _Ranked = tuple[float, int, int, str]  # an answer: score, the characters [start, end), text
@@ -235,7 +234,7 @@ def running_words(words: Sequence[str]) -> list[str]:
     found = []
     for number, word in enumerate(words):
         before = words[number - 1][-1:] if number else ""
-        apart = number and not (UNSPACED.match(before) and UNSPACED.match(word))
+        apart = number and not (is_unspaced(before) and is_unspaced(word))
         found.append(f" {word}" if apart else word)
     return found
 

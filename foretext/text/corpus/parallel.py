@@ -14,8 +14,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 
 from foretext.errors import UserError
-from foretext.text.corpus.lines import line_blocks, plain_file
-from foretext.text.corpus.text_files import ReadReport, TextFile
+from foretext.text.corpus.text_files import ReadReport, TextFile, line_blocks, plain_file
 
 
 @dataclass

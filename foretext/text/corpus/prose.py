@@ -33,10 +33,10 @@ def is_text_for_tags(lines: Sequence[str], told: bool = False) -> bool:
     """Whether a file that begins so has sentences in place of columns of words and tags. `told`: the user has said what
     its columns are, so that only what cannot be columns is text."""
     lines = [line.strip() for line in lines[:MOST_LINES] if not line.startswith("-DOCSTART-")]
-    given = [line for line in lines if line]
+    given = list(filter(None, lines))
     if len(given) < LEAST_LINES or "\t" in given[0]:
         return False
-    fields = [line.split() for line in given]
+    fields = list(map(str.split, given))
     counts = Counter(map(len, fields))
     most, often = counts.most_common(1)[0]
     sentences = 2 * sum(map(_ends_a_sentence, given)) > len(given)
@@ -45,9 +45,13 @@ def is_text_for_tags(lines: Sequence[str], told: bool = False) -> bool:
     if not _end_in_words(fields):
         return False
     if len(counts) > 1:
-        many = len(counts) > 2 or sum(map(len, fields)) >= _MANY_FIELDS * len(fields)
-        return sentences or (2 * often <= len(given) and many)
+        return sentences or (2 * often <= len(given) and _many_fields(fields))
     return not told and _in_one_piece(lines) and (sentences or _end_differently(fields))
+
+
+def _many_fields(fields: Sequence[Sequence[str]]) -> bool:
+    """Whether lines have three or more numbers of fields, or many of them on average."""
+    return len(set(map(len, fields))) > 2 or sum(map(len, fields)) >= _MANY_FIELDS * len(fields)
 
 
 def _ends_a_sentence(line: str) -> bool:
@@ -83,7 +87,7 @@ def is_text_for_rows(lines: Sequence[str]) -> bool:
     given = [line for line in lines[:MOST_LINES] if line.strip()]
     if not given or "\t" in given[0] or given[0].lstrip().startswith(("{", "[")):
         return False
-    if any(sign in line for line in given for sign in "\0\ufffd"):
+    if not {"\0", "\ufffd"}.isdisjoint("".join(given)):
         return False  # no text at all
     if not _end_in_words([line.split() for line in given]):
         return False  # such as columns of words and tags, or numbers

@@ -58,17 +58,24 @@ def encoded_document(text: str, ids: np.ndarray, seed: int) -> EncodedDocument:
     return EncodedDocument(int.from_bytes(digest.digest(), "little"), ids, len(data))
 
 
+@dataclass(frozen=True)
+class Sharding:
+    """How documents become shards: drawn for validation by `seed`, such a part of them, in files of so many bytes."""
+
+    seed: int
+    valid_fraction: float
+    shard_bytes: int = SHARD_BYTES
+
+
 def write_shards(
     files: Sequence[TextFile],
     options: ReadOptions,
     tokenizer: Tokenizer,
     folder: Path,
+    sharding: Sharding,
     *,
-    seed: int,
-    valid_fraction: float,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-    shard_bytes: int = SHARD_BYTES,
     report: ReadReport | None = None,
 ) -> ShardManifest:
     """Encode all documents into `folder`, which appears whole or not at all and replaces an earlier one.
@@ -78,15 +85,13 @@ def write_shards(
     """
     if tokenizer.end is None:
         raise UserError(f"the tokenizer has no {END}, which stands after each document; add it by with_specials")
-    if not 0 <= valid_fraction < 1:
-        raise UserError(f"the validation fraction must be at least 0 and below 1, not {valid_fraction}")
+    if not 0 <= sharding.valid_fraction < 1:
+        raise UserError(f"the validation fraction must be at least 0 and below 1, not {sharding.valid_fraction}")
     report = ReadReport() if report is None else report
     if workers is None:
         workers = 0 if sum(file.size for file in files) < _IN_PROCESS else os.cpu_count() or 1
-    documents = _encoded(files, options, tokenizer, seed, workers, report, progress)
-    return write_documents(
-        documents, tokenizer, folder, report, seed=seed, valid_fraction=valid_fraction, shard_bytes=shard_bytes
-    )
+    documents = _encoded(files, options, tokenizer, sharding.seed, workers, report, progress)
+    return write_documents(documents, tokenizer, folder, report, sharding)
 
 
 def write_documents(
@@ -94,10 +99,7 @@ def write_documents(
     tokenizer: Tokenizer,
     folder: Path,
     report: ReadReport,
-    *,
-    seed: int,
-    valid_fraction: float,
-    shard_bytes: int = SHARD_BYTES,
+    sharding: Sharding,
     ids: int | None = None,
 ) -> ShardManifest:
     """The same of documents that are encoded. `ids`: how many there are, if more than the tokenizer has; `report` has,
@@ -109,13 +111,13 @@ def write_documents(
     staging = folder.with_name(_staging_name(folder, "staging"))
     try:
         staging.mkdir()
-        split_by, splits = _write_splits(documents, tokenizer, dtype, staging, valid_fraction, shard_bytes)
+        split_by, splits = _write_splits(documents, tokenizer, dtype, staging, sharding)
         manifest = ShardManifest(
             format=FORMAT,
             tokenizer=tokenizer.fingerprint(),
             dtype=dtype.name,
-            seed=seed,
-            valid_fraction=valid_fraction,
+            seed=sharding.seed,
+            valid_fraction=sharding.valid_fraction,
             split_by=split_by,
             rule=report.rule,
             replaced=report.replaced,
@@ -156,11 +158,11 @@ def _write_splits(
     tokenizer: Tokenizer,
     dtype: np.dtype,
     folder: Path,
-    fraction: float,
-    shard_bytes: int,
+    sharding: Sharding,
 ) -> tuple[str, dict[str, Split]]:
     end = np.array([tokenizer.end], dtype=dtype)
-    writers = [_SplitWriter(folder, name, dtype, end, shard_bytes) for name in SPLITS]
+    fraction = sharding.valid_fraction
+    writers = [_SplitWriter(folder, name, dtype, end, sharding.shard_bytes) for name in SPLITS]
     try:
         held = _hold(documents)
         split_by = "document"

@@ -1,7 +1,8 @@
 """Which files are read, and their bytes as clean text: UTF-8 checked, byte-order mark off, line ends as \\n.
 
-Text comes in blocks of about a megabyte, so that no file is ever held whole. What is not UTF-8 is an error that names
-the file and the byte, unless `errors="replace"` asks for replacement, which is counted.
+Text comes in blocks of about a megabyte, or in whole lines of these, so that no file is ever held whole. What is not
+UTF-8 is an error that names the file and the byte, unless `errors="replace"` asks for replacement, which is counted. A
+line ends where an editor would end it, at \\n, \\r\\n or \\r, and nowhere else.
 """
 
 from __future__ import annotations
@@ -10,21 +11,36 @@ import codecs
 import contextlib
 import glob
 import gzip
+import io
 import os
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
-from foretext.errors import EXIT_MACHINE, EXIT_USER, UserError
+from foretext.errors import EXIT_MACHINE, UserError
 
-KINDS = ("txt", "jsonl", "csv", "tsv", "parquet")
-_SUFFIXES = {f".{kind}": kind for kind in KINDS}
+TABLES = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+LONGEST_LINE = 64_000_000  # characters
+REPLACEMENT = "\ufffd"
 _KNOWN = "a .txt, .jsonl, .csv, .tsv or .parquet file, or one of these with .gz"
 _BLOCK = 1 << 20
-_REPLACEMENT = "\ufffd"
+_GZIP = b"\x1f\x8b"
+_NEWLINE = b"\n"
+_Codec = Callable[[bytes, str, bool], tuple[str, int]]  # bytes, errors, whether they are the last: text, bytes used
+_CODECS: dict[str, _Codec] = {
+    "utf-8": codecs.utf_8_decode,
+    "latin-1": lambda data, errors, final: codecs.latin_1_decode(data, errors),
+}
 _WIDE_MARKS = (
     (codecs.BOM_UTF32_LE, "UTF-32"),
     (codecs.BOM_UTF32_BE, "UTF-32"),
@@ -36,7 +52,7 @@ _WIDE_MARKS = (
 @dataclass(frozen=True)
 class TextFile:
     path: Path
-    kind: str  # one of KINDS
+    kind: str  # "txt", or one of those in TABLES
     gzipped: bool
 
     @property
@@ -117,17 +133,87 @@ def _expand(given: str | Path) -> list[Path]:
 
 
 def _as_text_file(path: Path) -> TextFile | None:
-    name = path.name.lower()
-    gzipped = name.endswith(".gz")
-    kind = _SUFFIXES.get(Path(name.removesuffix(".gz")).suffix)
-    return None if kind is None else TextFile(path, kind, gzipped)
+    kind = "txt" if ending(path) == ".txt" else TABLES.get(ending(path))
+    return None if kind is None else TextFile(path, kind, is_packed(path))
 
 
-def text_blocks(file: TextFile, errors: str, report: ReadReport) -> Iterator[str]:
-    """The file's text in blocks; their borders fall anywhere between two characters."""
+def is_packed(path: Path) -> bool:
+    """Whether a file's name says that it is gzipped."""
+    return path.suffix.lower() == ".gz"
+
+
+def ending(path: Path) -> str:
+    """The ending of a name (before .gz), with its dot, in small letters; empty if there is none."""
+    return Path(path.stem if is_packed(path) else path.name).suffix.lower()
+
+
+def plain_file(path: str | Path) -> TextFile:
+    """The file, whatever its ending; whether it is gzipped is told by its first bytes."""
+    path = Path(path).expanduser()
+    if path.is_dir():
+        raise UserError(f"{path} is a folder where a file is expected; name a file in it")
+    if not path.exists():
+        raise UserError(f"{path}: no such file; check the path")
+    plain = TextFile(path, "txt", gzipped=False)
+    return TextFile(path, "txt", unpacked_beginning(plain, len(_GZIP)) == _GZIP)
+
+
+def unpacked_beginning(file: TextFile, size: int) -> bytes:
+    """The first bytes, unpacked; none where they cannot be read, for that is for the reader to report."""
+    try:
+        with opened(file) as (_, stream):
+            return stream.read(size)
+    except UserError:
+        return b""
+
+
+def first_lines(path: Path, limit: int = 1_000_000) -> list[str]:
+    """The lines of a file's beginning, to tell by them what it holds; none if it cannot be read."""
+    data = unpacked_beginning(TextFile(path, "txt", is_packed(path)), limit)
+    return text_lines(data.decode("utf-8-sig", errors="replace"))
+
+
+def first_line(path: Path) -> str:
+    """The first line that is not blank; empty if there is none."""
+    return next((line for line in first_lines(path) if line.strip()), "")
+
+
+def text_lines(text: str) -> list[str]:
+    """The lines of a text, without their ends. (`str.splitlines` also cuts at U+2028, form feeds and more.)"""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def line_blocks(file: TextFile, errors: str, report: ReadReport, *, ends: bool = False) -> Iterator[list[str]]:
+    """All lines, about a megabyte of them at a time; with `ends` each has its own line end, otherwise none."""
+    rest, number = "", 1
+    for block in text_blocks(file, errors, report, ends=ends):
+        text = rest + block
+        if ends:
+            lines = list(io.StringIO(text, newline=""))
+            rest = lines.pop() if text[-1] != "\n" else ""  # \r may be half a line end
+        else:
+            *lines, rest = text.split("\n")
+        if lines:
+            number += len(lines)
+            yield lines
+        if len(rest) > LONGEST_LINE:
+            raise UserError(
+                f"{file.path} line {number}: longer than {LONGEST_LINE:,} characters; check that the file is what it "
+                "should be"
+            )
+    if rest:
+        yield [rest]
+
+
+def text_blocks(file: TextFile, errors: str, report: ReadReport, *, ends: bool = False) -> Iterator[str]:
+    """The file's text in blocks; their borders fall anywhere between two characters. With `ends` line ends stay as they
+    are."""
     before = report.done_bytes
-    with _opened(file) as (raw, stream):
-        for text in _decoded(file, stream, errors, report):
+    with opened(file) as (raw, stream):
+        for text in decoded(stream, str(file.path), errors, report, ends=ends):
             report.done_bytes = before + raw.tell()
             yield text
     report.done_bytes = before + file.size
@@ -159,35 +245,58 @@ def _unpack(file: TextFile, path: Path) -> None:
 
 
 def _unpacked_blocks(file: TextFile) -> Iterator[bytes]:
-    with _opened(file) as (_, stream):
+    with opened(file) as (_, stream):
         while block := stream.read(_BLOCK):
             yield block
 
 
 @contextlib.contextmanager
-def _opened(file: TextFile) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+def opened(file: TextFile) -> Iterator[tuple[io.BufferedIOBase, io.BufferedIOBase]]:
     """The file as it lies on disk, and unpacked."""
     try:
         with file.path.open("rb") as raw:
-            yield raw, gzip.GzipFile(fileobj=raw) if file.gzipped else raw  # type: ignore[misc]
+            yield raw, gzip.GzipFile(fileobj=raw) if file.gzipped else raw
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise UserError(f"{file.path}: broken gzip, cut short or damaged; get the file again") from None
+    except FileNotFoundError:
+        raise UserError(f"{file.path}: no such file; check the path") from None
+    except IsADirectoryError:
+        raise UserError(f"{file.path} is a folder where a file is expected; name a file in it") from None
     except OSError as error:
-        raise UserError(f"{file.path}: cannot be read ({error.strerror or error})", EXIT_USER) from None
+        raise UserError(f"{file.path}: cannot be read ({error.strerror or error}); check its permissions") from None
 
 
-def _decoded(file: TextFile, stream: BinaryIO, errors: str, report: ReadReport) -> Iterator[str]:
-    offset, pending, carriage = 0, b"", ""  # `pending`: the start of a character whose end is in the next block
+def decoded(
+    stream: io.BufferedIOBase,
+    name: str,
+    errors: str,
+    report: ReadReport,
+    *,
+    ends: bool = False,
+    encoding: str = "utf-8",
+) -> Iterator[str]:
+    """The text of a stream of bytes in blocks. With `ends` line ends stay as they are."""
+    codec = _CODECS[encoding]
+    offset, line, pending, carriage = 0, 1, b"", ""  # `pending`: the start of a character that the next block ends
     while True:
         block = stream.read(_BLOCK)
         data = pending + block
-        if offset == 0:
-            data, offset = _without_mark(file, data)
-        text, used = _decode(file, data, offset, errors, report, final=not block)
-        pending, offset = data[used:], offset + used
+        if offset == 0 and encoding == "utf-8":
+            data, offset = _without_mark(name, data)
+        text, used, place, what = _decode(data, codec, final=not block)
+        if what and errors != "replace":
+            raise UserError(
+                f"{name} byte {offset + place}: {what} (line {line + data.count(_NEWLINE, 0, place)}); convert the "
+                "file to UTF-8, or replace such bytes with --errors replace"
+            )
+        if what:
+            real = codec(data[:used], "ignore", not block)[0].count(REPLACEMENT)
+            report.replaced += text.count(REPLACEMENT) - real + text.count("\0")
+            text = text.replace("\0", REPLACEMENT)
+        pending, offset, line = data[used:], offset + used, line + data.count(_NEWLINE, 0, used)
         text = carriage + text
         carriage = ""
-        if "\r" in text:
+        if "\r" in text and not ends:
             if block and text.endswith("\r"):
                 text, carriage = text[:-1], "\r"
             text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -197,35 +306,25 @@ def _decoded(file: TextFile, stream: BinaryIO, errors: str, report: ReadReport) 
             return
 
 
-def _without_mark(file: TextFile, data: bytes) -> tuple[bytes, int]:
+def _without_mark(name: str, data: bytes) -> tuple[bytes, int]:
     if data.startswith(codecs.BOM_UTF8):
         return data[3:], 3
-    for mark, name in _WIDE_MARKS:
+    for mark, kind in _WIDE_MARKS:
         if data.startswith(mark):
             raise UserError(
-                f"{file.path} byte 0: this is {name} text, and only UTF-8 is read; "
-                f"convert it: iconv -f {name} -t UTF-8 {file.path.name}"
+                f"{name} byte 0: this is {kind} text, and only UTF-8 is read; "
+                f"convert it: iconv -f {kind} -t UTF-8 {Path(name).name}"
             )
     return data, 0
 
 
-def _decode(
-    file: TextFile, data: bytes, offset: int, errors: str, report: ReadReport, *, final: bool
-) -> tuple[str, int]:
-    """The text of `data` and how many bytes it took; an unfinished character at the end waits unless `final`."""
-    fault = data.find(0)
-    what = "a NUL byte"
-    if fault < 0:
+def _decode(data: bytes, codec: _Codec, final: bool) -> tuple[str, int, int, str]:
+    """The text of bytes, how many it took, the first of them that is no text and what it is (nothing: all are text). An
+    unfinished character at the end waits unless `final`."""
+    place, what = data.find(0), "a NUL byte"
+    if place < 0:
         try:
-            return codecs.utf_8_decode(data, "strict", final)
+            return *codec(data, "strict", final), 0, ""
         except UnicodeDecodeError as error:
-            fault, what = error.start, f"byte 0x{data[error.start]:02x} is not UTF-8"
-    if errors != "replace":
-        raise UserError(
-            f"{file.path} byte {offset + fault}: {what}; convert the file to UTF-8, or replace such bytes with "
-            "--errors replace"
-        )
-    text, used = codecs.utf_8_decode(data, "replace", final)
-    real = data[:used].count(_REPLACEMENT.encode())
-    report.replaced += text.count(_REPLACEMENT) - real + text.count("\0")
-    return text.replace("\0", _REPLACEMENT), used
+            place, what = error.start, f"byte 0x{data[error.start]:02x} is not UTF-8"
+    return *codec(data, "replace", final), place, what

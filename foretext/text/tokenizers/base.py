@@ -1,6 +1,6 @@
-"""What a tokenizer is, and how one is loaded: from a run's `tokenizer.json` or from a published vocabulary.
+"""What a tokenizer is: what the six kinds share, where words begin, and how one is loaded from `tokenizer.json`.
 
-Six kinds exist: `byte-bpe` (GPT-2, RoBERTa: any text, exactly reversible), `char-bpe` (GPT: cleaned, split into words,
+The kinds: `byte-bpe` (GPT-2, RoBERTa: any text, exactly reversible), `char-bpe` (GPT: cleaned, split into words,
 lower-cased), `wordpiece` (BERT), `unigram` (ALBERT, XLNet), and whole words: `words` (ELMo), `word-list` (CoVe); all
 but the first lose something, so they are not `lossless`. `tokenizer.json` is plain data and names all that is done to a
 text before the pieces are sought, because the same pieces behind another preparation give other ids.
@@ -9,41 +9,74 @@ text before the pieces are sought, because the same pieces behind another prepar
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import regex
 
 from foretext.errors import UserError
 
 END = "<|endoftext|>"  # the special after each document where none is named below; the last id of a trained BPE
 FORMAT = 1
-KINDS = ("byte-bpe", "char-bpe", "wordpiece", "unigram", "words", "word-list")
+KINDS = {  # kind → its file here and its class
+    "byte-bpe": ("byte_bpe", "ByteBPE"),
+    "char-bpe": ("char_bpe", "CharBPE"),
+    "wordpiece": ("wordpiece", "WordPiece"),
+    "unigram": ("unigram", "Unigram"),
+    "words": ("word_vocabulary", "Words"),
+    "word-list": ("word_tokenizer", "WordTokenizer"),
+}
+# Scripts that are written without spaces, for a class of a regular expression.
+UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
+_UNSPACED = regex.compile(rf"[{UNSPACED}]")
+_IN_WORD = regex.compile(rf"(?![{UNSPACED}])[\p{{L}}\p{{M}}\p{{N}}]")
 
 Offsets = list[tuple[int, int]]  # [start, end) in characters of a text, one for each id
 
 
-class Tokenizer(Protocol):
+class Tokenizer(ABC):
     """Text to ids and back. Specials are never the result of encoding, whatever the text spells, except `unknown`,
     which some kinds count among them. A vocabulary of words may be asked to number words that it does not have
-    from `size` on; that holds for one object only, and nothing keeps such an id."""
+    from `size` on; that holds for one object only, and nothing keeps such an id.
 
-    kind: str
+    `pieces`: in the order of their ids, with the specials among them or before these."""
+
+    kind: ClassVar[str]
+    lossless: ClassVar[bool] = False
+    ends: ClassVar[tuple[str, ...]] = (END,)  # the first of these that a vocabulary has stands after each document
+    pieces: Sequence[str]
     specials: dict[str, int]
-    lossless: bool
     unknown: int | None  # the id of what the vocabulary does not have; None: it has everything
 
+    def __init__(self, pieces: Sequence[str], specials: dict[str, int], unknown: int | None) -> None:
+        self.pieces, self.specials, self.unknown = pieces, specials, unknown
+        self._names = {id: name for name, id in specials.items()}
+
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        return len(self.pieces)
+
     @property
     def end(self) -> int | None:
         """The id that stands after each document; None: the vocabulary has none yet."""
+        return next((self.specials[name] for name in self.ends if name in self.specials), None)
 
+    @abstractmethod
     def encode(self, text: str) -> list[int]: ...
-    def encode_array(self, text: str) -> np.ndarray: ...
-    def encode_many(self, texts: Sequence[str]) -> list[np.ndarray]: ...
+
+    def encode_array(self, text: str) -> np.ndarray:
+        return np.array(self.encode(text), dtype=np.uint32)
+
+    def encode_many(self, texts: Sequence[str]) -> list[np.ndarray]:
+        return [self.encode_array(text) for text in texts]
+
+    @abstractmethod
     def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
         """What `encode` gives, and for each id the characters of `text`, as given, that it stands for.
 
@@ -53,16 +86,88 @@ class Tokenizer(Protocol):
 
     def word_starts(self, ids: np.ndarray) -> np.ndarray:
         """Which of a sequence's ids [..., length] begin a word, as booleans; the first one and specials always do."""
+        return self._borders.starts(ids)
 
-    def decode(self, ids: Iterable[int]) -> str: ...
-    def piece(self, id: int) -> str: ...
-    def piece_bytes(self, id: int) -> bytes: ...
+    @cached_property
+    def _borders(self) -> WordBorders:
+        """Of a vocabulary of whole words: each is one."""
+        return WordBorders(*np.zeros((4, self.size), dtype=bool))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return "".join([self._text(id) for id in ids]).strip()
+
+    def piece(self, id: int) -> str:
+        return self.pieces[id]
+
+    def piece_bytes(self, id: int) -> bytes:
+        return self._text(id).encode("utf-8")
+
+    def _text(self, id: int) -> str:
+        """What a piece is in a text, with its space; nothing for a special."""
+        return "" if id in self._names and id != self.unknown else self._spelled(self.piece(id))
+
+    def _spelled(self, piece: str) -> str:
+        return " " + piece
+
     def ends_word(self, id: int) -> bool:
         """Whether the piece stands for a word's end and no space, so that its text has one that is not in the text."""
+        return False
 
-    def with_specials(self, names: Sequence[str]) -> Tokenizer: ...
-    def to_json(self) -> str: ...
-    def fingerprint(self) -> str: ...
+    @abstractmethod
+    def with_specials(self, names: Sequence[str]) -> Self:
+        """The same vocabulary with these specials too."""
+
+    def to_json(self) -> str:
+        """The content of `tokenizer.json`: one text for one content, so that its fingerprint is one of what is done."""
+        specials = sorted(self.specials, key=self.specials.__getitem__)
+        data = {"format": FORMAT, "kind": self.kind, "specials": specials} | self._data()
+        return json.dumps(data, ensure_ascii=False, sort_keys=True, separators=(",", ":")) + "\n"
+
+    @abstractmethod
+    def _data(self) -> dict[str, Any]:
+        """What the kind's own fields in `tokenizer.json` are."""
+
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.to_json().encode("utf-8")).hexdigest()
+
+    @classmethod
+    @abstractmethod
+    def from_data(cls, data: dict[str, Any], where: str) -> Self:
+        """The tokenizer of a file's fields; UserError if they are not as they must be."""
+
+
+@dataclass(frozen=True)
+class WordBorders:
+    """Where words begin in a sequence of ids, for masks of whole words and of several words.
+
+    A piece goes on with the word before it if words can go on into it and out of the piece before it. Two tables with
+    an entry for each id say so for every kind of tokenizer: WordPiece's `##` is about the first, GPT's `</w>` about the
+    second, and where neither is written the letters at a piece's two ends decide. A space that is a piece by itself
+    goes with what follows it."""
+
+    into: np.ndarray  # whether a word can go on into the piece of this id
+    out: np.ndarray  # whether it can go on out of it
+    space: np.ndarray  # whether it is a space alone
+    behind: np.ndarray  # whether it can be what such a space belongs to
+
+    def starts(self, ids: np.ndarray) -> np.ndarray:
+        """Which ids of sequences [..., length] begin a word."""
+        ids = np.asarray(ids, dtype=np.int64)
+        here, before = ids[..., 1:], ids[..., :-1]
+        starts = np.ones(ids.shape, dtype=bool)
+        starts[..., 1:] = ~((self.into[here] & self.out[before]) | (self.behind[here] & self.space[before]))
+        return starts
+
+
+def in_word(character: str) -> bool:
+    """Whether neighbours like this one make a word: letters, marks and digits do, except in scripts without spaces,
+    where every piece counts as a word."""
+    return _IN_WORD.match(character) is not None
+
+
+def is_unspaced(text: str) -> bool:
+    """Whether a text begins in a script that is written without spaces."""
+    return _UNSPACED.match(text) is not None
 
 
 def tokenizer_from_json(text: str, where: str) -> Tokenizer:
@@ -75,38 +180,9 @@ def tokenizer_from_json(text: str, where: str) -> Tokenizer:
         raise UserError(f"{where}: not a tokenizer file of Foretext (field 'kind' must be one of {', '.join(KINDS)})")
     if data.get("format") != FORMAT:
         raise UserError(f"{where}: tokenizer format {data.get('format')!r} is not known here; update foretext")
-    if data["kind"] == "byte-bpe":
-        from foretext.text.tokenizers.byte_bpe import ByteBPE
-
-        return ByteBPE.from_data(data, where)
-    if data["kind"] == "char-bpe":
-        from foretext.text.tokenizers.char_bpe import CharBPE
-
-        return CharBPE.from_data(data, where)
-    if data["kind"] == "wordpiece":
-        from foretext.text.tokenizers.wordpiece import WordPiece
-
-        return WordPiece.from_data(data, where)
-    if data["kind"] == "word-list":
-        from foretext.text.tokenizers.word_tokenizer import WordTokenizer
-
-        return WordTokenizer.from_data(data, where)
-    if data["kind"] == "words":
-        from foretext.text.tokenizers.word_vocabulary import Words
-
-        return Words.from_data(data, where)
-    from foretext.text.tokenizers.unigram import Unigram
-
-    return Unigram.from_data(data, where)
-
-
-def canonical_json(data: dict[str, Any]) -> str:
-    """One text for one content, so that the fingerprint of a tokenizer is a fingerprint of what it does."""
-    return json.dumps(data, ensure_ascii=False, sort_keys=True, separators=(",", ":")) + "\n"
-
-
-def fingerprint_of(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+    file, name = KINDS[data["kind"]]
+    kind: type[Tokenizer] = getattr(importlib.import_module(f"foretext.text.tokenizers.{file}"), name)
+    return kind.from_data(data, where)
 
 
 def encodable(text: str) -> str:
@@ -149,8 +225,9 @@ def checked_names(data: dict[str, Any], where: str) -> list[str]:
     return names
 
 
-def checked_pieces(data: dict[str, Any], where: str) -> tuple[list[str], dict[str, int]]:
-    """The pieces of a tokenizer file whose specials are among them, and these as name → id."""
+def checked_pieces(data: dict[str, Any], where: str, needed: Sequence[str] = ()) -> tuple[list[str], dict[str, int]]:
+    """The pieces of a tokenizer file whose specials, those that are `needed` among them, are pieces too; and the
+    specials as name → id."""
     pieces = data.get("pieces")
     if not isinstance(pieces, list) or not all(isinstance(piece, str) and piece for piece in pieces):
         raise UserError(f"{where}: field 'pieces' must be a list of texts, none of them empty")
@@ -161,6 +238,8 @@ def checked_pieces(data: dict[str, Any], where: str) -> tuple[list[str], dict[st
     for name in names:
         if name not in ids:
             raise UserError(f"{where}: field 'specials' has {name!r}, which is not among the pieces")
+    if missing := [name for name in needed if name not in names]:
+        raise UserError(f"{where}: field 'specials' does not name {', '.join(missing)}")
     return pieces, {name: ids[name] for name in names}
 
 
@@ -206,121 +285,3 @@ def checked_pairs(data: dict[str, Any], where: str) -> list[tuple[str, str]]:
         left, _, right = merge.partition(" ")
         pairs.append((left, right))
     return pairs
-
-
-def tokenizer_from_published(source: str | Path, *, splitter: str = "spacy", lower: bool | None = None) -> Tokenizer:
-    """The vocabulary that others published: a folder that holds one, or the file itself.
-
-    GPT: `encoder_bpe_40000.json` beside `vocab_40000.bpe`; GPT-2: `encoder.json` beside `vocab.bpe`; RoBERTa:
-    `…vocab.json` beside `vocab.bpe` or `merges.txt`; BERT: `…vocab.txt`; ALBERT and XLNet: `….model`.
-
-    GPT's ids are only the published ones behind spaCy's rules; `splitter="rules"` is a stated approximation. GPT's
-    vocabulary has no special at all: add them by `with_specials`. `lower` says whether BERT's, ALBERT's and XLNet's
-    texts are lower-cased; None: they are if the vocabulary has no piece that lower-casing changes.
-    """
-    path = _published_file(Path(source))
-    if path.suffix == ".json":
-        return _of_merges(path, splitter)
-    if path.suffix == ".txt":
-        from foretext.text.tokenizers.wordpiece import WordPiece
-
-        return WordPiece.from_published(read_pieces(path), lower, str(path))
-    from foretext.text.tokenizers.sentencepiece_file import read_sentencepiece
-    from foretext.text.tokenizers.unigram import Unigram
-
-    return Unigram.from_published(read_sentencepiece(path), lower, str(path))
-
-
-def _published_file(source: Path) -> Path:
-    """The one file that a published vocabulary is read from; what stands beside it is found from there."""
-    if source.suffix == ".bpe" and source.is_file():
-        source = source.parent
-    if source.suffix in (".json", ".txt", ".model") and source.is_file():
-        return source
-    for name, merges in _MERGES_BESIDE.items():
-        if (source / name).is_file() and (source / merges).is_file():
-            return source / name
-    found = [path for path in sorted(source.glob("*vocab.json")) if _merges_beside(path) is not None]
-    found += [*sorted(source.glob("*vocab.txt")), *sorted(source.glob("*.model"))]
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found)
-        raise UserError(f"{source}: several published vocabularies here; name one of the files: {names}")
-    if not found:
-        raise UserError(
-            f"{source}: no published vocabulary here; it needs encoder_bpe_40000.json and vocab_40000.bpe (GPT), "
-            "encoder.json and vocab.bpe (GPT-2), vocab.json and vocab.bpe or merges.txt (RoBERTa), vocab.txt (BERT) "
-            "or spiece.model (ALBERT, XLNet)"
-        )
-    return found[0]
-
-
-_MERGES_BESIDE = {"encoder_bpe_40000.json": "vocab_40000.bpe", "encoder.json": "vocab.bpe"}
-
-
-def _merges_beside(path: Path) -> Path | None:
-    """The merges that belong to a JSON file of pieces."""
-    names = [_MERGES_BESIDE[path.name]] if path.name in _MERGES_BESIDE else ["vocab.bpe", "merges.txt"]
-    return next((path.with_name(name) for name in names if path.with_name(name).is_file()), None)
-
-
-def _of_merges(path: Path, splitter: str) -> Tokenizer:
-    merges = _merges_beside(path)
-    if merges is None:
-        raise UserError(f"{path}: its merges are missing; put vocab.bpe or merges.txt beside it")
-    from foretext.text.tokenizers.byte_bpe import ByteBPE
-    from foretext.text.tokenizers.char_bpe import WORD_END, CharBPE
-
-    pairs = read_merges(merges)
-    ids = read_vocabulary(path, gaps=MOST_GAPS)
-    if any(piece.endswith(WORD_END) for piece in ids):
-        return CharBPE.from_published(read_vocabulary(path), pairs, splitter, str(path.parent))
-    return ByteBPE.from_published(ids, pairs, str(path.parent))
-
-
-MOST_GAPS = 64  # ids that a published file may leave out; RoBERTa's leaves out three fillers before its `<mask>`
-
-
-def read_vocabulary(path: Path, gaps: int = 0) -> dict[str, int]:
-    """A JSON file of pieces and their ids, as GPT and GPT-2 were published with; at most `gaps` ids are left out."""
-    try:
-        ids = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError, OSError) as error:
-        raise UserError(f"{path}: cannot be read as a vocabulary ({error}); get the published file again") from None
-    if not isinstance(ids, dict) or not all(type(number) is int for number in ids.values()):
-        raise UserError(f"{path}: must hold pieces and their ids; get the published file again")
-    if not numbered(list(ids.values()), gaps):
-        raise UserError(f"{path}: ids are not 0 … {len(ids) - 1}, each once; get the published file again")
-    return ids
-
-
-def numbered(ids: list[Any], gaps: int) -> bool:
-    """Whether they are whole numbers from 0 on, none of them twice, of which at most `gaps` are left out."""
-    whole = all(isinstance(id, int) and not isinstance(id, bool) and id >= 0 for id in ids)
-    return whole and len(set(ids)) == len(ids) and max(ids, default=-1) < len(ids) + gaps
-
-
-def read_merges(path: Path) -> list[tuple[str, str]]:
-    """A file with a merge a line, perhaps after a line that names its version."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path}: cannot be read as merges ({error}); get the published file again") from None
-    pairs = []
-    for number, line in enumerate(lines):
-        if not line or (number == 0 and line.startswith("#version")):
-            continue
-        parts = line.split()
-        if len(parts) != 2:
-            raise UserError(f"{path} line {number + 1}: a merge has two pieces; get the published file again")
-        pairs.append((parts[0], parts[1]))
-    return pairs
-
-
-def read_pieces(path: Path) -> list[str]:
-    """A file with a piece a line, its number being its id, as BERT's vocabularies were published."""
-    try:
-        lines = path.read_bytes().decode("utf-8").split("\n")
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path}: cannot be read as a vocabulary ({error}); get the published file again") from None
-    pieces = [line.removesuffix("\r") for line in lines]
-    return pieces[:-1] if pieces[-1] == "" else pieces

@@ -23,21 +23,19 @@ import tiktoken
 from foretext.errors import UserError
 from foretext.text.tokenizers.base import (
     END,
-    FORMAT,
     Offsets,
+    Tokenizer,
+    WordBorders,
     append_specials,
-    canonical_json,
     checked_names,
     checked_pairs,
     encodable,
-    fingerprint_of,
     in_original,
+    in_word,
 )
-from foretext.text.tokenizers.word_borders import WordBorders, in_word
 
 # RoBERTa's own, for a vocabulary that is trained: `with_specials(ROBERTA_SPECIALS)`.
 ROBERTA_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-_ENDS = ("</s>", END)  # the first of these that a vocabulary has stands after each document
 
 # GPT-2's published pattern, with possessive quantifiers where nothing can be given back: the same pieces, faster.
 PATTERNS = {"gpt2": r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""}
@@ -66,13 +64,13 @@ def _to_bytes(written: str) -> bytes:
     return bytes(CHAR_TO_BYTE[char] for char in written)
 
 
-class ByteBPE:
+class ByteBPE(Tokenizer):
     """`alphabet` gives the 256 bytes in the order of their ranks; merges follow. `places`: the id of each of these
     pieces; None: its rank, and the specials come after them."""
 
     kind = "byte-bpe"
     lossless = True
-    unknown: int | None = None
+    ends = ("</s>", END)
 
     def __init__(
         self,
@@ -83,10 +81,10 @@ class ByteBPE:
         core: tiktoken.Encoding | None = None,
         places: Sequence[int] | None = None,
     ) -> None:
+        super().__init__((), specials, unknown=None)
         assert sorted(alphabet) == list(range(256))
         self.alphabet = alphabet
         self.merges = merges
-        self.specials = specials
         self.splitter = splitter
         self.places = places
         ranked = [bytes([byte]) for byte in alphabet] + [_to_bytes(left + right) for left, right in merges]
@@ -102,15 +100,10 @@ class ByteBPE:
             mergeable_ranks={piece: rank for rank, piece in enumerate(ranked)},
             special_tokens={_NO_SPECIAL: len(ranked)},
         )
-        self._names = {id: name for name, id in specials.items()}
 
     @property
     def size(self) -> int:
         return len(self._bytes)
-
-    @property
-    def end(self) -> int | None:
-        return next((self.specials[name] for name in _ENDS if name in self.specials), None)
 
     def encode(self, text: str) -> list[int]:
         return self.encode_array(text).tolist()
@@ -119,9 +112,6 @@ class ByteBPE:
         if len(text) > _LONG_RUN and _LONG_SPACE.search(text):
             return np.concatenate([self._encode(part) for part in _cut_long_space(text)])
         return self._encode(text)
-
-    def encode_many(self, texts: Sequence[str]) -> list[np.ndarray]:
-        return [self.encode_array(text) for text in texts]
 
     def _encode(self, text: str) -> np.ndarray:
         try:
@@ -144,12 +134,9 @@ class ByteBPE:
     def _lengths(self) -> np.ndarray:
         return np.array([len(piece) for piece in self._bytes], dtype=np.int64)
 
-    def word_starts(self, ids: np.ndarray) -> np.ndarray:
-        """A piece goes on with a word if letters, digits or the bytes of one character meet at its beginning."""
-        return self._borders.starts(ids)
-
     @cached_property
     def _borders(self) -> WordBorders:
+        """A piece goes on with a word if letters, digits or the bytes of one character meet at its beginning."""
         into, out = zip(*map(_borders_of, self._bytes))
         space = np.array([piece == b" " for piece in self._bytes])
         behind = np.array([piece.strip() != b"" and piece[:1] != b" " for piece in self._bytes])
@@ -164,9 +151,6 @@ class ByteBPE:
     def piece_bytes(self, id: int) -> bytes:
         return self._bytes[id]
 
-    def ends_word(self, id: int) -> bool:
-        return False  # spaces are part of the text, and of the pieces
-
     def written(self) -> dict[str, int]:
         """The pieces as GPT-2's files write them, with their ids; without specials."""
         ranked = [BYTE_TO_CHAR[byte] for byte in self.alphabet] + [left + right for left, right in self.merges]
@@ -176,19 +160,13 @@ class ByteBPE:
         specials = append_specials(self.specials, names, self.size)
         return ByteBPE(self.alphabet, self.merges, specials, self.splitter, self._core, self.places)
 
-    def to_json(self) -> str:
+    def _data(self) -> dict[str, Any]:
         data = {
-            "format": FORMAT,
-            "kind": self.kind,
             "splitter": {"name": self.splitter},
             "alphabet": "".join(BYTE_TO_CHAR[byte] for byte in self.alphabet),
             "merges": [f"{left} {right}" for left, right in self.merges],
-            "specials": sorted(self.specials, key=self.specials.__getitem__),
         }
-        return canonical_json(data if self.places is None else data | {"places": list(self.places)})
-
-    def fingerprint(self) -> str:
-        return fingerprint_of(self.to_json())
+        return data if self.places is None else data | {"places": list(self.places)}
 
     @classmethod
     def from_data(cls, data: dict[str, Any], where: str) -> ByteBPE:

@@ -7,7 +7,7 @@ Merging is done by the `tokenizers` library a word at a time, behind a cache, si
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,16 +17,14 @@ import tokenizers
 from foretext.errors import UserError
 from foretext.text.tokenizers.base import (
     END,
-    FORMAT,
     Offsets,
+    Tokenizer,
+    WordBorders,
     append_specials,
-    canonical_json,
     checked_names,
     checked_pairs,
-    fingerprint_of,
 )
 from foretext.text.tokenizers.splitters import make_splitter, standardise, words_with_spans
-from foretext.text.tokenizers.word_borders import WordBorders
 
 WORD_END = "</w>"
 UNKNOWN = "<unk>"
@@ -35,11 +33,10 @@ _CACHE_WORDS = 200_000
 _CACHE_LENGTH = 64  # longer words are rarely seen twice
 
 
-class CharBPE:
+class CharBPE(Tokenizer):
     """`pieces` in the order of their ids, `<unk>` and the line break among them; specials follow."""
 
     kind = "char-bpe"
-    lossless = False
 
     def __init__(
         self,
@@ -51,28 +48,21 @@ class CharBPE:
         version: str | None = None,
         where: str = "tokenizer",
     ) -> None:
-        self.pieces = pieces
+        ids = {piece: id for id, piece in enumerate(pieces)}
+        super().__init__(pieces, specials, ids[UNKNOWN])
         self.merges = merges
-        self.specials = specials
         self.splitter = splitter
         self._split, self.splitter_version = make_splitter(splitter, version, where)
-        ids = {piece: id for id, piece in enumerate(pieces)}
         self._newline = [ids[NEWLINE]]
-        self.unknown: int | None = ids[UNKNOWN]
         self._model = tokenizers.models.BPE(
             vocab=ids, merges=list(merges), unk_token=UNKNOWN, end_of_word_suffix=WORD_END, fuse_unk=False
         )
-        self._names = {id: name for name, id in specials.items()}
         self._cache: dict[str, list[int]] = {}
         assert sorted(self._names) == list(range(len(pieces), self.size))
 
     @property
     def size(self) -> int:
         return len(self.pieces) + len(self.specials)
-
-    @property
-    def end(self) -> int | None:
-        return self.specials.get(END)
 
     def words(self, text: str) -> list[str]:
         """The lower-cased words that are merged one by one; a line break is a word."""
@@ -95,12 +85,6 @@ class CharBPE:
             self._cache[word] = ids
         return ids
 
-    def encode_array(self, text: str) -> np.ndarray:
-        return np.array(self.encode(text), dtype=np.uint32)
-
-    def encode_many(self, texts: Sequence[str]) -> list[np.ndarray]:
-        return [self.encode_array(text) for text in texts]
-
     def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
         """Offsets are exact where ftfy repairs nothing in the text. A repaired stretch is aligned character by
         character if it kept its length, else word by word, so that pieces in it may share their characters."""
@@ -122,56 +106,33 @@ class CharBPE:
                 place += length
         return ids, offsets
 
-    def word_starts(self, ids: np.ndarray) -> np.ndarray:
-        """A word begins after `</w>`, and after an unknown character, which does not say whether it ended one."""
-        return self._borders.starts(ids)
-
     @cached_property
     def _borders(self) -> WordBorders:
+        """A word begins after `</w>`, and after an unknown character, which does not say whether it ended one."""
         ordinary = np.array([id not in self._names for id in range(self.size)])
         ends = [self.ends_word(id) or id == self.unknown for id in range(self.size)]
         no_space = np.zeros(self.size, dtype=bool)
         return WordBorders(ordinary, ordinary & ~np.array(ends), no_space, no_space)
 
-    def decode(self, ids: Iterable[int]) -> str:
-        return "".join([self._text(id) for id in ids]).strip()
-
     def piece(self, id: int) -> str:
         return self._names.get(id) or self.pieces[id]
-
-    def piece_bytes(self, id: int) -> bytes:
-        return self._text(id).encode("utf-8")
 
     def ends_word(self, id: int) -> bool:
         return id not in self._names and self.pieces[id].endswith(WORD_END)
 
-    def _text(self, id: int) -> str:
-        if id in self._names:
-            return ""
-        piece = self.pieces[id]
+    def _spelled(self, piece: str) -> str:
         return piece.removesuffix(WORD_END) + " " if piece.endswith(WORD_END) else piece
 
     def with_specials(self, names: Sequence[str]) -> CharBPE:
         specials = append_specials(self.specials, names, self.size)
         return CharBPE(self.pieces, self.merges, specials, self.splitter, version=self.splitter_version)
 
-    def to_json(self) -> str:
+    def _data(self) -> dict[str, Any]:
         splitter = {"name": self.splitter}
         if self.splitter_version:
             splitter["spacy"] = self.splitter_version
-        return canonical_json(
-            {
-                "format": FORMAT,
-                "kind": self.kind,
-                "splitter": splitter,
-                "pieces": list(self.pieces),
-                "merges": [f"{left} {right}" for left, right in self.merges],
-                "specials": list(self.specials),
-            }
-        )
-
-    def fingerprint(self) -> str:
-        return fingerprint_of(self.to_json())
+        merges = [f"{left} {right}" for left, right in self.merges]
+        return {"splitter": splitter, "pieces": list(self.pieces), "merges": merges}
 
     @classmethod
     def from_data(cls, data: dict[str, Any], where: str) -> CharBPE:

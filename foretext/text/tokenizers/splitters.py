@@ -14,7 +14,7 @@ import ftfy
 import regex
 
 from foretext.errors import UserError
-from foretext.text.tokenizers.word_borders import UNSPACED
+from foretext.text.tokenizers.base import UNSPACED
 
 NAMES = ("spacy", "rules")
 _SPACY_STRINGS = 500_000  # spaCy keeps every string it ever saw; its tokenizer is made anew when there are more

@@ -47,8 +47,7 @@ def train_tokenizer(
     kind: str,
     size: int,
     *,
-    seed: int = 0,
-    sample_chars: int = SAMPLE_CHARS,
+    sample: Callable[[Iterable[str]], list[str]] | None = None,
     splitter: str | None = None,
     lower: bool = True,
     specials: tuple[str, ...] = (),
@@ -58,29 +57,30 @@ def train_tokenizer(
 
     The specials are END, as the last id, for byte-bpe and char-bpe, and as the first ids BERT's for wordpiece, ALBERT's
     for unigram (or `specials`, of which one is `<unk>`), ELMo's for words, the unknown word and END for word-list.
-    `splitter` is for char-bpe: "spacy" or "rules"; None takes spaCy's where it is installed. `lower` is for wordpiece,
-    unigram and words: lower-case and strip accents. `progress` is called several times a second once the sample is
-    drawn, in the caller's thread; what it raises ends the work.
+    `sample` draws what is learned from; None: `sample_stretches`. `splitter` is for char-bpe: "spacy" or "rules"; None
+    takes spaCy's where it is installed. `lower` is for wordpiece, unigram and words: lower-case and strip accents.
+    `progress` is called several times a second once the sample is drawn, in the caller's thread; what it raises ends
+    the work.
     """
     if kind not in KINDS:
         raise UserError(f"tokenizer kind {kind!r} is not known; choose one of {', '.join(KINDS)}")
     if size < least_size(kind):
         raise UserError(f"a {kind} vocabulary needs at least {least_size(kind)} ids, not {size}")
-    sample = sample_stretches(documents, sample_chars, seed)
-    if not any(not text.isspace() for text in sample):
+    drawn = (sample or sample_stretches)(documents)
+    if not any(not text.isspace() for text in drawn):
         raise _empty()
     if kind == "byte-bpe":
-        return _train_bytes(sample, size, progress)
+        return _train_bytes(drawn, size, progress)
     if kind == "wordpiece":
-        return _train_word_pieces(sample, size, lower, progress)
+        return _train_word_pieces(drawn, size, lower, progress)
     if kind == "unigram":
-        return _train_unigram(sample, size, lower, specials or unigram.SPECIALS, progress)
+        return _train_unigram(drawn, size, lower, specials or unigram.SPECIALS, progress)
     if kind == "word-list":
         room = size - len(word_tokenizer.SPECIALS)
-        return word_tokenizer.word_tokenizer(words_by_frequency(sample, room, progress))
+        return word_tokenizer.word_tokenizer(words_by_frequency(drawn, room, progress))
     if kind == "words":
-        return word_vocabulary.learn_words(sample, size, lower, progress)
-    return _train_characters(sample, size, splitter or ("spacy" if spacy_installed() else "rules"), progress)
+        return word_vocabulary.learn_words(drawn, size, lower, progress)
+    return _train_characters(drawn, size, splitter or ("spacy" if spacy_installed() else "rules"), progress)
 
 
 def least_size(kind: str) -> int:
@@ -102,7 +102,7 @@ def _empty() -> UserError:
     return UserError("the text to learn a vocabulary from is empty; give files with text in them")
 
 
-def sample_stretches(documents: Iterable[str], budget: int, seed: int) -> list[str]:
+def sample_stretches(documents: Iterable[str], budget: int = SAMPLE_CHARS, seed: int = 0) -> list[str]:
     """A uniform sample, in the order of the text, of stretches that hold at most `budget` characters together."""
     kept: list[tuple[int, int, str]] = []  # a heap with the largest key on top
     total = 0

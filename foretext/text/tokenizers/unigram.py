@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,26 +28,24 @@ from tokenizers import models, normalizers, pre_tokenizers
 from foretext.errors import UserError
 from foretext.text.tokenizers.base import (
     END,
-    FORMAT,
     Offsets,
-    canonical_json,
+    Tokenizer,
+    WordBorders,
     checked_flag,
     checked_pieces,
-    fingerprint_of,
     in_brackets,
+    in_word,
     special_pieces,
     written_lower,
 )
 from foretext.text.tokenizers.engine import Engine
 from foretext.text.tokenizers.sentencepiece_file import NORMAL, USER_DEFINED, SentencePieceModel, check_charmap
 from foretext.text.tokenizers.sentencepiece_file import UNKNOWN as UNKNOWN_TYPE
-from foretext.text.tokenizers.word_borders import WordBorders, in_word
 
 SPACE = "▁"
 SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ALBERT's, with which a trained vocabulary begins too
 XLNET_SPECIALS = ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>")
 UNKNOWN = "<unk>"
-_ENDS = ("[SEP]", "<sep>", "</s>", END)  # the first of these that a vocabulary has stands after each document
 
 
 @dataclass(frozen=True)
@@ -69,11 +67,11 @@ class Cleaning:
         return normalizers.Sequence(steps)
 
 
-class Unigram:
+class Unigram(Tokenizer):
     """`pieces` in the order of their ids, the specials among them, each with its log probability."""
 
     kind = "unigram"
-    lossless = False
+    ends = ("[SEP]", "<sep>", "</s>", END)
 
     def __init__(
         self,
@@ -85,13 +83,10 @@ class Unigram:
         engine: Engine | None = None,
     ) -> None:
         assert len(pieces) == len(scores)
-        self.pieces = pieces
+        super().__init__(pieces, specials, specials[unknown])
         self.scores = scores
-        self.specials = specials
         self.cleaning = cleaning
-        self.unknown: int | None = specials[unknown]
         self._unknown = specials[unknown]
-        self._names = {id: name for name, id in specials.items()}
         self._engine = engine or self._make_engine()
         self._recut = self._numbers_before_commas()
 
@@ -118,14 +113,6 @@ class Unigram:
             found[id] = [*number, ids.get(",", self._unknown)]
         return found
 
-    @property
-    def size(self) -> int:
-        return len(self.pieces)
-
-    @property
-    def end(self) -> int | None:
-        return next((self.specials[name] for name in _ENDS if name in self.specials), None)
-
     def encode(self, text: str) -> list[int]:
         return self._cut_numbers(self._engine.encode(text))
 
@@ -133,9 +120,6 @@ class Unigram:
         if self._recut.keys().isdisjoint(ids):
             return ids
         return [new for id in ids for new in self._recut.get(id, (id,))]
-
-    def encode_array(self, text: str) -> np.ndarray:
-        return np.array(self.encode(text), dtype=np.uint32)
 
     def encode_many(self, texts: Sequence[str]) -> list[np.ndarray]:
         return [np.array(self._cut_numbers(ids), dtype=np.uint32) for ids in self._engine.encode_many(texts)]
@@ -156,9 +140,6 @@ class Unigram:
             offsets.append((start, max(start, before) if self.pieces[id] == SPACE else end))
         return ids, offsets
 
-    def word_starts(self, ids: np.ndarray) -> np.ndarray:
-        return self._borders.starts(ids)
-
     @cached_property
     def _borders(self) -> WordBorders:
         ordinary = np.array([id not in self._names for id in range(self.size)])
@@ -168,20 +149,8 @@ class Unigram:
         behind = np.array([piece[0] != SPACE for piece in self.pieces])
         return WordBorders(into & ordinary, out & ordinary, space & ordinary, behind & ordinary)
 
-    def decode(self, ids: Iterable[int]) -> str:
-        return "".join([self._text(id) for id in ids]).strip()
-
-    def piece(self, id: int) -> str:
-        return self.pieces[id]
-
-    def piece_bytes(self, id: int) -> bytes:
-        return self._text(id).encode("utf-8")
-
-    def _text(self, id: int) -> str:
-        return "" if id in self._names and id != self._unknown else self.pieces[id].replace(SPACE, " ")
-
-    def ends_word(self, id: int) -> bool:
-        return False  # a piece does not know whether another follows inside the word
+    def _spelled(self, piece: str) -> str:
+        return piece.replace(SPACE, " ")
 
     def with_specials(self, names: Sequence[str]) -> Unigram:
         pieces, specials = special_pieces(self.pieces, self.specials, names)
@@ -191,23 +160,15 @@ class Unigram:
             pieces, scores, specials, self.cleaning, self._names[self._unknown], self._engine if appended else None
         )
 
-    def to_json(self) -> str:
-        return canonical_json(
-            {
-                "format": FORMAT,
-                "kind": self.kind,
-                "lower": self.cleaning.lower,
-                "strip_accents": self.cleaning.strip_accents,
-                "charmap": base64.b64encode(self.cleaning.charmap).decode("ascii"),
-                "pieces": list(self.pieces),
-                "scores": list(self.scores),
-                "specials": sorted(self.specials, key=self.specials.__getitem__),
-                "unknown": self._names[self._unknown],
-            }
-        )
-
-    def fingerprint(self) -> str:
-        return fingerprint_of(self.to_json())
+    def _data(self) -> dict[str, Any]:
+        return {
+            "lower": self.cleaning.lower,
+            "strip_accents": self.cleaning.strip_accents,
+            "charmap": base64.b64encode(self.cleaning.charmap).decode("ascii"),
+            "pieces": list(self.pieces),
+            "scores": list(self.scores),
+            "unknown": self._names[self._unknown],
+        }
 
     @classmethod
     def from_data(cls, data: dict[str, Any], where: str) -> Unigram:

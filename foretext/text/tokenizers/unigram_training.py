@@ -22,7 +22,7 @@ from itertools import pairwise
 import numpy as np
 import regex
 
-from foretext.text.tokenizers.word_borders import UNSPACED
+from foretext.text.tokenizers.base import UNSPACED
 
 LONGEST_PIECE = 16
 _LONGEST_RUN = 24  # longer runs are cut
@@ -38,6 +38,7 @@ _RUN = regex.compile(
     rf"▁?(?:[{UNSPACED}][{UNSPACED}\p{{M}}]*|(?:(?![{UNSPACED}])[\p{{L}}\p{{M}}])+|\p{{N}}+|[^\p{{L}}\p{{M}}\p{{N}}▁]+)|▁"
 )
 
+_Alive = tuple[str, int, Sequence[int]]  # a run, its count, and the places at which a frequent stretch can begin
 Tell = Callable[[], None]  # called several times a second; what it raises ends the work
 
 
@@ -134,7 +135,7 @@ def _seeds(runs: Mapping[str, int], letters: Mapping[str, int], most: int, tell:
     through one by one, and of each run only the places where that still holds are kept.
     """
     found: list[tuple[int, str]] = []
-    alive: list[tuple[str, int, Sequence[int]]] = [(run, count, range(len(run))) for run, count in runs.items()]
+    alive: list[_Alive] = [(run, count, range(len(run))) for run, count in runs.items()]
     for length in range(2, LONGEST_PIECE + 1):
         counts: Counter[str] = Counter()
         for number, (run, count, starts) in enumerate(alive):
@@ -145,16 +146,21 @@ def _seeds(runs: Mapping[str, int], letters: Mapping[str, int], most: int, tell:
                     counts[run[start : start + length]] += count
         frequent = {piece: count for piece, count in counts.items() if count > 1}
         found += [(count * length, piece) for piece, count in frequent.items()]
-        going: list[tuple[str, int, Sequence[int]]] = []
-        for run, count, starts in alive:
-            left = [start for start, following in pairwise(starts) if following == start + 1]
-            left = [start for start in left if run[start : start + length] in frequent]
-            if len(left) > 1:
-                going.append((run, count, left))
-        alive = going
+        alive = _still_frequent(alive, length, frequent)
     best = sorted(heapq.nlargest(max(0, most - len(letters)), found), key=lambda entry: entry[1])
     weights = [*letters.values(), *(weight for weight, _ in best)]
     return [*letters, *(piece for _, piece in best)], np.array(weights, dtype=np.float64)
+
+
+def _still_frequent(alive: list[_Alive], length: int, frequent: Mapping[str, int]) -> list[_Alive]:
+    """The places of each run at which a stretch of this length begins that is frequent; runs with one of them go."""
+    going: list[_Alive] = []
+    for run, count, starts in alive:
+        left = [start for start, following in pairwise(starts) if following == start + 1]
+        left = [start for start in left if run[start : start + length] in frequent]
+        if len(left) > 1:
+            going.append((run, count, left))
+    return going
 
 
 def _lattices(runs: Mapping[str, int], pieces: Sequence[str], tell: Tell) -> list[_Runs]:

@@ -16,19 +16,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import regex
 
 from foretext.errors import UserError
-from foretext.text.tokenizers.base import (
-    END,
-    FORMAT,
-    Offsets,
-    canonical_json,
-    checked_pieces,
-    fingerprint_of,
-    special_pieces,
-)
+from foretext.text.tokenizers.base import END, Offsets, Tokenizer, checked_pieces, special_pieces
 from foretext.text.tokenizers.splitters import WORD_OR_CHARACTER
 from foretext.text.words.word_list import WordList
 
@@ -37,27 +28,15 @@ SPECIALS = (UNKNOWN, END)
 _WORD = regex.compile(WORD_OR_CHARACTER)
 
 
-class WordTokenizer:
+class WordTokenizer(Tokenizer):
     """`pieces` in the order of their ids, the specials among them."""
 
     kind = "word-list"
-    lossless = False
 
     def __init__(self, pieces: Sequence[str], specials: dict[str, int], targets: WordList | None = None) -> None:
-        self.pieces = pieces
-        self.specials = specials
+        super().__init__(pieces, specials, specials[UNKNOWN])
         self.targets = targets
-        self.unknown: int | None = specials[UNKNOWN]
-        self._names = {id: name for name, id in specials.items()}
         self._ids = {piece: id for id, piece in enumerate(pieces) if id not in self._names}
-
-    @property
-    def size(self) -> int:
-        return len(self.pieces)
-
-    @property
-    def end(self) -> int | None:
-        return self.specials[END]
 
     @property
     def target_words(self) -> WordList:
@@ -77,33 +56,9 @@ class WordTokenizer:
     def encode(self, text: str) -> list[int]:
         return self.lookup(word for word, _, _ in _words(text))
 
-    def encode_array(self, text: str) -> np.ndarray:
-        return np.array(self.encode(text), dtype=np.uint32)
-
-    def encode_many(self, texts: Sequence[str]) -> list[np.ndarray]:
-        return [self.encode_array(text) for text in texts]
-
     def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
         words = _words(text)
         return self.lookup(word for word, _, _ in words), [(start, end) for _, start, end in words]
-
-    def word_starts(self, ids: np.ndarray) -> np.ndarray:
-        return np.ones(np.asarray(ids).shape, dtype=bool)
-
-    def decode(self, ids: Iterable[int]) -> str:
-        return "".join(self._text(id) for id in ids).strip()
-
-    def piece(self, id: int) -> str:
-        return self.pieces[id]
-
-    def piece_bytes(self, id: int) -> bytes:
-        return self._text(id).encode("utf-8")
-
-    def _text(self, id: int) -> str:
-        return "" if id in self._names and id != self.unknown else " " + self.pieces[id]
-
-    def ends_word(self, id: int) -> bool:
-        return False
 
     def with_specials(self, names: Sequence[str]) -> WordTokenizer:
         pieces, specials = special_pieces(self.pieces, self.specials, names)
@@ -113,26 +68,15 @@ class WordTokenizer:
         return self._json
 
     @cached_property
-    def _json(self) -> str:
-        return canonical_json(
-            {
-                "format": FORMAT,
-                "kind": self.kind,
-                "pieces": list(self.pieces),
-                "specials": sorted(self.specials, key=self.specials.__getitem__),
-                "targets": None if self.targets is None else list(self.targets.words),
-            }
-        )
+    def _json(self) -> str:  # large, and asked for again and again
+        return super().to_json()
 
-    def fingerprint(self) -> str:
-        return fingerprint_of(self._json)
+    def _data(self) -> dict[str, Any]:
+        return {"pieces": list(self.pieces), "targets": None if self.targets is None else list(self.targets.words)}
 
     @classmethod
     def from_data(cls, data: dict[str, Any], where: str) -> WordTokenizer:
-        pieces, specials = checked_pieces(data, where)
-        missing = [name for name in SPECIALS if name not in specials]
-        if missing:
-            raise UserError(f"{where}: field 'specials' does not name {', '.join(missing)}")
+        pieces, specials = checked_pieces(data, where, SPECIALS)
         targets = data.get("targets")
         return cls(pieces, specials, None if targets is None else _checked_targets(targets, where))
 

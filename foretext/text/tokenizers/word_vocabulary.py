@@ -24,15 +24,7 @@ import numpy as np
 import tokenizers
 
 from foretext.errors import UserError
-from foretext.text.tokenizers.base import (
-    FORMAT,
-    Offsets,
-    canonical_json,
-    checked_flag,
-    checked_pieces,
-    fingerprint_of,
-    special_pieces,
-)
+from foretext.text.tokenizers.base import Offsets, Tokenizer, checked_flag, checked_pieces, special_pieces
 from foretext.text.tokenizers.engine import Engine
 from foretext.text.tokenizers.wordpiece import LONGEST_WORD, basic_splitter, bert_normalizer, readable
 from foretext.text.words.characters import BEGIN, END
@@ -44,16 +36,15 @@ PUBLISHED_SPECIALS = (END, BEGIN, UNKNOWN)  # of published ELMo, whose sentences
 Split = Literal["signs", "spaces"]
 
 
-class Words:
+class Words(Tokenizer):
     """`pieces` in the order of their ids, the specials among them."""
 
     kind = "words"
-    lossless = False
+    ends = (END,)
 
     def __init__(self, pieces: Sequence[str], specials: dict[str, int], lower: bool, split: Split = "signs") -> None:
-        self.pieces, self.specials, self.lower, self.split = pieces, specials, lower, split
-        self.unknown: int | None = specials[UNKNOWN]
-        self._names = {id: name for name, id in specials.items()}
+        super().__init__(pieces, specials, specials[UNKNOWN])
+        self.lower, self.split = lower, split
         self._numbers = False
         self._met: dict[str, int] = {}  # words that are not among the pieces, and their numbers
         self._words: list[str] = []  # the same in the order of these
@@ -67,23 +58,12 @@ class Words:
             model, self._normalizer, splitter.BertPreTokenizer() if split == "signs" else splitter.WhitespaceSplit()
         )
 
-    @property
-    def size(self) -> int:
-        return len(self.pieces)
-
-    @property
-    def end(self) -> int | None:
-        return self.specials[END]
-
     def number_unknown(self) -> None:
         """From now on words that it does not have get numbers of their own."""
         self._numbers = True
 
     def encode(self, text: str) -> list[int]:
         return self._numbered(text, self._engine.encode(text))
-
-    def encode_array(self, text: str) -> np.ndarray:
-        return np.array(self.encode(text), dtype=np.uint32)
 
     def encode_many(self, texts: Sequence[str]) -> list[np.ndarray]:
         found = zip(texts, self._engine.encode_many(texts))
@@ -116,46 +96,22 @@ class Words:
         return np.ones(np.shape(ids), dtype=bool)
 
     def decode(self, ids: Iterable[int]) -> str:
-        return readable("".join([self._text(id) for id in ids]).strip())
+        return readable(super().decode(ids))
 
     def piece(self, id: int) -> str:
         return self.pieces[id] if id < self.size else self._words[id - self.size]
-
-    def piece_bytes(self, id: int) -> bytes:
-        return self._text(id).encode("utf-8")
-
-    def _text(self, id: int) -> str:
-        return "" if id in self._names and id != self.unknown else " " + self.piece(id)
-
-    def ends_word(self, id: int) -> bool:
-        return False  # the space stands before it
 
     def with_specials(self, names: Sequence[str]) -> Words:
         if all(name in self.specials for name in names):
             return self
         return Words(*special_pieces(self.pieces, self.specials, names), self.lower, self.split)
 
-    def to_json(self) -> str:
-        return canonical_json(
-            {
-                "format": FORMAT,
-                "kind": self.kind,
-                "lower": self.lower,
-                "pieces": list(self.pieces),
-                "specials": sorted(self.specials, key=self.specials.__getitem__),
-                "split": self.split,
-            }
-        )
-
-    def fingerprint(self) -> str:
-        return fingerprint_of(self.to_json())
+    def _data(self) -> dict[str, Any]:
+        return {"lower": self.lower, "pieces": list(self.pieces), "split": self.split}
 
     @classmethod
     def from_data(cls, data: dict[str, Any], where: str) -> Words:
-        pieces, specials = checked_pieces(data, where)
-        missing = [name for name in SPECIALS if name not in specials]
-        if missing:
-            raise UserError(f"{where}: field 'specials' does not name {', '.join(missing)}")
+        pieces, specials = checked_pieces(data, where, SPECIALS)
         split = data.get("split")
         if split not in ("signs", "spaces"):
             raise UserError(f"{where}: field 'split' must be signs or spaces")

@@ -21,18 +21,16 @@ import tokenizers
 
 from foretext.errors import UserError
 from foretext.text.tokenizers.base import (
-    FORMAT,
     Offsets,
-    canonical_json,
+    Tokenizer,
+    WordBorders,
     checked_flag,
     checked_pieces,
     encodable,
-    fingerprint_of,
     special_pieces,
     written_lower,
 )
 from foretext.text.tokenizers.engine import Engine
-from foretext.text.tokenizers.word_borders import WordBorders
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # in the order that a trained vocabulary begins with
 UNKNOWN, SEPARATOR = "[UNK]", "[SEP]"
@@ -48,20 +46,17 @@ _NO_SPACE = regex.compile(
 _APOSTROPHE = regex.compile(r"(?<=\w) ' (?=\w)")
 
 
-class WordPiece:
+class WordPiece(Tokenizer):
     """`pieces` in the order of their ids, the specials among them."""
 
     kind = "wordpiece"
-    lossless = False
+    ends = (SEPARATOR,)
 
     def __init__(
         self, pieces: Sequence[str], specials: dict[str, int], lower: bool, engine: Engine | None = None
     ) -> None:
-        self.pieces = pieces
-        self.specials = specials
+        super().__init__(pieces, specials, specials[UNKNOWN])
         self.lower = lower
-        self.unknown: int | None = specials[UNKNOWN]
-        self._names = {id: name for name, id in specials.items()}
         self._engine = engine or self._make_engine()
 
     def _make_engine(self) -> Engine:
@@ -70,28 +65,14 @@ class WordPiece:
         model = tokenizers.models.WordPiece(vocab=ids, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST_WORD)
         return Engine(model, bert_normalizer(self.lower), tokenizers.pre_tokenizers.BertPreTokenizer())
 
-    @property
-    def size(self) -> int:
-        return len(self.pieces)
-
-    @property
-    def end(self) -> int | None:
-        return self.specials[SEPARATOR]
-
     def encode(self, text: str) -> list[int]:
         return self._engine.encode(text)
-
-    def encode_array(self, text: str) -> np.ndarray:
-        return np.array(self.encode(text), dtype=np.uint32)
 
     def encode_many(self, texts: Sequence[str]) -> list[np.ndarray]:
         return [np.array(ids, dtype=np.uint32) for ids in self._engine.encode_many(texts)]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
         return self._engine.encode_with_offsets(text)
-
-    def word_starts(self, ids: np.ndarray) -> np.ndarray:
-        return self._borders.starts(ids)
 
     @cached_property
     def _borders(self) -> WordBorders:
@@ -101,49 +82,22 @@ class WordPiece:
         return WordBorders(inside & ordinary, ordinary, no_space, no_space)
 
     def decode(self, ids: Iterable[int]) -> str:
-        text = "".join([self._text(id) for id in ids]).strip()
-        return readable(text)
+        return readable(super().decode(ids))
 
-    def piece(self, id: int) -> str:
-        return self.pieces[id]
-
-    def piece_bytes(self, id: int) -> bytes:
-        return self._text(id).encode("utf-8")
-
-    def _text(self, id: int) -> str:
-        if id in self._names and id != self.unknown:
-            return ""
-        piece = self.pieces[id]
+    def _spelled(self, piece: str) -> str:
         return piece.removeprefix(INSIDE) if _inside(piece) else " " + piece
-
-    def ends_word(self, id: int) -> bool:
-        return False  # a piece does not know whether another follows inside the word
 
     def with_specials(self, names: Sequence[str]) -> WordPiece:
         pieces, specials = special_pieces(self.pieces, self.specials, names)
         appended = len(pieces) - len(self.pieces) == len(specials) - len(self.specials)
         return WordPiece(pieces, specials, self.lower, self._engine if appended else None)
 
-    def to_json(self) -> str:
-        return canonical_json(
-            {
-                "format": FORMAT,
-                "kind": self.kind,
-                "lower": self.lower,
-                "pieces": list(self.pieces),
-                "specials": sorted(self.specials, key=self.specials.__getitem__),
-            }
-        )
-
-    def fingerprint(self) -> str:
-        return fingerprint_of(self.to_json())
+    def _data(self) -> dict[str, Any]:
+        return {"lower": self.lower, "pieces": list(self.pieces)}
 
     @classmethod
     def from_data(cls, data: dict[str, Any], where: str) -> WordPiece:
-        pieces, specials = checked_pieces(data, where)
-        missing = [name for name in SPECIALS if name not in specials]
-        if missing:
-            raise UserError(f"{where}: field 'specials' does not name {', '.join(missing)}")
+        pieces, specials = checked_pieces(data, where, SPECIALS)
         return cls(pieces, specials, checked_flag(data, "lower", where))
 
     @classmethod

@@ -20,8 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.text.corpus.lines import line_blocks, plain_file, unpacked_beginning
-from foretext.text.corpus.text_files import ReadReport, TextFile
+from foretext.text.corpus.text_files import ReadReport, TextFile, line_blocks, plain_file, unpacked_beginning
 
 UNKNOWN = -1
 _WIDTH_LINES = 100  # first lines that settle the width of a file without a header
@@ -108,19 +107,14 @@ class _Reader:
         self.blocks: list[np.ndarray] = []
 
     def read(self, lines: Sequence[str]) -> None:
-        if any("\t" in line for line in lines[:2]):  # the second: the first may be a header
-            lines = [line.replace("\t", " ") for line in lines]
-        if not self.width:
-            self._settle(lines)
-            if self.announced is not None:
-                lines = ["", *lines[1:]]  # the header counts as a line
+        lines = self._without_header(lines)
         kept: list[tuple[int, str]] = []  # the number of a line, and its numbers
         for number, line in enumerate(lines, self.line + 1):
             word, _, numbers = line.partition(" ")
             if numbers.count(" ") != self.width - 1 or not word or numbers.endswith(" "):
-                if not line.strip():
-                    continue
                 word, numbers = self._odd(line, number)
+                if not numbers:
+                    continue
             self.vectors += 1
             if word in self.words:
                 self.duplicates += 1
@@ -130,6 +124,16 @@ class _Reader:
         self.line += len(lines)
         if kept:
             self.blocks.append(self._parsed(kept))
+
+    def _without_header(self, lines: Sequence[str]) -> Sequence[str]:
+        """The lines, with spaces for tabs; the first ones tell the width."""
+        if any("\t" in line for line in lines[:2]):  # the second: the first may be a header
+            lines = [line.replace("\t", " ") for line in lines]
+        if not self.width:
+            self._settle(lines)
+            if self.announced is not None:
+                lines = ["", *lines[1:]]  # the header counts as a line
+        return lines
 
     def _settle(self, lines: Sequence[str]) -> None:
         """The width, from a header or from what most of the first lines have."""
@@ -151,7 +155,9 @@ class _Reader:
             )
 
     def _odd(self, line: str, number: int) -> tuple[str, str]:
-        """Word and numbers of a line with spaces at an end or in the word."""
+        """Word and numbers of a line with spaces at an end or in the word; nothing of a blank line."""
+        if not line.strip():
+            return "", ""
         fields = line.strip(" ").rsplit(" ", self.width)
         if line.startswith(" ") and len(fields) == self.width:
             fields = ["", *fields]  # a word that is nothing but what was stripped

@@ -15,9 +15,9 @@ from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Encoding
 from foretext.tasks.heads.cross_view_head import CrossViewHead, ManySources, UnlabelledText
 from foretext.tasks.layouts.base import Layout
-from foretext.tasks.layouts.windows import UNSPACED, running_words
+from foretext.tasks.layouts.windows import running_words
 from foretext.text.order.sample_order import SampleOrder
-from foretext.text.tokenizers.base import Tokenizer
+from foretext.text.tokenizers.base import Tokenizer, is_unspaced
 from foretext.train.finetuning.finetune_request import FinetuneRequest, learned_of
 
 
@@ -130,7 +130,7 @@ class _PiecesOfWords:
         for word in running_words(text.split()):
             if word not in self.known:
                 own = self.tokenizer.encode(word)
-                unspaced = [bool(UNSPACED.match(self.tokenizer.piece(id))) for id in own]
+                unspaced = [is_unspaced(self.tokenizer.piece(id)) for id in own]
                 self.known[word] = own, [place == 0 or unspaced[place] for place in range(len(own))]
             ids += self.known[word][0]
             asked += self.known[word][1]

@@ -25,7 +25,7 @@ from foretext.objectives.translation_pairs import (
 from foretext.runs.budget import POSITION
 from foretext.runs.directory import RunWriter
 from foretext.runs.machine import check_space
-from foretext.text.corpus.shards import write_documents
+from foretext.text.corpus.shards import Sharding, write_documents
 from foretext.text.corpus.text_files import ReadReport
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer
 from foretext.train.pretraining.run_setup import RunSetup
@@ -95,8 +95,7 @@ def _write(setup: RunSetup, text: ParallelText, counts: WordCounts) -> None:
         tokenizer,
         setup.run.path / TOKENS,
         ReadReport(rules={"a pair a line": 1}, replaced=_replaced(counts.report)),
-        seed=seed,
-        valid_fraction=setup.config.data.valid_fraction,
+        Sharding(seed, setup.config.data.valid_fraction),
         ids=pair_ids(tokenizer),
     )
     known = known_words(counts.sources, tokenizer)

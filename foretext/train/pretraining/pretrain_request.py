@@ -18,7 +18,8 @@ from foretext.runs.directory import RunDirectory
 from foretext.runs.model import DataConfig, RunConfig, open_run, read_config
 from foretext.systems import size_named, system_named
 from foretext.systems.base import StartConfig, System, TokenizerConfig, TrainingConfig
-from foretext.text.tokenizers.base import END, Tokenizer, tokenizer_from_published
+from foretext.text.tokenizers.base import END, Tokenizer
+from foretext.text.tokenizers.published import tokenizer_from_published
 from foretext.text.tokenizers.word_tokenizer import SPECIALS
 from foretext.train.from_run import check_new_vocabulary
 from foretext.train.resume import agreed_sections, check_seed, check_sets

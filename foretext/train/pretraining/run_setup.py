@@ -19,10 +19,10 @@ from foretext.runs.report import Reporter
 from foretext.systems import system_named
 from foretext.systems.base import System, TokenizerConfig
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
-from foretext.text.corpus.shards import ShardManifest, write_shards
+from foretext.text.corpus.shards import Sharding, ShardManifest, write_shards
 from foretext.text.corpus.token_shards import read_manifest
 from foretext.text.tokenizers.base import Tokenizer
-from foretext.text.tokenizers.training import least_size, specials_of, train_tokenizer
+from foretext.text.tokenizers.training import least_size, sample_stretches, specials_of, train_tokenizer
 from foretext.text.tokenizers.unigram import UNKNOWN
 from foretext.train.pretraining.pretrain_request import PretrainConfig, PretrainRequest, completed, published_tokenizer
 from foretext.train.resume import TOKENS
@@ -142,8 +142,7 @@ def new_tokenizer(
         texts,
         config.kind,
         config.size - len(added),
-        seed=seed,
-        sample_chars=config.sample_megabytes * 1_000_000,
+        sample=lambda documents: sample_stretches(documents, config.sample_megabytes * 1_000_000, seed),
         splitter=None if config.splitter == "auto" else config.splitter,
         lower=config.lower,
         specials=own,  # a whole set: it has a piece for what is unknown
@@ -181,8 +180,7 @@ def _write_shards(setup: RunSetup) -> None:
         _read_options(config.data),
         setup.tokenizer,
         setup.run.path / TOKENS,
-        seed=config.run.seed,
-        valid_fraction=config.data.valid_fraction,
+        Sharding(config.run.seed, config.data.valid_fraction),
         progress=lambda done, total: setup.progress("encoding", done, total),
     )
     took = time.perf_counter() - begun

@@ -13,7 +13,7 @@ from complaints import refused
 
 from foretext.objectives.spans import Span, SpanPairs
 from foretext.text.corpus.readers import ReadOptions, find_files
-from foretext.text.corpus.shards import write_shards
+from foretext.text.corpus.shards import Sharding, write_shards
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.tokenizers.base import END, KINDS, Tokenizer
 from foretext.text.tokenizers.byte_bpe import ByteBPE
@@ -67,7 +67,7 @@ def shards(folder: Path, texts: list[str], tokenizer: Tokenizer = BYTES) -> Toke
     path = folder / "text.txt"
     path.write_text("\n".join(texts) + "\n", encoding="utf-8")
     options = ReadOptions(documents="line")
-    write_shards(find_files([path]), options, tokenizer, folder / "out", seed=0, valid_fraction=0.0, workers=0)
+    write_shards(find_files([path]), options, tokenizer, folder / "out", Sharding(0, 0.0), workers=0)
     return TokenShards.open(folder / "out", "train", verify=True)
 
 

@@ -31,7 +31,7 @@ from foretext.objectives.translation_pairs import (
     vectors_of,
     vocabularies,
 )
-from foretext.text.corpus.shards import write_documents
+from foretext.text.corpus.shards import Sharding, write_documents
 from foretext.text.corpus.text_files import ReadReport
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer, word_tokenizer
@@ -241,9 +241,7 @@ def test_pairs_go_through_shards(tmp_path: Path, counted: int, monkeypatch: pyte
     tokenizer, _ = vocabularies(glove, count_words(text), SETTINGS, 100)
     documents = pair_documents(read, tokenizer, 3)
     report = ReadReport(rules={"a pair a line": 1})
-    write_documents(
-        documents, tokenizer, tmp_path / "tokens", report, seed=3, valid_fraction=0.3, ids=pair_ids(tokenizer)
-    )
+    write_documents(documents, tokenizer, tmp_path / "tokens", report, Sharding(3, 0.3), pair_ids(tokenizer))
     objective = TranslationObjective(replace(CONFIG, vocabulary=tokenizer.size), SETTINGS, tokenizer)
     found = []
     for split in ("train", "valid"):

@@ -33,8 +33,7 @@ from foretext.tasks.files.rows import Row
 from foretext.tasks.heads.cross_view_head import CrossViewHead, ManySources, Sourced, UnlabelledText
 from foretext.tasks.heads.tagging import TaggedExample
 from foretext.text.tokenizers.word_vocabulary import Words
-from foretext.text.words.form_vectors import with_vectors
-from foretext.text.words.word_forms import WordForms
+from foretext.text.words.word_forms import WordForms, with_vectors
 from foretext.train.finetuning.examples import encode
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 from foretext.train.finetuning.finetune_request import OtherTask

@@ -8,7 +8,7 @@ import pytest
 from complaints import names, refused
 
 import foretext as ft
-from foretext.tasks.files.unlabelled import read_sentences
+from foretext.tasks.files.conll import read_sentences
 
 
 @pytest.fixture

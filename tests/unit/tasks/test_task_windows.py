@@ -268,6 +268,7 @@ def test_labels_lead_back_to_the_answer(count: int, context: int, seed: int, dir
 
 def test_words_as_in_running_text() -> None:
     assert running_words(["Tom", "'s", "中", "国", "x", "ไทย"]) == ["Tom", " 's", " 中", "国", " x", " ไทย"]
+    assert running_words(["カレー", "を", "x"]) == ["カレー", "を", " x"]
     assert running_words([]) == []
     tokenizer = byte_tokenizer()
     words = ["He", "said", ":", "«", "no", "»", "."]

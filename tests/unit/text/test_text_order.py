@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretext.text.corpus.readers import ReadOptions, find_files
-from foretext.text.corpus.shards import TokenShards, write_shards
+from foretext.text.corpus.shards import Sharding, TokenShards, write_shards
 from foretext.text.order.sample_order import Order, Windows, permute
 from foretext.text.tokenizers.byte_bpe import byte_bpe_from_merges
 
@@ -63,7 +63,7 @@ def stream(folder: Path, tokens: int) -> TokenShards:
     path = folder / f"{tokens}.txt"
     path.write_text("".join(chr(33 + n % 90) for n in range(tokens - 1)))
     tokenizer = byte_bpe_from_merges([])
-    write_shards(find_files([path]), ReadOptions(), tokenizer, folder / "out", seed=0, valid_fraction=0.0, workers=0)
+    write_shards(find_files([path]), ReadOptions(), tokenizer, folder / "out", Sharding(0, 0.0), workers=0)
     return TokenShards.open(folder / "out", "train", verify=True)
 
 

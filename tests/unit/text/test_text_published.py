@@ -9,9 +9,9 @@ import pytest
 from complaints import refused
 from spm_files import model
 
-from foretext.text.tokenizers.base import tokenizer_from_published
 from foretext.text.tokenizers.byte_bpe import ByteBPE
 from foretext.text.tokenizers.char_bpe import CharBPE
+from foretext.text.tokenizers.published import tokenizer_from_published
 from foretext.text.tokenizers.training import train_tokenizer
 from foretext.text.tokenizers.unigram import Unigram
 from foretext.text.tokenizers.wordpiece import WordPiece

@@ -15,7 +15,7 @@ import pytest
 from complaints import refused
 
 from foretext.errors import EXIT_MACHINE
-from foretext.text.corpus import readers
+from foretext.text.corpus import readers, tables
 from foretext.text.corpus import text_files as files_module
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
 
@@ -219,9 +219,9 @@ def write(frame: pl.DataFrame, path: Path) -> None:
 
 def test_quotes(tmp_path: Path) -> None:
     table = put(tmp_path / "a.csv", 'text,n\r\n"a ""b"", c\r\nd",1\r\n')
-    tsv = put(tmp_path / "a.tsv", 'text\tn\n"a" said b\t1\n"open\t2\n')
+    tsv = put(tmp_path / "a.tsv", 'text\tn\n"a" said b\t1\n"open\t2\n"a ""b"""\t3\n')
     assert read(table)[0] == ['a "b", c\nd']
-    assert read(tsv)[0] == ['"a" said b', '"open']
+    assert read(tsv)[0] == ['"a" said b', '"open', 'a "b"']
 
 
 @pytest.mark.parametrize(
@@ -239,10 +239,10 @@ def test_the_header_line_shows_the_delimiter_of_csv(tmp_path: Path, data: str) -
 
 
 def test_an_open_quote_is_found_without_holding_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "_LONGEST_LINE", 200_000)
+    monkeypatch.setattr(tables, "LONGEST_LINE", 200_000)
     csv.field_size_limit(131_072)
     drawn = 0
-    real = readers._whole_lines
+    real = tables.table_lines
 
     def counted(*arguments: object) -> Iterator[str]:
         nonlocal drawn
@@ -250,7 +250,7 @@ def test_an_open_quote_is_found_without_holding_the_file(tmp_path: Path, monkeyp
             drawn += 1
             yield line
 
-    monkeypatch.setattr(readers, "_whole_lines", counted)
+    monkeypatch.setattr(tables, "table_lines", counted)
     path = put(tmp_path / "a.csv", 'text,n\n"open,1\n' + "some words,2\n" * 100_000)
     with refused(f"{path} row 2:", "quote"):
         read(path)
@@ -258,7 +258,7 @@ def test_an_open_quote_is_found_without_holding_the_file(tmp_path: Path, monkeyp
 
 
 def test_parquet_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "_PARQUET_ROWS", 7)
+    monkeypatch.setattr(tables, "_PARQUET_ROWS", 7)
     texts = [f"row {n}" for n in range(100)]
     pl.DataFrame({"text": texts}).write_parquet(tmp_path / "a.parquet", row_group_size=30)
     documents, report = read(tmp_path / "a.parquet")
@@ -310,21 +310,21 @@ def test_packed_parquet_is_unpacked_aside_and_leaves_nothing(tmp_path: Path, mon
     [
         ("a.parquet.gz", b"plain", "", ["gzip"]),
         ("a.parquet.gz", packed(parquet("one"))[:-9], "", ["gzip"]),
-        ("a.parquet.gz", packed(b"PAR1 no"), "", ["parquet,"]),
+        ("a.parquet.gz", packed(b"PAR1 no"), "", ["Parquet,"]),
         ("a.txt.gz", b"plain", "", ["gzip"]),
         ("a.txt.gz", packed(random.Random(0).randbytes(4000).hex().encode())[:-900], "", ["gzip"]),
-        ("a.parquet", b"PAR1 no", "", ["parquet,"]),
-        ("a.jsonl", b'{"text": "x"}\n{"text": ', " line 2", ["JSON ("]),
-        ("a.jsonl", b'{"text": "x"}\n' + b"[" * 100_000, " line 2", ["JSON ("]),
-        ("a.jsonl", b"3\n", " line 1", ["JSON", "object"]),
-        ("a.jsonl", b'{"text": "x"}\n{"body": "y"}', " line 2", ["field 'text'", "body"]),
+        ("a.parquet", b"PAR1 no", "", ["Parquet,"]),
+        ("a.jsonl", b'{"text": "x"}\n{"text": ', " row 2", ["JSON ("]),
+        ("a.jsonl", b'{"text": "x"}\n' + b"[" * 100_000, " row 2", ["JSON ("]),
+        ("a.jsonl", b"3\n", " row 1", ["JSON", "object"]),
+        ("a.jsonl", b'{"text": "x"}\n{"body": "y"}', " row 2", ["field 'text'", "body"]),
         ("a.jsonl", b'{"text": "x"}\n{"text": 3}', " row 2", ["int", "--text-column"]),
         ("a.jsonl", b'{"text": "x"}\n{"text": "\\u0000"}', " row 2", ["NUL", "--errors replace"]),
         ("a.jsonl", b'{"text": "\\ud800"}', " row 1", ["surrogate", "--errors replace"]),
-        ("a.csv", b'text,n\na,1\n"b\nc",2,3\n', " row 3", ["3 field", "2"]),
+        ("a.csv", b'text,n\na,1\n"b\nc",2,3\n', " row 3", ["3 cells", "2"]),
         ("a.csv", b'text,n\na,1\n"open,2\nc,3\n', " row 3", ["quote", '""']),
         ("a.csv", b'text,n\n"a" said b,1\n', " row 2", ["quote", '""']),
-        ("a.tsv", b"text\tn\na\n", " row 2", ["1 field", "2", ".tsv"]),
+        ("a.tsv", b"text\tn\na\n", " row 2", ["1 cell", "2", "TSV"]),
         ("a.txt", b" \n\n \n", "", ["blank"]),
         ("a.csv", b"text\n", "", ["blank"]),
         ("a.jsonl", b"\n\n", "", ["blank"]),

@@ -15,7 +15,7 @@ from complaints import refused
 
 from foretext.text.corpus import encoding, shards
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files
-from foretext.text.corpus.shards import ShardManifest, TokenShards, write_shards
+from foretext.text.corpus.shards import Sharding, ShardManifest, TokenShards, write_shards
 from foretext.text.tokenizers.base import END
 from foretext.text.tokenizers.byte_bpe import ByteBPE, byte_bpe_from_merges
 from foretext.text.tokenizers.training import train_tokenizer
@@ -41,7 +41,10 @@ def put(folder: Path, documents: list[str], name: str = "a.txt") -> Path:
 
 def make(path: Path, tokenizer: ByteBPE, out: Path, **changes: object) -> ShardManifest:
     options: dict = {"seed": 1, "valid_fraction": 0.2, "workers": 0} | changes
-    return write_shards(find_files([path]), ReadOptions(), tokenizer, out, **options)
+    sharding = Sharding(
+        **{name: options.pop(name) for name in ("seed", "valid_fraction", "shard_bytes") if name in options}
+    )
+    return write_shards(find_files([path]), ReadOptions(), tokenizer, out, sharding, **options)
 
 
 def documents_of(folder: Path, split: str, tokenizer: ByteBPE) -> list[str]:
@@ -110,8 +113,7 @@ def test_other_kinds_in_workers(tmp_path: Path, kind: str) -> None:
     path = put(tmp_path, documents)
     files = find_files([path])
     made = [
-        write_shards(files, ReadOptions(), tokenizer, tmp_path / str(n), seed=0, valid_fraction=0.1, workers=n)
-        for n in (0, 1)
+        write_shards(files, ReadOptions(), tokenizer, tmp_path / str(n), Sharding(0, 0.1), workers=n) for n in (0, 1)
     ]
     assert made[0] == made[1]
     stream = TokenShards.open(tmp_path / "0", "train", verify=True)
@@ -271,9 +273,7 @@ def test_report_is_filled(tmp_path: Path, tokenizer: ByteBPE) -> None:
     (tmp_path / "a.txt").write_bytes(b"one\xff\ntwo\n")
     options = ReadOptions(errors="replace")
     files = find_files([tmp_path / "a.txt"])
-    manifest = write_shards(
-        files, options, tokenizer, tmp_path / "out", seed=0, valid_fraction=0.5, workers=0, report=report
-    )
+    manifest = write_shards(files, options, tokenizer, tmp_path / "out", Sharding(0, 0.5), workers=0, report=report)
     assert (report.documents, report.replaced, manifest.replaced) == (2, 1, 1)
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["replaced"] == 1
 

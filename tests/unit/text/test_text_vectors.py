@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from complaints import refused
 
-from foretext.text.corpus import lines as lines_module
 from foretext.text.corpus import text_files as files_module
 from foretext.text.words.vectors import UNKNOWN, read_vectors
 
@@ -175,7 +174,7 @@ def test_no_file_a_folder_and_an_endless_line(tmp_path: Path, monkeypatch: pytes
     with refused(f"{tmp_path} ", "folder"):
         read_vectors(tmp_path)
     monkeypatch.setattr(files_module, "_BLOCK", 64)
-    monkeypatch.setattr(lines_module, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(files_module, "LONGEST_LINE", 1000)
     with refused(f"{tmp_path / 'v'} line 2:", "1,000 characters"):
         read_vectors(put(tmp_path / "v", "a 1 2\n" + "x" * 5000))
 

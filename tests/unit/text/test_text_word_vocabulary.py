@@ -10,7 +10,7 @@ import numpy as np
 from complaints import refused
 
 from foretext.text.corpus.readers import ReadOptions, find_files
-from foretext.text.corpus.shards import write_shards
+from foretext.text.corpus.shards import Sharding, write_shards
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.tokenizers.base import tokenizer_from_json
 from foretext.text.tokenizers.training import train_tokenizer
@@ -83,7 +83,7 @@ def test_shards_keep_no_number_of_one_process(tmp_path: Path) -> None:
     words.number_unknown()
     (tmp_path / "text.txt").write_text("the dog saw cats\nthe mouse saw the dog\n" * 20, encoding="utf-8")
     files = find_files([str(tmp_path / "text.txt")])
-    write_shards(files, ReadOptions(), words, tmp_path / "tokens", seed=0, valid_fraction=0.2)
+    write_shards(files, ReadOptions(), words, tmp_path / "tokens", Sharding(0, 0.2))
     shards = TokenShards.open(tmp_path / "tokens", "train", verify=True)
     ids = shards.window(0, len(shards))
     assert int(np.max(ids)) < words.size and words.unknown in ids
