@@ -23,10 +23,12 @@ from systems_under_test import (
     TINY,
     base_model,
     pairwise,
+    pretrain_request,
     shaken_model,
     stopping_after,
     taught,
     tokenizer_of,
+    write_text,
 )
 from tolerance import doubles
 
@@ -34,12 +36,13 @@ from foretext.api import TaskModel
 from foretext.config import build_sections
 from foretext.errors import Interrupted
 from foretext.plan import WAYS, TransferPlan
+from foretext.runs.budget import read_position
 from foretext.runs.directory import RunDirectory
 from foretext.runs.inspection import summary_of
 from foretext.runs.machine import clock
 from foretext.runs.model import RunConfig, SavedModel, TaskConfig, load_model, read_config
 from foretext.runs.report import Silent
-from foretext.runs.scoring import task_scores
+from foretext.runs.scoring import example_scores, task_scores
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
 from foretext.tasks.files.rows import Row
@@ -49,8 +52,10 @@ from foretext.train import planning
 from foretext.train.finetuning import finetune as module
 from foretext.train.finetuning.examples import encode_rows
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
+from foretext.train.finetuning.finetune_request import Base
 from foretext.train.loop import Loop, Stage, step_seed
 from foretext.train.planning import probe_speed
+from foretext.train.pretraining.pretrain import pretrain
 from foretext.train.resume import agreed_sections
 
 NEW = tokenizer_of("gpt").size  # the first of the rows that fine-tuning adds
@@ -556,6 +561,64 @@ def test_the_metric_chooses_the_epoch(monkeypatch: pytest.MonkeyPatch, changes: 
     model = finetune(request_of("classification", valid=valid, **changes)).model
     assert len(heads) == 2 and torch.equal(model.task.head.weight, heads[best])
     assert model.task_config.metric == (changes.get("metric") or ("matthews" if best else None))
+
+
+def scorings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows are scored, each time that some are."""
+    seen: list[int] = []
+
+    def counted(trunk: Any, task: Any, examples: Any, *rest: Any) -> Any:
+        seen.append(len(examples))
+        return example_scores(trunk, task, examples, *rest)
+
+    monkeypatch.setattr(module, "example_scores", counted)
+    return seen
+
+
+def test_the_best_epoch_is_scored_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen = scorings(monkeypatch)
+    made = finetune(request_of("classification", rows_of("classification", 40), out=tmp_path / "run", epochs=3))
+    assert len(made.held_out) == 6 and seen == [6] * 3, "once an epoch, and not again at the end"
+    assert made.validated is not None and made.scores(Silent()) is made.validated
+    assert made.validated == TaskModel(made.model, None).evaluate(made.held_out)
+    assert (tmp_path / "run/confusion.png").exists()
+
+
+def test_the_best_epochs_scores_are_found_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where the best epoch was in a process that was stopped, and where the run is finished."""
+    rows, valid = rows_of("classification", 16), [Row(("it is good",), "pos", "row 1")]  # after one epoch all is right
+    sets = (*NO_DROPOUT, "training.rate=0.01", "training.batch_size=4")
+    changes = {"valid": valid * 4, "epochs": 4, "sets": sets, "metric": "accuracy"}
+    request = request_of("classification", rows, out=tmp_path / "a", **changes)
+    with stopping_after(13) as stop, pytest.raises(Interrupted):
+        finetune(request, stopping=stop)
+    straight, seen = finetune(replace(request, out=tmp_path / "b")), scorings(monkeypatch)
+    gone_on = finetune(replace(request, resume=True))
+    assert gone_on.validated == straight.validated
+    assert read_position(RunDirectory(tmp_path / "a")).best_step < 13
+    assert seen == [4, 4], "the last epoch, then the best again"
+    done = finetune(replace(request, resume=True))
+    assert done.validated is None and seen == [4, 4] and done.scores(Silent()) == straight.validated
+
+
+def test_a_run_may_be_named(tmp_path: Path) -> None:
+    path = pretrain(pretrain_request("gpt", write_text(tmp_path), tmp_path / "base"))
+    loaded = finetune(request_of("classification", base=load_model(path)))
+    named = finetune(request_of("classification", base=Base(path)))
+    assert torch.equal(named.model.task.head.weight, loaded.model.task.head.weight)
+    finetune(request_of("classification", base=Base(path), out=tmp_path / "clf"))
+    with refused(str(tmp_path / "clf"), "fine-tuned", "pre-trained"):
+        finetune(request_of("classification", base=Base(tmp_path / "clf")))
+
+
+def test_what_excludes_each_other_is_refused() -> None:
+    with refused("--hold-out", "--valid"):
+        request_of("classification", valid=[], hold_out=0.1)
+    with refused("--system"):
+        Base(Path("run"), "gpt")
+    for option, changes in (("--size", {"size": "small"}), ("--vectors", {"vectors": Path("v.txt")})):
+        with refused(option, "run", "--system"):
+            Base(Path("run"), **changes)  # type: ignore[arg-type]
 
 
 def test_a_metric_that_is_not_measured_is_refused_before_training(untrained: None) -> None:
