@@ -62,8 +62,7 @@ def generate(
         alone = log_probabilities and not as_json
         refuse({"--log-probabilities": alone or None}, "are for --json or --prompts; add one")
     _check_beams(beams, sampling)
-    otherwise = "give it on standard input (--prompt -)"
-    prompt = standard_input() if prompt == "-" else text_argument(prompt, "--prompt", otherwise)
+    prompt = _given(prompt)
     model = language_model(run)
     if direction is not None:
         model = model.facing(direction)
@@ -76,6 +75,12 @@ def generate(
         typer.echo(_json(model, prompt, written, log_probabilities) if as_json else prompt + written.text)
     else:
         _stream(model, prompt, sampling, as_json)
+
+
+def _given(prompt: str) -> str:
+    if prompt == "-":
+        return standard_input()
+    return text_argument(prompt, "--prompt", "give it on standard input (--prompt -)")
 
 
 def _check_beams(beams: int, sampling: Sampling) -> None:

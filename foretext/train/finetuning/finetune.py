@@ -69,7 +69,7 @@ class Finetuned:
 
     model: SavedModel
     held_out: Sequence[Any]
-    validated: Scores | None = None  # the best epoch's on these rows; None: without any, and where none was learned
+    validated: Scores | None = None  # on these rows; None: there are none, or the run was finished before
 
     def scores(self, reporter: Reporter) -> Scores | None:
         """The best epoch's on the rows held out; None without any."""
@@ -324,7 +324,7 @@ def _new_rows(source: nn.Module, target: nn.Module) -> dict[str, int]:
     return {name: len(old[name]) for name in new if name in old and len(old[name]) < len(new[name])}
 
 
-def _scored(model: SavedModel, encoded: Encoded, progress: Callable[[int, int], None] | None = None) -> Scores:
+def _scored(model: SavedModel, encoded: Encoded, progress: Callable[[int, int], None]) -> Scores:
     """The task's metrics on labelled rows."""
     config, task = model.task_config, model.task
     assert task is not None
