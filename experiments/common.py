@@ -22,6 +22,7 @@ import foretext as ft
 from bench.common import arguments_for, commit, head_lines, need_data
 from experiments.results import TITLES, Cell, Results, first_words, own_options, plan_cells, result_table, sets_for
 from foretext.api import load_language_model
+from foretext.cli.terminal import Stopper
 from foretext.errors import Interrupted, UserError
 from foretext.interop.exchange import import_model
 from foretext.runs.budget import read_position
@@ -30,7 +31,6 @@ from foretext.runs.report import Silent, StepReport
 from foretext.systems import system_named
 from foretext.tasks.files.rows import Row, read_rows
 from foretext.tasks.splits import draw
-from foretext.train.signals import Stopper
 
 DRAW_SEED = 1000  # seed of a draw's rows is this and its number: others than those that training uses
 TEST_SEED = 1

@@ -21,16 +21,14 @@ from foretext.errors import UserError
 from foretext.language_model import LanguageModel
 from foretext.runs.budget import Budget
 from foretext.runs.model import load_model
-from foretext.runs.report import Reporter
-from foretext.task_model import TaskModel, as_rows, as_sentences, as_tasks
-from foretext.tasks.families import family_of
+from foretext.runs.report import Reporter, Silent
+from foretext.task_model import TaskModel
 from foretext.tasks.files.remembered import layout_name
-from foretext.tasks.files.rows import Row
-from foretext.train.finetuning.finetune_request import OtherTask
+from foretext.train.finetuning.finetune_request import OtherTask, as_rows, as_sentences, as_tasks
 from foretext.train.pretraining.pretrain import pretrain as run_pretraining
 from foretext.train.pretraining.pretrain_request import PretrainRequest
 from foretext.train.signals import StopRequest
-from foretext.train.untrained import fresh_model
+from foretext.train.untrained import fresh_model, pretrained_model, texts_of
 
 
 def new_model(
@@ -53,8 +51,9 @@ def new_model(
     as."""
     sentences, others = as_sentences(more, "more"), as_tasks(also)
     learned = [OtherTask("rows", task, as_rows(rows, task, columns, layout_name(format))), *others]
-    texts = [Row((text,), None, "a row") for one in learned for text in family_of(one.kind).texts(one.rows)]
-    return LanguageModel(fresh_model(system, size, texts, seed, sets, reporter, sentences, vectors), Path())
+    texts, reporter = texts_of(learned, sentences), reporter or Silent()
+    model = fresh_model(system, size, texts, seed, sets, vectors, reporter.note, reporter.work)
+    return LanguageModel(model, Path())
 
 
 def load(path: str | Path, device: str = "cpu") -> LanguageModel | TaskModel:
@@ -65,10 +64,7 @@ def load(path: str | Path, device: str = "cpu") -> LanguageModel | TaskModel:
 
 def load_language_model(path: str | Path, device: str = "cpu") -> LanguageModel:
     """A pre-trained run; a fine-tuned one is an error."""
-    model = load(path, device)
-    if not isinstance(model, LanguageModel):
-        raise UserError(f"{path} is fine-tuned; here a pre-trained run is wanted")
-    return model
+    return LanguageModel(pretrained_model(path, device), Path(path))
 
 
 def pretrain(

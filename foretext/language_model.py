@@ -18,7 +18,7 @@ from foretext.batch import Batch
 from foretext.config import Setting
 from foretext.errors import UserError
 from foretext.evaluate.both_ways import perplexity_of_both
-from foretext.evaluate.features import WordVectors, features_of, word_features_of
+from foretext.evaluate.features import LayerMix, WordVectors, features_of, word_features_of
 from foretext.evaluate.fill import Filled, fill, masked_objective
 from foretext.evaluate.perplexity import Perplexity, memory_of
 from foretext.evaluate.perplexity import perplexity as measure_perplexity
@@ -27,22 +27,21 @@ from foretext.evaluate.reading import given_texts
 from foretext.evaluate.translation import TranslationScores, score_files, translate_lines
 from foretext.evaluate.translation_attention import TranslationAttention, translation_attention
 from foretext.generate.beam_search import Search
-from foretext.generate.decoder import facing, reader_of
+from foretext.generate.decoder import reader_of
 from foretext.generate.many import Written, beam_search, write_many
 from foretext.generate.sampling import Sampling, generate_text
 from foretext.nn.softmax.predict import token_logits
-from foretext.objectives.base import Direction
 from foretext.objectives.bidirectional import BilmObjective
 from foretext.objectives.permutation import PermutationObjective, left_to_right
-from foretext.runs.model import SavedModel, reach_of
+from foretext.runs.model import SavedModel, facing, reach_of
 from foretext.runs.report import Reporter
 from foretext.runs.trained_head import need_trained_head
-from foretext.task_model import TaskModel, as_rows, as_sentences, as_tasks
+from foretext.task_model import TaskModel
 from foretext.tasks.family import Progress
 from foretext.tasks.files.formats import kind_of
 from foretext.tasks.files.remembered import layout_name
-from foretext.train.finetuning.finetune import FinetuneRequest, finetune
-from foretext.train.finetuning.finetune_request import OtherTask
+from foretext.train.finetuning.finetune import finetune
+from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, as_rows, as_sentences, as_tasks
 from foretext.train.signals import StopRequest
 
 
@@ -125,13 +124,10 @@ class LanguageModel:
         repetition_penalty: float = 1.0,
     ) -> Iterator[str]:
         """The continuation of `prompt`, piece by piece; it begins with the space that belongs between them, if any."""
-        if not isinstance(prompt, str):
-            raise UserError(f"prompt must be a text, not {type(prompt).__name__}")
-        stops = tuple(given_texts(stop, "stop"))
-        sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, stops, repetition_penalty)
-        return generate_text(self.model, prompt, sampling)
+        sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, _stops(stop), repetition_penalty)
+        return generate_text(self.model, _prompt(prompt), sampling)
 
-    def facing(self, direction: Direction) -> LanguageModel:
+    def facing(self, direction: str) -> LanguageModel:
         """The same model to write in the other direction, where it has both (ELMo): `lm.facing("backward").generate(…)`
         writes what stands before a prompt."""
         return LanguageModel(facing(self.model, direction), self.path)
@@ -149,7 +145,8 @@ class LanguageModel:
     ) -> str:
         """The continuation of `prompt` (a right-to-left model: what stands before it): the two put together read
         right."""
-        return "".join(self.stream(prompt, max_tokens, temperature, top_k, top_p, seed, stop, repetition_penalty))
+        sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, _stops(stop), repetition_penalty)
+        return "".join(generate_text(self.model, _prompt(prompt), sampling))
 
     def generate_many(
         self,
@@ -163,8 +160,7 @@ class LanguageModel:
         repetition_penalty: float = 1.0,
     ) -> list[Written]:
         """Continuations of several prompts at once, with the log-probability of each token and how each ended."""
-        stops = tuple(given_texts(stop, "stop"))
-        sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, stops, repetition_penalty)
+        sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, _stops(stop), repetition_penalty)
         return write_many(self.model, given_texts(prompts, "prompts"), sampling)
 
     def beam_search(
@@ -176,10 +172,7 @@ class LanguageModel:
         repetition_penalty: float = 1.0,
     ) -> list[tuple[Written, float]]:
         """The most likely continuations that a search with so many beams finds, best first, and their scores."""
-        if not isinstance(prompt, str):
-            raise UserError(f"prompt must be a text, not {type(prompt).__name__}")
-        stops = tuple(given_texts(stop, "stop"))
-        return beam_search(self.model, prompt, beams, max_tokens, 1.0, stops, repetition_penalty)
+        return beam_search(self.model, _prompt(prompt), beams, max_tokens, 1.0, _stops(stop), repetition_penalty)
 
     def translate(self, texts: str | Sequence[str], beams: int = 5, progress: Progress | None = None) -> list[str]:
         """A translation of each text, by a run that was trained to translate (cove); one beam is greedy search."""
@@ -223,7 +216,7 @@ class LanguageModel:
         with `weights` (none: their mean); 0 is the embeddings; none: the top. `each`: not added up, [texts, layers,
         width]; without `layers` all of them. Where layers are of unequal width `each` gives [texts, layers] of
         vectors, of which `np.stack(found[:, 1])` is [texts, width] of the second."""
-        return features_of(self.model, texts, progress, reporter, layers, weights, each)
+        return features_of(self.model, texts, LayerMix.of(layers, weights, each), progress, reporter)
 
     def word_features(
         self,
@@ -236,7 +229,7 @@ class LanguageModel:
     ) -> list[WordVectors]:
         """For each text its words, their places in it and a vector for each, the mean of its pieces' states; with
         `each` [words, layers, width], or [words, layers] of vectors, as in `features`."""
-        return word_features_of(self.model, texts, progress, reporter, layers, weights, each)
+        return word_features_of(self.model, texts, LayerMix.of(layers, weights, each), progress, reporter)
 
     def finetune(
         self,
@@ -294,4 +287,14 @@ class LanguageModel:
             resume=resume,
             device=device,
         )
-        return TaskModel(finetune(request, reporter, stopping), None if out is None else Path(out))
+        return TaskModel(finetune(request, reporter, stopping).model, request.out)
+
+
+def _prompt(given: Any) -> str:
+    if not isinstance(given, str):
+        raise UserError(f"prompt must be a text, not {type(given).__name__}")
+    return given
+
+
+def _stops(given: str | Sequence[str]) -> tuple[str, ...]:
+    return tuple(given_texts(given, "stop"))

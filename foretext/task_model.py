@@ -6,15 +6,14 @@ What differs between kinds of task is asked of their family (`tasks/family.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.evaluate.features import WordVectors, features_of, word_features_of
+from foretext.evaluate.features import LayerMix, WordVectors, features_of, word_features_of
 from foretext.runs.model import SavedModel
 from foretext.runs.report import Reporter
 from foretext.runs.scoring import example_scores
@@ -23,7 +22,6 @@ from foretext.tasks.family import Encoded, Progress, Reading
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.scores.metrics import Scores, check_metric, with_main
 from foretext.train.finetuning.examples import encode
-from foretext.train.finetuning.finetune_request import OtherTask
 
 
 class TaskModel:
@@ -142,7 +140,7 @@ class TaskModel:
     ) -> np.ndarray:
         """As `LanguageModel.features`, of a run whose system is not pre-trained (cvt)."""
         self._check_alone()
-        return features_of(self.model, texts, progress, reporter, layers, weights, each)
+        return features_of(self.model, texts, LayerMix.of(layers, weights, each), progress, reporter)
 
     def word_features(
         self,
@@ -155,7 +153,7 @@ class TaskModel:
     ) -> list[WordVectors]:
         """As `LanguageModel.word_features`, of a run whose system is not pre-trained (cvt)."""
         self._check_alone()
-        return word_features_of(self.model, texts, progress, reporter, layers, weights, each)
+        return word_features_of(self.model, texts, LayerMix.of(layers, weights, each), progress, reporter)
 
     def _check_alone(self) -> None:
         if self.others:
@@ -179,43 +177,3 @@ class TaskModel:
 def _taught(model: TaskModel) -> str:
     labels = ", ".join(model.labels[:4]) + (", …" if len(model.labels) > 4 else "")
     return f"{model.task} of {labels}" if labels else model.task
-
-
-def as_rows(
-    data: Any,
-    kind: str,
-    columns: dict[str, str] | None = None,
-    format: str | None = None,
-    need_labels: bool = True,
-) -> list[Any]:
-    """A file's rows, or rows given in Python."""
-    family, reading = family_of(kind), Reading(kind, columns, format, need_labels=need_labels)
-    return family.read(Path(data), reading).rows if isinstance(data, str | Path) else family.from_data(data, reading)
-
-
-def as_tasks(also: Iterable[OtherTask]) -> tuple[OtherTask, ...]:
-    """Further tasks, each with its rows as `as_rows` makes them."""
-    tasks = tuple(also)
-    for number, one in enumerate(tasks):
-        if not isinstance(one, OtherTask):
-            raise UserError(
-                f"also[{number}] is a {type(one).__name__}, not a task; give foretext.OtherTask(name, kind, rows)"
-            )
-    return tuple(replace(one, rows=as_rows(one.rows, one.kind)) for one in tasks)
-
-
-def as_sentences(given: Any, name: str) -> tuple[str, ...]:
-    """Unlabelled text given in Python; `name` is the argument's. A text alone would be read letter by letter."""
-    if isinstance(given, str | bytes | Path) or not isinstance(given, Iterable):
-        what = "a text or a file name" if isinstance(given, str | Path) else type(given).__name__
-        raise UserError(
-            f"{name} is a list of sentences, not {what}; those of a file: foretext.read_sentences(FILE) gives them"
-        )
-    sentences = tuple(given)
-    for number, sentence in enumerate(sentences):
-        if not isinstance(sentence, str):
-            raise UserError(
-                f"{name}[{number}] is {type(sentence).__name__}, not text; give a sentence as a text, spaces between "
-                "its words"
-            )
-    return sentences

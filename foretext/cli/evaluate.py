@@ -1,14 +1,16 @@
-"""`foretext predict` and `evaluate`: what a run says of rows, and how good it is on rows, text or translations."""
+"""`foretext evaluate`: how good a run is on text, labelled rows or translations."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foretext.cli.input import averaged_model, load_run, read_texts, rows_for, rows_to_predict, task_model
+from foretext.cli.input import averaged_model, language_model, load_run, read_texts, rows_for
 from foretext.cli.options import (
     Columns,
     Errors,
@@ -22,46 +24,16 @@ from foretext.cli.options import (
     With,
     check_output,
     parse_columns,
+    refuse,
 )
-from foretext.cli.output import progress, show_perplexity
-from foretext.cli.translate import evaluate_translations
+from foretext.cli.output import progress, show_notes, show_scores
 from foretext.errors import UserError
 
+if TYPE_CHECKING:
+    from foretext.api import LanguageModel, TaskModel
+    from foretext.evaluate.perplexity import Perplexity
 
-def predict(
-    run: RunArgument,
-    file: Annotated[Path | None, typer.Argument(help="Rows to predict; without it --text or standard input.")] = None,
-    text: Annotated[
-        list[str] | None, typer.Option(help="A text to predict; the parts of one pair or choice; question, passage.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="csv, tsv, jsonl, parquet; tags also txt, answers json; or standard output.")
-    ] = None,
-    others: With = None,
-    columns: Columns = "",
-    format: Format = None,
-    errors: Errors = "strict",
-    as_json: Json = False,
-) -> None:
-    """Predict labels, choices, scores, tags or answers, with probabilities."""
-    from foretext.cli.terminal import Terminal
-    from foretext.tasks.files.predictions import output_text, write_output
-
-    if out is not None:
-        check_output(out)
-    model = averaged_model(task_model(run), others)
-    form = model.family.form(out, as_json)
-    read = rows_to_predict(model, file, text, parse_columns(columns), format, errors)
-    predictions = model.predictions(read.rows, progress("predicting"), Terminal())
-    notes: list[str] = []
-    result = model.family.output(read, predictions, form, notes)
-    for note in notes:
-        typer.echo(note, err=True)
-    if out is not None:
-        write_output(result, out, form)
-        typer.echo(f"{len(read.rows):,} predictions in {out}", err=True)
-    else:
-        typer.echo(output_text(result, form), nl=False)
+LARGE = 1e9  # figures from here on are written 1.234e+09
 
 
 def evaluate(
@@ -94,25 +66,18 @@ def evaluate(
     """Perplexity of text, the task's metrics on labelled rows, or BLEU of translations."""
     from foretext.api import LanguageModel
 
+    of_text = {"--stride": stride, "--memory": memory, "--text-column": text_column, "--documents": documents}
+    of_rows = {"--columns": columns or None, "--format": format}
+    of_tasks = {"--with": others, "--metric": metric}
     if source is not None or target is not None:
         if files:
             raise UserError(f"translations are scored on --source and --target alone; leave out {files[0]}")
-        other: dict[str, object] = {
-            "--stride": stride,
-            "--memory": memory,
-            "--with": others,
-            "--columns": columns or None,
-            "--format": format,
-        }
-        other |= {"--metric": metric, "--text-column": text_column, "--documents": documents, "--confusion": confusion}
-        for option, given in other.items():
-            if given is not None:
-                raise UserError(f"{option} is not for translations, which --source and --target are; leave it out")
-        evaluate_translations(run, source, target, 5 if beams is None else beams, language or "", errors, as_json)
+        why = "is not for translations, which --source and --target are; leave it out"
+        refuse({**of_text, **of_rows, **of_tasks, "--confusion": confusion}, why)
+        _translations(run, source, target, 5 if beams is None else beams, language or "", errors, as_json)
         return
-    for option, given in {"--beams": beams, "--language": language}.items():
-        if given is not None:
-            raise UserError(f"{option} is for translations: give --source FILE and --target FILE, or leave it out")
+    why = "is for translations: give --source FILE and --target FILE, or leave it out"
+    refuse({"--beams": beams, "--language": language}, why)
     if not files:
         raise UserError("name the files to evaluate on: text, labelled rows, or --source and --target")
     if confusion is not None:
@@ -121,31 +86,100 @@ def evaluate(
     if isinstance(model, LanguageModel):
         if model.model.system.reads == "pairs":
             raise UserError(f"{run} translates: give --source FILE --target FILE instead of {files[0]}")
-        for option, given in (("columns", columns or None), ("format", format)):
-            if given is not None:
-                raise UserError(f"--{option} is for labelled rows, and {run} reads text; leave it out")
-        if confusion is not None:
-            raise UserError(f"--confusion is for classes, and {run} is a language model without a task; leave it out")
-        if others:
-            raise UserError(f"--with is for a task, and {run} is a language model without one; leave it out")
-        if metric is not None:
-            raise UserError(f"--metric is for a task, and {run} is a language model without one; leave it out")
+        refuse(of_rows, f"is for labelled rows, and {run} reads text; leave it out")
+        refuse(
+            {"--confusion": confusion}, f"is for classes, and {run} is a language model without a task; leave it out"
+        )
+        refuse(of_tasks, f"is for a task, and {run} is a language model without one; leave it out")
         show_perplexity(model, read_texts(files, text_column, documents or "auto", errors), stride, as_json, memory)
         return
+    refuse(of_text, f"is for text, and {run} reads labelled rows; leave it out")
+    if not model.draws_confusion:
+        why = f"is for classes, and {run} has none (its task is {model.task}); leave it out"
+        refuse({"--confusion": confusion}, why)
+    model, names = averaged_model(model, others), parse_columns(columns)
+    rows = [row for file in files for row in rows_for(model, Path(file), names, format, errors, need_labels=True).rows]
+    _scores(model, rows, metric, confusion, as_json)
+
+
+def _scores(model: TaskModel, rows: list[Any], metric: str | None, confusion: Path | None, as_json: bool) -> None:
+    """A task's metrics on labelled rows."""
     from foretext.cli.terminal import Terminal
     from foretext.tasks.scores.confusion_picture import confusion_matrix_png
-    from foretext.tasks.scores.metrics import format_scores
 
-    texts_only = {"stride": stride, "memory": memory, "text-column": text_column, "documents": documents}
-    for option, said in texts_only.items():
-        if said is not None:
-            raise UserError(f"--{option} is for text, and {run} reads labelled rows; leave it out")
-    if confusion is not None and not model.draws_confusion:
-        raise UserError(f"--confusion is for classes, and {run} has none (its task is {model.task}); leave it out")
-    model = averaged_model(model, others)
-    names = parse_columns(columns)
-    rows = [row for file in files for row in rows_for(model, Path(file), names, format, errors, need_labels=True).rows]
     scores = model.evaluate(rows, progress("predicting"), metric=metric, reporter=Terminal())
-    typer.echo(json.dumps(scores.to_dict(), ensure_ascii=False) if as_json else format_scores(scores))
+    show_scores(scores, as_json)
     if confusion is not None:
         confusion_matrix_png(scores, confusion)
+
+
+def _translations(
+    run: Path, source: Path | None, target: Path | None, beams: int, language: str, errors: str, as_json: bool
+) -> None:
+    """Loss, perplexity and BLEU of a run on two files."""
+    if source is None or target is None:
+        missing = "--target" if target is None else "--source"
+        raise UserError(f"{missing} is missing: translations are scored on two files; add it")
+    scores = language_model(run).translation_scores(source, target, beams, language, errors, progress("translating"))
+    if as_json:
+        typer.echo(json.dumps(dataclasses.asdict(scores), ensure_ascii=False))
+        return
+    typer.echo(f"pairs       {scores.pairs:,}")
+    typer.echo(f"loss        {scores.loss:.4f}  (nats a target word, its end counted)")
+    typer.echo(f"perplexity  {scores.perplexity:.2f}")
+    typer.echo(f"BLEU        {scores.bleu:.2f}  ({scores.signature})")
+
+
+def show_perplexity(
+    model: LanguageModel, texts: list[str], stride: int | None, as_json: bool, memory: int | None = None
+) -> None:
+    from foretext.cli.terminal import Terminal
+
+    measured = model.perplexity(texts, stride, progress("measuring"), Terminal(), memory)
+    notes = _perplexity_notes(measured)
+    if as_json:
+        typer.echo(json.dumps(measured.to_dict(), allow_nan=False))
+        show_notes(notes)
+        return
+    name = "pseudo-perplexity" if measured.pseudo else "perplexity"
+    wide = len(name) + len(" per token")
+    typer.echo(f"{name} per token  {_figure(measured.per_token)}  ({measured.tokens:,} tokens)")
+    typer.echo(f"{name} per word   {_figure(measured.per_word)}  ({measured.words:,} words between white space)")
+    typer.echo(f"{'bits per byte':{wide}}  {_figure(measured.bits_per_byte, 4)}  ({measured.bytes:,} bytes of UTF-8)")
+    seen = f"context {measured.context} tokens, stride {measured.stride}, {measured.documents:,} documents"
+    if measured.directions == 2:
+        seen = f"{measured.documents:,} documents, each read whole from either end: the mean of both directions"
+    elif measured.order is not None:
+        seen += f"; each token by those before it, the {measured.order.replace(' ', '-')} order of the factorisation"
+    elif measured.memory is not None:
+        seen = f"each token after {measured.memory:,} tokens of memory at most, {measured.documents:,} documents"
+    elif measured.context is None:
+        seen = f"each token after all that stands before it in its document, {measured.documents:,} documents"
+    typer.echo(seen)
+    for note in notes:
+        typer.echo(note)
+    if measured.pseudo:
+        typer.echo("each token was masked alone and seen from both sides: this does not compare with a causal model's")
+    elif not measured.comparable:
+        typer.echo("the tokenizer does not keep the text whole: bits per byte do not compare with other models'")
+
+
+def _figure(value: float, digits: int = 3) -> str:
+    if math.isnan(value):
+        return "not a number"
+    if math.isinf(value):
+        return "too large for a number"
+    return f"{value:.3e}" if value >= LARGE else f"{value:,.{digits}f}"
+
+
+def _perplexity_notes(measured: Perplexity) -> list[str]:
+    """What a user must know to read the figures."""
+    if math.isnan(measured.per_token):
+        return ["the model's scores are not numbers (NaN): training went wrong; go back to an earlier run"]
+    if measured.words and measured.per_word >= LARGE:
+        length = measured.bytes / measured.words
+        return [
+            f"a word here is an unbroken run of characters, {length:,.0f} bytes on average: where no spaces stand "
+            "between words, perplexity per word says little; use per token or bits per byte"
+        ]
+    return []

@@ -1,17 +1,16 @@
-"""`foretext features`, `fill`, `tokens` and `attention`: what a model makes of a text, token by token."""
+"""`foretext features`: vectors of texts or of words, as Parquet."""
 
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from foretext.cli.input import language_model, load_run, read_texts
-from foretext.cli.options import Documents, Errors, Json, RunArgument, TextColumn, check_output, text_argument
+from foretext.cli.input import load_run, read_texts
+from foretext.cli.options import Documents, Errors, RunArgument, TextColumn, check_output
 from foretext.cli.output import progress
 from foretext.errors import UserError
 
@@ -95,64 +94,3 @@ def _column(vectors: np.ndarray) -> polars.Series:
     return polars.Series(vectors, dtype=polars.Array(polars.Float32, vectors.shape[1])).cast(
         polars.List(polars.Float32)
     )
-
-
-def fill(
-    run: RunArgument,
-    text: Annotated[str, typer.Argument(help="A text with a blank or several: [MASK], or <mask> for RoBERTa.")],
-    top: Annotated[int, typer.Option(help="How many candidates a blank.")] = 5,
-    as_json: Json = False,
-) -> None:
-    """What a masked model would put into the blanks of a text, with probabilities."""
-    found = language_model(run).fill(text_argument(text, "TEXT"), top)
-    if as_json:
-        blanks = [
-            [{"piece": one.piece, "id": one.id, "probability": one.probability} for one in blank]
-            for blank in found.blanks
-        ]
-        typer.echo(json.dumps({"text": found.text, "blanks": blanks}, ensure_ascii=False))
-        return
-    from foretext.runs.inspection import visible
-
-    for number, blank in enumerate(found.blanks, 1):
-        typer.echo(f"blank {number}")
-        for one in blank:
-            typer.echo(f"  {one.probability:7.4f}  {visible(one.piece)}")
-    typer.echo(found.text)
-
-
-def tokens(
-    run: RunArgument,
-    text: Annotated[list[str], typer.Argument(help="The text; several for a pair, a choice, a question.")],
-    as_json: Json = False,
-) -> None:
-    """The pieces and ids of a text, and for a fine-tuned run the transformed sequences."""
-    from foretext.runs.directory import RunDirectory
-    from foretext.runs.inspection import aligned_pieces, pieces_of, sequences_of
-
-    text = [text_argument(part, "TEXT") for part in text]
-    found = sequences_of(RunDirectory(run), text) or [pieces_of(RunDirectory(run), part) for part in text]
-    if as_json:
-        typer.echo(json.dumps([[{"id": i, "piece": p} for i, p in sequence] for sequence in found], ensure_ascii=False))
-        return
-    for sequence in found:
-        typer.echo(aligned_pieces(sequence))
-
-
-def attention(
-    run: RunArgument,
-    text: Annotated[str, typer.Argument(help="The text to look at.")],
-    out: Annotated[Path, typer.Option(help="An .html file.")],
-    target: Annotated[
-        str | None, typer.Option(help="For cove: the translation to look at; without it the run's own.")
-    ] = None,
-) -> None:
-    """Where each token looks, by layer and head, as a page; of cove, each word of the translation."""
-    from foretext.evaluate.attention_page import attention_page
-    from foretext.text.corpus.whole_files import write_whole
-
-    check_output(out)
-    given = None if target is None else text_argument(target, "--target")
-    page = attention_page(load_run(run).model, text_argument(text, "the text"), given)
-    write_whole(out, page.encode("utf-8"))
-    typer.echo(f"the page is {out}; open it in a browser", err=True)

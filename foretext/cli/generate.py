@@ -6,18 +6,21 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from foretext.cli.input import language_model, standard_input
-from foretext.cli.options import Json, text_argument
+from foretext.cli.options import Json, refuse, text_argument
+from foretext.cli.output import show_notes
 from foretext.errors import UserError
 
 if TYPE_CHECKING:
     from foretext.api import LanguageModel
     from foretext.generate.many import Written
+    from foretext.generate.sampling import Sampling
 
 
 def generate(
@@ -54,21 +57,19 @@ def generate(
     sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, stops, repetition_penalty)
     if prompts is not None and prompt:
         raise UserError("give either --prompt or --prompts, not both")
-    if errors is not None and prompts is None:
-        raise UserError("--errors is for the file of --prompts; leave it out")
-    if log_probabilities and not (as_json or prompts):
-        raise UserError("--log-probabilities are for --json or --prompts; add one")
-    if beams < 0:
-        raise UserError(f"--beams must be 0 (sampling) or more, not {beams}")
-    if beams and sampling != Sampling(max_tokens, stop=stops, repetition_penalty=repetition_penalty):
-        raise UserError("--beams looks for the most likely text, without chance: leave out the options of sampling")
-    otherwise = "give it on standard input (--prompt -)"
-    prompt = standard_input() if prompt == "-" else text_argument(prompt, "--prompt", otherwise)
+    if prompts is None:
+        refuse({"--errors": errors}, "is for the file of --prompts; leave it out")
+        alone = log_probabilities and not as_json
+        refuse({"--log-probabilities": alone or None}, "are for --json or --prompts; add one")
+    _check_beams(beams, sampling)
+    prompt = _given(prompt)
     model = language_model(run)
     if direction is not None:
-        model = model.facing(direction)  # type: ignore[arg-type]  # which says what it may be
+        model = model.facing(direction)
     if prompts is not None:
-        _many(model, _lines(prompts, errors or "strict"), sampling, beams, log_probabilities)
+        lines = _lines(prompts, errors or "strict")
+        for line, written in zip(lines, _best(model, lines, sampling, beams)):
+            typer.echo(_json(model, line, written, log_probabilities))
     elif beams or log_probabilities:
         (written,) = _best(model, [prompt], sampling, beams)
         typer.echo(_json(model, prompt, written, log_probabilities) if as_json else prompt + written.text)
@@ -76,7 +77,20 @@ def generate(
         _stream(model, prompt, sampling, as_json)
 
 
-def _stream(model: LanguageModel, prompt: str, sampling: Any, as_json: bool) -> None:
+def _given(prompt: str) -> str:
+    if prompt == "-":
+        return standard_input()
+    return text_argument(prompt, "--prompt", "give it on standard input (--prompt -)")
+
+
+def _check_beams(beams: int, sampling: Sampling) -> None:
+    if beams < 0:
+        raise UserError(f"--beams must be 0 (sampling) or more, not {beams}")
+    if beams and sampling != replace(sampling, temperature=1.0, top_k=0, top_p=1.0, seed=None):
+        raise UserError("--beams looks for the most likely text, without chance: leave out the options of sampling")
+
+
+def _stream(model: LanguageModel, prompt: str, sampling: Sampling, as_json: bool) -> None:
     from foretext.generate.sampling import generate_text
 
     pieces = generate_text(model.model, prompt, sampling)
@@ -98,19 +112,13 @@ def _lines(file: Path, errors: str) -> list[str]:
 
     notes: list[str] = []
     found = [line for line in text_lines(read_text(file, errors, notes)) if line.strip()]
-    for note in notes:
-        typer.echo(note, err=True)
+    show_notes(notes)
     if not found:
         raise UserError(f"{file}: no prompts; write one a line")
     return found
 
 
-def _many(model: LanguageModel, prompts: list[str], sampling: Any, beams: int, log_probabilities: bool) -> None:
-    for prompt, written in zip(prompts, _best(model, prompts, sampling, beams)):
-        typer.echo(_json(model, prompt, written, log_probabilities))
-
-
-def _best(model: LanguageModel, prompts: list[str], sampling: Any, beams: int) -> Iterator[Written]:
+def _best(model: LanguageModel, prompts: list[str], sampling: Sampling, beams: int) -> Iterator[Written]:
     """One after the other, so that each is shown when it is there."""
     from foretext.generate.many import beam_search, write_in_turn
 

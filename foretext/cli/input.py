@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from foretext.cli.options import parse_pairs, text_argument
-from foretext.cli.output import progress
+from foretext.cli.output import progress, show_notes
 from foretext.errors import UserError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def plain_table(file: Path, errors: str) -> Table:
     _announce(file)
     notes: list[str] = []
     table = read_table(file, errors=errors, notes=notes)
-    _show(notes)
+    show_notes(notes)
     return table
 
 
@@ -87,7 +87,7 @@ def labelled_rows(file: Path, task: str, columns: dict[str, str] | None, format:
     _announce(file)
     reading = Reading(task, columns, format, errors=errors)
     rows = family.read(file, reading).rows
-    _show(reading.notes)
+    show_notes(reading.notes)
     return rows
 
 
@@ -119,7 +119,7 @@ def unlabelled_lines(files: list[str], errors: str) -> list[str]:
 
     notes: list[str] = []
     sentences = read_sentences(files, errors, progress("reading"), notes)
-    _show(notes)
+    show_notes(notes)
     return sentences
 
 
@@ -131,7 +131,7 @@ def rows_for(
     _announce(file)
     reading = model.reading(need_labels, columns, format, errors)
     read = model.family.read(file, reading)
-    _show(reading.notes)
+    show_notes(reading.notes)
     return read
 
 
@@ -163,13 +163,8 @@ def rows_to_predict(
     if not data.strip():
         raise UserError("nothing to predict: name a file, give --text, or write lines to standard input")
     read = model.family.from_lines(data, reading)
-    _show(reading.notes)
+    show_notes(reading.notes)
     return read
-
-
-def _show(notes: list[str]) -> None:
-    for note in notes:
-        typer.echo(note, err=True)
 
 
 def standard_input(errors: str = "strict") -> str:
@@ -178,8 +173,7 @@ def standard_input(errors: str = "strict") -> str:
 
     notes: list[str] = []
     text = decode(sys.stdin.buffer.read(), "standard input", errors, notes)
-    for note in notes:
-        typer.echo(note, err=True)
+    show_notes(notes)
     return text
 
 
@@ -189,5 +183,5 @@ def read_texts(files: list[str], column: str | None, documents: str, errors: str
 
     notes: list[str] = []
     texts = all_documents(find_files(files), ReadOptions(column, documents, errors), progress("reading"), notes)
-    _show(notes)
+    show_notes(notes)
     return texts

@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import math
 import os
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
@@ -17,91 +15,30 @@ import typer
 from foretext.errors import EXIT_BUG, EXIT_MACHINE, EXIT_USER, Interrupted, UserError
 
 if TYPE_CHECKING:
-    from foretext.api import LanguageModel, TaskModel
-    from foretext.evaluate.perplexity import Perplexity
+    from foretext.tasks.scores.metrics import Scores
 
 EXIT_BROKEN_PIPE = 141
-LARGE = 1e9  # figures from here on are written 1.234e+09
 TRACEBACK = "FORETEXT_TRACEBACK"
 
 
 # -- results ---------------------------------------------------------------------------------------------------------
 
 
-def show_perplexity(
-    model: LanguageModel, texts: list[str], stride: int | None, as_json: bool, memory: int | None = None
-) -> None:
-    from foretext.cli.terminal import Terminal
-
-    measured = model.perplexity(texts, stride, progress("measuring"), Terminal(), memory)
-    notes = _perplexity_notes(measured)
-    if as_json:
-        typer.echo(json.dumps(measured.to_dict(), allow_nan=False))
-        for note in notes:
-            typer.echo(note, err=True)
-        return
-    name = "pseudo-perplexity" if measured.pseudo else "perplexity"
-    wide = len(name) + len(" per token")
-    typer.echo(f"{name} per token  {_figure(measured.per_token)}  ({measured.tokens:,} tokens)")
-    typer.echo(f"{name} per word   {_figure(measured.per_word)}  ({measured.words:,} words between white space)")
-    typer.echo(f"{'bits per byte':{wide}}  {_figure(measured.bits_per_byte, 4)}  ({measured.bytes:,} bytes of UTF-8)")
-    seen = f"context {measured.context} tokens, stride {measured.stride}, {measured.documents:,} documents"
-    if measured.directions == 2:
-        seen = f"{measured.documents:,} documents, each read whole from either end: the mean of both directions"
-    elif measured.order is not None:
-        seen += f"; each token by those before it, the {measured.order.replace(' ', '-')} order of the factorisation"
-    elif measured.memory is not None:
-        seen = f"each token after {measured.memory:,} tokens of memory at most, {measured.documents:,} documents"
-    elif measured.context is None:
-        seen = f"each token after all that stands before it in its document, {measured.documents:,} documents"
-    typer.echo(seen)
-    for note in notes:
-        typer.echo(note)
-    if measured.pseudo:
-        typer.echo("each token was masked alone and seen from both sides: this does not compare with a causal model's")
-    elif not measured.comparable:
-        typer.echo("the tokenizer does not keep the text whole: bits per byte do not compare with other models'")
-
-
-def _figure(value: float, digits: int = 3) -> str:
-    if math.isnan(value):
-        return "not a number"
-    if math.isinf(value):
-        return "too large for a number"
-    return f"{value:.3e}" if value >= LARGE else f"{value:,.{digits}f}"
-
-
-def _perplexity_notes(measured: Perplexity) -> list[str]:
-    """What a user must know to read the figures."""
-    if math.isnan(measured.per_token):
-        return ["the model's scores are not numbers (NaN): training went wrong; go back to an earlier run"]
-    if measured.words and measured.per_word >= LARGE:
-        length = measured.bytes / measured.words
-        return [
-            f"a word here is an unbroken run of characters, {length:,.0f} bytes on average: where no spaces stand "
-            "between words, perplexity per word says little; use per token or bits per byte"
-        ]
-    return []
-
-
-def show_validation(model: TaskModel, held_out: list[Any], run: Path | None, as_json: bool) -> None:
-    """The best epoch's figures on the validation rows, with a picture of the confusion in the run directory if one is
-    given."""
-    from foretext.runs.report import Silent
-    from foretext.tasks.scores.confusion_picture import confusion_matrix_png
+def show_scores(scores: Scores, as_json: bool, title: str = "") -> None:
+    """A task's metrics; for people under a title."""
     from foretext.tasks.scores.metrics import format_scores
 
-    if not held_out:
-        if as_json:
-            typer.echo("null")
-        return
-    scores = model.evaluate(held_out, progress("validating"), reporter=Silent())  # what was cut is said already
-    if as_json:
-        typer.echo(json.dumps(scores.to_dict(), ensure_ascii=False))
-    else:
-        typer.echo(f"the best epoch on the validation rows:\n{format_scores(scores)}")
-    if scores.confusion and run is not None:
-        confusion_matrix_png(scores, run / "confusion.png")
+    typer.echo(json.dumps(scores.to_dict(), ensure_ascii=False) if as_json else title + format_scores(scores))
+
+
+def show_notes(notes: Iterable[str]) -> None:
+    for note in notes:
+        typer.echo(note, err=True)
+
+
+def visible(piece: str) -> str:
+    """A piece in which nothing is invisible."""
+    return "".join("␣" if c == " " else c if c.isprintable() else c.encode("unicode_escape").decode() for c in piece)
 
 
 def progress(title: str) -> Callable[[int, int], None]:

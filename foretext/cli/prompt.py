@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from foretext.cli.input import labelled_rows, language_model, plain_table, read_texts
-from foretext.cli.options import Json, check_output, parse_columns, parse_pairs, text_argument
+from foretext.cli.options import Json, check_output, parse_columns, parse_pairs, refuse, text_argument
 from foretext.cli.output import progress
 from foretext.errors import UserError
 
@@ -78,25 +78,11 @@ def prompt(
     if task is None:
         task = _task_of(file, names, format, errors)
         typer.echo(f"task: {task}", err=True)
-    if task not in TASKS:
-        raise UserError(f"no task {task!r}; the tasks are {', '.join(TASKS)}")
-    given = (template, words, seeds, shots, examples, good, format, language, out)
-    for (option, tasks), value in zip(_FOR.items(), given):
-        if value is not None and task not in tasks:
-            raise UserError(f"{option} is for {', '.join(tasks)}, and the task is {task}; leave it out")
-    numbers = _numbers(shots or "0")
-    if seeds is not None and seeds < 1:
-        raise UserError(f"--seeds must be at least 1, not {seeds}")
-    if rows < 0:
-        raise UserError(f"--rows must be 0 (all) or more, not {rows}")
+    _check(task, (template, words, seeds, shots, examples, good, format, language, out))
+    numbers, draws = _numbers(shots or "0"), _draws(seeds)
+    _check_values(rows, language)
     if out is not None:
         check_output(out)
-    if language is not None and language not in LANGUAGES:
-        raise UserError(
-            f"--language {language}: BLEU cuts {', '.join(LANGUAGES)} in ways of their own, all others by spaces and "
-            "punctuation; give one of these, or leave it out"
-        )
-    draws = range(3 if seeds is None else seeds)
     model = language_model(run)
     if task in WRITTEN:
         pairs = _pairs(file, task, names, errors)
@@ -118,6 +104,31 @@ def prompt(
         if out is not None:
             _write_answers(out, asked, rounds)
         _show_chosen(made, len(asked), rounds, as_json)
+
+
+def _check(task: str, given: Sequence[object]) -> None:
+    """UserError for what is no task, or for an option (`given`: those of `_FOR`) that the task does not have."""
+    if task not in TASKS:
+        raise UserError(f"no task {task!r}; the tasks are {', '.join(TASKS)}")
+    for (option, tasks), value in zip(_FOR.items(), given):
+        if task not in tasks:
+            refuse({option: value}, f"is for {', '.join(tasks)}, and the task is {task}; leave it out")
+
+
+def _draws(seeds: int | None) -> range:
+    if seeds is not None and seeds < 1:
+        raise UserError(f"--seeds must be at least 1, not {seeds}")
+    return range(3 if seeds is None else seeds)
+
+
+def _check_values(rows: int, language: str | None) -> None:
+    if rows < 0:
+        raise UserError(f"--rows must be 0 (all) or more, not {rows}")
+    if language is not None and language not in LANGUAGES:
+        raise UserError(
+            f"--language {language}: BLEU cuts {', '.join(LANGUAGES)} in ways of their own, all others by spaces and "
+            "punctuation; give one of these, or leave it out"
+        )
 
 
 def _task_of(file: Path, columns: dict[str, str] | None, format: str | None, errors: str) -> str:

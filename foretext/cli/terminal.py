@@ -1,10 +1,19 @@
-"""What the command line shows: live lines and bars on a terminal, plain lines elsewhere."""
+"""What the command line shows and hears: live lines and bars on a terminal, plain lines elsewhere; signals.
+
+The first signal asks: the step ends, a checkpoint is written, the exit code says which signal it was. A library must
+not take a program's signal handlers, so only programs use `Stopper`; elsewhere the loop is handed a `NeverStop`."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+import signal
 import sys
 import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -14,6 +23,7 @@ from foretext.runs.report import StepReport
 
 QUIET_SECONDS = 2.0  # shorter work shows no bar
 PLAIN_SECONDS = 15.0  # between plain lines off a terminal
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Terminal:
@@ -107,3 +117,62 @@ class Terminal:
         if self._line_open:
             sys.stderr.write("\n")
             self._line_open = False
+
+
+class Stopper:
+    """A context manager over SIGINT and SIGTERM: the first sets `requested`, the second ends the process at once.
+
+    `notice` gets one line at the first signal. Use it in the main thread; the handlers that stood before come back
+    at the end.
+    """
+
+    def __init__(self, notice: Callable[[str], None] | None = None) -> None:
+        self._requested: int | None = None
+        self._notice = notice
+        self._before: dict[int, Any] = {}
+        self._process = 0
+
+    @property
+    def requested(self) -> int | None:
+        return self._requested
+
+    def __enter__(self) -> Stopper:
+        self._process = os.getpid()
+        self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            # None: the handler was not installed from Python, and cannot be put back
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        self._before = {}
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:
+            # A forked worker: Ctrl-C goes to the whole group and is the parent's to answer; SIGTERM is how the parent
+            # ends its workers.
+            if number == signal.SIGTERM:
+                _die_by(number)
+            return
+        if self._requested is not None:
+            _die_by(number)
+        self._requested = 128 + number
+        if self._notice is not None:
+            with contextlib.suppress(RuntimeError):  # the signal came in the middle of another write to the terminal
+                self._notice("stopping; a second signal aborts at once")
+
+
+def _die_by(number: int) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[tuple[Terminal, Stopper]]:
+    """A terminal, and signals that ask, for a training."""
+    terminal = Terminal()
+    try:
+        with Stopper(terminal.note) as stopper:
+            yield terminal, stopper
+    finally:
+        terminal.close()

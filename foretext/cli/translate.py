@@ -1,8 +1,7 @@
-"""`foretext translate`, and what `foretext evaluate` says of a run that translates."""
+"""`foretext translate`: sentences by a run that was trained to translate."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,7 @@ import typer
 
 from foretext.cli.input import language_model, standard_input
 from foretext.cli.options import Errors, Json, check_output, text_argument
-from foretext.cli.output import progress
+from foretext.cli.output import progress, show_notes, visible
 from foretext.errors import UserError
 
 if TYPE_CHECKING:
@@ -62,8 +61,6 @@ def _looks(found: TranslationAttention) -> str:
     several times the place is said too."""
     from rich.cells import cell_len
 
-    from foretext.runs.inspection import visible
-
     names = [
         f"{visible(word)}({place})" if found.source.count(word) > 1 else visible(word)
         for place, word in enumerate(found.source, 1)
@@ -101,23 +98,5 @@ def _lines(given: str, errors: str) -> list[str]:
         return [text.replace("\n", " ")]
     notes: list[str] = []
     found = list(text_lines(read_text(path, errors, notes)))
-    for note in notes:
-        typer.echo(note, err=True)
+    show_notes(notes)
     return found
-
-
-def evaluate_translations(
-    run: Path, source: Path | None, target: Path | None, beams: int, language: str, errors: str, as_json: bool
-) -> None:
-    """Loss, perplexity and BLEU of a run on two files."""
-    if source is None or target is None:
-        missing = "--target" if target is None else "--source"
-        raise UserError(f"{missing} is missing: translations are scored on two files; add it")
-    scores = language_model(run).translation_scores(source, target, beams, language, errors, progress("translating"))
-    if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(scores), ensure_ascii=False))
-        return
-    typer.echo(f"pairs       {scores.pairs:,}")
-    typer.echo(f"loss        {scores.loss:.4f}  (nats a target word, its end counted)")
-    typer.echo(f"perplexity  {scores.perplexity:.2f}")
-    typer.echo(f"BLEU        {scores.bleu:.2f}  ({scores.signature})")

@@ -39,6 +39,17 @@ class LayerMix:
     weights: tuple[float, ...] = ()  # none: all alike
     each: bool = False  # side by side, not added up; without layers all of them
 
+    @classmethod
+    def of(cls, layers: Sequence[int], weights: Sequence[float], each: bool) -> LayerMix:
+        """As a Python user gives it: any sequences of numbers."""
+        try:
+            return cls(tuple(map(operator.index, layers)), tuple(map(float, weights)), each)
+        except (TypeError, ValueError):
+            raise UserError(
+                f"layers and weights are lists of numbers, as layers=[0, 4] and weights=[.5, .5], not {layers!r} and "
+                f"{weights!r}"
+            ) from None
+
     def chosen(self, count: int) -> tuple[int, ...]:
         """The layers, of a model that has so many and the embeddings."""
         return self.layers or (tuple(range(count + 1)) if self.each else ())
@@ -122,44 +133,20 @@ def check_gives_vectors(model: SavedModel) -> None:
 
 
 def features_of(
-    model: SavedModel,
-    texts: str | Sequence[str],
-    progress: Progress | None = None,
-    reporter: Reporter | None = None,
-    layers: Sequence[int] = (),
-    weights: Sequence[float] = (),
-    each: bool = False,
+    model: SavedModel, texts: str | Sequence[str], mix: LayerMix, progress: Progress | None, reporter: Reporter | None
 ) -> np.ndarray:
     """What `LanguageModel.features` and `TaskModel.features` give."""
     check_gives_vectors(model)
-    mix = _mix(layers, weights, each)
     return mix.arranged(model, text_vectors(model, given_texts(texts, "texts"), progress, reporter, mix))
 
 
 def word_features_of(
-    model: SavedModel,
-    texts: str | Sequence[str],
-    progress: Progress | None = None,
-    reporter: Reporter | None = None,
-    layers: Sequence[int] = (),
-    weights: Sequence[float] = (),
-    each: bool = False,
+    model: SavedModel, texts: str | Sequence[str], mix: LayerMix, progress: Progress | None, reporter: Reporter | None
 ) -> list[WordVectors]:
     """What `LanguageModel.word_features` and `TaskModel.word_features` give."""
     check_gives_vectors(model)
-    mix = _mix(layers, weights, each)
     found = word_vectors(model, given_texts(texts, "texts"), progress, reporter, mix)
     return [replace(one, vectors=mix.arranged(model, one.vectors)) for one in found]
-
-
-def _mix(layers: Sequence[int], weights: Sequence[float], each: bool) -> LayerMix:
-    try:
-        return LayerMix(tuple(map(operator.index, layers)), tuple(map(float, weights)), each)
-    except (TypeError, ValueError):
-        raise UserError(
-            f"layers and weights are lists of numbers, as layers=[0, 4] and weights=[.5, .5], not {layers!r} and "
-            f"{weights!r}"
-        ) from None
 
 
 def text_vectors(

@@ -9,7 +9,6 @@ A model that reads on for ever (an LSTM) forgets nothing so.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,7 +20,6 @@ from foretext.generate.left_to_right import LeftToRight
 from foretext.generate.one_way import OneWay
 from foretext.nn.recurrent.bilm_trunk import BilmTrunk
 from foretext.nn.softmax.predict import token_logits
-from foretext.objectives.base import Direction
 from foretext.objectives.bidirectional import BilmObjective
 from foretext.objectives.permutation import PermutationObjective
 from foretext.runs.model import SavedModel, need_causal, reach_of
@@ -41,20 +39,6 @@ def reader_of(model: SavedModel, what: str = "writing text") -> tuple[Any, int |
         return OneWay(model.trunk, objective, backward=model.info.direction == "backward"), None
     need_causal(model, what)
     return model.trunk.eval(), context
-
-
-def facing(model: SavedModel, direction: Direction) -> SavedModel:
-    """The model as it reads in this direction. ELMo has both; any other run has the one it was trained in."""
-    if direction not in ("forward", "backward"):
-        raise UserError(f"--direction {direction}: there is forward and backward")
-    if direction == model.info.direction:
-        return model
-    if not isinstance(model.objective, BilmObjective):
-        raise UserError(
-            f"--direction {direction}: this run of {model.system.name} reads {model.info.direction}; leave it out, or "
-            f"train another (foretext pretrain … --direction {direction})"
-        )
-    return replace(model, sections=model.sections | {"run": replace(model.info, direction=direction)})
 
 
 class Decoder:

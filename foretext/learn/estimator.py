@@ -72,7 +72,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             epochs=self.epochs,
             lm_weight=self.lm_weight,
         )
-        self.model_ = finetune(request)
+        self.model_ = finetune(request).model
         return self
 
     def __getstate__(self) -> dict[str, Any]:

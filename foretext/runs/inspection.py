@@ -203,29 +203,3 @@ def _unlike_the_paper(sections: dict[str, Any]) -> str:
 def _plain(key: str) -> str:
     """A key in plain words; of a table inside a section, with the table's name."""
     return _PLAIN.get(key, key.partition(".")[2].replace(".", " ").replace("_", " "))
-
-
-def aligned_pieces(sequence: Pieces, width: int = 100) -> str:
-    """Pieces over their ids in lines of at most `width` cells. Spaces show as ␣, other white space and bytes that are
-    part of a character as escapes."""
-    from rich.cells import cell_len
-
-    lines: list[str] = []
-    above = below = ""
-    used = 0
-    for number, piece in sequence:
-        shown = visible(piece)
-        cells = max(cell_len(shown), len(str(number)))
-        if used and used + cells > width:
-            lines += [above.rstrip(), below.rstrip()]
-            above = below = ""
-            used = 0
-        above += shown + " " * (cells - cell_len(shown) + 1)
-        below += str(number).ljust(cells + 1)
-        used += cells + 1
-    return "\n".join([*lines, above.rstrip(), below.rstrip()])
-
-
-def visible(piece: str) -> str:
-    """A piece in which nothing is invisible."""
-    return "".join("␣" if c == " " else c if c.isprintable() else c.encode("unicode_escape").decode() for c in piece)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -15,7 +15,8 @@ from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig, reads
 from foretext.nn.weights import check_tensors
-from foretext.objectives.base import Objective, reads_on
+from foretext.objectives.base import Direction, Objective, reads_on
+from foretext.objectives.bidirectional import BilmObjective
 from foretext.objectives.masked import MaskedObjective
 from foretext.objectives.permutation import PermutationObjective
 from foretext.plan import TransferPlan
@@ -197,6 +198,20 @@ def need_causal(model: SavedModel, what: str) -> None:
             f"{what} needs a model that predicts each token from those before it, and {model.system.name} sees both "
             f"sides{'; foretext fill asks it about blanks' if masked else ''}"
         )
+
+
+def facing(model: SavedModel, direction: str) -> SavedModel:
+    """The model as it reads in this direction. ELMo has both; any other run has the one it was trained in."""
+    if direction not in ("forward", "backward"):
+        raise UserError(f"--direction {direction}: there is forward and backward")
+    if direction == model.info.direction:
+        return model
+    if not isinstance(model.objective, BilmObjective):
+        raise UserError(
+            f"--direction {direction}: this run of {model.system.name} reads {model.info.direction}; leave it out, or "
+            f"train another (foretext pretrain … --direction {direction})"
+        )
+    return replace(model, sections=model.sections | {"run": replace(model.info, direction=cast(Direction, direction))})
 
 
 def reach_of(model: SavedModel) -> int | None:

@@ -40,6 +40,7 @@ class Reporter(Protocol):
 
 
 Work = Callable[[str, int, int], None]  # what `Reporter.work` is
+Note = Callable[[str], None]
 
 
 class Silent:

@@ -1,43 +1,82 @@
-"""A model without pre-training, for fine-tuning from nothing: new weights, and a vocabulary trained on the rows."""
+"""The model that a fine-tuning starts from: a run, or, from nothing, new weights and a vocabulary of the rows."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from foretext.config import Setting, apply_sets
+from foretext.config import Setting, apply_sets, setting_of
 from foretext.errors import UserError
 from foretext.nn.model_config import remarks
 from foretext.runs.directory import RunDirectory
-from foretext.runs.model import RunConfig, SavedModel, load_tokenizer, read_config
-from foretext.runs.report import Reporter, Silent
+from foretext.runs.model import RunConfig, SavedModel, facing, load_model, load_tokenizer, read_config
+from foretext.runs.report import Note, Silent, Work
 from foretext.systems import size_named, system_named
 from foretext.systems.base import System, TokenizerConfig, TrunkParts
-from foretext.tasks.files.rows import Row
+from foretext.tasks.families import family_of
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.word_forms import with_vectors
+from foretext.train.finetuning.finetune_request import Base, FinetuneRequest, OtherTask
 from foretext.train.planning import Memory, check_memory
 from foretext.train.pretraining.run_setup import new_tokenizer
 from foretext.train.resume import check_seed, check_sets, check_vectors
+
+_SILENT = Silent()
+
+
+def with_base(request: FinetuneRequest, learned: Sequence[Any], note: Note, work: Work) -> FinetuneRequest:
+    """The request with the model to start from, where it only names it: a run, the model that the run in `out` was
+    begun with, or a new one. Its vocabulary is of the rows `learned` (a word of rows held out is as unknown as any
+    other), of the other tasks and of the unlabelled text."""
+    base = request.base
+    if not isinstance(base, Base):
+        return request
+    if base.run is not None:
+        request = replace(request, base=pretrained_model(base.run))
+    elif base.system is not None:
+        shape = [one for one in map(setting_of, request.sets) if one.names[0] in ("model", "tokenizer")]
+        rest = tuple(one for one in map(setting_of, request.sets) if one not in shape)
+        if request.resume and request.out is not None and RunDirectory(request.out).has("config.toml"):
+            model = begun_model(request.out, base.system, shape, base.vectors)
+        else:
+            texts = texts_of([OtherTask("rows", request.kind, learned), *request.also], request.unlabelled)
+            size, seed = base.size or "tiny", request.seed
+            model = fresh_model(base.system, size, texts, seed, shape, base.vectors, note, work)
+        request = replace(request, base=model, sets=rest, from_scratch=True)
+    return request if base.direction is None else replace(request, base=facing(request.start, base.direction))
+
+
+def pretrained_model(path: str | Path, device: str = "cpu") -> SavedModel:
+    """The model of a pre-trained run; a fine-tuned one is an error."""
+    model = load_model(path, device)
+    if model.task is not None:
+        raise UserError(f"{path} is fine-tuned; here a pre-trained run is wanted")
+    return model
+
+
+def texts_of(tasks: Sequence[OtherTask], more: Sequence[str]) -> Iterator[str]:
+    """What a new vocabulary is learned from: the texts of the rows of tasks, and `more`."""
+    return itertools.chain((text for one in tasks for text in family_of(one.kind).texts(one.rows)), more)
 
 
 def fresh_model(
     system: str,
     size: str,
-    rows: Sequence[Row],
+    texts: Iterable[str],
     seed: int = 0,
     sets: Sequence[str | Setting] = (),
-    reporter: Reporter | None = None,
-    more: Sequence[str] = (),
     vectors: str | Path | None = None,
+    note: Note = _SILENT.note,
+    work: Work = _SILENT.work,
 ) -> SavedModel:
-    """`system` at `size` with `sets` (model.…, tokenizer.…), not trained at all; `reporter` hears of the vocabulary,
-    which is learned from the rows and from `more` texts. `vectors`: a file of what the words' vectors start as."""
+    """`system` at `size` with `sets` (model.…, tokenizer.…), not trained at all. The vocabulary is learned from
+    `texts`, and `work` hears of it. `vectors`: a file of what the words' vectors start as."""
     check_seed(seed)
     check_sets(sets)
     found = system_named(system)
@@ -47,18 +86,16 @@ def fresh_model(
     sections["tokenizer"].check()
     check_memory(Memory(sections["model"], 1, 1))
     config: TokenizerConfig = sections["tokenizer"]
-    texts = itertools.chain((text for row in rows for text in row.texts), more)
-    reporter = reporter or Silent()
     for remark in remarks(sections["model"]):
-        reporter.note(remark)
-    tokenizer = new_tokenizer(found, texts, config, seed, reporter.work)
+        note(remark)
+    tokenizer = new_tokenizer(found, texts, config, seed, work)
     matrix = None
     if vectors is not None:
         tokenizer, matrix = _started_vectors(found, tokenizer, vectors, config.size)
-        reporter.note(f"{int(matrix.any(axis=1).sum()):,} of {tokenizer.size:,} words have a vector in {vectors}")
+        note(f"{int(matrix.any(axis=1).sum()):,} of {tokenizer.size:,} words have a vector in {vectors}")
         check_vectors(sets, sections["model"].vectors, matrix.shape[1], vectors)
-        sections["model"] = dataclasses.replace(sections["model"], vectors=matrix.shape[1])
-    sections["model"] = dataclasses.replace(sections["model"], vocabulary=tokenizer.size)
+        sections["model"] = replace(sections["model"], vectors=matrix.shape[1])
+    sections["model"] = replace(sections["model"], vocabulary=tokenizer.size)
     sections["model"].check()  # once more: the vocabulary is known
     sections["run"] = RunConfig("pretrain", system, size, "forward", seed, tokenizer.fingerprint())
     trunk = found.build_trunk(TrunkParts(sections["model"], tokenizer))
@@ -82,7 +119,7 @@ def begun_model(
     sections["model"].check()
     found = system_named(system)
     matrix = None if vectors is None else _started_vectors(found, tokenizer, vectors, tokenizer.size)[1]
-    shape = {"run": dataclasses.replace(info, kind="pretrain"), "model": sections["model"]}
+    shape = {"run": replace(info, kind="pretrain"), "model": sections["model"]}
     trunk = found.build_trunk(TrunkParts(sections["model"], tokenizer))
     return SavedModel(None, shape, found, tokenizer, trunk, vectors=matrix)
 

@@ -31,6 +31,7 @@ from systems_under_test import (
     write_text,
 )
 
+from foretext.cli.terminal import Stopper
 from foretext.errors import EXIT_MACHINE, Interrupted, UserError
 from foretext.runs.budget import Budget, is_finished
 from foretext.runs.directory import RunDirectory
@@ -40,7 +41,6 @@ from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 from foretext.train.loop import Loop
 from foretext.train.pretraining.pretrain import pretrain
 from foretext.train.pretraining.pretrain_request import PretrainRequest
-from foretext.train.signals import Stopper
 
 pytestmark = pytest.mark.skipif(torch.get_num_threads() != 1, reason="forking needs torch on one thread")
 

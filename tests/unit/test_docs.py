@@ -291,7 +291,7 @@ def test_the_epochs_of_every_size_are_documented() -> None:
 def test_the_least_updates_of_every_size_are_documented() -> None:
     """The page on formats has them, and leaves epochs to the page on the command line: each number stands once."""
     from foretext.systems import SYSTEMS
-    from foretext.train.finetuning.finetune_request import MOST_EPOCHS
+    from foretext.train.finetuning.finetune_settings import MOST_EPOCHS
 
     _, meaning = documented_keys()["[task]"]["epochs"]
     assert "[`--epochs`](cli.md#finetune); `tiny` and `small` take more" in meaning

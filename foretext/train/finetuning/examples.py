@@ -18,7 +18,8 @@ from foretext.tasks.layouts.base import Layout
 from foretext.tasks.layouts.windows import running_words
 from foretext.text.order.sample_order import SampleOrder
 from foretext.text.tokenizers.base import Tokenizer, is_unspaced
-from foretext.train.finetuning.finetune_request import FinetuneRequest, learned_of
+from foretext.train.finetuning.finetune_request import FinetuneRequest
+from foretext.train.finetuning.finetune_settings import learned_of
 
 
 def encode(

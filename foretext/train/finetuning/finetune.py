@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from foretext.errors import Interrupted, UserError
 from foretext.objectives.base import Objective
 from foretext.plan import TransferPlan
 from foretext.runs.budget import has_begun, is_finished
-from foretext.runs.directory import RunWriter
+from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.loss_curve import draw_missing_curve, write_curve
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator
 from foretext.runs.model import SavedModel, build_task, config_text, load_model, open_run, read_config
@@ -27,11 +28,13 @@ from foretext.tasks.family import Encoded, Family
 from foretext.tasks.heads.cross_view_head import ManySources
 from foretext.tasks.heads.supervised import SupervisedTask
 from foretext.tasks.heads.trunk_words import check_reader
-from foretext.tasks.splits import DEFAULT_FRACTION
+from foretext.tasks.scores.confusion_picture import confusion_matrix_png
+from foretext.tasks.scores.metrics import Scores
+from foretext.tasks.splits import DEFAULT_FRACTION, Split
 from foretext.train.checkpoint import Job, Stage
 from foretext.train.finetuning.examples import ListedExamples, all_examples, encode
-from foretext.train.finetuning.finetune_request import (
-    FinetuneRequest,
+from foretext.train.finetuning.finetune_request import FinetuneRequest
+from foretext.train.finetuning.finetune_settings import (
     not_followed,
     resolve,
     set_length,
@@ -53,109 +56,169 @@ from foretext.train.planning import (
 from foretext.train.pretraining.pretrain_request import MICRO_TOKENS
 from foretext.train.resume import finished, going_on, starts_over, writing
 from foretext.train.signals import NeverStop, StopRequest
+from foretext.train.untrained import with_base
 
+Validator = Callable[[], dict[str, float]]
+CONFUSION = "confusion.png"
 NORMED_TOKENS = 8 * MICRO_TOKENS  # statistics of two long documents are worth less than what the cache gives
+
+
+@dataclass
+class Finetuned:
+    """A task model, and the rows that it was validated on."""
+
+    model: SavedModel
+    held_out: Sequence[Any]
+    validated: Scores | None = None  # on these rows; None: there are none, or the run was finished before
+
+    def scores(self, reporter: Reporter) -> Scores | None:
+        """The best epoch's on the rows held out; None without any."""
+        if self.validated is None and self.held_out:
+            encoded = encode(self.held_out, self.model, Silent())  # what was cut is said already
+            self.validated = _scored(self.model, encoded, functools.partial(reporter.work, "validating"))
+        return self.validated
 
 
 def finetune(
     request: FinetuneRequest, reporter: Reporter | None = None, stopping: StopRequest | None = None
-) -> SavedModel:
-    """Fine-tunes and returns the model with the weights of its best epoch on the validation rows."""
-    about_rows: Reporter = reporter or Warns()
-    reporter, stopping = reporter or Silent(), stopping or NeverStop()
+) -> Finetuned:
+    """Fine-tunes, and gives the model with the weights of its best epoch on the validation rows."""
+    family = family_of(request.kind)
+    split, notes = _split(request, family)
     tune_allocator()
+    training = _Finetuning(request, family, split, reporter or Silent(), reporter or Warns(), stopping or NeverStop())
+    request = with_base(request, split.train, training.reporter.note, functools.partial(training.work, None))
+    training = replace(training, request=request)
     if request.out is None:
-        return _train(request, None, reporter, about_rows, stopping)
+        return training.train(None, notes)
     run = open_run(request.out)
     if request.resume and run.has("config.toml") and read_config(run)["run"].kind != "finetune":
         raise UserError(f"{run.path} is a pre-trained run, which is not gone on with here; choose another --out")
     over = starts_over(run, request.resume)
     if request.resume and is_finished(run):
-        changes: list[Change] = []
-        family = family_of(request.kind)
-        resolve(request, family, *_split(request, family, Silent()), run, changes.append)
-        reporter.note(finished(run.path, changes))
-        draw_missing_curve(run, reporter.note)
-        return load_model(run.path)
-    with writing(run, reporter.note, over) as writer:
-        model = _train(request, writer, reporter, about_rows, stopping)
+        return training.finished(run)
+    with writing(run, training.reporter.note, over) as writer:
+        made = training.train(writer, notes)
         write_curve(run)
-    return model
+        _draw_confusion(made.validated, run)
+    return made
 
 
-def _train(
-    request: FinetuneRequest,
-    writer: RunWriter | None,
-    reporter: Reporter,
-    about_rows: Reporter,
-    stopping: StopRequest,
-) -> SavedModel:
-    family = family_of(request.kind)
-    train, valid = _split(request, family, reporter)
-    run = writer.run if writer else None
-    sections = resolve(request, family, train, valid, run, lambda change: reporter.note(going_on(change)))
-    for said in (*unused_head(request, family), *not_followed(request, sections)):
-        reporter.note(said)
-    device = choose_device(request.device)
-    if device.type == "cpu":
-        check_memory(Memory(sections["model"], 1, 1), SMALLER_RUN)  # the weights; once more when the rows are encoded
-    model = _build(request, sections)
-    training: TrainingConfig = sections["training"]
-    assert model.task is not None
-    goes_on = writer is not None and has_begun(writer.run)
+def _draw_confusion(scores: Scores | None, run: RunDirectory) -> None:
+    if scores is not None and scores.confusion:
+        confusion_matrix_png(scores, run.path / CONFUSION)
 
-    def work(title: str, done: int, total: int) -> None:
-        """Before training a signal ends the work at once: there is nothing to save that is not saved."""
-        reporter.work(title, done, total)
-        if stopping.requested is not None:
-            raise Interrupted(stopping.requested, str(writer.run.path) if writer is not None and goes_on else None)
 
-    learned = encode(train, model, about_rows, work)
-    held_out = encode(valid, model, about_rows, work)
-    examples = learned.examples
-    if not examples:
-        raise UserError("no word of the rows has a piece in the vocabulary of this run; use another run, or --system")
-    stock = all_examples(request, model, examples, about_rows, work)
-    order = model.task.order(stock, training.batch_size, request.seed)
-    if not goes_on:
-        model.task.meet(examples)
-    set_length(sections, size_of(request), len(examples), order)
-    micro = training.micro_batch or rows_at_a_time(model.task, stock)
-    micro = min(micro, training.batch_size)
-    if device.type == "cpu":
-        memory = finetuning_memory(micro, sections["model"], model.task, stock, held_out)
-        check_memory(memory, SMALLER_RUN, built=True)
-    model.trunk.to(device)
-    model.task.to(device)
-    if sections["transfer"].head == "probe" and not goes_on:
-        assert isinstance(model.task, SupervisedTask)
-        with out_of_memory_as_user_error(micro):
-            fit_head(
-                model.trunk, model.task, examples, device, request.seed, functools.partial(work, "fitting the head")
+@dataclass(frozen=True)
+class _Finetuning:
+    """One fine-tuning: what is asked for, the rows, and who hears of it."""
+
+    request: FinetuneRequest
+    family: Family
+    split: Split[Any]
+    reporter: Reporter
+    about_rows: Reporter
+    stopping: StopRequest
+
+    def finished(self, run: RunDirectory) -> Finetuned:
+        """What is in a run that is finished, and the pictures that it was killed before."""
+        changes: list[Change] = []
+        resolve(self.request, self.family, self.split, run, changes.append)
+        self.reporter.note(finished(run.path, changes))
+        draw_missing_curve(run, self.reporter.note)
+        made = Finetuned(load_model(run.path), self.split.valid)
+        if self.family.draws_confusion(made.model.task_config) and not (run.path / CONFUSION).exists():
+            _draw_confusion(made.scores(self.reporter), run)
+        return made
+
+    def train(self, writer: RunWriter | None, notes: Sequence[str]) -> Finetuned:
+        request, reporter, run = self.request, self.reporter, writer.run if writer else None
+        for note in notes:
+            reporter.note(note)
+        sections = resolve(request, self.family, self.split, run, lambda change: reporter.note(going_on(change)))
+        for note in (*unused_head(request, self.family), *not_followed(request, sections)):
+            reporter.note(note)
+        device = choose_device(request.device)
+        if device.type == "cpu":
+            check_memory(Memory(sections["model"], 1, 1), SMALLER_RUN)  # the weights; again when the rows are encoded
+        model = _build(request, sections)
+        assert model.task is not None
+        goes_on = run is not None and has_begun(run)
+        work = functools.partial(self.work, run if goes_on else None)
+        learned = encode(self.split.train, model, self.about_rows, work)
+        held_out = encode(self.split.valid, model, self.about_rows, work)
+        if not learned.examples:
+            raise UserError(
+                "no word of the rows has a piece in the vocabulary of this run; use another run, or --system"
             )
-    job = Job(
-        trunk=model.trunk,
-        objective=model.task,
-        stages=(Stage(stock.example, order, micro, _validator(model, held_out, device)),),
-        optimizer=_optimizer(sections, model, request.base, order.steps_per_epoch),
-        config=training,
-        budget=sections["budget"],
-        seed=request.seed,
-        device=device,
-        evaluate_every=order.steps_per_epoch,
-        keep_best="main" if valid else None,
-    )
-    loop = Loop(job, writer, reporter, stopping)
-    if writer is not None:
-        check_disk(writer.run, job)
-    with out_of_memory_as_user_error(micro):
-        if writer is not None:
-            _open_run(writer, sections, model, loop)
-        reporter.plan(f"fine-tuning for {request.kind}", describe_finetuning(loop, sections, learned, held_out, stock))
-        loop.run()
-    model.trunk.eval()
-    model.task.eval()
-    return model
+        stock = all_examples(request, model, learned.examples, self.about_rows, work)
+        validations: dict[float, Scores] = {}
+        stage = self._stage(model, stock, held_out, _validator(model, held_out, device, validations))
+        set_length(sections, size_of(request), len(learned.examples), stage.order)
+        model.trunk.to(device)
+        model.task.to(device)
+        with out_of_memory_as_user_error(stage.micro_batch):
+            if not goes_on:
+                _meet(model, learned, device, request.seed, functools.partial(work, "fitting the head"))
+            loop = Loop(self._job(model, stage, device), writer, reporter, self.stopping)
+            if writer is not None:
+                _open_run(writer, sections, model, loop)
+            plan = describe_finetuning(loop, sections, learned, held_out, stock)
+            reporter.plan(f"fine-tuning for {request.kind}", plan)
+            begun = loop.position.step
+            loop.run()
+        model.trunk.eval()
+        model.task.eval()
+        made = Finetuned(model, self.split.valid)
+        if loop.position.best is not None and loop.position.best_step > begun:  # else an earlier process had the best
+            made.validated = validations.get(loop.position.best)
+        made.scores(reporter)
+        return made
+
+    def work(self, saved: RunDirectory | None, title: str, done: int, total: int) -> None:
+        """Before training a signal ends the work at once: there is nothing to save that is not saved."""
+        self.reporter.work(title, done, total)
+        if self.stopping.requested is not None:
+            raise Interrupted(self.stopping.requested, None if saved is None else str(saved.path))
+
+    def _stage(
+        self, model: SavedModel, stock: ListedExamples | ManySources, held_out: Encoded, evaluate: Validator
+    ) -> Stage:
+        """What is learned from, in which order, as many rows at a time as there is memory for."""
+        training: TrainingConfig = model.sections["training"]
+        assert model.task is not None
+        order = model.task.order(stock, training.batch_size, self.request.seed)
+        micro = min(training.micro_batch or rows_at_a_time(model.task, stock), training.batch_size)
+        if choose_device(self.request.device).type == "cpu":
+            memory = finetuning_memory(micro, model.model_config, model.task, stock, held_out)
+            check_memory(memory, SMALLER_RUN, built=True)
+        return Stage(stock.example, order, micro, evaluate)
+
+    def _job(self, model: SavedModel, stage: Stage, device: torch.device) -> Job:
+        assert model.task is not None
+        return Job(
+            trunk=model.trunk,
+            objective=model.task,
+            stages=(stage,),
+            optimizer=_optimizer(model, self.request.start, stage.order.steps_per_epoch),
+            config=model.sections["training"],
+            budget=model.sections["budget"],
+            seed=self.request.seed,
+            device=device,
+            evaluate_every=stage.order.steps_per_epoch,
+            keep_best="main" if self.split.valid else None,
+        )
+
+
+def _meet(
+    model: SavedModel, learned: Encoded, device: torch.device, seed: int, progress: Callable[[int, int], None]
+) -> None:
+    """What a head takes from the rows before it learns."""
+    assert model.task is not None
+    model.task.meet(learned.examples)
+    if model.sections["transfer"].head == "probe":
+        assert isinstance(model.task, SupervisedTask)
+        fit_head(model.trunk, model.task, learned.examples, device, seed, progress)
 
 
 def rows_at_a_time(task: Objective, stock: ListedExamples | ManySources) -> int:
@@ -165,6 +228,7 @@ def rows_at_a_time(task: Objective, stock: ListedExamples | ManySources) -> int:
 
 
 def _open_run(writer: RunWriter, sections: dict[str, Any], model: SavedModel, loop: Loop) -> None:
+    check_disk(writer.run, loop.job)
     loop.restore()
     files = {"config.toml": config_text(sections).encode()}
     if not writer.run.has("tokenizer.json"):
@@ -176,20 +240,17 @@ def _open_run(writer: RunWriter, sections: dict[str, Any], model: SavedModel, lo
 # -- data ------------------------------------------------------------------------------------------------------------
 
 
-def _split(request: FinetuneRequest, family: Family, reporter: Reporter) -> tuple[Sequence[Any], Sequence[Any]]:
+def _split(request: FinetuneRequest, family: Family) -> tuple[Split[Any], list[str]]:
+    """The rows to train on and those to validate on, and what to say of them."""
     if not request.rows:
         raise UserError("there are no rows to fine-tune on")
     remarks = family.check(request.rows, request.kind)
     family.check(request.valid or (), request.kind)
-    for remark in remarks:
-        reporter.note(remark)
     if request.valid is not None:
-        return request.rows, request.valid
+        return Split(list(request.rows), list(request.valid), ""), remarks
     part = DEFAULT_FRACTION if request.hold_out is None else request.hold_out
     split = family.hold_out(request.rows, part, request.seed)
-    if split.note:
-        reporter.note(split.note)
-    return split.train, split.valid
+    return split, [*remarks, *([split.note] if split.note else [])]
 
 
 # -- model -----------------------------------------------------------------------------------------------------------
@@ -197,7 +258,7 @@ def _split(request: FinetuneRequest, family: Family, reporter: Reporter) -> tupl
 
 def _build(request: FinetuneRequest, sections: dict[str, Any]) -> SavedModel:
     """The model to train: base weights (all, some layers, or none), new special tokens, a new head."""
-    base, system = request.base, request.base.system
+    base, system = request.start, request.start.system
     model, transfer, task = sections["model"], sections["transfer"], sections["task"]
     torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
     tokenizer = base.tokenizer.with_specials(system.specials)
@@ -239,7 +300,8 @@ def _copy(source: nn.Module, target: nn.Module, names: set[str]) -> None:
             new[name][: len(old[name])].copy_(old[name])
 
 
-def _optimizer(sections: dict[str, Any], model: SavedModel, base: SavedModel, per_epoch: int) -> Optimizer:
+def _optimizer(model: SavedModel, base: SavedModel, per_epoch: int) -> Optimizer:
+    sections = model.sections
     plan: TransferPlan = sections["transfer"]
     assert model.task is not None
     names = [*layered_names(model.trunk), [f"task.{name}" for name, _ in model.task.named_parameters()]]
@@ -262,7 +324,19 @@ def _new_rows(source: nn.Module, target: nn.Module) -> dict[str, int]:
     return {name: len(old[name]) for name in new if name in old and len(old[name]) < len(new[name])}
 
 
-def _validator(model: SavedModel, held_out: Encoded, device: torch.device) -> Any:
+def _scored(model: SavedModel, encoded: Encoded, progress: Callable[[int, int], None]) -> Scores:
+    """The task's metrics on labelled rows."""
+    config, task = model.task_config, model.task
+    assert task is not None
+    device = next(model.trunk.parameters()).device
+    scores = example_scores(model.trunk, task, encoded.examples, device, progress)
+    family = family_of(config.kind)
+    return family.score(encoded.rows, family.predictions(encoded, scores, config, task), config)
+
+
+def _validator(model: SavedModel, held_out: Encoded, device: torch.device, seen: dict[float, Scores]) -> Validator:
+    """What scores the rows held out after an epoch; `seen` keeps, for each figure that an epoch is chosen by, the
+    scores of the first epoch that had it."""
     config, task = model.task_config, model.task
     family = family_of(config.kind)
     assert task is not None
@@ -274,6 +348,8 @@ def _validator(model: SavedModel, held_out: Encoded, device: torch.device) -> An
         family.settle(held_out, scores, config, task)
         result = family.score(held_out.rows, family.predictions(held_out, scores, config, task), config)
         loss = family.loss(held_out, scores, config, task)
-        return {"main": family.merit(result, loss, config), "loss": loss} | result.values
+        merit = family.merit(result, loss, config)
+        seen.setdefault(merit, result)
+        return {"main": merit, "loss": loss} | result.values
 
     return evaluate

@@ -115,7 +115,7 @@ def test_how_much_can_be_shown() -> None:
 def test_a_task_model_shows_a_text_whole_or_not_at_all(system: str) -> None:
     """In training a text that is too long is cut, and counted; a page would not say so."""
     rows: list[Any] = rows_from([("good", "a"), ("bad", "b")] * 6, "classification")
-    model = finetune(FinetuneRequest(base_model(system), rows, "classification", valid=[], epochs=1))
+    model = finetune(FinetuneRequest(base_model(system), rows, "classification", valid=[], epochs=1)).model
     most = reads(model.model_config)
     parser = Scripts()
     parser.feed(attention_page(model, "a" * (most - 2)))

@@ -18,12 +18,11 @@ from tolerance import close, terms_of
 
 from foretext.api import LanguageModel
 from foretext.batch import Batch
-from foretext.cli.output import show_perplexity
+from foretext.cli.evaluate import show_perplexity
 from foretext.evaluate.features import text_vectors
 from foretext.evaluate.perplexity import Perplexity, _windows, perplexity
 from foretext.runs.model import SavedModel
 from foretext.runs.report import Silent
-from foretext.tasks.files.rows import Row
 from foretext.text.tokenizers.base import END
 from foretext.text.tokenizers.byte_bpe import ByteBPE
 from foretext.train.untrained import fresh_model
@@ -36,9 +35,8 @@ TOLD = terms_of(TERMS, 16 + 290)  # a minute model, and the softmax over its voc
 
 @pytest.fixture(scope="module")
 def model() -> SavedModel:
-    rows = [Row((text,), None, "row") for text in TEXTS]
     sets = ["model.layers=2", "model.width=16", "model.heads=2", f"model.context={CONTEXT}", "tokenizer.size=290"]
-    made = fresh_model("gpt", "tiny", rows, sets=sets)
+    made = fresh_model("gpt", "tiny", TEXTS, sets=sets)
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in made.trunk.parameters():
@@ -265,5 +263,5 @@ def test_encoding_is_told_chunk_by_chunk_and_changes_nothing(
 def test_a_new_models_vocabulary_is_told() -> None:
     heard = Heard()
     sets = ["model.layers=1", "model.width=16", "model.heads=2", "tokenizer.size=290"]
-    fresh_model("gpt", "tiny", [Row((text,), None, "row") for text in TEXTS], sets=sets, reporter=heard)
+    fresh_model("gpt", "tiny", TEXTS, sets=sets, note=heard.note, work=heard.work)
     assert {title for title, _, _ in heard.told} >= {"counting words"}

@@ -27,7 +27,7 @@ from foretext.runs.budget import Budget
 from foretext.runs.directory import RunDirectory
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts
-from foretext.train.finetuning.finetune_request import default_epochs
+from foretext.train.finetuning.finetune_settings import default_epochs
 from foretext.train.pretraining.pretrain import pretrain
 from foretext.train.pretraining.pretrain_request import PretrainRequest, resolved_config
 

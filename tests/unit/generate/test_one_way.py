@@ -17,8 +17,9 @@ from tolerance import close, doubles, terms_of
 import foretext as ft
 from foretext.api import LanguageModel
 from foretext.evaluate.likelihood import Query, score_queries
-from foretext.generate.decoder import Decoder, facing
+from foretext.generate.decoder import Decoder
 from foretext.objectives.bidirectional import BilmObjective, spelling
+from foretext.runs.model import facing
 from foretext.tasks.files.rows import Row
 from foretext.train.finetuning.examples import encode_rows
 from foretext.train.loop import Loop
@@ -97,7 +98,7 @@ def log_probabilities(lm: LanguageModel, ids: list[int], backward: bool) -> np.n
 def test_what_comes_next_is_that_of_one_direction(lm: LanguageModel, direction: str) -> None:
     """Whether read at once, beside a longer row, or a word at a time."""
     ids = lm.model.tokenizer.encode("The old man sees the cat.")
-    model = facing(lm.model, direction)  # type: ignore[arg-type]
+    model = facing(lm.model, direction)
     decoder = Decoder(model, [ids[:4], ids])
     for place in (4, 5, 6):
         found = decoder.logits().log_softmax(-1)
@@ -163,7 +164,7 @@ def test_the_auxiliary_loss_is_that_of_one_direction(
     to the forward direction, and the backward one tells the words."""
     monkeypatch.setattr(Loop, "run", lambda self: self.position)
     rows = [("The old man sees the cat.", "a"), ("The Zyzzyva", "b"), ("fish.", "a")]
-    model = lm.facing(direction).finetune(rows, task="classification", plan="gpt", hold_out=0.0).model  # type: ignore[arg-type]
+    model = lm.facing(direction).finetune(rows, task="classification", plan="gpt", hold_out=0.0).model
     task, tokenizer, backward = model.task, lm.model.tokenizer, direction == "backward"
     assert model.task_config.softmax == TARGETS and task is not None and tokenizer.unknown is not None
     examples = encode_rows([Row((text,), label, "row") for text, label in rows], model)
@@ -198,6 +199,6 @@ def test_several_at_once_beams_and_penalties(lm: LanguageModel) -> None:
 def test_only_elmo_has_both_directions(lm: LanguageModel, tmp_path: Path) -> None:
     assert facing(lm.model, "forward") is lm.model
     with refused("--direction sideways"):
-        lm.facing("sideways")  # type: ignore[arg-type]
+        lm.facing("sideways")
     with refused("--direction backward", "gpt", "foretext pretrain", "--direction backward"):
         facing(base_model("gpt"), "backward")

@@ -196,7 +196,7 @@ def test_fine_tuning_leaves_the_encoder_as_it_is_and_comes_back(tmp_path: Path) 
     assert plan.thaw == "never" and plan.model == "recurrent" and plan.reader.beside == "ends" and not plan.reader.mix
     sets = ("transfer.reader.cells=8", "training.rate=0.02")
     request = FinetuneRequest(base, rows, "classification", tmp_path / "task", valid=rows, epochs=8, sets=sets)
-    model = TaskModel(finetune(request), tmp_path / "task")
+    model = TaskModel(finetune(request).model, tmp_path / "task")
     for name, tensor in base.trunk.state_dict().items():
         assert torch.equal(tensor, model.model.trunk.state_dict()[name]), f"{name} did not learn, vectors neither"
     texts = ["The cat eats fish.", "The dog eats fish."]

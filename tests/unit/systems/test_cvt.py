@@ -68,7 +68,7 @@ def test_each_layer_has_its_own_width() -> None:
 
 @doubles()
 def test_a_trained_run_gives_vectors(tmp_path: Path) -> None:
-    made = TaskModel(finetune(request_of(out=tmp_path / "run", epochs=2)), tmp_path / "run")
+    made = TaskModel(finetune(request_of(out=tmp_path / "run", epochs=2)).model, tmp_path / "run")
     run = ft.load(tmp_path / "run")
     assert isinstance(run, TaskModel)
     texts = ["the cat sees Tom", "an unheard zebra"]
@@ -130,7 +130,7 @@ def test_words_of_one_form_share_a_vector_and_keep_their_spelling() -> None:
 def test_it_learns_a_rule_and_comes_back_from_disk(tmp_path: Path) -> None:
     rows = sentences(16)
     sets = (*SETS, "training.rate=0.02")
-    model = TaskModel(finetune(request_of(rows, out=tmp_path / "run", epochs=12, sets=sets)), None)
+    model = TaskModel(finetune(request_of(rows, out=tmp_path / "run", epochs=12, sets=sets)).model, None)
     run = RunDirectory(tmp_path / "run")
     figures = [row["validation"] for row in run.metrics() if "validation" in row]
     assert len(figures) == 12 and figures[-1]["f1"] > 0.95 and figures[-1]["loss"] < 0.5 * figures[0]["loss"]
@@ -156,7 +156,7 @@ def test_going_on_equals_never_stopping(kind: str, tmp_path: Path) -> None:
         with stopping_after(5) as stop, pytest.raises(Interrupted):
             finetune(request, stopping=stop)
         finetune(replace(request, resume=True))
-        straight = finetune(replace(request, out=tmp_path / f"b-{name}"))
+        straight = finetune(replace(request, out=tmp_path / f"b-{name}")).model
         a, b = (RunDirectory(tmp_path / f"{letter}-{name}").read("model.safetensors") for letter in "ab")
         assert a == b
         again = load_model(tmp_path / f"b-{name}")
@@ -190,7 +190,7 @@ def test_turns_and_what_learns_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_batches_are_of_one_source() -> None:
-    model = finetune(request_of(epochs=1, valid=[], also=[OtherTask("more", "tagging", sentences(4, seed=3))]))
+    model = finetune(request_of(epochs=1, valid=[], also=[OtherTask("more", "tagging", sentences(4, seed=3))])).model
     head = model.task
     assert isinstance(head, CrossViewHead)
     text = UnlabelledText([(np.array([0, 7, 8, 9, 0]), np.array([0, 1, 0, 1, 0])), (np.array([0, 0]), np.zeros(2))])
@@ -215,7 +215,7 @@ def test_unlabelled_words_are_asked_about_where_labels_would_stand(monkeypatch: 
         return real(head, stock, *rest)
 
     monkeypatch.setattr(CrossViewHead, "order", watched)
-    model = finetune(request)
+    model = finetune(request).model
     one = stocks[0].example(0, len(stocks[0]) - 1)
     tokenizer = model.tokenizer
     pieces = [tokenizer.piece(int(id)) for id in one.example.ids]
@@ -250,11 +250,11 @@ def test_vectors_that_others_learned(tmp_path: Path) -> None:
     shape = tuple(one for one in SHAPE if "vectors" not in one)
     base = new_model(rows, "cvt", sets=shape, task="tagging", vectors=tmp_path / "vectors.txt")
     assert base.model.model_config.vectors == 3 and "zebra" in base.model.tokenizer.pieces
-    tuned = finetune(FinetuneRequest(base.model, rows, "tagging", from_scratch=True, epochs=1, sets=SETS))
+    tuned = finetune(FinetuneRequest(base.model, rows, "tagging", from_scratch=True, epochs=1, sets=SETS)).model
     table = tuned.trunk.words.weight.detach()  # type: ignore[union-attr]
     zebra = base.model.tokenizer.encode("zebra")[0]
     assert table[zebra].tolist() == [5, 5, 5], "not in the rows: as it was given"
-    without = finetune(FinetuneRequest(base.model, rows, "tagging", epochs=1, sets=SETS))
+    without = finetune(FinetuneRequest(base.model, rows, "tagging", epochs=1, sets=SETS)).model
     assert without.trunk.words.weight[zebra].tolist() == [5, 5, 5], "and whether or not it is called from scratch"  # type: ignore[union-attr]
     dog = base.model.tokenizer.encode("dog")[0]
     moved = (table[dog] - torch.tensor([1.0, 2.0, 3.0])).abs().max()
@@ -272,7 +272,7 @@ def test_words_seen_once_teach_the_vector_of_unknown_words() -> None:
     tokenizer = request.base.tokenizer
     zebra, gnu, the = (tokenizer.encode(word)[0] for word in ("Zebra", "Gnu", "the"))
     assert max(zebra, gnu) < tokenizer.size and tokenizer.unknown is not None
-    model = finetune(request)
+    model = finetune(request).model
     head, trunk = model.task, model.trunk
     assert isinstance(head, CrossViewHead) and isinstance(trunk, CvtEncoder)
     torch.manual_seed(step_seed(request.seed, 0, 1 << 20))

@@ -77,7 +77,7 @@ def race_model(tmp_path: Path) -> tuple[SavedModel, Path]:
     path.write_text(json.dumps(passage))
     rows = read_rows(path, "choice", format="race")
     run = tmp_path / "run"
-    return finetune(FinetuneRequest(base_model(), rows, "choice", run, epochs=1, format="race")), path
+    return finetune(FinetuneRequest(base_model(), rows, "choice", run, epochs=1, format="race")).model, path
 
 
 def test_the_question_of_an_over_long_race_row_survives(tmp_path: Path) -> None:

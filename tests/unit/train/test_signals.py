@@ -8,11 +8,12 @@ import time
 
 import pytest
 
-from foretext.train.signals import NeverStop, Stopper
+from foretext.cli.terminal import Stopper
+from foretext.train.signals import NeverStop
 
 CHILD = """
 import sys, time
-from foretext.train.signals import Stopper
+from foretext.cli.terminal import Stopper
 with Stopper(lambda line: print(line, flush=True)) as stop:
     print("ready", flush=True)
     while stop.requested is None or "deaf" in sys.argv:

@@ -23,10 +23,12 @@ from systems_under_test import (
     TINY,
     base_model,
     pairwise,
+    pretrain_request,
     shaken_model,
     stopping_after,
     taught,
     tokenizer_of,
+    write_text,
 )
 from tolerance import doubles
 
@@ -34,12 +36,13 @@ from foretext.api import TaskModel
 from foretext.config import build_sections
 from foretext.errors import Interrupted
 from foretext.plan import WAYS, TransferPlan
+from foretext.runs.budget import read_position
 from foretext.runs.directory import RunDirectory
 from foretext.runs.inspection import summary_of
 from foretext.runs.machine import clock
 from foretext.runs.model import RunConfig, SavedModel, TaskConfig, load_model, read_config
 from foretext.runs.report import Silent
-from foretext.runs.scoring import task_scores
+from foretext.runs.scoring import example_scores, task_scores
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
 from foretext.tasks.files.rows import Row
@@ -50,8 +53,10 @@ from foretext.train.checkpoint import Stage
 from foretext.train.finetuning import finetune as module
 from foretext.train.finetuning.examples import encode_rows
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
+from foretext.train.finetuning.finetune_request import Base
 from foretext.train.loop import Loop, step_seed
 from foretext.train.planning import probe_speed
+from foretext.train.pretraining.pretrain import pretrain
 from foretext.train.resume import agreed_sections
 
 NEW = tokenizer_of("gpt").size  # the first of the rows that fine-tuning adds
@@ -101,7 +106,7 @@ def test_few_rows_are_read_more_often_but_not_by_the_papers_size(size: str, rows
     base.sections["run"] = replace(base.info, size=size)
     sets = ("transfer.head=random",)
     request = request_of("classification", rows_of("classification", rows), base=base, valid=[], epochs=None, sets=sets)
-    model = finetune(request)
+    model = finetune(request).model
     assert model.task_config.epochs == epochs
     assert model.sections["budget"].steps == epochs * -(-rows // model.sections["training"].batch_size)
 
@@ -111,7 +116,7 @@ def test_every_kind_learns_and_comes_back_from_disk(system: str, kind: str, tmp_
     rows, (epochs, sets) = rows_of(kind, 16), LEARNS[system]
     base = shaken_model(system, 0.3) if system in OWN_MODEL else base_model(system)  # what stays must tell words apart
     request = request_of(kind, rows, base=base, out=tmp_path / "run", valid=rows, epochs=epochs)
-    model = finetune(replace(request, sets=(*NO_DROPOUT, *sets)))
+    model = finetune(replace(request, sets=(*NO_DROPOUT, *sets))).model
     run = RunDirectory(tmp_path / "run")
     figures = [row["validation"]["loss"] for row in run.metrics() if "validation" in row]
     assert len(figures) == epochs and min(figures) < 0.8 * figures[0]
@@ -138,7 +143,7 @@ def test_exactly_the_first_blocks_and_the_embeddings_are_taken(
     if layers is not None and layers >= len(groups):
         pytest.skip("all layers share one block")
     sets = (*NO_DROPOUT, *(("transfer.thaw=all",) if system in OWN_MODEL else ()))  # what is drawn has to learn
-    model = finetune(request_of("classification", base=base, layers=layers, sets=sets))
+    model = finetune(request_of("classification", base=base, layers=layers, sets=sets)).model
     old, new = base.trunk.state_dict(), model.trunk.state_dict()
     taken = {name for group in groups[: (len(groups) if layers is None else layers + 1)] for name in group}
     taken |= {name for name, _ in base.trunk.named_buffers()}  # what never learns belongs to the embeddings
@@ -150,7 +155,7 @@ def test_exactly_the_first_blocks_and_the_embeddings_are_taken(
 
 def test_from_scratch_takes_nothing(untrained: None) -> None:
     base = base_model()
-    model = finetune(request_of("classification", base=base, from_scratch=True))
+    model = finetune(request_of("classification", base=base, from_scratch=True)).model
     old, new = base.trunk.state_dict(), model.trunk.state_dict()
     for name in old:
         assert old[name].dim() == 1 or not torch.equal(new[name][: len(old[name])], old[name]), name
@@ -163,7 +168,7 @@ def test_special_tokens_are_new_rows_and_the_old_ones_untouched(untrained: None)
     wide = replace(base.model_config, width=256)
     base = replace(base, sections=base.sections | {"model": wide}, trunk=base.system.build_trunk(TrunkParts(wide)))
     before = {name: tensor.clone() for name, tensor in base.trunk.state_dict().items()}
-    model = finetune(request_of("classification", base=base))
+    model = finetune(request_of("classification", base=base)).model
     table = model.trunk.state_dict()["tokens.weight"]
     specials = [model.tokenizer.specials[name] for name in SYSTEMS["gpt"].specials]
     assert specials == list(range(base.tokenizer.size, base.tokenizer.size + 3))
@@ -182,7 +187,7 @@ def test_layers_that_are_not_there(layers: int) -> None:
 
 
 def test_another_seed_draws_another_head(untrained: None) -> None:
-    heads = [finetune(request_of("classification", seed=seed)).task.head.weight for seed in (0, 0, 1)]
+    heads = [finetune(request_of("classification", seed=seed)).model.task.head.weight for seed in (0, 0, 1)]
     assert torch.equal(heads[0], heads[1]) and not torch.equal(heads[0], heads[2])
 
 
@@ -219,7 +224,7 @@ def test_fewer_epochs_than_groups_reach_the_bottom(plan: str | None) -> None:
     """Four groups, two epochs of four updates: the embeddings learn for the last quarter."""
     base = base_model()
     sets = (*NO_DROPOUT, "transfer.thaw=gradual", "training.weight_decay=0.0", "training.batch_size=4")
-    model = finetune(request_of("classification", base=base, plan=plan, sets=sets, epochs=2, valid=[]))
+    model = finetune(request_of("classification", base=base, plan=plan, sets=sets, epochs=2, valid=[])).model
     assert all(moved_rows(base, model).values()), "every weight of the trunk has learned"
 
 
@@ -273,10 +278,10 @@ def test_from_scratch_everything_learns_from_the_first_step() -> None:
     heard.note = notes.append  # type: ignore[method-assign]
     sets = (*NO_DROPOUT, "training.weight_decay=0.0", "training.batch_size=16")
     asked = request_of("classification", plan="ulmfit", from_scratch=True, sets=sets, epochs=1, valid=[])
-    assert all(moved_rows(None, finetune(asked, heard)).values()), "in one step"
+    assert all(moved_rows(None, finetune(asked, heard).model).values()), "in one step"
     names(next(note for note in notes if "thaw" in note), "transfer.thaw=gradual")
     said = replace(asked, sets=(*sets, "transfer.thaw=gradual"))
-    assert finetune(said).sections["transfer"].thaw == "gradual"
+    assert finetune(said).model.sections["transfer"].thaw == "gradual"
 
 
 @pytest.mark.parametrize(
@@ -296,8 +301,8 @@ def test_the_plan_says_what_is_frozen(thaw: str, epochs: int, parts: list[str] |
 def test_a_trunk_that_never_thaws_stays_as_it_was() -> None:
     base = base_model()
     sets = (*NO_DROPOUT, "transfer.thaw=never", "transfer.head=random")
-    before = finetune(request_of("classification", base=base, sets=sets, epochs=1, valid=[]))
-    model = finetune(request_of("classification", base=base, sets=sets, epochs=3, valid=[]))
+    before = finetune(request_of("classification", base=base, sets=sets, epochs=1, valid=[])).model
+    model = finetune(request_of("classification", base=base, sets=sets, epochs=3, valid=[])).model
     old, new = base.trunk.state_dict(), model.trunk.state_dict()
     assert all(torch.equal(old[name], new[name][: len(old[name])]) for name in old)
     assert not torch.equal(before.task.head.weight, model.task.head.weight)
@@ -307,7 +312,7 @@ def test_a_trunk_that_never_thaws_stays_as_it_was() -> None:
 def test_a_plan_by_its_name_is_a_whole_way_of_transfer(system: str, tmp_path: Path, untrained: None) -> None:
     base = base_model(system)
     changes = {"base": base, "sets": ("training.rate=0.002", "pooling.hidden=7"), "out": tmp_path / "run"}
-    model = finetune(request_of("classification", plan="ulmfit", **changes))
+    model = finetune(request_of("classification", plan="ulmfit", **changes)).model
     assert model.sections["transfer"] == TransferPlan(rate_decay=2.6, thaw="gradual", lm_weight=0.0, pooling="concat")
     training = model.sections["training"]
     assert (training.schedule, training.warmup, training.final_rate) == ("linear", 0.1, 1 / 32)
@@ -315,7 +320,7 @@ def test_a_plan_by_its_name_is_a_whole_way_of_transfer(system: str, tmp_path: Pa
     assert isinstance(model.task, ConcatPoolingTask) and model.sections["pooling"].hidden == 7
     assert read_config(RunDirectory(tmp_path / "run"))["pooling"] == model.sections["pooling"]
     assert model.task.weights.keys() == ({"label", "activation", "temporal"} if system == "ulmfit" else {"label"})
-    gpts = finetune(request_of("classification", plan="gpt", base=base, sets=(), lm_weight=0.0))
+    gpts = finetune(request_of("classification", plan="gpt", base=base, sets=(), lm_weight=0.0)).model
     assert gpts.sections["transfer"] == TransferPlan(lm_weight=0.0) and "pooling" not in gpts.sections
     assert not isinstance(gpts.task, ConcatPoolingTask)
 
@@ -327,7 +332,7 @@ def test_plan_and_info_name_every_loss(system: str, plan: str | None, tmp_path: 
     more = {"unlabelled": ["so it is good", "it is so bad"]} if scratch else {}
     heard, out = Plans(), tmp_path / "run"
     asked = request_of("classification", base=base_model(system), plan=plan, sets=(), epochs=1, out=out)
-    model = finetune(replace(asked, from_scratch=scratch, **more), heard)
+    model = finetune(replace(asked, from_scratch=scratch, **more), heard).model
     terms = loss_terms(model.sections)
     assert terms == model.task.weights, "what is said is what is learned by"
     line = heard.plans[0]["loss"]
@@ -368,7 +373,7 @@ def test_the_papers_plan_is_the_papers_on_any_size(system: str, size: str, tmp_p
     base = replace(base, sections=base.sections | {"run": replace(base.info, size=size)})
     paper, scratch = base.system.sizes["paper"], base.system.build_head is not None
     asked = request_of("classification", base=base, plan="paper", sets=(), epochs=None, from_scratch=scratch)
-    found = finetune(replace(asked, out=tmp_path / "run")).sections
+    found = finetune(replace(asked, out=tmp_path / "run")).model.sections
     assert found["training"] == paper.finetuning
     assert found["transfer"] == (replace(paper.transfer, thaw="all") if scratch else paper.transfer)
     assert found["task"].epochs == paper.epochs and found["model"].dropout == paper.finetuning.dropout
@@ -396,10 +401,10 @@ def test_the_rate_of_another_way_is_the_sizes(name: str, tmp_path: Path, untrain
         sized = replace(base, sections=base.sections | {"run": replace(base.info, size=name)})
         out = tmp_path / f"{system}-{plan}"
         request = request_of("classification", base=sized, plan=plan, sets=(), out=out)
-        assert finetune(request).sections["training"].rate == rate, (system, plan)
+        assert finetune(request).model.sections["training"].rate == rate, (system, plan)
         own = replace(request, sets=("training.rate=0.02",), out=tmp_path / f"{out.name}-own")
-        assert finetune(own).sections["training"].rate == 0.02
-        again = finetune(replace(own, sets=(), resume=True))
+        assert finetune(own).model.sections["training"].rate == 0.02
+        again = finetune(replace(own, sets=(), resume=True)).model
         assert again.sections["training"].rate == 0.02, "a run that goes on keeps its rate"
 
 
@@ -424,7 +429,7 @@ def test_gpts_loss_on_the_lstm_and_ulmfits_plan_on_transformers_learn(
     rows, out = rows_of("classification", 16), tmp_path / "run"
     sets = ("training.batch_size=4", "training.rate=0.01", "training.dropout=0.0")
     request = request_of("classification", rows, base=base_model(system), valid=rows, epochs=5, sets=sets, out=out)
-    model = finetune(replace(request, **(changes | {"sets": (*sets, *changes.get("sets", ()))})))
+    model = finetune(replace(request, **(changes | {"sets": (*sets, *changes.get("sets", ()))}))).model
     assert set(model.task.weights) == set(losses)
     figures = [row["validation"]["loss"] for row in RunDirectory(out).metrics() if "validation" in row]
     assert min(figures[1:]) < figures[0]
@@ -523,7 +528,7 @@ def epochs_of(monkeypatch: pytest.MonkeyPatch, figures: list[float], **changes: 
         return evaluate
 
     monkeypatch.setattr(module, "_validator", validator)
-    return heads, finetune(request_of("classification", epochs=4, **changes))
+    return heads, finetune(request_of("classification", epochs=4, **changes)).model
 
 
 def test_the_best_epoch_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -554,9 +559,67 @@ def test_the_metric_chooses_the_epoch(monkeypatch: pytest.MonkeyPatch, changes: 
         return np.eye(2)[predicted[len(heads) - 1]]
 
     monkeypatch.setattr(module, "example_scores", made_up)
-    model = finetune(request_of("classification", valid=valid, **changes))
+    model = finetune(request_of("classification", valid=valid, **changes)).model
     assert len(heads) == 2 and torch.equal(model.task.head.weight, heads[best])
     assert model.task_config.metric == (changes.get("metric") or ("matthews" if best else None))
+
+
+def scorings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows are scored, each time that some are."""
+    seen: list[int] = []
+
+    def counted(trunk: Any, task: Any, examples: Any, *rest: Any) -> Any:
+        seen.append(len(examples))
+        return example_scores(trunk, task, examples, *rest)
+
+    monkeypatch.setattr(module, "example_scores", counted)
+    return seen
+
+
+def test_the_best_epoch_is_scored_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen = scorings(monkeypatch)
+    made = finetune(request_of("classification", rows_of("classification", 40), out=tmp_path / "run", epochs=3))
+    assert len(made.held_out) == 6 and seen == [6] * 3, "once an epoch, and not again at the end"
+    assert made.validated is not None and made.scores(Silent()) is made.validated
+    assert made.validated == TaskModel(made.model, None).evaluate(made.held_out)
+    assert (tmp_path / "run/confusion.png").exists()
+
+
+def test_the_best_epochs_scores_are_found_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where the best epoch was in a process that was stopped, and where the run is finished."""
+    rows, valid = rows_of("classification", 16), [Row(("it is good",), "pos", "row 1")]  # after one epoch all is right
+    sets = (*NO_DROPOUT, "training.rate=0.01", "training.batch_size=4")
+    changes = {"valid": valid * 4, "epochs": 4, "sets": sets, "metric": "accuracy"}
+    request = request_of("classification", rows, out=tmp_path / "a", **changes)
+    with stopping_after(13) as stop, pytest.raises(Interrupted):
+        finetune(request, stopping=stop)
+    straight, seen = finetune(replace(request, out=tmp_path / "b")), scorings(monkeypatch)
+    gone_on = finetune(replace(request, resume=True))
+    assert gone_on.validated == straight.validated
+    assert read_position(RunDirectory(tmp_path / "a")).best_step < 13
+    assert seen == [4, 4], "the last epoch, then the best again"
+    done = finetune(replace(request, resume=True))
+    assert done.validated is None and seen == [4, 4] and done.scores(Silent()) == straight.validated
+
+
+def test_a_run_may_be_named(tmp_path: Path) -> None:
+    path = pretrain(pretrain_request("gpt", write_text(tmp_path), tmp_path / "base"))
+    loaded = finetune(request_of("classification", base=load_model(path)))
+    named = finetune(request_of("classification", base=Base(path)))
+    assert torch.equal(named.model.task.head.weight, loaded.model.task.head.weight)
+    finetune(request_of("classification", base=Base(path), out=tmp_path / "clf"))
+    with refused(str(tmp_path / "clf"), "fine-tuned", "pre-trained"):
+        finetune(request_of("classification", base=Base(tmp_path / "clf")))
+
+
+def test_what_excludes_each_other_is_refused() -> None:
+    with refused("--hold-out", "--valid"):
+        request_of("classification", valid=[], hold_out=0.1)
+    with refused("--system"):
+        Base(Path("run"), "gpt")
+    for option, changes in (("--size", {"size": "small"}), ("--vectors", {"vectors": Path("v.txt")})):
+        with refused(option, "run", "--system"):
+            Base(Path("run"), **changes)  # type: ignore[arg-type]
 
 
 def test_a_metric_that_is_not_measured_is_refused_before_training(untrained: None) -> None:
@@ -568,14 +631,16 @@ def test_a_metric_that_is_not_measured_is_refused_before_training(untrained: Non
         with refused(f"--metric {metric}", measured):
             finetune(request_of(kind, metric=metric))
     three = [replace(row, label=str(number % 3)) for number, row in enumerate(rows_of("similarity", 16))]
-    assert finetune(request_of("similarity", three, format="mrpc")).task_config.metric is None, "F1 is of two classes"
+    assert finetune(request_of("similarity", three, format="mrpc")).model.task_config.metric is None, (
+        "F1 is of two classes"
+    )
 
 
 def test_whether_rows_are_pairs_is_kept(untrained: None) -> None:
     single = rows_of("regression", 16)
     pairs = [replace(row, texts=(*row.texts, "good")) for row in single]
-    assert finetune(request_of("regression", single)).task_config.texts == 1
-    model = finetune(request_of("regression", pairs))
+    assert finetune(request_of("regression", single)).model.task_config.texts == 1
+    model = finetune(request_of("regression", pairs)).model
     assert model.task_config.texts == 2
     with refused("row 1:", "pairs", "text2"):
         encode_rows(single, model)
@@ -679,7 +744,7 @@ def test_encoding_is_told_and_a_signal_ends_it(tmp_path: Path, monkeypatch: pyte
                 stop.requested = 130
 
     rows = rows_of("classification", 12)
-    model = finetune(request_of("classification", rows, valid=rows[:4]), Heard())
+    model = finetune(request_of("classification", rows, valid=rows[:4]), Heard()).model
     expected = [("encoding", done, 12) for done in (0, 5, 10, 12)] + [("encoding", done, 4) for done in (0, 4)]
     assert told[:6] == expected
     told.clear()
@@ -725,7 +790,7 @@ class Plans(Silent):
 def test_the_plan_has_tokens_updates_time_memory_and_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "probe_speed", lambda loop, step: 10.0)
     rows, valid, heard = rows_of("similarity", 40), rows_of("similarity", 8, seed=1), Plans()
-    model = finetune(request_of("similarity", rows, valid=valid, out=tmp_path / "run"), heard)
+    model = finetune(request_of("similarity", rows, valid=valid, out=tmp_path / "run"), heard).model
     (plan,) = heard.plans
     tokens, scored = (sum(e.tokens for e in encode_rows(some, model)) for some in (rows, valid))
     names(plan["tokens"], f"{tokens:,} ", f"{2 * tokens:,} ")

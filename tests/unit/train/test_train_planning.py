@@ -194,7 +194,7 @@ def test_any_system_can_have_a_task_model_on_a_trunk_that_stays_as_it_is(system:
     base = base_model(system)
     sets = ("transfer.model=recurrent", "transfer.thaw=never", "transfer.reader.cells=4", "training.rate=0.01")
     rows: list[Any] = rows_from(ROWS, "classification")
-    model = finetune(FinetuneRequest(base, rows, "classification", epochs=2, valid=[], sets=sets))
+    model = finetune(FinetuneRequest(base, rows, "classification", epochs=2, valid=[], sets=sets)).model
     old, new = base.trunk.state_dict(), model.trunk.state_dict()
     assert all(bool((new[name][: len(tensor)] == tensor).all()) for name, tensor in old.items())
     assert model.sections["transfer"].lm_weight == 0.0 and model.task is not None

@@ -108,7 +108,7 @@ def test_a_plain_rule_is_learned_and_comes_back_from_disk(system: str, kind: str
     epochs, rate = (16, "0.005") if slow else (8, "0.01")
     request = request_of(kind, rows, base=base_model(system), out=tmp_path / "run", valid=rows, epochs=epochs)
     sets = (*SETS, *AT_ONCE, *SMALL_READER[system], f"training.rate={rate}")
-    model = TaskModel(finetune(replace(request, sets=sets)), tmp_path / "run")
+    model = TaskModel(finetune(replace(request, sets=sets)).model, tmp_path / "run")
     logged = [row["validation"] for row in RunDirectory(tmp_path / "run").metrics() if "validation" in row]
     losses = [figures["loss"] for figures in logged]
     assert len(losses) == epochs and min(losses) < 0.5 * losses[0], losses
@@ -125,7 +125,7 @@ def test_a_plain_rule_is_learned_and_comes_back_from_disk(system: str, kind: str
 def test_the_loss_of_scores_is_that_of_the_head(system: str, kind: str, untrained: None) -> None:
     rows = ROWS[kind](6, LONG)
     with doubles():
-        model = finetune(request_of(kind, rows, base=base_model(system), valid=[]))
+        model = finetune(request_of(kind, rows, base=base_model(system), valid=[])).model
         assert model.task is not None
         with torch.no_grad():
             model.task.head.weight.mul_(20)  # so that the loss is not that of a guess
@@ -144,7 +144,7 @@ def test_the_loss_of_scores_is_that_of_the_head(system: str, kind: str, untraine
 @pytest.mark.parametrize("kind", KINDS)
 def test_long_rows_are_read_whole_where_no_context_bounds_them(system: str, kind: str, untrained: None) -> None:
     rows, heard = ROWS[kind](5, LONG), Notes()
-    model = finetune(request_of(kind, rows, base=base_model(system), valid=[]), heard)
+    model = finetune(request_of(kind, rows, base=base_model(system), valid=[]), heard).model
     examples = encode(rows, model, Silent()).examples
     assert len(examples) == 5 and all(example.tokens > 2 * CONTEXT for example in examples)
     assert not any("longer" in line for line in heard.said)
@@ -154,7 +154,7 @@ def test_long_rows_are_read_whole_where_no_context_bounds_them(system: str, kind
 def test_long_rows_are_read_in_windows(system: str, kind: str) -> None:
     rows, heard = ROWS[kind](3, LONG), Notes()
     sets = (*SETS, *SMALL_READER[system])
-    model = finetune(request_of(kind, rows, base=base_model(system), valid=[], epochs=1, sets=sets), heard)
+    model = finetune(request_of(kind, rows, base=base_model(system), valid=[], epochs=1, sets=sets), heard).model
     encoded = encode(rows, model, Silent())
     windows = len(encoded.examples)
     assert windows > 3 * len(rows) and all(example.tokens <= CONTEXT for example in encoded.examples)
@@ -174,7 +174,7 @@ def test_long_rows_are_read_in_windows(system: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rule_is_learned_over_windows(kind: str) -> None:
     rows = ROWS[kind](8, LONG)
-    model = TaskModel(finetune(request_of(kind, rows, valid=rows, epochs=6), Silent()), None)
+    model = TaskModel(finetune(request_of(kind, rows, valid=rows, epochs=6), Silent()).model, None)
     measured = model.evaluate(rows, reporter=Silent())
     assert measured.main_value > 0.8, measured
 
@@ -182,9 +182,9 @@ def test_a_rule_is_learned_over_windows(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_few_windows_are_read_more_often(kind: str, untrained: None) -> None:
     rows = ROWS[kind](8)
-    model = finetune(request_of(kind, rows, valid=[], epochs=None))
+    model = finetune(request_of(kind, rows, valid=[], epochs=None)).model
     assert model.task_config.epochs == 20 and model.sections["budget"].steps == 40
-    long = finetune(request_of(kind, ROWS[kind](8, LONG), valid=[], epochs=None), Silent())
+    long = finetune(request_of(kind, ROWS[kind](8, LONG), valid=[], epochs=None), Silent()).model
     assert long.task_config.epochs < 20, "each row gives several examples"
 
 
@@ -214,23 +214,23 @@ def test_going_on_equals_never_stopping(system: str, kind: str, tmp_path: Path) 
 
 
 def test_what_is_kept_of_the_rows(untrained: None) -> None:
-    tags = finetune(request_of("tagging")).task_config
+    tags = finetune(request_of("tagging")).model.task_config
     assert (tags.labels, tags.scheme, tags.fallback, tags.metric) == (("B-X", "I-X", "O"), "iob2", "O", None)
     old = [replace(row, tags=tuple(tag.replace("B", "I") for tag in row.tags or ())) for row in sentences(16)]
-    turned = finetune(request_of("tagging", old)).task_config
+    turned = finetune(request_of("tagging", old)).model.task_config
     assert (turned.labels, turned.scheme) == (("B-X", "I-X", "O"), "iob1")
     speech = [replace(row, tags=tuple(word.upper() for word in row.words)) for row in sentences(16)]
-    plain = finetune(request_of("tagging", speech, metric="f1_macro")).task_config
+    plain = finetune(request_of("tagging", speech, metric="f1_macro")).model.task_config
     assert (plain.labels, plain.scheme, plain.metric) == (("AX", "BY", "CZ"), "", "f1_macro")
-    assert not finetune(request_of("span")).task_config.unanswerable
-    assert finetune(request_of("span", questions(16, impossible=True))).task_config.unanswerable
+    assert not finetune(request_of("span")).model.task_config.unanswerable
+    assert finetune(request_of("span", questions(16, impossible=True))).model.task_config.unanswerable
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fitted_head_is_for_whole_texts(kind: str, untrained: None) -> None:
     for sets, said in ((SETS, False), ((*SETS, "transfer.head=probe"), True)):
         heard = Notes()
-        model = finetune(request_of(kind, sets=sets), heard)
+        model = finetune(request_of(kind, sets=sets), heard).model
         assert model.sections["transfer"].head == "random"
         assert any("transfer.head=probe" in line and kind in line for line in heard.said) == said
 
@@ -240,7 +240,7 @@ def test_pooling_is_for_whole_texts(kind: str, untrained: None) -> None:
     pooled = (*SETS, "transfer.pooling=concat", "transfer.head=random")
     for changes in ({"plan": "ulmfit"}, {"sets": pooled}):
         heard = Notes()
-        model = finetune(request_of(kind, **changes), heard)
+        model = finetune(request_of(kind, **changes), heard).model
         assert model.sections["transfer"].pooling == "extract"
         assert any("transfer.pooling=concat" in line and kind in line for line in heard.said)
 
@@ -257,7 +257,7 @@ def test_a_model_that_sees_both_sides_has_no_language_model_loss(kind: str, untr
         with refused("lm_weight 0.5:", "gpt", " 0"):
             finetune(replace(request, **changes))
     for changes in ({}, {"lm_weight": 0.0}):
-        assert finetune(replace(request, **changes)).sections["transfer"].lm_weight == 0.0
+        assert finetune(replace(request, **changes)).model.sections["transfer"].lm_weight == 0.0
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ def test_rows_that_cannot_be_learned_from() -> None:
 
 
 def test_a_tag_that_was_not_trained_on_is_wrong_and_said(untrained: None) -> None:
-    model = TaskModel(finetune(request_of("tagging")), None)
+    model = TaskModel(finetune(request_of("tagging")).model, None)
     heard = Notes()
     rows = [TaggedSentence(("ax", "by"), ("B-X", "B-NEW"), "b.txt line 1")]
     scores = model.evaluate(rows, reporter=heard)
@@ -304,7 +304,7 @@ def test_questions_about_a_passage_are_held_out_together() -> None:
 def test_no_answer_is_learned_with_its_threshold(tmp_path: Path) -> None:
     rows = questions(24, impossible=True)
     request = request_of("span", rows, valid=rows, epochs=20, out=tmp_path / "run")
-    model = TaskModel(finetune(request), None)
+    model = TaskModel(finetune(request).model, None)
     measured = model.evaluate(rows)
     assert {"has_answer_f1", "no_answer_f1"} <= measured.values.keys()
     assert measured.main_value > 0.9, measured

@@ -1,0 +1,30 @@
+"""`foretext attention`: where each token looks, as a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foretext.cli.input import load_run
+from foretext.cli.options import RunArgument, check_output, text_argument
+
+
+def attention(
+    run: RunArgument,
+    text: Annotated[str, typer.Argument(help="The text to look at.")],
+    out: Annotated[Path, typer.Option(help="An .html file.")],
+    target: Annotated[
+        str | None, typer.Option(help="For cove: the translation to look at; without it the run's own.")
+    ] = None,
+) -> None:
+    """Where each token looks, by layer and head, as a page; of cove, each word of the translation."""
+    from foretext.evaluate.attention_page import attention_page
+    from foretext.text.corpus.whole_files import write_whole
+
+    check_output(out)
+    given = None if target is None else text_argument(target, "--target")
+    page = attention_page(load_run(run).model, text_argument(text, "the text"), given)
+    write_whole(out, page.encode("utf-8"))
+    typer.echo(f"the page is {out}; open it in a browser", err=True)

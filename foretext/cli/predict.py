@@ -1,0 +1,47 @@
+"""`foretext predict`: what a fine-tuned run says of rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foretext.cli.input import averaged_model, rows_to_predict, task_model
+from foretext.cli.options import Columns, Errors, Format, Json, RunArgument, With, check_output, parse_columns
+from foretext.cli.output import progress, show_notes
+
+
+def predict(
+    run: RunArgument,
+    file: Annotated[Path | None, typer.Argument(help="Rows to predict; without it --text or standard input.")] = None,
+    text: Annotated[
+        list[str] | None, typer.Option(help="A text to predict; the parts of one pair or choice; question, passage.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="csv, tsv, jsonl, parquet; tags also txt, answers json; or standard output.")
+    ] = None,
+    others: With = None,
+    columns: Columns = "",
+    format: Format = None,
+    errors: Errors = "strict",
+    as_json: Json = False,
+) -> None:
+    """Predict labels, choices, scores, tags or answers, with probabilities."""
+    from foretext.cli.terminal import Terminal
+    from foretext.tasks.files.predictions import output_text, write_output
+
+    if out is not None:
+        check_output(out)
+    model = averaged_model(task_model(run), others)
+    form = model.family.form(out, as_json)
+    read = rows_to_predict(model, file, text, parse_columns(columns), format, errors)
+    predictions = model.predictions(read.rows, progress("predicting"), Terminal())
+    notes: list[str] = []
+    result = model.family.output(read, predictions, form, notes)
+    show_notes(notes)
+    if out is not None:
+        write_output(result, out, form)
+        typer.echo(f"{len(read.rows):,} predictions in {out}", err=True)
+    else:
+        typer.echo(output_text(result, form), nl=False)

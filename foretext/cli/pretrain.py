@@ -1,0 +1,81 @@
+"""`foretext pretrain`: a language model of unlabelled text."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foretext.cli.options import Config, Device, Resume, Sets, Source, Target, TextColumn, given_settings
+
+
+class Direction(enum.StrEnum):
+    forward = "forward"
+    backward = "backward"
+
+
+def pretrain(
+    text: Annotated[
+        list[str] | None, typer.Argument(help="Files, folders, globs; txt, jsonl, csv, tsv, parquet.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The run directory to make.")] = Path("runs/base"),
+    system: Annotated[str | None, typer.Option(help="Which system (the default: gpt); see `foretext systems`.")] = None,
+    size: Annotated[str | None, typer.Option(help="tiny (the default: minutes on 2 cores), small, paper.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Budget in minutes of training.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Budget in updates.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Budget in tokens.")] = None,
+    direction: Annotated[Direction | None, typer.Option(help="forward, or backward: right to left.")] = None,
+    seed: Annotated[int | None, typer.Option(help="0 unless given.")] = None,
+    start: Annotated[Path | None, typer.Option("--from", help="Go on from this run, with new text.")] = None,
+    new_vocabulary: Annotated[
+        bool, typer.Option("--new-vocabulary", help="With --from: a vocabulary of the new text; known pieces are kept.")
+    ] = False,
+    vocabulary: Annotated[Path | None, typer.Option(help="A published vocabulary: its folder, or its file.")] = None,
+    source: Source = None,
+    target: Target = None,
+    vectors: Annotated[Path | None, typer.Option(help="For cove: the source's word vectors, text or gzip.")] = None,
+    text_column: TextColumn = None,
+    documents: Annotated[
+        str | None, typer.Option(help="What is a document in .txt: auto (the default), line, blank, file.")
+    ] = None,
+    errors: Annotated[
+        str | None, typer.Option(help="Bytes that are not UTF-8: strict (the default: an error), replace (counted).")
+    ] = None,
+    resume: Resume = False,
+    device: Device = "auto",
+    config: Config = None,
+    sets: Sets = None,
+) -> None:
+    """Pre-train a language model on unlabelled text."""
+    from foretext.cli.terminal import watched
+    from foretext.runs.budget import Budget
+    from foretext.train.pretraining.pretrain import pretrain as run
+    from foretext.train.pretraining.pretrain_request import PretrainRequest
+
+    given = (minutes, steps, tokens)
+    request = PretrainRequest(
+        inputs=tuple(text or ()),
+        out=out,
+        system=system,
+        size=size,
+        budget=None if all(value is None for value in given) else Budget(*given),
+        direction=direction.value if direction else None,
+        seed=seed,
+        sets=tuple(given_settings(config, sets)),
+        resume=resume,
+        start=start,
+        new_vocabulary=new_vocabulary,
+        vocabulary=vocabulary,
+        source=source,
+        target=target,
+        vectors=vectors,
+        column=text_column,
+        documents=documents,
+        errors=errors,
+        device=device,
+    )
+    with watched() as (terminal, stopper):
+        path = run(request, terminal, stopper)
+    terminal.note(f"the model is in {path}; next: foretext finetune {path} train.csv --task …")

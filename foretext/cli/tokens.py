@@ -1,0 +1,53 @@
+"""`foretext tokens`: the pieces of a text, as a run reads it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from foretext.cli.options import Json, RunArgument, text_argument
+from foretext.cli.output import visible
+
+if TYPE_CHECKING:
+    from foretext.runs.inspection import Pieces
+
+
+def tokens(
+    run: RunArgument,
+    text: Annotated[list[str], typer.Argument(help="The text; several for a pair, a choice, a question.")],
+    as_json: Json = False,
+) -> None:
+    """The pieces and ids of a text, and for a fine-tuned run the transformed sequences."""
+    from foretext.runs.directory import RunDirectory
+    from foretext.runs.inspection import pieces_of, sequences_of
+
+    text = [text_argument(part, "TEXT") for part in text]
+    found = sequences_of(RunDirectory(run), text) or [pieces_of(RunDirectory(run), part) for part in text]
+    if as_json:
+        typer.echo(json.dumps([[{"id": i, "piece": p} for i, p in sequence] for sequence in found], ensure_ascii=False))
+        return
+    for sequence in found:
+        typer.echo(aligned_pieces(sequence))
+
+
+def aligned_pieces(sequence: Pieces, width: int = 100) -> str:
+    """Pieces over their ids in lines of at most `width` cells. Spaces show as ␣, other white space and bytes that are
+    part of a character as escapes."""
+    from rich.cells import cell_len
+
+    lines: list[str] = []
+    above = below = ""
+    used = 0
+    for number, piece in sequence:
+        shown = visible(piece)
+        cells = max(cell_len(shown), len(str(number)))
+        if used and used + cells > width:
+            lines += [above.rstrip(), below.rstrip()]
+            above = below = ""
+            used = 0
+        above += shown + " " * (cells - cell_len(shown) + 1)
+        below += str(number).ljust(cells + 1)
+        used += cells + 1
+    return "\n".join([*lines, above.rstrip(), below.rstrip()])
