@@ -9,6 +9,7 @@ trunk names its layer groups from the bottom (embeddings) to the top; the task's
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -35,6 +36,30 @@ class ReaderPlan:
     cells: int = 200  # of each direction of each recurrent layer
     layers: int = 1  # recurrent ones
     crf: bool = True  # tags are chosen together, by a conditional random field; false: each by itself
+
+
+@dataclass(frozen=True)
+class ConcatPoolingConfig:
+    """[pooling], where `TransferPlan.pooling` is "concat". The defaults are those of ULMFiT's released code."""
+
+    piece: int = 70  # tokens that are read at a time
+    learned: int = 1400  # tokens, from the end of a document, through whose pieces gradients flow
+    hidden: int = 50  # width between the two blocks
+    dropout: float = 0.4  # of what is pooled
+    hidden_dropout: float = 0.1
+    activation: float = 2.0  # weight of AR, as in pre-training, over the states that learn
+    temporal: float = 1.0  # weight of TAR
+
+    def check(self) -> None:
+        for name in ("piece", "learned", "hidden"):
+            if getattr(self, name) < 1:
+                raise UserError(f"pooling.{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("dropout", "hidden_dropout"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise UserError(f"pooling.{name} must be at least 0 and below 1, not {getattr(self, name)}")
+        for name in ("activation", "temporal"):
+            if not 0.0 <= getattr(self, name) < math.inf:
+                raise UserError(f"pooling.{name} must be at least 0, not {getattr(self, name)}")
 
 
 @dataclass(frozen=True)

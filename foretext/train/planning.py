@@ -16,15 +16,12 @@ from torch import Tensor, nn
 from foretext.errors import EXIT_MACHINE, UserError
 from foretext.nn.model_config import ModelConfig, fixed
 from foretext.nn.softmax.tied_softmax import CHUNK_ELEMENTS, LEAST_ROWS
-from foretext.objectives.base import Objective
+from foretext.objectives.base import Objective, Stock
 from foretext.plan import TransferPlan
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import available_memory, check_space, clock, size_text
 from foretext.tasks.family import Encoded
-from foretext.tasks.heads.cross_view_head import ManySources
-from foretext.tasks.heads.losses import describe_loss
-from foretext.tasks.task_config import TaskConfig
-from foretext.train.finetuning.examples import ListedExamples
+from foretext.tasks.losses import describe_loss
 from foretext.train.loop import Job, Loop, Stage
 
 _HEADER = 256  # bytes, at most, that a tensor takes beside its numbers: its name and shape, and AdamW's count of steps
@@ -230,7 +227,7 @@ def _streams(loop: Loop, context: int) -> list[tuple[str, str]]:
 
 
 def describe_finetuning(
-    loop: Loop, sections: dict[str, Any], train: Encoded, valid: Encoded, stock: ListedExamples | ManySources
+    loop: Loop, sections: dict[str, Any], train: Encoded, valid: Encoded, stock: Stock
 ) -> list[tuple[str, str]]:
     """The plan of a fine-tuning on rows that are encoded, `stock` being all that is learned from; the time is that of
     the updates which are left."""
@@ -246,7 +243,7 @@ def describe_finetuning(
         unit, windows = "windows", f", {len(train.examples):,} windows to train on"
     lines = [
         ("rows", f"{len(train.rows):,} to train on, {len(valid.rows):,} to validate{windows}"),
-        *_beside(stock, task),
+        *stock.beside(task.also),
         ("tokens", f"{tokens:,} an epoch, {task.epochs * tokens:,} in all"),
         ("labels", ", ".join(task.labels[:12]) if task.labels else task.kind),
         ("model", f"{model.parameters():,} parameters: {model.describe()}; {weights}"),
@@ -264,16 +261,6 @@ def describe_finetuning(
         lines.append(("time", f"about {clock(left / updates * task.epochs * epoch)} at {speed:,.0f} tokens/s"))
     memory = finetuning_memory(loop.job.stages[-1].micro_batch, model, loop.job.objective, stock, valid)
     return [*lines, *_normed(loop), *_machine_lines(loop, memory)]
-
-
-def _beside(stock: ListedExamples | ManySources, task: TaskConfig) -> list[tuple[str, str]]:
-    """What is learned from beside the rows."""
-    if isinstance(stock, ListedExamples):
-        return []
-    text = [("text", f"{len(stock.unlabelled):,} unlabelled sentences, a batch after each labelled one")]
-    others = zip(task.also.items(), stock.tasks[1:])
-    named = ", ".join(f"{name} ({said.split()[0]}, {len(own):,} rows)" for (name, said), own in others)
-    return (text if len(stock.unlabelled) else []) + ([("beside it", named)] if named else [])
 
 
 def _finetuning_speed(loop: Loop, steps: int, step: int = 0) -> float:
@@ -325,9 +312,7 @@ def _task_model(task: nn.Module, transfer: TransferPlan) -> list[tuple[str, str]
     return [("task model", f"{head_size(task):,} parameters: {shape} over {', '.join(read)}")]
 
 
-def finetuning_memory(
-    micro: int, model: ModelConfig, task: Objective, stock: ListedExamples | ManySources, valid: Encoded
-) -> Memory:
+def finetuning_memory(micro: int, model: ModelConfig, task: Objective, stock: Stock, valid: Encoded) -> Memory:
     """Of all that is learned from; the best epoch's weights are kept where there are rows to choose it by."""
     longest = max(task.learned_tokens(example) for example in stock.rows)
     return Memory(model, micro, longest, keeps_best=bool(valid.rows), head=head_size(task))

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from foretext.errors import UserError
+from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.tokenizers.wordpiece import basic_splitter
 from foretext.text.words.vectors import WordVectors, read_vectors
@@ -18,8 +20,12 @@ from foretext.text.words.word_forms import WordForms
 from foretext.text.words.word_list import looked_up_as
 
 
-def with_vectors(tokenizer: Words, path: str | Path, size: int) -> tuple[Words, np.ndarray]:
+def with_vectors(tokenizer: Tokenizer, path: str | Path, size: int) -> tuple[Words, np.ndarray]:
     """The vocabulary, grown to at most `size` words, and a row for each, [size, width]; zeros where there is none."""
+    if not isinstance(tokenizer, Words):
+        raise UserError(
+            f"--vectors are of words, and tokenizer.kind={tokenizer.kind} has pieces; leave one of them out"
+        )
     own = [piece for id, piece in enumerate(tokenizer.pieces) if id not in set(tokenizer.specials.values())]
     wanted = {word for piece in own for word in (piece, looked_up_as(piece))}
     vectors = read_vectors(path, only=wanted, first=size if size > tokenizer.size else 0)

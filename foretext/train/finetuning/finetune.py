@@ -7,28 +7,32 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
 
 from foretext.config import Change
 from foretext.errors import Interrupted, UserError
-from foretext.objectives.base import Objective
+from foretext.nn.trunk import Trunk
+from foretext.objectives.base import Objective, Stock
 from foretext.plan import TransferPlan
 from foretext.runs.budget import has_begun, is_finished
 from foretext.runs.directory import RunWriter
 from foretext.runs.loss_curve import draw_missing_curve, write_curve
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator
-from foretext.runs.model import SavedModel, build_task, config_text, load_model, open_run, read_config
+from foretext.runs.model import (
+    SavedModel,
+    build_task,
+    config_text,
+    load_model,
+    need_trained_head,
+    open_run,
+    read_config,
+)
 from foretext.runs.report import Reporter, Silent, Warns
 from foretext.runs.scoring import example_scores
-from foretext.runs.trained_head import need_trained_head
 from foretext.systems.base import TrainingConfig, TrunkParts
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Family
-from foretext.tasks.heads.cross_view_head import ManySources
-from foretext.tasks.heads.supervised import SupervisedTask
-from foretext.tasks.heads.trunk_words import check_reader
 from foretext.tasks.splits import DEFAULT_FRACTION
-from foretext.train.finetuning.examples import ListedExamples, all_examples, encode
+from foretext.train.finetuning.examples import all_examples, encode
 from foretext.train.finetuning.finetune_request import (
     FinetuneRequest,
     not_followed,
@@ -37,7 +41,6 @@ from foretext.train.finetuning.finetune_request import (
     size_of,
     unused_head,
 )
-from foretext.train.finetuning.fitted_head import fit_head
 from foretext.train.from_run import layered_names
 from foretext.train.loop import Job, Loop, Stage, step_seed
 from foretext.train.optim import Group, Optimizer, Rows, split_rows
@@ -128,11 +131,9 @@ def _train(
     model.trunk.to(device)
     model.task.to(device)
     if sections["transfer"].head == "probe" and not goes_on:
-        assert isinstance(model.task, SupervisedTask)
         with out_of_memory_as_user_error(micro):
-            fit_head(
-                model.trunk, model.task, examples, device, request.seed, functools.partial(work, "fitting the head")
-            )
+            fitting = functools.partial(work, "fitting the head")
+            model.task.fit_head(model.trunk, examples, device, request.seed, fitting)
     job = Job(
         trunk=model.trunk,
         objective=model.task,
@@ -158,7 +159,7 @@ def _train(
     return model
 
 
-def rows_at_a_time(task: Objective, stock: ListedExamples | ManySources) -> int:
+def rows_at_a_time(task: Objective, stock: Stock) -> int:
     """As many examples as hold about `MICRO_TOKENS` that are learned from; more where batch norm compares them."""
     most = NORMED_TOKENS if task.norms_rows else MICRO_TOKENS
     return max(1, most // max(task.learned_tokens(example) for example in stock.rows))
@@ -202,24 +203,24 @@ def _build(request: FinetuneRequest, sections: dict[str, Any]) -> SavedModel:
     torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
     tokenizer = base.tokenizer.with_specials(system.specials)
     trunk = system.build_trunk(TrunkParts(model, tokenizer, task.softmax, sections["run"].direction))
-    check_reader(transfer, trunk)
     if task.from_scratch:
         _copy(base.trunk, trunk, _fixed(base.trunk))
     else:
         _transfer(base.trunk, trunk, transfer.layers)
         if task.softmax and base.objective is not None:
             need_trained_head(base, "the language-model loss")
-            trunk.softmax.load_state_dict(base.objective.head.state_dict())  # type: ignore[union-attr]
+            base.objective.give_softmax(trunk)
     if base.vectors is not None:  # after the base's own, which were drawn
-        trunk.put_vectors(base.vectors)  # type: ignore[operator]
+        trunk.put_vectors(base.vectors)
     head = build_task(system, sections, tokenizer, model.head_dropout)
+    head.check(trunk)
     return SavedModel(None, sections, system, tokenizer, trunk, head)
 
 
-def _transfer(source: nn.Module, target: nn.Module, layers: int) -> None:
+def _transfer(source: Trunk, target: Trunk, layers: int) -> None:
     """Copies the embeddings, what never learns, and the first `layers` blocks (−1: all); rows of new special tokens
     stay as drawn."""
-    groups = source.layer_groups()  # type: ignore[operator]
+    groups = source.layer_groups()
     blocks = len(groups) - 1
     if layers > blocks or layers < -1:
         raise UserError(f"layers must be between 0 and {blocks}, the blocks of the pre-trained model, not {layers}")
@@ -227,12 +228,12 @@ def _transfer(source: nn.Module, target: nn.Module, layers: int) -> None:
     _copy(source, target, names | _fixed(source))
 
 
-def _fixed(trunk: nn.Module) -> set[str]:
+def _fixed(trunk: Trunk) -> set[str]:
     """What never learns and is kept with the weights: CoVe's word vectors."""
     return {name for name, _ in trunk.named_buffers()} & trunk.state_dict().keys()
 
 
-def _copy(source: nn.Module, target: nn.Module, names: set[str]) -> None:
+def _copy(source: Trunk, target: Trunk, names: set[str]) -> None:
     old, new = source.state_dict(), target.state_dict()
     with torch.no_grad():
         for name in names:
@@ -256,7 +257,7 @@ def _optimizer(sections: dict[str, Any], model: SavedModel, base: SavedModel, pe
     return Optimizer(sections["training"], parameters, groups, rows)
 
 
-def _new_rows(source: nn.Module, target: nn.Module) -> dict[str, int]:
+def _new_rows(source: Trunk, target: Trunk) -> dict[str, int]:
     """The weights that have rows for tokens which the pre-trained model does not know, and the first of these rows."""
     old, new = dict(source.named_parameters()), dict(target.named_parameters())
     return {name: len(old[name]) for name in new if name in old and len(old[name]) < len(new[name])}

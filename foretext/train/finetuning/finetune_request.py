@@ -13,7 +13,7 @@ from typing import Any
 
 from foretext.config import Change, Setting, apply_sets, setting_of
 from foretext.errors import UserError
-from foretext.plan import PAPER, TransferPlan, Way, way_named
+from foretext.plan import PAPER, ConcatPoolingConfig, TransferPlan, Way, way_named
 from foretext.runs.budget import Budget
 from foretext.runs.checks import check_seed, check_sets, check_training, check_transfer
 from foretext.runs.directory import RunDirectory
@@ -22,7 +22,6 @@ from foretext.systems import size_named
 from foretext.systems.base import Size, TrainingConfig
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Family
-from foretext.tasks.heads.concat_pooling import ConcatPoolingConfig
 from foretext.tasks.scores.metrics import check_metric
 from foretext.tasks.task_config import TaskConfig
 from foretext.text.order.sample_order import SampleOrder
@@ -124,7 +123,7 @@ def _words(request: FinetuneRequest, transfer: TransferPlan) -> int:
     base = request.base
     if not transfer.lm_weight or not base.system.softmax_apart:
         return 0
-    return base.tokenizer.size if base.objective is None else int(base.objective.words)  # type: ignore[arg-type]
+    return base.tokenizer.size if base.objective is None else base.objective.softmax_words()
 
 
 def check_asked(request: FinetuneRequest) -> None:
@@ -285,7 +284,7 @@ def _check_taken(transfer: TransferPlan, request: FinetuneRequest) -> None:
     """UserError where blocks that are not taken over would be read for ever as they were drawn."""
     if transfer.thaw != "never" or transfer.layers < 0:
         return
-    blocks = len(request.base.trunk.layer_groups()) - 1  # type: ignore[operator]
+    blocks = len(request.base.trunk.layer_groups()) - 1
     if transfer.layers < blocks:
         raise UserError(
             f"layers {transfer.layers} of {blocks}: the others would be newly drawn, and with transfer.thaw=never stay "

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from foretext.config import Change
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig, carried, remarks
+from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
-from foretext.objectives.translation_pairs import pair_ids
 from foretext.runs.budget import POSITION, is_finished
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.loss_curve import draw_missing_curve, write_curve
@@ -35,7 +34,6 @@ from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, re
 from foretext.text.corpus.shards import ShardManifest, write_shards
 from foretext.text.corpus.token_shards import DamagedShards, TokenShards
 from foretext.text.tokenizers.base import Tokenizer
-from foretext.text.tokenizers.word_tokenizer import WordTokenizer
 from foretext.train.from_run import make_optimizer, take_for_vocabulary, take_weights
 from foretext.train.loop import Job, Loop, Stage, step_seed
 from foretext.train.planning import (
@@ -242,18 +240,15 @@ def _make_loop(work: Preparing, run: RunDirectory, writer: RunWriter, stopping: 
     system = system_named(info.system)
     device = choose_device(work.request.device)
     assert work.tokenizer is not None
-    ids = work.tokenizer.size
-    if system.reads == "pairs":
-        assert isinstance(work.tokenizer, WordTokenizer)
-        ids = pair_ids(work.tokenizer)
-    shards = TokenShards.open(run.path / TOKENS, "train", verify=True, ids=ids)
-    TokenShards.open(run.path / TOKENS, "valid", verify=False, ids=ids)
     torch.manual_seed(step_seed(info.seed, 0, 1 << 20))
     trunk = system.build_trunk(TrunkParts(model, work.tokenizer)).to(device)
     parts = ObjectiveParts(model, sections["objective"], work.tokenizer, info.direction)
     objective = system.build_objective(parts).to(device)
+    ids = objective.ids(work.tokenizer)
+    shards = TokenShards.open(run.path / TOKENS, "train", verify=True, ids=ids)
+    TokenShards.open(run.path / TOKENS, "valid", verify=False, ids=ids)
     if work.vectors is not None:
-        trunk.put_vectors(work.vectors)  # type: ignore[operator]
+        trunk.put_vectors(work.vectors)
     source = sections["data"].starts_from
     if source and not run.has(POSITION):
         started = work.started_model or load_model(source)
@@ -298,7 +293,7 @@ def _make_loop(work: Preparing, run: RunDirectory, writer: RunWriter, stopping: 
 
 def validator(
     run: RunDirectory,
-    trunk: nn.Module,
+    trunk: Trunk,
     objective: Objective,
     context: int,
     seed: int,

@@ -24,9 +24,8 @@ from foretext.runs.checks import (
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import DataConfig, RunConfig, open_run, read_config
 from foretext.systems import size_named, system_named
-from foretext.systems.base import System, TokenizerConfig, TrainingConfig
+from foretext.systems.base import System, TrainingConfig
 from foretext.text.tokenizers.base import Tokenizer, tokenizer_from_published
-from foretext.text.tokenizers.word_tokenizer import SPECIALS
 from foretext.train.from_run import check_new_vocabulary
 from foretext.train.resume import agreed_sections
 from foretext.train.vocabulary import completed
@@ -101,7 +100,8 @@ def resolved_sections(request: PretrainRequest, run: RunDirectory, note: Callabl
     if started is None:
         resolved = _with_sets(sections, request.sets)
         if system.reads == "pairs":
-            _check_word_list(resolved["tokenizer"], system)
+            chosen = resolved["tokenizer"]
+            resolved["objective"].check_vocabulary(chosen.kind, chosen.size, system.name)
         return resolved
     sections["start"] = _replaced(size.start, _given_start(request))
     resolved = _with_sets(sections, request.sets)
@@ -145,20 +145,6 @@ def _check_named(request: PretrainRequest, system: System) -> None:
     for option, value in text_only.items():
         if value is not None:
             raise UserError(f"{option} is for plain text, and {system.name} learns from pairs of lines; leave it out")
-
-
-def _check_word_list(tokenizer: TokenizerConfig, system: System) -> None:
-    """Words that have a vector are the only vocabulary that pairs are read with."""
-    if tokenizer.kind != "word-list":
-        raise UserError(
-            f"tokenizer.kind={tokenizer.kind}: {system.name} reads the words that --vectors has (word-list) and no "
-            "other vocabulary; leave it out"
-        )
-    if tokenizer.size <= len(SPECIALS):
-        raise UserError(
-            f"tokenizer.size={tokenizer.size}: there must be room for a word beside {' and '.join(SPECIALS)}; give at "
-            f"least {len(SPECIALS) + 1}"
-        )
 
 
 def _resumed_sections(
