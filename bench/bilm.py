@@ -21,11 +21,11 @@ from bench.common import Turns, repeat
 from bench.models import BATCHES, RATE, product_loop
 from foretext.nn.recurrent.bilm_trunk import BilmTrunk, BilmTrunkConfig, SpelledBatch
 from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
+from foretext.objectives.base import ListedExamples
 from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig, BothWays
 from foretext.runs.machine import tune_allocator
 from foretext.systems.base import TrainingConfig
 from foretext.text.tokenizers.word_vocabulary import SPECIALS, words_of
-from foretext.train.finetuning.examples import ListedExamples
 from foretext.train.loop import Loop
 
 WIDTHS, FILTERS = (1, 2, 3, 4, 5), (16, 32, 64, 128, 128)  # of characters, as `tiny` has them

@@ -23,7 +23,6 @@ from bench.common import Turns, alternate, arguments_for, print_head, ratio_cell
 from foretext.batch import Batch
 from foretext.nn.relative.transformer_xl import TransformerXL
 from foretext.nn.relative.transformer_xl_block import TransformerXLConfig
-from foretext.nn.softmax.predict import token_losses
 from foretext.systems.transformer_xl import SIZES
 
 TARGET = 20.0
@@ -58,7 +57,7 @@ class Remembering:
     def score(self, tokens: int) -> list[float]:
         upto = self.place + tokens
         hidden = self.model(Batch(self.ids[:, self.place : upto]), self.state)
-        losses, _ = token_losses(self.model, hidden.top[0], self.ids[0, self.place + 1 : upto + 1])
+        losses, _ = self.model.output_layer().token_losses(hidden.top[0], self.ids[0, self.place + 1 : upto + 1])
         self.state, self.place = hidden.state, upto
         return losses.tolist()
 
@@ -79,7 +78,7 @@ class Rereading:
         last[:, -1] = True
         top = self.model(Batch(window).reading(last)).top
         self.place += 1
-        losses, _ = token_losses(self.model, top[:, -1], self.ids[0, self.place : self.place + 1])
+        losses, _ = self.model.output_layer().token_losses(top[:, -1], self.ids[0, self.place : self.place + 1])
         return float(losses)
 
 

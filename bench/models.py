@@ -18,7 +18,8 @@ from transformers import BertConfig, GPT2Config
 
 from bench.common import Side, Turns, alternate, arguments_for, medians, ratio_cell, repeat, table
 from foretext.nn.transformer.block import Attention
-from foretext.objectives.base import Examples, Objective
+from foretext.nn.trunk import Trunk
+from foretext.objectives.base import Examples, ListedExamples, Objective
 from foretext.runs.budget import Budget
 from foretext.runs.machine import tune_allocator
 from foretext.runs.report import Silent
@@ -27,7 +28,6 @@ from foretext.systems.base import ObjectiveParts, TrainingConfig, TrunkParts
 from foretext.systems.gpt import SIZES
 from foretext.text.tokenizers.wordpiece import SPECIALS, WordPiece, wordpiece_from_pieces
 from foretext.train.checkpoint import Job, Stage
-from foretext.train.finetuning.examples import ListedExamples
 from foretext.train.from_run import make_optimizer
 from foretext.train.loop import Loop
 from foretext.train.pretraining.pretrain_request import MICRO_TOKENS
@@ -120,7 +120,7 @@ def build_ours(
 
 
 def product_loop(
-    trunk: nn.Module,
+    trunk: Trunk,
     objective: Objective,
     stock: Examples,
     training: TrainingConfig,

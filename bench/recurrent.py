@@ -29,10 +29,10 @@ from bench import bilm
 from bench.common import Turns, arguments_for, print_head, repeat
 from bench.models import BATCHES, RATE, Asked, Line, compare, product_loop
 from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
+from foretext.objectives.base import ListedExamples
 from foretext.objectives.stream import StreamConfig, StreamObjective
 from foretext.runs.machine import tune_allocator
 from foretext.systems.base import TrainingConfig
-from foretext.train.finetuning.examples import ListedExamples
 from foretext.train.loop import Loop
 
 TARGET = 1.0

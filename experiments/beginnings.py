@@ -26,8 +26,7 @@ from experiments.common import TEST_SEED, read_task, texts_of
 from foretext.api import load_language_model
 from foretext.batch import Batch
 from foretext.errors import UserError
-from foretext.nn.softmax.predict import token_losses
-from foretext.objectives.base import reads_on
+from foretext.nn.trunk import reads_on
 
 TEXTS, LENGTH = 100, 128
 
@@ -61,12 +60,12 @@ def by_place(lm: ft.LanguageModel, rows_BT: Tensor) -> tuple[list[float], list[f
         raise UserError(f"{lm.model.system.name} reads what fits its context and carries nothing on")
     rows, length = len(rows_BT), rows_BT.shape[1] - 1
     marks = borders(length)
-    empty = trunk.new_state(rows)  # type: ignore[operator]
+    empty = trunk.new_state(rows)
     after = trunk(Batch(rows_BT[:, 1:].roll(1, 0)), empty).state
     found = []
     for state in (empty, after):
         top = trunk(Batch(rows_BT[:, :-1]), state).top
-        nats_N, _ = token_losses(trunk, top.flatten(0, 1), rows_BT[:, 1:].reshape(-1))
+        nats_N, _ = trunk.output_layer().token_losses(top.flatten(0, 1), rows_BT[:, 1:].reshape(-1))
         nats_BT = nats_N.view(rows, length)
         found.append([float(nats_BT[:, begin:end].mean()) for begin, end in itertools.pairwise(marks)])
     return found[0], found[1]

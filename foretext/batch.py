@@ -6,7 +6,7 @@ N packed real tokens (all sequences end to end, padding left out), C classes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -66,6 +66,33 @@ def padded(rows: Sequence[Sequence[int] | np.ndarray], fill: int = 0) -> tuple[T
         ids[number, : len(row)] = row
         real[number, : len(row)] = True
     return torch.from_numpy(ids), torch.from_numpy(real)
+
+
+def padded_segments(rows: Sequence[Sequence[int]], length: int) -> Tensor | None:
+    """The segments of sequences as [B, length], 0 where there are none; None if no sequence has any."""
+    if not any(rows):
+        return None
+    table = np.zeros((len(rows), length), dtype=np.int64)
+    for number, row in enumerate(rows):
+        table[number, : len(row)] = row
+    return torch.from_numpy(table)
+
+
+BATCH_TOKENS = 8192  # that are read at a time where nothing learns
+
+
+def length_batches(lengths: Sequence[int], limit: int = BATCH_TOKENS) -> Iterator[list[int]]:
+    """Indices in groups of like length, at most `limit` tokens each, longest first."""
+    group: list[int] = []
+    longest = 0
+    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        longest = longest or lengths[index]
+        if group and (len(group) + 1) * longest > limit:
+            yield group
+            group, longest = [], lengths[index]
+        group.append(index)
+    if group:
+        yield group
 
 
 IGNORE = -100  # target value that no loss counts

@@ -1,7 +1,7 @@
 """A pre-trained run as `ft.pretrain` and `ft.load` give it: everything that can be asked of it, and `finetune`.
 
-Each method checks what it was given and leaves the work to the room that does it; where systems differ in what can be
-asked (causal, masked, both ways, permuted), the way is chosen here.
+Each method checks what it was given and leaves the work to the room that does it; where systems differ in how a text is
+scored, their objective says so.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from foretext.batch import Batch
 from foretext.config import Setting
 from foretext.errors import UserError
 from foretext.evaluate.both_ways import perplexity_of_both
 from foretext.evaluate.features import LayerMix, WordVectors, features_of, word_features_of
-from foretext.evaluate.fill import Filled, fill, masked_objective
+from foretext.evaluate.fill import Filled, fill, filling_objective
 from foretext.evaluate.perplexity import Perplexity, memory_of
 from foretext.evaluate.perplexity import perplexity as measure_perplexity
 from foretext.evaluate.pseudo import pseudo_perplexity
@@ -27,15 +26,11 @@ from foretext.evaluate.reading import given_texts
 from foretext.evaluate.translation import TranslationScores, score_files, translate_lines
 from foretext.evaluate.translation_attention import TranslationAttention, translation_attention
 from foretext.generate.beam_search import Search
-from foretext.generate.decoder import reader_of
 from foretext.generate.many import Written, beam_search, write_many
 from foretext.generate.sampling import Sampling, generate_text
-from foretext.nn.softmax.predict import token_logits
-from foretext.objectives.bidirectional import BilmObjective
-from foretext.objectives.permutation import PermutationObjective, left_to_right
-from foretext.runs.model import SavedModel, facing, reach_of
+from foretext.objectives.base import Objective
+from foretext.runs.model import SavedModel, facing, need_trained_head, reach_of
 from foretext.runs.report import Reporter
-from foretext.runs.trained_head import need_trained_head
 from foretext.task_model import TaskModel
 from foretext.tasks.family import Progress
 from foretext.tasks.files.formats import kind_of
@@ -65,24 +60,17 @@ class LanguageModel:
             raise UserError(f"logits takes {most}, not {len(numbers)}")
         if min(numbers) < 0 or max(numbers) >= self.model.model_config.vocabulary:
             raise UserError(f"ids must be from 0 to {self.model.model_config.vocabulary - 1}, the vocabulary")
-        trunk = self.model.trunk.eval()
-        device = next(trunk.parameters()).device
+        model, objective = self.model, self.model.objective or Objective()
+        if model.scored in ("by blanks", "not at all"):
+            objective = filling_objective(model, "logits")
+        elif model.scored != "in turn":
+            need_trained_head(model, "logits")
+        trunk = model.trunk.eval()
+        ids_1T = torch.tensor([numbers], device=next(trunk.parameters()).device)
         with torch.no_grad():
-            if isinstance(self.model.objective, PermutationObjective):
-                need_trained_head(self.model, "logits")
-                states = trunk(left_to_right([numbers], [len(numbers)]).to(device)).top[0]
-                return self.model.objective.token_logits(trunk, states).float().cpu().numpy()  # type: ignore[arg-type]
-            batch = Batch(torch.tensor([numbers], device=device))
-            if isinstance(self.model.objective, BilmObjective):
-                reader, _ = reader_of(self.model, "logits")
-                found = token_logits(reader, reader(batch, reader.new_state(1)).top[0]).float().cpu().numpy()
-                unsaid = self.model.model_config.vocabulary - found.shape[1]  # words that are read and not predicted
-                return np.pad(found, ((0, 0), (0, unsaid)), constant_values=-np.inf)
-            top = trunk(batch).top[0]
-            if not self.model.system.causal:
-                scores = masked_objective(self.model, "logits").eval().token_logits(trunk, top)  # type: ignore[arg-type]
-                return scores.float().cpu().numpy()
-            return token_logits(trunk, top).float().cpu().numpy()
+            found = objective.eval().logits(trunk, ids_1T, model.info.direction).float().cpu().numpy()
+        unsaid = model.model_config.vocabulary - found.shape[1]  # words that are read and not predicted
+        return np.pad(found, ((0, 0), (0, unsaid)), constant_values=-np.inf) if unsaid else found
 
     def perplexity(
         self,
@@ -98,11 +86,11 @@ class LanguageModel:
         `memory`: how many tokens before each Transformer-XL sees, if not as many as it was configured with."""
         given = given_texts(texts, "texts")
         memory_of(self.model, memory)
-        if self.model.system.causal or isinstance(self.model.objective, PermutationObjective):
+        if self.model.scored in ("in turn", "in one order"):
             return measure_perplexity(self.model, given, stride, progress, reporter, memory)
         if stride is not None:
             raise UserError(f"stride is for models that read in one direction, not {self.model.system.name}")
-        if isinstance(self.model.objective, BilmObjective):
+        if self.model.scored == "both ways":
             return perplexity_of_both(self.model, given, progress, reporter)
         return pseudo_perplexity(self.model, given, progress, reporter)
 

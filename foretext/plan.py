@@ -52,6 +52,30 @@ class ReaderPlan:
 
 
 @dataclass(frozen=True)
+class ConcatPoolingConfig:
+    """[pooling], where `TransferPlan.pooling` is "concat". The defaults are those of ULMFiT's released code."""
+
+    piece: int = 70  # tokens that are read at a time
+    learned: int = 1400  # tokens, from the end of a document, through whose pieces gradients flow
+    hidden: int = 50  # width between the two blocks
+    dropout: float = 0.4  # of what is pooled
+    hidden_dropout: float = 0.1
+    activation: float = 2.0  # weight of AR, as in pre-training, over the states that learn
+    temporal: float = 1.0  # weight of TAR
+
+    def check(self) -> None:
+        for name in ("piece", "learned", "hidden"):
+            if getattr(self, name) < 1:
+                raise UserError(f"pooling.{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("dropout", "hidden_dropout"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise UserError(f"pooling.{name} must be at least 0 and below 1, not {getattr(self, name)}")
+        for name in ("activation", "temporal"):
+            if not 0.0 <= getattr(self, name) < math.inf:
+                raise UserError(f"pooling.{name} must be at least 0, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
 class TransferPlan:
     """What is carried over, what is frozen and when it thaws, the rate of each layer group, and the auxiliary
     weight."""

@@ -31,7 +31,8 @@ from foretext.nn.relative.transformer_xl_block import TransformerXLConfig
 from foretext.nn.relative.xlnet import XLNetConfig
 from foretext.nn.transformer.causal_trunk import TransformerConfig
 from foretext.nn.transformer.encoder import EncoderConfig
-from foretext.objectives.base import Objective, reads_on
+from foretext.nn.trunk import reads_on
+from foretext.objectives.base import Objective
 from foretext.objectives.bidirectional import BilmObjective
 from foretext.objectives.causal import CausalConfig
 from foretext.objectives.forgetting import ForgettingConfig

@@ -21,9 +21,7 @@ from foretext.evaluate.reading import Reading, read_as, told_apart
 from foretext.evaluate.translation_attention import translation_attention
 from foretext.generate.beam_search import Search
 from foretext.nn.model_config import reads
-from foretext.nn.recurrent.cove import CoveTrunk
 from foretext.runs.model import SavedModel
-from foretext.tasks.heads.supervised import SupervisedTask
 
 MOST_TOKENS = 128  # a picture of more could not be read, and the page would grow by their square
 
@@ -31,11 +29,11 @@ MOST_TOKENS = 128  # a picture of more could not be read, and the page would gro
 def attention_page(model: SavedModel, text: str, target: str | None = None) -> str:
     """The page for `text`. A causal model reads it after end-of-text, if it has that: there a head rests. `target`: of
     a run that translates, the translation to look at; without it the run's own."""
-    if isinstance(model.trunk, CoveTrunk):
+    if model.system.reads == "pairs":
         return _translation_page(model, text, target)
     if target is not None:
         raise UserError(f"--target is for a run that translates (cove), not for one of {model.system.name}")
-    if not hasattr(model.trunk, "attention_weights"):
+    if not model.trunk.attends:
         raise UserError(f"{model.system.name} has no attention to look at")
     reading = _sequence(model, text)
     ids = reading.ids
@@ -47,7 +45,7 @@ def attention_page(model: SavedModel, text: str, target: str | None = None) -> s
     device = next(model.trunk.parameters()).device
     # Segments are for a trunk that tells them apart: no other has any in a single text.
     given = [torch.tensor(part, device=device) for part in (ids, reading.segments) if part]
-    weights = model.trunk.eval().attention_weights(*given).cpu().numpy()  # type: ignore[operator]
+    weights = model.trunk.eval().attention_weights(*given).cpu().numpy()
     pieces = [model.tokenizer.piece(number) for number in ids]
     way = ", which reads from right to left" if model.info.direction == "backward" else ""
     return render(pieces, weights, f"{model.system.name} {model.info.size}{way}", model.system.causal)
@@ -72,7 +70,7 @@ def _sequence(model: SavedModel, text: str) -> Reading:
     """What the model reads of a text, in its reading direction: a fine-tuned one with the tokens of its task. Nothing
     is cut: what is too long is refused."""
     ids = model.tokenizer.encode(text)
-    if isinstance(model.task, SupervisedTask):
+    if model.task is not None and model.task.pools:
         if model.task.kind not in ("classification", "regression"):
             raise UserError(
                 f"this run's task, {model.task.kind}, reads several texts; the page shows models of one text"

@@ -16,13 +16,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
+from foretext.batch import length_batches
 from foretext.errors import UserError
 from foretext.evaluate.perplexity import Perplexity, figures
-from foretext.objectives.bidirectional import BilmObjective
-from foretext.runs.model import SavedModel
+from foretext.objectives.base import Objective
+from foretext.runs.model import SavedModel, need_trained_head
 from foretext.runs.report import Reporter, Silent
-from foretext.runs.scoring import length_batches
-from foretext.runs.trained_head import need_trained_head
 from foretext.text.corpus.encoding import encode_texts
 
 PIECE = 256  # tokens of a document that are read at a time
@@ -38,7 +37,7 @@ def perplexity_of_both(
 ) -> Perplexity:
     """Of `texts`, each a document."""
     objective = model.objective
-    assert isinstance(objective, BilmObjective)
+    assert objective is not None and objective.scored == "both ways"
     need_trained_head(model, "perplexity")
     heard = functools.partial((reporter or Silent()).work, "encoding")
     encoded = [ids.astype(np.int64) for ids in encode_texts(texts, model.tokenizer, heard)]
@@ -55,7 +54,7 @@ def perplexity_of_both(
     return figures(nats, tokens, texts, None, None, comparable=model.tokenizer.lossless, directions=2)
 
 
-def _surprise(model: SavedModel, objective: BilmObjective, rows: Sequence[np.ndarray], piece: int) -> float:
+def _surprise(model: SavedModel, objective: Objective, rows: Sequence[np.ndarray], piece: int) -> float:
     """Nats of all tokens of these documents, the mean of both directions."""
     trunk = model.trunk.eval()
     objective.eval()

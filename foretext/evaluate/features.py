@@ -18,14 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foretext.batch import Batch, padded
+from foretext.batch import Batch, length_batches, padded, padded_segments
 from foretext.errors import UserError
 from foretext.evaluate.reading import Reading, given_texts, read_as
 from foretext.nn.model_config import layer_widths, reads
 from foretext.runs.model import SavedModel
 from foretext.runs.report import Reporter, Warns
-from foretext.runs.scoring import length_batches
-from foretext.tasks.heads.sequences import padded_segments
 from foretext.text.corpus.encoding import encode_texts
 
 Progress = Callable[[int, int], None]

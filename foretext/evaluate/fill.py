@@ -12,15 +12,10 @@ from dataclasses import dataclass
 
 import torch
 
-from foretext.batch import Batch
 from foretext.errors import UserError
 from foretext.evaluate.reading import read_as
-from foretext.objectives.factorisation import PermutationConfig
-from foretext.objectives.masked import MaskedObjective
-from foretext.objectives.masking import MaskingConfig
-from foretext.objectives.permutation import PermutationObjective, with_blanks
-from foretext.runs.model import SavedModel
-from foretext.runs.trained_head import need_trained_head
+from foretext.objectives.base import Objective
+from foretext.runs.model import SavedModel, need_trained_head
 from foretext.systems import SYSTEMS
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.unigram import SPACE, Unigram
@@ -42,13 +37,13 @@ class Filled:
     text: str
 
 
-def masked_objective(model: SavedModel, what: str) -> MaskedObjective:
-    if not isinstance(model.objective, MaskedObjective):
+def filling_objective(model: SavedModel, what: str) -> Objective:
+    """UserError for a model that cannot be asked what stands in a blank."""
+    if model.objective is None or not model.system.fills:
         where = model.run.path if model.run else "this model"
         if model.task is not None:
             raise UserError(f"{where} is fine-tuned: {what} needs the pre-trained run that it was made from")
-        fills = (MaskingConfig, PermutationConfig)
-        able = [name for name, system in SYSTEMS.items() if system.objective_config in fills]
+        able = [name for name, system in SYSTEMS.items() if system.fills]
         why, instead = "predicts a word from one side of it", "; foretext generate goes on with a text"
         if model.system.reads != "text":
             why, instead = "does not predict the words of its own text", ""
@@ -63,13 +58,8 @@ def masked_objective(model: SavedModel, what: str) -> MaskedObjective:
 @torch.no_grad()
 def fill(model: SavedModel, text: str, top: int = 5) -> Filled:
     """The best `top` pieces for each mask in `text`."""
-    objective = model.objective
-    if isinstance(objective, PermutationObjective):
-        need_trained_head(model, "fill")
-        mask = objective.blank()
-    else:
-        objective = masked_objective(model, "fill")
-        mask = objective.frame.mask
+    objective = filling_objective(model, "fill").eval()
+    mask = objective.blank()
     name = model.tokenizer.piece(mask)
     parts = text.split(name)
     if len(parts) < 2:
@@ -83,13 +73,10 @@ def fill(model: SavedModel, text: str, top: int = 5) -> Filled:
             f"the text has {len(ids)} tokens, more than the {reading.count} that the context holds; give a shorter one"
         )
     trunk = model.trunk.eval()
-    device = next(trunk.parameters()).device
     places = [place for place, id in enumerate(reading.ids) if id == mask]
-    batch = Batch(torch.tensor([reading.ids]))
-    if isinstance(objective, PermutationObjective):
-        batch = with_blanks(reading.ids, places, reading.segments)
-    states = trunk(batch.to(device)).top[0]
-    logits = objective.eval().token_logits(trunk, states[places])  # type: ignore[arg-type]
+    logits = objective.output_layer(trunk).logits(
+        objective.blank_states(trunk, [reading.ids], [places], reading.segments)
+    )
     specials = list(model.tokenizer.specials.values())
     logits[:, specials] = -torch.inf
     values, found = logits.softmax(-1).topk(min(top, logits.shape[1] - len(specials)), dim=-1)

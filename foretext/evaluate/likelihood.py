@@ -18,17 +18,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from foretext.batch import IGNORE, Batch, padded
+from foretext.batch import Batch, padded
 from foretext.errors import UserError
 from foretext.generate.decoder import reader_of
-from foretext.generate.left_to_right import LeftToRight
-from foretext.nn.softmax.predict import token_losses
-from foretext.objectives.permutation import left_to_right
+from foretext.nn.trunk import Trunk
 from foretext.runs.model import SavedModel
 from foretext.text.tokenizers.base import END, Tokenizer
 
@@ -111,8 +108,8 @@ def score_queries(
     room = sys.maxsize if reach is None else reach
     results: list[list[Likelihood | None]] = [[None] * len(query.completions) for query in queries]
     whole = [number for number, query in enumerate(queries) if _needed(query) <= room]
-    asks = isinstance(reader, LeftToRight)
-    shared = [] if asks else _common([queries[number].context for number in whole])
+    goes_on = reach is None or reader.branches  # after what is shared
+    shared = [] if not goes_on else _common([queries[number].context for number in whole])
     state = reader.new_state(1)
     if shared:
         state = reader(Batch(torch.tensor([shared], device=device)), state).state
@@ -126,8 +123,8 @@ def score_queries(
     for branches, start, known in ((fitting, len(shared), state), (cut, 0, None)):
         for group in _groups(branches, start):
             before = reader.new_state(1) if known is None else known
-            if asks:
-                found = _ask(reader, group, device)
+            if not goes_on:
+                found = _ask(reader, group)
             elif reach is None:
                 found = _read_on(reader, group, before, device)
             else:
@@ -213,7 +210,7 @@ def _groups(branches: Sequence[_Branch], seen: int) -> list[list[_Branch]]:
 
 
 def _read(
-    trunk: Any, group: Sequence[_Branch], start: int, state: object, device: torch.device
+    trunk: Trunk, group: Sequence[_Branch], start: int, state: object, device: torch.device
 ) -> list[list[Likelihood]]:
     """One pass over a group: contexts at the positions from `start` on, completions behind them, side by side."""
     longest = group[0].length
@@ -245,7 +242,7 @@ def _read(
     return _sums(trunk, group, top, torch.tensor(targets, device=device))
 
 
-def _read_on(trunk: Any, group: Sequence[_Branch], state: object, device: torch.device) -> list[list[Likelihood]]:
+def _read_on(trunk: Trunk, group: Sequence[_Branch], state: object, device: torch.device) -> list[list[Likelihood]]:
     """The same for a trunk that sees what it has read only by its state: contexts first, then each completion as a row
     that goes on from its context's."""
     zero = torch.zeros(len(group), dtype=torch.long, device=device)
@@ -262,19 +259,15 @@ def _read_on(trunk: Any, group: Sequence[_Branch], state: object, device: torch.
     return _sums(trunk, group, top_BTD[asked_BT], targets)
 
 
-def _ask(reader: LeftToRight, group: Sequence[_Branch], device: torch.device) -> list[list[Likelihood]]:
-    """The same for a model that is asked about each place."""
+def _ask(trunk: Trunk, group: Sequence[_Branch]) -> list[list[Likelihood]]:
+    """The same for one that does neither: a row for each context with its completion."""
     rows = [(*branch.context, *tokens) for branch in group for tokens in branch.completions]
-    batch = left_to_right(rows, [len(tokens) for branch in group for tokens in branch.completions]).to(device)
-    assert batch.targets_BT is not None
-    asked_BT = batch.targets_BT != IGNORE
-    return _sums(reader, group, reader.trunk(batch).top[asked_BT], batch.targets_BT[asked_BT])
+    return _sums(trunk, group, *trunk.tell(rows, [len(tokens) for branch in group for tokens in branch.completions]))
 
 
-def _sums(trunk: Any, group: Sequence[_Branch], top_ND: Tensor, targets_N: Tensor) -> list[list[Likelihood]]:
-    if hasattr(trunk, "told"):
-        targets_N = trunk.told(targets_N)
-    losses, best = token_losses(trunk, top_ND, targets_N)
+def _sums(trunk: Trunk, group: Sequence[_Branch], top_ND: Tensor, targets_N: Tensor) -> list[list[Likelihood]]:
+    targets_N = trunk.told(targets_N)
+    losses, best = trunk.output_layer().token_losses(top_ND, targets_N)
     values, hits = losses.double().tolist(), (best == targets_N).tolist()
     place, found = 0, []
     for branch in group:

@@ -28,19 +28,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from foretext.batch import IGNORE, Batch, padded
+from foretext.batch import Batch, length_batches, padded
 from foretext.errors import UserError
+from foretext.generate.decoder import reader_of
 from foretext.nn.relative.memory import LONGEST_MEMORY
-from foretext.nn.relative.transformer_xl import remembering
-from foretext.nn.softmax.predict import token_losses
-from foretext.nn.softmax.tied_softmax import tied_token_losses
-from foretext.objectives.permutation import PermutationObjective, left_to_right
-from foretext.runs.model import SavedModel, reach_of
+from foretext.nn.trunk import Trunk, remembering
+from foretext.runs.model import SavedModel
 from foretext.runs.report import Reporter, Silent
-from foretext.runs.scoring import length_batches
-from foretext.runs.trained_head import need_trained_head
 from foretext.text.corpus.encoding import encode_texts
 
 LEFT_TO_RIGHT = "left to right"
@@ -89,7 +84,7 @@ def perplexity(
 ) -> Perplexity:
     """Perplexity of `texts`, each a document. `stride` None is half the context; `memory` None is the configuration's.
     `progress` hears of the measuring, `reporter` of the encoding before it."""
-    context, seen = reach_of(model), memory_of(model, memory)
+    (reader, context), seen = reader_of(model, "perplexity"), memory_of(model, memory)
     stride = _checked_stride(model, context, stride)
     heard = functools.partial((reporter or Silent()).work, "encoding")
     encoded = [ids.tolist() for ids in encode_texts(texts, model.tokenizer, heard)]
@@ -101,19 +96,16 @@ def perplexity(
     predicted = sum(window.scored for window in windows)
     if not predicted:
         raise UserError("there is nothing to predict: every document is one token, and nothing stands before it")
-    permuted = isinstance(model.objective, PermutationObjective)
-    if permuted:
-        need_trained_head(model, "perplexity")
     score = _score if context is not None else _score_in_pieces
     with remembering(model.trunk, None if seen is None else min(seen, whole - 1)):  # no token has more before it
-        nats = score(model, windows, progress) * tokens / predicted
+        nats = score(reader, windows, progress) * tokens / predicted
     found = figures(nats, tokens, texts, context, stride, comparable=model.tokenizer.lossless, memory=seen)
-    return replace(found, order=LEFT_TO_RIGHT) if permuted else found
+    return replace(found, order=LEFT_TO_RIGHT) if model.scored == "in one order" else found
 
 
 def memory_of(model: SavedModel, asked: int | None) -> int | None:
     """Tokens before each that a model with a memory sees; None: it has none. UserError where it cannot see so many."""
-    own: int | None = getattr(model.trunk, "evaluation_memory", None)
+    own = model.trunk.evaluation_memory
     if asked is None:
         return own
     if own is None:
@@ -195,19 +187,12 @@ def _windows(model: SavedModel, ids: list[int], context: int, stride: int) -> It
 
 
 @torch.no_grad()
-def _score(model: SavedModel, windows: list[_Window], progress: Callable[[int, int], None] | None) -> float:
-    trunk = model.trunk.eval()
-    device = next(trunk.parameters()).device
+def _score(reader: Trunk, windows: list[_Window], progress: Callable[[int, int], None] | None) -> float:
     total, done = 0.0, 0
     for group in length_batches([len(window.ids) for window in windows]):
         chosen = [windows[index] for index in group]
-        if isinstance(model.objective, PermutationObjective):
-            states, told = _asked(model, chosen, device)
-            table = trunk.output_table()  # type: ignore[operator]
-            losses, _ = tied_token_losses(states, table, told, model.objective.head.bias)
-        else:
-            states, told = _following(model, chosen, device)
-            losses, _ = token_losses(trunk, states, told)
+        states, told = reader.tell([window.ids for window in chosen], [window.scored for window in chosen])
+        losses, _ = reader.output_layer().token_losses(states, told)
         total += float(losses.double().sum())
         done += len(group)
         if progress is not None:
@@ -215,47 +200,23 @@ def _score(model: SavedModel, windows: list[_Window], progress: Callable[[int, i
     return total
 
 
-def _following(model: SavedModel, windows: Sequence[_Window], device: torch.device) -> tuple[Tensor, Tensor]:
-    """The states before the tokens that are scored, [N, D], and these tokens."""
-    ids, mask = padded([window.ids[:-1] for window in windows])
-    rows: list[int] = []
-    columns: list[int] = []
-    targets: list[int] = []
-    for row, window in enumerate(windows):
-        length = len(window.ids) - 1
-        rows += [row] * window.scored
-        columns += range(length - window.scored, length)
-        targets += window.ids[len(window.ids) - window.scored :]
-    top = model.trunk(Batch(ids.to(device), mask.to(device))).top
-    return top[torch.tensor(rows), torch.tensor(columns)], torch.tensor(targets, device=device)
-
-
-def _asked(model: SavedModel, windows: Sequence[_Window], device: torch.device) -> tuple[Tensor, Tensor]:
-    """The same of a model with a query stream, whose states are at the places of the tokens themselves."""
-    batch = left_to_right([window.ids for window in windows], [window.scored for window in windows]).to(device)
-    assert batch.targets_BT is not None
-    wanted_BT = batch.targets_BT != IGNORE
-    return model.trunk(batch).top[wanted_BT], batch.targets_BT[wanted_BT]
-
-
 @torch.no_grad()
-def _score_in_pieces(model: SavedModel, windows: list[_Window], progress: Callable[[int, int], None] | None) -> float:
+def _score_in_pieces(reader: Trunk, windows: list[_Window], progress: Callable[[int, int], None] | None) -> float:
     """The same of whole documents: as many side by side as fit `ROWS`, a piece of each at a time."""
-    trunk = model.trunk.eval()
-    device = next(trunk.parameters()).device
+    device = next(reader.parameters()).device
     longest_first = sorted(windows, key=lambda window: -len(window.ids))
     total = 0.0
     for start in range(0, len(windows), ROWS):
         group = longest_first[start : start + ROWS]
         ids, real = padded([window.ids[:-1] for window in group])
         targets, _ = padded([window.ids[1:] for window in group])
-        state = trunk.new_state(len(group))  # type: ignore[operator]
+        state = reader.new_state(len(group))
         for first in range(0, ids.shape[1], PIECE):
             mask = real[:, first : first + PIECE]
-            hidden = trunk(Batch(ids[:, first : first + PIECE].to(device), mask.to(device)), state)
+            hidden = reader(Batch(ids[:, first : first + PIECE].to(device), mask.to(device)), state)
             state = hidden.state
             wanted = targets[:, first : first + PIECE][mask].to(device)
-            losses, _ = token_losses(trunk, hidden.top[mask.to(device)], wanted)
+            losses, _ = reader.output_layer().token_losses(hidden.top[mask.to(device)], wanted)
             total += float(losses.double().sum())
         if progress is not None:
             progress(start + len(group), len(windows))

@@ -14,15 +14,13 @@ from dataclasses import dataclass
 
 import torch
 
-from foretext.batch import Batch, padded
+from foretext.batch import BATCH_TOKENS
 from foretext.errors import UserError
-from foretext.evaluate.fill import masked_objective
+from foretext.evaluate.fill import filling_objective
 from foretext.evaluate.perplexity import Perplexity, figures
 from foretext.evaluate.reading import read_as
-from foretext.nn.softmax.tied_softmax import tied_token_losses
 from foretext.runs.model import SavedModel
 from foretext.runs.report import Reporter, Silent
-from foretext.runs.scoring import BATCH_TOKENS
 from foretext.text.corpus.encoding import encode_texts
 
 
@@ -42,7 +40,7 @@ def pseudo_perplexity(
     reporter: Reporter | None = None,
 ) -> Perplexity:
     """Of `texts`, each a document."""
-    objective = masked_objective(model, "pseudo-perplexity").eval()
+    objective = filling_objective(model, "pseudo-perplexity").eval()
     trunk = model.trunk.eval()
     device = next(trunk.parameters()).device
     heard = functools.partial((reporter or Silent()).work, "encoding")
@@ -56,11 +54,9 @@ def pseudo_perplexity(
         rows, places = [list(asked.ids) for asked in batch], [asked.place for asked in batch]
         wanted = torch.tensor([row[place] for row, place in zip(rows, places)], device=device)
         for row, place in zip(rows, places):
-            row[place] = objective.frame.mask
-        asked_B = torch.tensor(places, device=device)
-        top = trunk(Batch(*padded(rows)).to(device).reading_one(asked_B)).top[torch.arange(len(rows)), asked_B]
-        table = trunk.output_table()  # type: ignore[operator]
-        losses, _ = tied_token_losses(objective.head(top), table, wanted, objective.head.bias)
+            row[place] = objective.blank()
+        states = objective.blank_states(trunk, rows, [[place] for place in places])
+        losses, _ = objective.output_layer(trunk).token_losses(states, wanted)
         nats += float(losses.double().sum())
         done += len(rows)
         if progress is not None:

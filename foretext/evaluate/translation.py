@@ -10,18 +10,19 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+from foretext.batch import length_batches
 from foretext.errors import UserError
 from foretext.evaluate.text_metrics import bleu, bleu_metric
 from foretext.generate.beam_search import Hypothesis, Search, Symbols, beam_search, greedy
-from foretext.nn.recurrent.cove import CoveTrunk
-from foretext.objectives.translation import NAME, TranslationObjective
-from foretext.objectives.translation_pairs import Pair, ParallelText, encoded_pair
+from foretext.nn.trunk import Trunk
+from foretext.objectives.base import Translator
 from foretext.runs.model import SavedModel
-from foretext.runs.scoring import length_batches, mean_losses
+from foretext.runs.scoring import mean_losses
 from foretext.text.words.word_list import END, START, UNKNOWN, marked_text
 
 LOGITS = 1 << 24  # scores of words that are computed at a time
@@ -37,10 +38,11 @@ class TranslationScores:
     pairs: int  # lines that were scored
 
 
-def translator(model: SavedModel, what: str) -> tuple[CoveTrunk, TranslationObjective]:
+def translator(model: SavedModel, what: str) -> tuple[Trunk, Translator]:
     """Encoder and decoder of a run that was trained to translate; UserError for any other."""
-    if isinstance(model.objective, TranslationObjective) and isinstance(model.trunk, CoveTrunk):
-        return model.trunk, model.objective
+    found = None if model.objective is None else model.objective.translator()
+    if found is not None:
+        return model.trunk, found
     where = model.run.path if model.run else "this model"
     if model.task is not None:
         raise UserError(f"{where} is fine-tuned and has no decoder: {what} needs the pre-trained run it was made from")
@@ -74,16 +76,14 @@ def score_files(
     """Loss and BLEU on two files, line n of one the translation of line n of the other; no pair is too long."""
     trunk, objective = translator(model, "a score of translations")
     bleu_metric(language)  # what is missing is known before everything is translated
-    texts = list(ParallelText(source, target, objective.settings, errors, keep_all=True).pairs())
-    pairs = [encoded_pair(pair, objective.tokenizer) for pair in texts]
-    references = [pair.reference for pair in texts]
+    pairs, references = objective.pairs_in(source, target, errors)
     device = next(trunk.parameters()).device
     return score_translations(trunk, objective, pairs, references, search, language, device, progress)
 
 
 def translations(
-    trunk: CoveTrunk,
-    objective: TranslationObjective,
+    trunk: Trunk,
+    objective: Translator,
     sources: Sequence[np.ndarray],
     search: Search,
     device: torch.device | None = None,
@@ -96,8 +96,8 @@ def translations(
 
 @torch.no_grad()
 def hypotheses(
-    trunk: CoveTrunk,
-    objective: TranslationObjective,
+    trunk: Trunk,
+    objective: Translator,
     sources: Sequence[np.ndarray],
     search: Search,
     device: torch.device | None = None,
@@ -110,7 +110,7 @@ def hypotheses(
     found = dict.fromkeys(range(len(sources)), Hypothesis((), 0.0, ended=False))
     done = len(sources) - len(read)
     for indices in _groups(sources, read, max(1, LOGITS // (search.beams * objective.words.size))):
-        pairs = [Pair(sources[index], np.array([END])) for index in indices]
+        pairs = [objective.pair(sources[index], np.array([END])) for index in indices]
         batch = objective.make(pairs)
         state = objective.start(trunk, batch if device is None else batch.to(device))
         limits = search.limits(len(pair.source) for pair in pairs)
@@ -134,9 +134,9 @@ def _groups(sources: Sequence[np.ndarray], read: Sequence[int], rows: int) -> It
 
 @torch.no_grad()
 def score_translations(
-    trunk: CoveTrunk,
-    objective: TranslationObjective,
-    pairs: Sequence[Pair],
+    trunk: Trunk,
+    objective: Translator,
+    pairs: Sequence[Any],
     references: Sequence[str],
     search: Search | None = None,
     language: str = "",
@@ -149,9 +149,9 @@ def score_translations(
     for indices in length_batches([len(pair.source) + len(pair.target) for pair in pairs]):
         batch = objective.make([pairs[index] for index in indices])
         batches.append(batch if device is None else batch.to(device))
-    loss = mean_losses(trunk, objective, batches)[NAME]
+    loss = mean_losses(trunk, objective, batches)[objective.perplexity[0]]
     sources = [pair.source for pair in pairs]
     written = translations(trunk, objective, sources, search or Search(beams=1), device, progress)
-    wanted = [line.lower() if objective.settings.lower else line for line in references]
+    wanted = [line.lower() if objective.lower else line for line in references]
     score, signature = bleu(written, [[line] for line in wanted], language)
     return TranslationScores(loss, math.exp(min(loss, 700.0)), score, signature, len(pairs))

@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from foretext.batch import length_batches
 from foretext.errors import UserError
 from foretext.evaluate.translation import hypotheses, source_ids, translator
 from foretext.generate.beam_search import Search
-from foretext.nn.recurrent.cove import CoveTrunk
-from foretext.objectives.translation import TranslationObjective
-from foretext.objectives.translation_pairs import Pair
+from foretext.nn.trunk import Trunk
+from foretext.objectives.base import Translator
 from foretext.runs.model import SavedModel
-from foretext.runs.scoring import length_batches
 from foretext.text.words.word_list import END, JOINED, UNKNOWN, marked_text, marked_words
 
 ENDED = "<end>"  # the row of the end; no word is written so, for < is one by itself
@@ -75,7 +74,7 @@ def translation_attention(
     else:
         _check(lines, sources, targets)
         translated = [_given(objective, line, number) for number, line in enumerate(targets)]
-    pairs = [Pair(source, one.ids) for source, one in zip(sources, translated)]
+    pairs = [objective.pair(source, one.ids) for source, one in zip(sources, translated)]
     weights = _weights(trunk, objective, pairs, device)
     return [_result(model, *parts) for parts in zip(lines, sources, translated, weights)]
 
@@ -88,14 +87,14 @@ def _check(lines: Sequence[str], sources: Sequence[np.ndarray], targets: Sequenc
             raise UserError(f"texts[{number}] has no words to look at; leave it and its target out")
 
 
-def _written(objective: TranslationObjective, ids: tuple[int, ...], ended: bool) -> _Translated:
+def _written(objective: Translator, ids: tuple[int, ...], ended: bool) -> _Translated:
     words = objective.words.decode(ids)
     return _translated(marked_text(words), words, ids, ended)
 
 
-def _given(objective: TranslationObjective, line: str, number: int) -> _Translated:
+def _given(objective: Translator, line: str, number: int) -> _Translated:
     """A translation from outside, with the words that it has in training."""
-    words = marked_words((line.lower() if objective.settings.lower else line).replace("\n", " "))
+    words = marked_words((line.lower() if objective.lower else line).replace("\n", " "))
     if not words:
         raise UserError(f"targets[{number}] has no words; give a translation, or no targets for the run's own")
     return _translated(line, words, objective.words.encode(words).tolist(), True)
@@ -107,9 +106,7 @@ def _translated(line: str, words: Sequence[str], ids: Sequence[int], ended: bool
 
 
 @torch.no_grad()
-def _weights(
-    trunk: CoveTrunk, objective: TranslationObjective, pairs: Sequence[Pair], device: torch.device
-) -> list[np.ndarray]:
+def _weights(trunk: Trunk, objective: Translator, pairs: Sequence[Any], device: torch.device) -> list[np.ndarray]:
     """α of each pair, [target, source], in their order."""
     trunk.eval()
     objective.eval()

@@ -16,29 +16,22 @@ from torch import Tensor
 
 from foretext.batch import Batch
 from foretext.errors import UserError
-from foretext.generate.left_to_right import LeftToRight
-from foretext.generate.one_way import OneWay
-from foretext.nn.recurrent.bilm_trunk import BilmTrunk
-from foretext.nn.softmax.predict import token_logits
-from foretext.objectives.bidirectional import BilmObjective
-from foretext.objectives.permutation import PermutationObjective
-from foretext.runs.model import SavedModel, need_causal, reach_of
-from foretext.runs.trained_head import need_trained_head
+from foretext.nn.model_config import reads
+from foretext.nn.trunk import Trunk, reads_on
+from foretext.runs.model import SavedModel, need_causal, need_trained_head, reach_of
 
 
-def reader_of(model: SavedModel, what: str = "writing text") -> tuple[Any, int | None]:
+def reader_of(model: SavedModel, what: str = "writing text") -> tuple[Trunk, int | None]:
     """What reads a text and goes on with it, and how much it reads at a time (None: any number of tokens). UserError
     for a model that cannot do `what`, as it predicts no token from those before it."""
-    objective, context = model.objective, reach_of(model)
-    if isinstance(objective, PermutationObjective):
-        need_trained_head(model, what)
-        assert context is not None
-        return LeftToRight(model.trunk, objective, context), context
-    if isinstance(objective, BilmObjective) and isinstance(model.trunk, BilmTrunk):
-        need_trained_head(model, what)
-        return OneWay(model.trunk, objective, backward=model.info.direction == "backward"), None
-    need_causal(model, what)
-    return model.trunk.eval(), context
+    own = None
+    if model.objective is not None:
+        own = model.objective.reader(model.trunk, reads(model.model_config), model.info.direction)
+    if own is None:
+        need_causal(model, what)
+        return model.trunk.eval(), reach_of(model)
+    need_trained_head(model, what)
+    return own, None if reads_on(own) else reads(model.model_config)
 
 
 class Decoder:
@@ -69,7 +62,7 @@ class Decoder:
     @torch.no_grad()
     def logits(self) -> Tensor:
         """Scores [rows, vocabulary] of each row's next token, as the model gives them, on the CPU."""
-        return token_logits(self.trunk, self._top).float().cpu()
+        return self.trunk.output_layer().logits(self._top).float().cpu()
 
     def allowed(self, logits: Tensor) -> Tensor:
         """The same without special tokens and `<unk>`, which are never written; end-of-text stays."""

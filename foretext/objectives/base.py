@@ -3,58 +3,33 @@
 An objective says which examples it learns from and in which order, makes them into a `Batch` (all corruption and input
 transformation happens there, drawn from generators made of seed, epoch and index), owns its head, calls the trunk, and
 returns named *(sum, count)* losses. The loop knows nothing else.
+
+What can be asked of a trained one (scores of tokens, blanks, going on with a text, translations) it says itself, by
+methods whose defaults say that it cannot. So scoring, writing and fine-tuning know no objective by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
-from foretext.batch import Batch, Hidden, Outcome
+from foretext.batch import Batch, Outcome
+from foretext.nn.trunk import OutputLayer, Trunk
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.order.sample_order import Order, SampleOrder, StreamOrder, Windows
+from foretext.text.tokenizers.base import Tokenizer
+from foretext.text.words.word_list import WordList
 
 Direction = Literal["forward", "backward"]
-
-
-class Trunk(Protocol):
-    """What the other rooms may ask of a trunk, which is an `nn.Module`."""
-
-    def __call__(self, batch: Batch, state: Any = None, keep_layers: bool = False) -> Hidden: ...
-
-    def output_table(self) -> Tensor:
-        """The rows that a state is compared with to predict a token."""
-
-    def summary(self, states_BD: Tensor) -> Tensor:
-        """What is read of the states that speak for sequences: the states, unless the trunk has a layer for that."""
-
-    def layer_groups(self) -> list[list[str]]:
-        """Names of parameters, from the bottom to the top."""
-
-    def grow_vocabulary(self, size: int) -> None: ...
-
-
-class CausalTrunk(Trunk, Protocol):
-    """One that reads token by token, and can go on."""
-
-    def new_state(self, rows: int) -> Any:
-        """The state before anything is read, never None: with it, the trunk returns one to go on from."""
-
-    def room(self, state: Any) -> int | None:
-        """How many tokens can still be read after `state`; None: any number."""
-
-    def pick(self, state: Any, rows: Tensor) -> Any:
-        """The state of these rows, in this order; a row may be taken several times."""
-
-
-def reads_on(trunk: Any) -> bool:
-    """Whether any number of tokens can be read, piece after piece, with a state between: a causal trunk with room for
-    ever, such as an LSTM. Others read what fits their context, at once."""
-    return hasattr(trunk, "room") and trunk.room(trunk.new_state(1)) is None
+# How a text is scored: each token from those before it; likewise, by that one of the orders that it was trained on;
+# from those before it and from those after it, apart; each masked alone; or it predicts no tokens of a text.
+Scored = Literal["in turn", "in one order", "both ways", "by blanks", "not at all"]
 
 
 class ObjectiveConfig(Protocol):
@@ -91,6 +66,40 @@ class Examples(Protocol):
     def __len__(self) -> int: ...
 
     def example(self, epoch: int, index: int) -> Any: ...
+
+
+class Stock(Examples, Protocol):
+    """All that a task learns from, before it is put in order."""
+
+    @property
+    def rows(self) -> Iterable[Any]:
+        """All examples."""
+
+    def epoch_tokens(self, order: SampleOrder) -> list[tuple[int, int]]:
+        """The tokens of an epoch in steps of each kind, beside a step of that kind."""
+
+    def beside(self, others: Mapping[str, str]) -> list[tuple[str, str]]:
+        """For a plan: what is learned from beside the rows. `others`: what the configuration says of other tasks."""
+
+
+class ListedExamples:
+    """`Stock` of a list."""
+
+    def __init__(self, rows: Sequence[Any]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def example(self, epoch: int, index: int) -> Any:
+        return self.rows[index]
+
+    def epoch_tokens(self, order: SampleOrder) -> list[tuple[int, int]]:
+        """The tokens of an epoch, beside a step that is like all of its steps."""
+        return [(0, sum(row.tokens for row in self.rows))]
+
+    def beside(self, others: Mapping[str, str]) -> list[tuple[str, str]]:
+        return []
 
 
 class Objective(nn.Module):
@@ -139,13 +148,112 @@ class Objective(nn.Module):
         """What each loss of this batch will be divided by, known before the forward pass."""
         raise NotImplementedError
 
+    def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
+        raise NotImplementedError
+
+    # -- what can be asked of one that was pre-trained
+
+    scored: ClassVar[Scored] = "in turn"
+    lacks: ClassVar[str] = "its softmax"  # what weights from elsewhere may come without, and is then drawn
+
+    def ids(self, tokenizer: Tokenizer) -> int:
+        """How many different ids its token shards may have."""
+        return tokenizer.size
+
+    def output_layer(self, trunk: Trunk) -> OutputLayer:
+        """What tells tokens from the trunk's states: [N, D] → [N, V]."""
+        return trunk.output_layer()
+
+    def logits(self, trunk: Trunk, ids_1T: Tensor, direction: Direction = "forward") -> Tensor:
+        """At each place the scores of the token that is told there, [T, V]: the next, or the one that stands there."""
+        return self.output_layer(trunk).logits(trunk(Batch(ids_1T)).top[0])
+
+    def reader(self, trunk: Trunk, context: int, direction: Direction) -> Trunk | None:
+        """The trunk as one that goes on with a text, where it is not that itself; None: it is, if its system is
+        causal."""
+        return None
+
+    def blank(self) -> int:
+        """The token that stands for a blank."""
+        raise NotImplementedError(f"{type(self).__name__} fills no blanks")
+
+    def blank_states(
+        self, trunk: Trunk, rows: Sequence[Sequence[int]], places: Sequence[Sequence[int]], segments: Sequence[int] = ()
+    ) -> Tensor:
+        """What the tokens at these places of each row, which are blanks, are told from: [N, D], row after row.
+        `segments`: of the tokens of a single row, where they are not all of the first."""
+        raise NotImplementedError(f"{type(self).__name__} fills no blanks")
+
+    def translator(self) -> Translator | None:
+        """Itself, if it was trained to translate."""
+        return None
+
+    def softmax_words(self) -> int:
+        """How many words its own softmax tells apart, where it is not the trunk's (`System.softmax_apart`)."""
+        raise NotImplementedError(f"{type(self).__name__} has no softmax of its own")
+
+    def give_softmax(self, trunk: Trunk) -> None:
+        """Copies that softmax into a trunk that was built with a place for it."""
+        raise NotImplementedError(f"{type(self).__name__} has no softmax of its own")
+
+    # -- what is asked of a task
+
+    pools: ClassVar[bool] = False  # whether one state speaks for each sequence that the layout makes of a row
+
+    def check(self, trunk: Trunk) -> None:
+        """UserError if it would read of the trunk what that does not have."""
+
+    def stock(self, tasks: Sequence[Sequence[Any]], text: Sequence[tuple[np.ndarray, np.ndarray]] = ()) -> Stock:
+        """What is learned from: the examples of the task, and those of others and of unlabelled text (ids, and which of
+        them begin a word) for a task that learns from these too."""
+        return ListedExamples(tasks[0])
+
+    def fit_head(
+        self,
+        trunk: Trunk,
+        examples: Sequence[Any],
+        device: torch.device,
+        seed: int,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Fits the head to the states as they are before anything learns (`transfer.head` "probe")."""
+        raise NotImplementedError(f"{type(self).__name__} has no head to fit")
+
     def meet(self, examples: Sequence[Any]) -> None:
-        """Tasks: what will be learned from, once before training, for a task that counts something in it. What it
+        """What will be learned from, once before training, for a task that counts something in it. What it
         counts is a buffer, which is saved with the weights: a run that goes on has it already."""
 
     def learned_tokens(self, example: Any) -> int:
-        """Tasks: how many of an example's tokens the backward pass goes through, all of which need memory."""
+        """How many of an example's tokens the backward pass goes through, all of which need memory."""
         return int(example.tokens)
 
-    def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
+
+class Translator(Objective):
+    """An objective that writes translations: a model for `generate/beam_search.py`."""
+
+    lower: bool  # whether it writes lower case only
+
+    @property
+    def words(self) -> WordList:
+        """What translations are made of."""
+        raise NotImplementedError
+
+    def pair(self, source: np.ndarray, target: np.ndarray) -> Any:
+        """An example, of the ids of a source, and of its translation with the end."""
+        raise NotImplementedError
+
+    def pairs_in(self, source: str | Path, target: str | Path, errors: str) -> tuple[list[Any], list[str]]:
+        """All pairs of two files, as examples, and the translations as they stand there."""
+        raise NotImplementedError
+
+    def start(self, trunk: Trunk, batch: Batch) -> Any:
+        """The sources read, and the decoder before its first word."""
+        raise NotImplementedError
+
+    def decode_step(self, ids_B: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Logits [B, V] of the word after these, and the state with them read."""
+        raise NotImplementedError
+
+    def attention(self, trunk: Trunk, batch: Batch) -> Tensor:
+        """[B, T, S]: where the decoder looks for each target word, those before it told; zeros at padding."""
         raise NotImplementedError

@@ -35,14 +35,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
+from foretext.batch import IGNORE, Batch, Hidden, LossSum, Outcome, padded
 from foretext.errors import UserError
 from foretext.nn.fused import dropout
-from foretext.nn.recurrent.bilm_trunk import BilmTrunkConfig, SpelledBatch
+from foretext.nn.recurrent.bilm import StackState
+from foretext.nn.recurrent.bilm_trunk import BilmTrunk, BilmTrunkConfig, SpelledBatch
+from foretext.nn.recurrent.reading_order import reading_order
 from foretext.nn.softmax.sampled_softmax import MOST_SHARE, Candidates, WordSoftmax, draw_candidates
-from foretext.objectives.base import Draw, Objective, Trunk
+from foretext.nn.trunk import OutputLayer, Trunk
+from foretext.objectives.base import Direction, Draw, Objective
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.order.sample_order import Windows
 from foretext.text.tokenizers.base import Tokenizer
@@ -90,6 +94,7 @@ class BothWays:
 class BilmObjective(Objective):
     carries_state = True
     perplexity = (FORWARD, BACKWARD)
+    scored = "both ways"
 
     def __init__(self, config: BilmTrunkConfig, settings: BilmObjectiveConfig, tokenizer: Tokenizer) -> None:
         super().__init__()
@@ -146,7 +151,7 @@ class BilmObjective(Objective):
         return {name: float((targets != IGNORE).sum()) for name, targets in _targets(batch).items()}
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
-        before = trunk.new_state(len(batch.ids_BT)) if state is None else state  # type: ignore[attr-defined]
+        before = trunk.new_state(len(batch.ids_BT)) if state is None else state
         hidden = trunk(batch, before)
         width = self.head.table_VD.shape[1]
         assert self.drawn or not (self.training and self.samples), "candidates are drawn before a step"
@@ -157,6 +162,22 @@ class BilmObjective(Objective):
             total = self.head.loss(states_ND, targets_BT[wanted_BT], self.drawn.get(name) if self.training else None)
             losses[name] = LossSum(total, float(len(states_ND)))
         return Outcome(losses, hidden.state)
+
+    def logits(self, trunk: Trunk, ids_1T: Tensor, direction: Direction = "forward") -> Tensor:
+        """Of the next word in this direction, among those that can be predicted."""
+        reader = self.reader(trunk, 0, direction)
+        return reader.output_layer().logits(reader(Batch(ids_1T), reader.new_state(1)).top[0])
+
+    def reader(self, trunk: Trunk, context: int, direction: Direction) -> Trunk:
+        assert isinstance(trunk, BilmTrunk)
+        return OneWay(trunk, self, direction == "backward").eval()
+
+    def softmax_words(self) -> int:
+        return self.words
+
+    def give_softmax(self, trunk: Trunk) -> None:
+        assert isinstance(trunk, BilmTrunk) and trunk.softmax is not None
+        trunk.softmax.load_state_dict(self.head.state_dict())
 
 
 def spelling(tokenizer: Tokenizer, ids: np.ndarray, length: int) -> np.ndarray:
@@ -186,3 +207,47 @@ def _predicted(targets: int, tokenizer: Tokenizer) -> int:
                 "words cannot be left out; use another vocabulary, or objective.targets=0"
             )
     return targets
+
+
+# -- going on with a text --------------------------------------------------------------------------------------------
+
+
+class OneWay(Trunk):
+    """One direction of ELMo's biLM as a trunk that goes on with a text, for the decoder and for completions.
+
+    A biLM is two language models that read the same words apart (Peters et al. 2018): each word from those before it,
+    and each word from those after it. So either can write: the forward one goes on behind a prompt, the backward one
+    before it. A word that the softmax has no row for counts as the unknown one where it is scored, and is never
+    written. What it is given is read from left to right, whatever the direction: the words of a text that is read from
+    its end come in that order.
+    """
+
+    def __init__(self, trunk: BilmTrunk, objective: BilmObjective, backward: bool) -> None:
+        super().__init__()
+        self.trunk, self.softmax = trunk, objective.head
+        self.stack = trunk.bilm.backwards if backward else trunk.bilm.forwards
+        self.unknown = objective.tokenizer.unknown
+
+    def forward(self, batch: Batch, state: StackState) -> Hidden:
+        characters_UC, ids_BT = self.trunk.spelled(batch)
+        words_UD = self.trunk.bilm.words(characters_UC)
+        real_BT = torch.ones_like(ids_BT, dtype=torch.bool) if batch.mask_BT is None else batch.mask_BT
+        order = reading_order(real_BT, backward=False)
+        layers, after = self.stack(F.embedding(order.gather(ids_BT), words_UD), order, state)
+        return Hidden(order.scatter(layers[-1]), (), after)
+
+    def told(self, targets_N: Tensor) -> Tensor:
+        words = len(self.softmax.bias_V)
+        return targets_N if self.unknown is None else torch.where(targets_N < words, targets_N, self.unknown)
+
+    def output_layer(self) -> OutputLayer:
+        return self.softmax.over_all()
+
+    def new_state(self, rows: int) -> StackState:
+        return self.stack.new_state(rows)
+
+    def room(self, state: StackState) -> None:
+        """It reads on for ever."""
+
+    def pick(self, state: StackState, rows: Tensor) -> StackState:
+        return tuple((h[rows], c[rows]) for h, c in state)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
-from foretext.nn.softmax.predict import token_loss
-from foretext.objectives.base import Direction, Draw, Objective, Trunk
+from foretext.nn.trunk import Trunk
+from foretext.objectives.base import Direction, Draw, Objective
 
 
 @dataclass(frozen=True)
@@ -56,5 +56,5 @@ class CausalObjective(Objective):
         wanted = targets != IGNORE
         if not bool(wanted.all()):
             targets, top = targets[wanted], top[wanted]
-        total = token_loss(trunk, top, targets)
+        total = trunk.output_layer().loss(top, targets)
         return Outcome({"lm": LossSum(total, float(len(targets)))}, hidden.state)

@@ -17,7 +17,7 @@ in `tasks/heads/cross_view_head.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,8 +41,11 @@ from foretext.nn.recurrent.cvt import (
     view_states,
     view_width,
 )
-from foretext.objectives.base import Objective, Trunk
+from foretext.nn.trunk import Trunk
+from foretext.objectives.base import Objective
 
+LABEL = "label"
+KINDS: dict[str, Kind] = {"tagging": "tagging", "classification": "sentence"}  # of task → of modules
 PRIMARY = "primary"
 RAMP_PART = 0.65  # of a run, over which the views have come in however short it is
 
@@ -75,6 +78,16 @@ class CrossViewSettings:
             raise UserError(f"objective.ramp must be 0 steps or more, not {self.ramp}")
         if not 0.0 <= self.unlabelled_weight < float("inf"):
             raise UserError(f"objective.unlabelled_weight must be at least 0, not {self.unlabelled_weight}")
+
+    def loss_terms(self, kinds: Mapping[str, str]) -> dict[str, float]:
+        """Each named loss and its weight, of tasks of these kinds; a weight that rises is given as it ends."""
+        views = {
+            f"{name}.{view}": self.unlabelled_weight
+            for name, kind in kinds.items()
+            for view in self.views
+            if view in VIEWS[KINDS[kind]]
+        }
+        return dict.fromkeys(kinds, 1.0) | views
 
 
 @dataclass(frozen=True)

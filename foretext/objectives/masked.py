@@ -24,9 +24,10 @@ from torch import Tensor, nn
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
 from foretext.errors import UserError
 from foretext.nn.fused import APPROXIMATE
-from foretext.nn.softmax.tied_softmax import tied_softmax_loss
+from foretext.nn.softmax.tied_softmax import TiedSoftmax
 from foretext.nn.transformer.encoder import EncoderConfig, draw_truncated
-from foretext.objectives.base import Draw, Examples, Objective, Trunk
+from foretext.nn.trunk import Trunk
+from foretext.objectives.base import Draw, Examples, Objective
 from foretext.objectives.full_sentences import FullSentences
 from foretext.objectives.growing import growing_lengths
 from foretext.objectives.masking import Masker, MaskingConfig
@@ -73,6 +74,9 @@ class MaskedHead(nn.Module):
 
 class MaskedObjective(Objective):
     """Masked language model; with `pairs`, two spans a sequence and what they are to each other."""
+
+    scored = "by blanks"
+    lacks = "a head for masked tokens"
 
     def __init__(
         self, config: EncoderConfig, masking: MaskingConfig, pairs: Pairs, frame: Frame, tokenizer: Tokenizer
@@ -138,9 +142,8 @@ class MaskedObjective(Objective):
             read_BT = chosen_BT.scatter(1, _first_places(batch)[:, None], True)
         top = trunk(batch.reading(read_BT)).top
         chosen = chosen_BT.reshape(-1).nonzero().squeeze(1)
-        states = self.head(top.flatten(0, 1)[chosen])
         targets = batch.targets_BT.reshape(-1)[chosen]
-        total = tied_softmax_loss(states, trunk.output_table(), targets, bias_V=self.head.bias)
+        total = self.output_layer(trunk).loss(top.flatten(0, 1)[chosen], targets)
         losses = {"masked": LossSum(total, float(len(targets)))}
         if self.relation is not None:
             assert batch.labels is not None
@@ -150,9 +153,21 @@ class MaskedObjective(Objective):
             losses[LOSS_OF_PAIRS[self.pairs]] = LossSum(total, float(len(batch.labels)))
         return Outcome(losses)
 
-    def token_logits(self, trunk: Trunk, states_ND: Tensor) -> Tensor:
-        """What stands at these places, as the model sees it: [N, V]."""
-        return torch.addmm(self.head.bias, self.head(states_ND), trunk.output_table().t())
+    def output_layer(self, trunk: Trunk) -> TiedSoftmax:
+        return TiedSoftmax(trunk.output_table(), self.head.bias, self.head)
+
+    def blank(self) -> int:
+        return self.frame.mask
+
+    def blank_states(
+        self, trunk: Trunk, rows: Sequence[Sequence[int]], places: Sequence[Sequence[int]], segments: Sequence[int] = ()
+    ) -> Tensor:
+        ids, real = padded(rows)
+        asked_BT = torch.zeros_like(real)
+        for row, own in zip(asked_BT, places):
+            row[list(own)] = True
+        batch = Batch(ids, None if bool(real.all()) else real).reading(asked_BT).to(trunk.output_table().device)
+        return trunk(batch).top[asked_BT]
 
 
 def _segments(span: Span) -> np.ndarray:

@@ -26,12 +26,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
+from foretext.batch import IGNORE, Batch, Hidden, LossSum, Outcome, padded
 from foretext.errors import UserError
 from foretext.nn.fused import dropout
-from foretext.nn.relative.xlnet import OrderedBatch, XLNetConfig
-from foretext.nn.softmax.tied_softmax import tied_softmax_loss
-from foretext.objectives.base import Draw, Examples, Objective, Trunk
+from foretext.nn.relative.xlnet import MemoryState, OrderedBatch, XLNetConfig
+from foretext.nn.softmax.tied_softmax import TiedSoftmax
+from foretext.nn.trunk import OutputLayer, Trunk
+from foretext.objectives.base import Direction, Draw, Examples, Objective
 from foretext.objectives.factorisation import PermutationConfig, draw_order, draw_targets, ranks_of
 from foretext.objectives.forgetting import begun_anew, fresh_rows
 from foretext.objectives.growing import growing_lengths
@@ -55,6 +56,9 @@ class OutputBias(nn.Module):
 
 
 class PermutationObjective(Objective):
+    scored = "in one order"
+    lacks = "its output bias"
+
     def __init__(self, model: XLNetConfig, settings: PermutationConfig, tokenizer: Tokenizer) -> None:
         super().__init__()
         settings.check()
@@ -125,18 +129,17 @@ class PermutationObjective(Objective):
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         assert batch.targets_BT is not None
         if self.carries_state and state is None:
-            state = trunk.new_state(len(batch.ids_BT))  # type: ignore[attr-defined]
+            state = trunk.new_state(len(batch.ids_BT))
         if self.training:
             state = begun_anew(state, batch.fresh_B)
         hidden = trunk(batch, state)
         asked = (batch.targets_BT.reshape(-1) != IGNORE).nonzero().squeeze(1)
         states = dropout(hidden.top.flatten(0, 1)[asked], self.p, self.training)
         targets = batch.targets_BT.reshape(-1)[asked]
-        total = tied_softmax_loss(states, trunk.output_table(), targets, bias_V=self.head.bias)
+        total = self.output_layer(trunk).loss(states, targets)
         return Outcome({LOSS: LossSum(total, float(len(targets)))}, hidden.state)
 
     def blank(self) -> int:
-        """The token whose name means a blank in a text that is to be filled."""
         return self._special(MASK)
 
     def _special(self, name: str) -> int:
@@ -144,9 +147,23 @@ class PermutationObjective(Objective):
             raise UserError(f"the vocabulary has no {name}, which XLNet needs; use another")
         return self.tokenizer.specials[name]
 
-    def token_logits(self, trunk: Trunk, states_ND: Tensor) -> Tensor:
-        """What stands at these places, as the query states tell: [N, V]."""
-        return torch.addmm(self.head.bias, states_ND, trunk.output_table().t())
+    def output_layer(self, trunk: Trunk) -> TiedSoftmax:
+        return TiedSoftmax(trunk.output_table(), self.head.bias)
+
+    def logits(self, trunk: Trunk, ids_1T: Tensor, direction: Direction = "forward") -> Tensor:
+        """Of the token that stands at each place, from those before it."""
+        asked = left_to_right(ids_1T.tolist(), [ids_1T.shape[1]])
+        return self.output_layer(trunk).logits(trunk(asked.to(ids_1T.device)).top[0])
+
+    def reader(self, trunk: Trunk, context: int, direction: Direction) -> Trunk:
+        return LeftToRight(trunk, self, context).eval()
+
+    def blank_states(
+        self, trunk: Trunk, rows: Sequence[Sequence[int]], places: Sequence[Sequence[int]], segments: Sequence[int] = ()
+    ) -> Tensor:
+        ((row,), (blanks,)) = (rows, places)
+        batch = with_blanks(row, blanks, segments).to(trunk.output_table().device)
+        return trunk(batch).top[0, list(blanks)]
 
 
 def _in_turn(stretch: Stretch) -> list[slice]:
@@ -189,3 +206,61 @@ def with_blanks(ids: Sequence[int], blanks: Sequence[int], segments: Sequence[in
         targets_BT=ids_BT.masked_fill(~blank_BT, IGNORE),
         ranks_BT=blank_BT.long(),
     )
+
+
+# -- going on with a text --------------------------------------------------------------------------------------------
+
+
+class LeftToRight(Trunk):
+    """XLNet as a trunk that goes on with a text, for the decoder: of all orders that it knows, that of the text.
+
+    In that order nothing sees what follows, so that what was read stays as it was, and the memory, which is then as
+    long as the context, is a cache: of the states that each block was given. A token passes through the blocks once;
+    its keys and values are projected from these states anew for each token that follows, where GPT and Transformer-XL
+    keep them. After what is read one place more is asked about, and the query state there tells the next token. What
+    was put into that place is seen by nobody, and is not remembered.
+    """
+
+    def __init__(self, trunk: Trunk, objective: PermutationObjective, context: int) -> None:
+        super().__init__()
+        self.trunk, self.objective, self.context = trunk, objective, context
+
+    def forward(self, batch: Batch, state: MemoryState) -> Hidden:
+        """The top's last column is what the token behind all that was read is predicted from."""
+        rows, length = batch.ids_BT.shape
+        device = batch.ids_BT.device
+        next_B1 = torch.zeros(rows, 1, dtype=torch.long, device=device)
+        targets_BT = torch.full((rows, length + 1), IGNORE, device=device)
+        targets_BT[:, -1] = 0
+        mask_BT = batch.mask_BT
+        if mask_BT is not None:
+            mask_BT = torch.cat([mask_BT, torch.ones_like(next_B1, dtype=torch.bool)], dim=1)
+        ordered = OrderedBatch(
+            torch.cat([batch.ids_BT, next_B1], dim=1),
+            mask_BT,
+            targets_BT=targets_BT,
+            ranks_BT=torch.arange(length + 1, device=device).expand(rows, -1),
+            kept=length,
+            memory=self.context,
+        )
+        return self.trunk(ordered, state)
+
+    def output_layer(self) -> OutputLayer:
+        return self.objective.output_layer(self.trunk)
+
+    def tell(self, rows: Sequence[Sequence[int]], asked: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Each token is asked about where it stands."""
+        batch = left_to_right(rows, asked).to(self.objective.head.bias.device)
+        assert batch.targets_BT is not None
+        asked_BT = batch.targets_BT != IGNORE
+        return self.trunk(batch).top[asked_BT], batch.targets_BT[asked_BT]
+
+    def new_state(self, rows: int) -> MemoryState:
+        empty: MemoryState = self.trunk.new_state(rows)
+        return empty
+
+    def room(self, state: MemoryState) -> int:
+        return self.context - state[1].shape[1]
+
+    def pick(self, state: MemoryState, rows: Tensor) -> MemoryState:
+        return tuple(kept[rows] for kept in state[0]), state[1][rows]

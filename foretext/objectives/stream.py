@@ -19,28 +19,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.nn.recurrent.recurrent_dropout import activation_penalty, penalty_counts, temporal_penalty
-from foretext.nn.softmax.predict import token_loss
-from foretext.objectives.base import CausalTrunk, Direction, Draw, Examples, Trunk
+from foretext.nn.trunk import Trunk
+from foretext.objectives.base import Direction, Draw, Examples
 from foretext.objectives.causal import CausalObjective
 from foretext.objectives.forgetting import begun_anew, fresh_rows
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.order.sample_order import SampleOrder
 from foretext.text.order.stream_pieces import PieceLengths, PieceOrder, StreamPieces
-
-
-class StreamTrunk(CausalTrunk, Protocol):
-    """One whose language model drops out what it predicts from."""
-
-    def output_dropout(self, top_BTD: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -99,16 +92,15 @@ class StreamObjective(CausalObjective):
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         """The penalties are computed in training only."""
         assert batch.targets_BT is not None
-        reader = cast(StreamTrunk, trunk)
         if self.training:
             state = begun_anew(state, batch.fresh_B)
-        hidden = reader(batch, reader.new_state(len(batch.ids_BT)) if state is None else state)
-        dropped = reader.output_dropout(hidden.top)
+        hidden = trunk(batch, trunk.new_state(len(batch.ids_BT)) if state is None else state)
+        dropped = trunk.output_dropout(hidden.top)
         targets, top = batch.targets_BT.reshape(-1), dropped.flatten(0, 1)
         wanted = targets != IGNORE
         if not bool(wanted.all()):
             targets, top = targets[wanted], top[wanted]
-        losses = {"lm": LossSum(token_loss(trunk, top, targets), float(len(targets)))}
+        losses = {"lm": LossSum(trunk.output_layer().loss(top, targets), float(len(targets)))}
         if self.training and "activation" in self.weights:
             losses["activation"] = activation_penalty(dropped, batch.mask_BT)
         if self.training and "temporal" in self.weights:

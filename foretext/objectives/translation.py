@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -24,8 +26,18 @@ from foretext.errors import UserError
 from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
 from foretext.nn.recurrent.translation import AttentionDecoder, DecoderState
 from foretext.nn.softmax.tied_softmax import tied_softmax_loss
-from foretext.objectives.base import Draw, Examples, Objective, Trunk
-from foretext.objectives.translation_pairs import Pair, PairExamples, ShardedPairs, TranslationSettings, length_order
+from foretext.nn.trunk import Trunk
+from foretext.objectives.base import Draw, Examples, Translator
+from foretext.objectives.translation_pairs import (
+    Pair,
+    PairExamples,
+    ParallelText,
+    ShardedPairs,
+    TranslationSettings,
+    encoded_pair,
+    length_order,
+    pair_ids,
+)
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.order.sample_order import SampleOrder
 from foretext.text.tokenizers.base import Tokenizer
@@ -45,15 +57,16 @@ class PairBatch(Batch):
         return super().real_tokens + int((self.targets_BT != IGNORE).sum())
 
 
-class TranslationObjective(Objective):
+class TranslationObjective(Translator):
     perplexity = (NAME,)
+    scored = "not at all"
 
     def __init__(self, model: CoveConfig, settings: TranslationSettings, tokenizer: Tokenizer) -> None:
         super().__init__()
         settings.check()
         if not isinstance(tokenizer, WordTokenizer):
             raise UserError(f"a translation is learned with a vocabulary of words, not of {tokenizer.kind}")
-        self.settings, self.tokenizer = settings, tokenizer
+        self.settings, self.tokenizer, self.lower = settings, tokenizer, settings.lower
         shape = model.translation(tokenizer.target_words.size, settings.embedding)
         shape.check()
         self.weights = {NAME: 1.0}
@@ -63,8 +76,21 @@ class TranslationObjective(Objective):
 
     @property
     def words(self) -> WordList:
-        """What translations are made of."""
         return self.tokenizer.target_words
+
+    def ids(self, tokenizer: Tokenizer) -> int:
+        return pair_ids(self.tokenizer)
+
+    def translator(self) -> Translator:
+        return self
+
+    def pair(self, source: np.ndarray, target: np.ndarray) -> Pair:
+        return Pair(source, target)
+
+    def pairs_in(self, source: str | Path, target: str | Path, errors: str) -> tuple[list[Pair], list[str]]:
+        """No pair is too long."""
+        texts = list(ParallelText(source, target, self.settings, errors, keep_all=True).pairs())
+        return [encoded_pair(pair, self.tokenizer) for pair in texts], [pair.reference for pair in texts]
 
     def examples(self, shards: TokenShards, context: int, seed: int) -> PairExamples:
         return ShardedPairs(shards, self.tokenizer)
@@ -99,7 +125,7 @@ class TranslationObjective(Objective):
         return Outcome({NAME: LossSum(total, float(len(targets_N)))})
 
     def attention(self, trunk: Trunk, batch: Batch) -> Tensor:
-        """α [B, T, S]: where the decoder looks for each target word, those before it told; zeros at padding."""
+        """α."""
         assert batch.targets_BT is not None and isinstance(trunk, CoveTrunk)
         real_BT = batch.targets_BT != IGNORE
         return self.decoder.attention(words_before(batch.targets_BT), trunk.encode(batch)[1], real_BT)
@@ -107,12 +133,10 @@ class TranslationObjective(Objective):
     # -- writing translations ----------------------------------------------------------------------------------------
 
     def start(self, trunk: Trunk, batch: Batch) -> DecoderState:
-        """The sources read, and the decoder before its first word."""
         assert isinstance(trunk, CoveTrunk)
         return self.decoder.start(trunk.encode(batch)[1])
 
     def decode_step(self, ids_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Logits [B, V] of the word after these, and the state with them read."""
         read_BD, state = self.decoder.step(ids_B, state)
         return self.decoder.logits(read_BD), state
 

@@ -36,6 +36,8 @@ from foretext.text.words.vectors import read_vectors
 from foretext.text.words.word_list import END, WordList, marked_words, plain_words
 
 COUNTED = 1 << 20  # ids that are looked at together
+BYTES_A_WORD = 4  # of a pair, in shards, at most
+FEW_KNOWN = 0.5  # part of the source's words: with fewer the user is told
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,30 @@ class TranslationSettings:
         for name in ("most_words", "least_count", "embedding", "longest"):
             if getattr(self, name) < 1:
                 raise UserError(f"objective.{name} must be at least 1, not {getattr(self, name)}")
+
+    def check_vocabulary(self, kind: str, size: int, system: str) -> None:
+        """UserError for a vocabulary that is not of words with vectors, the only one that pairs are read with."""
+        if kind != "word-list":
+            raise UserError(
+                f"tokenizer.kind={kind}: {system} reads the words that --vectors has (word-list) and no other "
+                "vocabulary; leave it out"
+            )
+        if size <= len(SPECIALS):
+            raise UserError(
+                f"tokenizer.size={size}: there must be room for a word beside {' and '.join(SPECIALS)}; give at least "
+                f"{len(SPECIALS) + 1}"
+            )
+
+    def corpus(self, source: str, target: str, errors: str) -> WordCounts:
+        """The files, read once and counted; UserError if they are too little to learn from."""
+        counts = count_words(ParallelText(source, target, self, errors))
+        if not counts.different:
+            raise UserError(f"{source}, {target}: one pair is too little to train on and to validate with; give more")
+        return counts
+
+    def vectors(self, path: str | Path, tokenizer: WordTokenizer) -> np.ndarray:
+        """Those of a vocabulary that was made from this file, [ids, width]."""
+        return vectors_of(path, tokenizer)
 
     def target_list(self, counts: WordCounts) -> WordList:
         return WordList.of_counts(counts.targets, self.most_words, self.least_count)
@@ -103,13 +129,50 @@ class ParallelText:
 
 @dataclass(frozen=True)
 class WordCounts:
-    """How often each word occurs on either side."""
+    """Two files, read once: how often each word occurs on either side, and what is made of that."""
 
     sources: Counter[str]
     targets: Counter[str]
     pairs: int
     different: bool  # whether there are two pairs that differ
     report: PairReport
+    text: ParallelText
+
+    @property
+    def replaced(self) -> int:
+        """Bytes that are not UTF-8."""
+        return self.report.source.replaced + self.report.target.replaced
+
+    @property
+    def octets(self) -> int:
+        """Of shards, at most."""
+        return BYTES_A_WORD * (self.sources.total() + self.targets.total() + self.pairs)
+
+    def vocabularies(self, path: str | Path, size: int) -> tuple[WordTokenizer, np.ndarray, str]:
+        """Both, the sources' vectors, and what to say of them."""
+        tokenizer, matrix = vocabularies(path, self, self.text.settings, size)
+        said = f"{tokenizer.size:,} words with vectors of {matrix.shape[1]}"
+        return tokenizer, matrix, f"vocabulary: {said}, {tokenizer.target_words.size:,} to translate into"
+
+    def ids(self, tokenizer: WordTokenizer) -> int:
+        return pair_ids(tokenizer)
+
+    def documents(self, tokenizer: WordTokenizer, seed: int) -> Iterator[EncodedDocument]:
+        return pair_documents(self.text.pairs(), tokenizer, seed)
+
+    def remarks(self, train: int, valid: int, tokenizer: WordTokenizer) -> list[str]:
+        """What to say of so many pairs to learn from and to validate on."""
+        known = known_words(self.sources, tokenizer)
+        said = [
+            f"text: {train:,} pairs to train on, {valid:,} to validate{_left_out(self.report)}; {known:.1%} of the "
+            "source's words, signs aside, have a vector"
+        ]
+        if known < FEW_KNOWN:
+            said.append(
+                f"only {known:.1%} of the source's words have a vector and all others are read as nothing: little can "
+                "be learned; give --vectors of the source's language (of single characters where it has no spaces)"
+            )
+        return said
 
 
 def count_words(text: ParallelText) -> WordCounts:
@@ -122,7 +185,20 @@ def count_words(text: ParallelText) -> WordCounts:
         different = different or pair != first
         sources.update(pair.source)
         targets.update(pair.target)
-    return WordCounts(sources, targets, pairs, different, report)
+    return WordCounts(sources, targets, pairs, different, report, text)
+
+
+def known_words(counts: Counter[str], tokenizer: WordTokenizer) -> float:
+    """The part of the words, those without a letter or a digit aside, that have a vector."""
+    told = {word: count for word, count in counts.items() if any(map(str.isalnum, word))}
+    known = sum(count for number, count in zip(tokenizer.lookup(told), told.values()) if number != tokenizer.unknown)
+    return known / max(1, sum(told.values()))
+
+
+def _left_out(report: PairReport) -> str:
+    reasons = [("too long", report.overlong), ("with nothing on one side", report.blank)]
+    said = " and ".join(f"{count:,} {reason}" for reason, count in reasons if count)
+    return f" ({said} were left out)" if said else ""
 
 
 # -- vocabularies ----------------------------------------------------------------------------------------------------

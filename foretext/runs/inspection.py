@@ -16,8 +16,8 @@ from foretext.runs.model import DataConfig, load_tokenizer, read_config
 from foretext.systems import size_named, system_named
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoding
-from foretext.tasks.heads.losses import describe_loss
 from foretext.tasks.labels import LabelSet
+from foretext.tasks.losses import describe_loss
 
 Pieces = list[tuple[int, str]]
 

@@ -14,12 +14,10 @@ import foretext
 from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig, reads
+from foretext.nn.trunk import Trunk, reads_on
 from foretext.nn.weights import check_tensors
-from foretext.objectives.base import Direction, Objective, reads_on
-from foretext.objectives.bidirectional import BilmObjective
-from foretext.objectives.masked import MaskedObjective
-from foretext.objectives.permutation import PermutationObjective
-from foretext.plan import TransferPlan
+from foretext.objectives.base import Direction, Objective, Scored
+from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.runs.budget import Budget
 from foretext.runs.directory import RunDirectory
 from foretext.systems import system_named
@@ -33,7 +31,6 @@ from foretext.systems.base import (
     TrunkParts,
 )
 from foretext.tasks.families import KINDS, family_of
-from foretext.tasks.heads.concat_pooling import ConcatPoolingConfig
 from foretext.tasks.task_config import TaskConfig
 from foretext.text.tokenizers.base import Tokenizer, tokenizer_from_json
 
@@ -169,7 +166,7 @@ class SavedModel:
     sections: dict[str, Any]
     system: System
     tokenizer: Tokenizer
-    trunk: nn.Module
+    trunk: Trunk
     task: TaskHead | None = None
     objective: Objective | None = None  # what a pre-trained run was trained by, with its head if it has one
     vectors: np.ndarray | None = None  # of a model that has learned nothing: what its words' vectors start as
@@ -183,6 +180,13 @@ class SavedModel:
         return self.sections["model"]
 
     @property
+    def scored(self) -> Scored:
+        """How a text is scored: as the objective says, or, without one, by the trunk of a causal system."""
+        if self.objective is not None:
+            return self.objective.scored
+        return "in turn" if self.system.causal else "not at all"
+
+    @property
     def task_config(self) -> TaskConfig:
         if self.task is None:
             where = self.run.path if self.run else "this model"
@@ -193,10 +197,23 @@ class SavedModel:
 def need_causal(model: SavedModel, what: str) -> None:
     """UserError for what only a model that reads in one direction can do."""
     if not model.system.causal:
-        masked = isinstance(model.objective, MaskedObjective | PermutationObjective)
+        fills = model.system.fills and model.objective is not None
         raise UserError(
             f"{what} needs a model that predicts each token from those before it, and {model.system.name} sees both "
-            f"sides{'; foretext fill asks it about blanks' if masked else ''}"
+            f"sides{'; foretext fill asks it about blanks' if fills else ''}"
+        )
+
+
+def need_trained_head(model: SavedModel, what: str) -> None:
+    """UserError where what predicts tokens was drawn on import, and not trained since: a folder from elsewhere may lack
+    it."""
+    data = model.sections.get("data")
+    if data is not None and data.head_drawn:
+        where = model.run.path if model.run else "this model"
+        lacked = (model.objective or Objective).lacks
+        raise UserError(
+            f"{where} was imported without {lacked}, and the one that was drawn knows nothing: {what} needs one that "
+            f"was trained; go on with it: foretext pretrain TEXT --from {where} --out ANOTHER"
         )
 
 
@@ -206,7 +223,7 @@ def facing(model: SavedModel, direction: str) -> SavedModel:
         raise UserError(f"--direction {direction}: there is forward and backward")
     if direction == model.info.direction:
         return model
-    if not isinstance(model.objective, BilmObjective):
+    if model.scored != "both ways":
         raise UserError(
             f"--direction {direction}: this run of {model.system.name} reads {model.info.direction}; leave it out, or "
             f"train another (foretext pretrain … --direction {direction})"
@@ -259,14 +276,12 @@ def _assembled(
     device: torch.device | str,
 ) -> SavedModel:
     system = system_named(sections["run"].system)
-    modules = _modules(system, sections, tokenizer)
-    whole = nn.ModuleDict(modules)
+    trunk, task = _modules(system, sections, tokenizer)
+    whole = nn.ModuleDict({"trunk": trunk, "task": task})  # as the loop names them in its checkpoints
     put_weights(whole, tensors, where)
     whole.to(device).eval()
-    trunk, task = modules["trunk"], modules["task"]
     if sections["run"].kind == "finetune":
         return SavedModel(run, sections, system, tokenizer, trunk, task=cast("TaskHead", task))
-    assert isinstance(task, Objective)
     return SavedModel(run, sections, system, tokenizer, trunk, objective=task)
 
 
@@ -290,15 +305,15 @@ def model_of_state(state: dict[str, Any]) -> SavedModel:
     return _assembled(None, sections_of(state["config"], where), tokenizer, tensors, where, "cpu")
 
 
-def _modules(system: System, sections: dict[str, Any], tokenizer: Tokenizer) -> dict[str, nn.Module]:
-    """The two parts of a model, as the loop names them in its checkpoints."""
+def _modules(system: System, sections: dict[str, Any], tokenizer: Tokenizer) -> tuple[Trunk, Objective]:
+    """The two parts of a model."""
     info, model = sections["run"], sections["model"]
     if info.kind == "finetune":
-        task: nn.Module = build_task(system, sections, tokenizer, 0.0)
+        task: Objective = build_task(system, sections, tokenizer, 0.0)
     else:
         task = system.build_objective(ObjectiveParts(model, sections["objective"], tokenizer, info.direction))
     words = sections["task"].softmax if info.kind == "finetune" else 0
-    return {"trunk": system.build_trunk(TrunkParts(model, tokenizer, words, info.direction)), "task": task}
+    return system.build_trunk(TrunkParts(model, tokenizer, words, info.direction)), task
 
 
 def check_amount(model: ModelConfig, tensors: dict[str, Tensor], where: str, said: str) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import nn
 
-from foretext.batch import Batch
+from foretext.batch import Batch, length_batches
+from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Objective
 from foretext.tasks.family import TaskExample
 from foretext.tasks.row_family import score_table
@@ -18,26 +18,10 @@ from foretext.tasks.row_family import score_table
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
 
-BATCH_TOKENS = 8192
-
-
-def length_batches(lengths: Sequence[int], limit: int = BATCH_TOKENS) -> Iterator[list[int]]:
-    """Indices in groups of like length, at most `limit` tokens each, longest first."""
-    group: list[int] = []
-    longest = 0
-    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        longest = longest or lengths[index]
-        if group and (len(group) + 1) * longest > limit:
-            yield group
-            group, longest = [], lengths[index]
-        group.append(index)
-    if group:
-        yield group
-
 
 @torch.no_grad()
 def example_scores(
-    trunk: nn.Module,
+    trunk: Trunk,
     task: Objective,
     examples: Sequence[TaskExample],
     device: torch.device,
@@ -60,7 +44,7 @@ def example_scores(
 
 
 def task_scores(
-    trunk: nn.Module,
+    trunk: Trunk,
     task: TaskHead,
     examples: Sequence[TaskExample],
     device: torch.device,
@@ -72,7 +56,7 @@ def task_scores(
 
 
 @torch.no_grad()
-def mean_losses(trunk: nn.Module, objective: Objective, batches: Sequence[Batch]) -> dict[str, float]:
+def mean_losses(trunk: Trunk, objective: Objective, batches: Sequence[Batch]) -> dict[str, float]:
     """Each named loss over all batches: total sum over total count. State is carried from one batch to the next."""
     trunk.eval()
     objective.eval()

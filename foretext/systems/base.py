@@ -8,15 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from torch import nn
-
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
+from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Direction, Objective, ObjectiveConfig
 from foretext.objectives.causal import CausalConfig
-from foretext.plan import TransferPlan
+from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.systems.hub_names import HubNames
-from foretext.tasks.heads.concat_pooling import ConcatPoolingConfig
 from foretext.tasks.layouts.base import Layout
 from foretext.tasks.task_config import TaskConfig
 from foretext.text.tokenizers.base import Tokenizer
@@ -162,12 +160,13 @@ class System:
     specials: tuple[str, ...]  # tokens that fine-tuning adds
     sizes: dict[str, Size]
     config: type[ModelConfig]  # the dataclass of [model]
-    build_trunk: Callable[[TrunkParts], nn.Module]
+    build_trunk: Callable[[TrunkParts], Trunk]
     build_objective: Callable[[ObjectiveParts], Objective]
     build_layout: Callable[[dict[str, int], int, Direction], Layout]
     hub: HubNames | None = None  # how others write it; None: it cannot be exchanged yet
     causal: bool = True  # whether it predicts each token from those before it, so that it can write and score text
     softmax_apart: bool = False  # whether it is causal in each direction, but its softmax is not the trunk's (ELMo)
+    fills: bool = False  # whether it can be asked what stands in a blank
     objective_config: type[ObjectiveConfig] = CausalConfig  # the dataclass of [objective]
     # What it is pre-trained on; pairs: parallel text, and word vectors; rows: nothing, it learns its task from rows and
     # unlabelled text at once.

@@ -127,6 +127,7 @@ BERT = System(
     build_objective=build_objective,
     build_layout=lambda ids, context, direction: FramedLayout(ids[FIRST], (ids[SEPARATOR],), context, segments=True),
     causal=False,
+    fills=True,
     objective_config=MaskingConfig,
     vocabulary=(FIRST, SEPARATOR, MASK),
     piece_rows=("trunk.tokens.weight", "task.head.bias"),

@@ -149,6 +149,7 @@ ROBERTA = System(
         ids[FIRST], (ids[SEPARATOR], ids[SEPARATOR]), context, segments=False
     ),
     causal=False,
+    fills=True,
     objective_config=MaskingConfig,
     vocabulary=ROBERTA_SPECIALS,
     piece_rows=("trunk.tokens.weight", "task.head.bias"),

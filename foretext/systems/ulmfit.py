@@ -45,9 +45,8 @@ from dataclasses import replace
 
 from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
 from foretext.objectives.stream import StreamConfig, StreamObjective
-from foretext.plan import WAYS
+from foretext.plan import WAYS, ConcatPoolingConfig
 from foretext.systems.base import ObjectiveParts, Size, StartConfig, System, TokenizerConfig, TrainingConfig
-from foretext.tasks.heads.concat_pooling import ConcatPoolingConfig
 from foretext.tasks.layouts.running_text import RunningTextLayout
 
 WAY = WAYS["ulmfit"]  # rates by depth, one layer more an epoch, concatenated pooling, the slanted triangle

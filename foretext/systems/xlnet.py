@@ -191,6 +191,7 @@ XLNET = System(
         ids[SPEAKER], (ids[SEPARATOR],), context, segments=True, at_end=True
     ),
     causal=False,
+    fills=True,
     objective_config=PermutationConfig,
     vocabulary=XLNET_SPECIALS,
     piece_rows=("trunk.tokens.weight", "task.head.bias"),

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from foretext.nn.model_config import ModelConfig
-from foretext.plan import TransferPlan
+from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.files.remembered import Naming, layout_name
 from foretext.tasks.layouts.base import Layout
@@ -36,7 +36,6 @@ from foretext.text.corpus.tables import Table
 from foretext.text.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
-    from foretext.tasks.heads.concat_pooling import ConcatPoolingConfig
     from foretext.tasks.heads.recurrent_models import RecurrentRows, RecurrentTagging
     from foretext.tasks.heads.span import SpanTask
     from foretext.tasks.heads.supervised import SupervisedTask

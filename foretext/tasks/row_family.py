@@ -14,7 +14,7 @@ import numpy as np
 
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
-from foretext.plan import TransferPlan
+from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading
 from foretext.tasks.files.formats import find_format
 from foretext.tasks.files.predictions import Predictions, prediction_table, probabilities_of
@@ -40,7 +40,6 @@ from foretext.text.corpus.text_files import text_lines
 
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
-    from foretext.tasks.heads.concat_pooling import ConcatPoolingConfig
 
 _FIELDS = {
     "entailment": "--text PREMISE --text HYPOTHESIS",

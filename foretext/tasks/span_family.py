@@ -18,7 +18,7 @@ import numpy as np
 
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
-from foretext.plan import TransferPlan
+from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading
 from foretext.tasks.files.predictions import Predictions, written_probability
 from foretext.tasks.files.remembered import layout_name
@@ -46,7 +46,6 @@ from foretext.text.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
-    from foretext.tasks.heads.concat_pooling import ConcatPoolingConfig
     from foretext.tasks.heads.span import SpanExample
 
 FORMAT = "squad"  # the one layout; naming it changes nothing

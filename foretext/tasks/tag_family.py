@@ -18,7 +18,7 @@ import numpy as np
 
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
-from foretext.plan import TransferPlan
+from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading
 from foretext.tasks.files.conll import ColumnsError, TaggedSentence, conll_text, read_conll, sentences_from
 from foretext.tasks.files.predictions import Predictions, written_probability
@@ -43,7 +43,6 @@ from foretext.text.corpus.text_files import TABLES, ending, text_lines
 
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
-    from foretext.tasks.heads.concat_pooling import ConcatPoolingConfig
 
 _NO_COLUMNS = (".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".pq")  # endings of files that are no such columns
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from foretext.errors import EXIT_NOT_FINITE, UserError
+from foretext.nn.trunk import Trunk
 from foretext.nn.weights import FOREIGN, AveragedWeights, check_names, check_tensor, check_tensors
 from foretext.objectives.base import Objective
 from foretext.runs.budget import POSITION, Budget, Position, has_begun, read_position
@@ -51,7 +52,7 @@ class Stage:
 class Job:
     """Everything that one training run is made of."""
 
-    trunk: nn.Module
+    trunk: Trunk
     objective: Objective
     stages: tuple[Stage, ...]  # one after the other; the last to the end
     optimizer: Optimizer
@@ -179,11 +180,10 @@ class Training:
         stage = self.job.stages[min(self.position.stage, len(self.job.stages) - 1)]
         tensors, where = run.load_tensors(CARRIED), str(run.path / CARRIED)
         self.model.train()  # what is carried in training may be other than in evaluation
-        trunk: Any = self.job.trunk
+        trunk = self.job.trunk
         new = trunk.new_state(1) if self.job.objective.carries_state else None
         rows = len(stage.order.batch(max(0, self.position.step - 1))[1])
-        longest = getattr(getattr(trunk, "config", None), "memory", 0)
-        check_carried(tensors, new, rows, longest, where)
+        check_carried(tensors, new, rows, trunk.memory_length(), where)
         return split_again(from_tensors(tensors, self.job.device), stage.micro_batch)
 
     def _cut_log(self, size: int) -> None:

@@ -17,11 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
+from foretext.nn.trunk import Trunk
 from foretext.nn.weights import carried_rows
+from foretext.objectives.base import Objective
 from foretext.plan import TransferPlan
 from foretext.runs.model import SavedModel, put_weights
 from foretext.systems.base import System, TrainingConfig
@@ -29,7 +31,7 @@ from foretext.text.tokenizers.base import Tokenizer
 from foretext.train.optim import Group, Optimizer
 
 NEW = -1  # in place of an old id: the old vocabulary has no such piece
-_ADAPTIVE = "trunk.adaptive."  # what begins so is an adaptive softmax, all of which predicts (`nn/softmax/predict.py`)
+_ADAPTIVE = "trunk.adaptive."  # what begins so is an adaptive softmax, all of which predicts
 
 
 def check_new_vocabulary(system: System, model: ModelConfig) -> None:
@@ -39,10 +41,10 @@ def check_new_vocabulary(system: System, model: ModelConfig) -> None:
         raise UserError("--new-vocabulary: an adaptive softmax is cut by how frequent its words were; leave it out")
 
 
-def take_weights(started: SavedModel, trunk: nn.Module, objective: nn.Module, vocabulary: int, where: str) -> None:
+def take_weights(started: SavedModel, trunk: Trunk, objective: Objective, vocabulary: int, where: str) -> None:
     """All weights, for the same vocabulary, or for one that has grown at its end."""
     if started.model_config.vocabulary < vocabulary:
-        started.trunk.grow_vocabulary(vocabulary)  # type: ignore[operator]
+        started.trunk.grow_vocabulary(vocabulary)
     put_weights(trunk, started.trunk.state_dict(), where)
     if started.objective is not None:
         put_weights(objective, started.objective.state_dict(), where)
@@ -50,8 +52,8 @@ def take_weights(started: SavedModel, trunk: nn.Module, objective: nn.Module, vo
 
 def take_for_vocabulary(
     started: SavedModel,
-    trunk: nn.Module,
-    objective: nn.Module,
+    trunk: Trunk,
+    objective: Objective,
     tokenizer: Tokenizer,
     where: str,
     note: Callable[[str], None],
@@ -104,15 +106,15 @@ def _ids_of_bytes(tokenizer: Tokenizer) -> dict[bytes, int]:
 # -- how much moves --------------------------------------------------------------------------------------------------
 
 
-def layered_names(trunk: nn.Module) -> list[list[str]]:
+def layered_names(trunk: Trunk) -> list[list[str]]:
     """The names of a trunk's parameters, group by group from the embeddings up."""
-    return [[f"trunk.{name}" for name in group] for group in trunk.layer_groups()]  # type: ignore[operator]
+    return [[f"trunk.{name}" for name in group] for group in trunk.layer_groups()]
 
 
 def make_optimizer(
     config: TrainingConfig,
-    trunk: nn.Module,
-    objective: nn.Module,
+    trunk: Trunk,
+    objective: Objective,
     rate_decay: float = 1.0,
     predicting: tuple[str, ...] = (),
 ) -> Optimizer:

@@ -16,16 +16,13 @@ from torch import Tensor, nn
 from foretext.errors import EXIT_MACHINE, UserError
 from foretext.nn.model_config import ModelConfig, fixed
 from foretext.nn.softmax.tied_softmax import CHUNK_ELEMENTS, LEAST_ROWS
-from foretext.objectives.base import Objective
+from foretext.objectives.base import Objective, Stock
 from foretext.plan import TransferPlan
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import available_memory, check_space, clock, size_text
 from foretext.tasks.family import Encoded
-from foretext.tasks.heads.cross_view_head import ManySources
-from foretext.tasks.heads.losses import describe_loss
-from foretext.tasks.task_config import TaskConfig
+from foretext.tasks.losses import describe_loss
 from foretext.train.checkpoint import Job, Stage
-from foretext.train.finetuning.examples import ListedExamples
 from foretext.train.loop import Loop
 
 _HEADER = 256  # bytes, at most, that a tensor takes beside its numbers: its name and shape, and AdamW's count of steps
@@ -61,7 +58,7 @@ def describe_plan(loop: Loop, speeds: Sequence[float], corpus: int, model: Model
 
 
 def describe_finetuning(
-    loop: Loop, sections: dict[str, Any], train: Encoded, valid: Encoded, stock: ListedExamples | ManySources
+    loop: Loop, sections: dict[str, Any], train: Encoded, valid: Encoded, stock: Stock
 ) -> list[tuple[str, str]]:
     """The plan of a fine-tuning on rows that are encoded, `stock` being all that is learned from; the time is that of
     the updates which are left."""
@@ -78,7 +75,7 @@ def describe_finetuning(
     memory = finetuning_memory(job.stages[-1].micro_batch, model, job.objective, stock, valid)
     return _told(
         ("rows", f"{len(train.rows):,} to train on, {len(valid.rows):,} to validate{windows}"),
-        *_beside(stock, task),
+        *stock.beside(task.also),
         ("tokens", f"{tokens:,} an epoch, {task.epochs * tokens:,} in all"),
         ("labels", ", ".join(task.labels[:12]) or task.kind),
         ("model", f"{model.parameters():,} parameters: {model.describe()}; {weights}"),
@@ -141,16 +138,6 @@ def _streams(loop: Loop, context: int) -> str:
     asked = sequences_for(job.config.batch_size, context, job.objective.lengths(context)[0][1])
     rows = sum(len(batch.ids_BT) for batch in loop.batches(0, job.stages[0])[1])
     return f"{rows} side by side, not {asked}: the text is too short for more" if rows < asked else ""
-
-
-def _beside(stock: ListedExamples | ManySources, task: TaskConfig) -> list[tuple[str, str]]:
-    """What is learned from beside the rows."""
-    if isinstance(stock, ListedExamples):
-        return []
-    text = f"{len(stock.unlabelled):,} unlabelled sentences, a batch after each labelled one"
-    others = zip(task.also.items(), stock.tasks[1:])
-    named = [f"{name} ({said.split()[0]}, {len(own):,} rows)" for (name, said), own in others]
-    return [("text", text if len(stock.unlabelled) else ""), ("beside it", ", ".join(named))]
 
 
 def _task_model(task: nn.Module, transfer: TransferPlan) -> str:
@@ -330,9 +317,7 @@ def check_memory(memory: Memory, smaller: str = SMALLER_SIZE, built: bool = Fals
     raise UserError(f"{short}{smaller}", code=EXIT_MACHINE)
 
 
-def finetuning_memory(
-    micro: int, model: ModelConfig, task: Objective, stock: ListedExamples | ManySources, valid: Encoded
-) -> Memory:
+def finetuning_memory(micro: int, model: ModelConfig, task: Objective, stock: Stock, valid: Encoded) -> Memory:
     """Of all that is learned from; the best epoch's weights are kept where there are rows to choose it by."""
     longest = max(task.learned_tokens(example) for example in stock.rows)
     return Memory(model, micro, longest, keeps_best=bool(valid.rows), head=head_size(task))

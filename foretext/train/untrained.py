@@ -20,7 +20,6 @@ from foretext.systems import size_named, system_named
 from foretext.systems.base import System, TokenizerConfig, TrunkParts
 from foretext.tasks.families import family_of
 from foretext.text.tokenizers.base import Tokenizer
-from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.word_forms import with_vectors
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest, OtherTask
 from foretext.train.planning import Memory, check_memory
@@ -130,9 +129,5 @@ def _started_vectors(
     if system.build_head is None:
         raise UserError(
             f"--vectors is for a system that learns vectors of words (cvt), not {system.name}; leave it out"
-        )
-    if not isinstance(tokenizer, Words):
-        raise UserError(
-            f"--vectors are of words, and tokenizer.kind={tokenizer.kind} has pieces; leave one of them out"
         )
     return with_vectors(tokenizer, vectors, size)

@@ -130,7 +130,7 @@ def pair_logits(output: Any) -> Tensor | None:
 def our_logits(trunk: Any, objective: MaskedObjective, batch: Batch) -> tuple[Tensor, Tensor | None]:
     """Of every token and, where there is a head for it, of every pair (rows begin with a real token)."""
     top = trunk(batch).top
-    tokens = objective.token_logits(trunk, top.flatten(0, 1)).unflatten(0, top.shape[:2])
+    tokens = objective.output_layer(trunk).logits(top.flatten(0, 1)).unflatten(0, top.shape[:2])
     return tokens, None if objective.relation is None else objective.relation(trunk.summary(top[:, 0]))
 
 

@@ -11,10 +11,10 @@ from bench.finetuning import CONTESTS
 from bench.masked import FRAME, MASKING, framed, masked, spans_of
 from bench.models import BATCHES, Shape, Specification, build_ours, made_up_vocabulary
 from foretext.batch import IGNORE
+from foretext.objectives.base import ListedExamples
 from foretext.runs.budget import Budget
 from foretext.systems.base import TrainingConfig
 from foretext.text.tokenizers.wordpiece import SPECIALS
-from foretext.train.finetuning.examples import ListedExamples
 
 SPEC = Specification(Shape(2, 32, 2, 24, 200), batch=2)
 

@@ -37,7 +37,7 @@ from masked_references import (
 from safetensors.torch import load_file, save_file
 
 from foretext.batch import Batch
-from foretext.evaluate.fill import fill, masked_objective
+from foretext.evaluate.fill import fill, filling_objective
 from foretext.interop.exchange import export_model, import_model
 from foretext.objectives.masking import MaskingConfig
 from foretext.systems import SYSTEMS
@@ -157,7 +157,7 @@ def test_a_masked_model_alone(system: str, tmp_path: Path) -> None:
         assert len(notes) == 1
         said = names(notes[0], str(tmp_path / "theirs" / "model.safetensors"), "pooler", "pairs")
         assert "masked" not in said.replace(str(tmp_path), "")
-    masked_objective(model, "fill")
+    filling_objective(model, "fill")
     ids = ordinary_ids(tokenizer, 2, 20)
     with torch.no_grad():
         expected = theirs(input_ids=ids).logits

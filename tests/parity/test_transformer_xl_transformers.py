@@ -15,7 +15,6 @@ from transformer_terms import forward_terms, gradient_terms
 from foretext.batch import Batch
 from foretext.nn.relative.transformer_xl import TransformerXL
 from foretext.nn.relative.transformer_xl_block import TransformerXLConfig
-from foretext.nn.softmax.predict import token_logits, token_loss, token_losses
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 
@@ -68,12 +67,12 @@ def test_three_segments_in_a_row(name: str) -> None:
         hidden = trunk(Batch(torch.tensor(ids)), state)
         state = hidden.state
         top, theirs = hidden.top.flatten(0, 1), torch.tensor(expected).flatten(0, 1)
-        stored(torch.log_softmax(token_logits(trunk, top), -1), theirs)
+        stored(torch.log_softmax(trunk.output_layer().logits(top), -1), theirs)
         targets = torch.tensor(ids).roll(-1, 1).flatten()
-        losses, best = token_losses(trunk, top, targets)
+        losses, best = trunk.output_layer().token_losses(top, targets)
         stored(losses, -theirs.gather(1, targets[:, None]).squeeze(1))
         assert torch.equal(best, theirs.argmax(1))
-        close(token_loss(trunk, top, targets), losses.sum(), terms=terms_of(6, 13, len(targets)))
+        close(trunk.output_layer().loss(top, targets), losses.sum(), terms=terms_of(6, 13, len(targets)))
 
 
 @pytest.mark.parametrize("name", SAME)
@@ -88,7 +87,9 @@ def test_in_evaluation_pieces_do_not_matter(name: str) -> None:
         for piece in pieces:
             hidden = trunk(Batch(piece), state)
             state = hidden.state
-            found.append(torch.log_softmax(token_logits(trunk, hidden.top.flatten(0, 1)), -1).unflatten(0, (2, -1)))
+            found.append(
+                torch.log_softmax(trunk.output_layer().logits(hidden.top.flatten(0, 1)), -1).unflatten(0, (2, -1))
+            )
         stored(torch.cat(found, dim=1), expected)
 
 
@@ -102,6 +103,6 @@ def test_gradients_of_the_last_segment(name: str) -> None:
         hidden = trunk(Batch(torch.tensor(ids)), before)
         state = hidden.state
     targets = torch.tensor(REFERENCE["ids"][-1]).roll(-1, 1).flatten()
-    (token_loss(trunk, hidden.top.flatten(0, 1), targets) / len(targets)).backward()
+    (trunk.output_layer().loss(hidden.top.flatten(0, 1), targets) / len(targets)).backward()
     ours = {name: parameter.grad for name, parameter in trunk.named_parameters()}
     stored(ours, {name: torch.tensor(expected) for name, expected in case["gradients"].items()}, GRADIENTS)

@@ -127,7 +127,7 @@ def asked_logits(trunk: Any, objective: PermutationObjective, batch: OrderedBatc
     assert batch.targets_BT is not None
     asked = batch.targets_BT != IGNORE
     states = trunk(batch, state).top[asked]
-    return objective.token_logits(trunk, states).view(len(batch.ids_BT), -1, trunk.config.vocabulary)
+    return objective.output_layer(trunk).logits(states).view(len(batch.ids_BT), -1, trunk.config.vocabulary)
 
 
 # -- logits ----------------------------------------------------------------------------------------------------------

@@ -43,7 +43,6 @@ from foretext.runs.budget import Budget
 from foretext.runs.report import Silent
 from foretext.systems import SYSTEMS
 from foretext.systems.base import HeadParts, TrunkParts
-from foretext.tasks.heads.cross_view_head import UnlabelledText
 from foretext.tasks.task_config import TaskConfig
 from foretext.text.order.sample_order import Order
 from foretext.train.checkpoint import Job, Stage
@@ -87,7 +86,7 @@ def turns_of(system: str) -> tuple[Objective, Stage]:
     task = TaskConfig(kind="classification", labels=("a", "b", "c"))
     settings = replace(found.sizes["tiny"].objective, ramp=0)  # type: ignore[call-arg]  # all losses from the start
     head = found.build_head(HeadParts(task, TINY[system], settings, tokenizer_of(system)))
-    text = UnlabelledText((row, np.ones(len(row))) for row in windows([9, 4, 12, 7, 3, 10]))
+    text = [(row, np.ones(len(row))) for row in windows([9, 4, 12, 7, 3, 10])]
     stock = head.stock([examples("classification", 8)], text)
     return head, Stage(stock.example, head.order(stock, 4, 1), 3)
 

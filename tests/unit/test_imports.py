@@ -90,6 +90,40 @@ def test_imports_go_down() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def _is_by_name(name: str, trunks: set[str]) -> bool:
+    """Whether this import names one system, task, loss or trunk, where what is asked of it must go by the contracts."""
+    parts = name.split(".")[1:]
+    if parts[:1] == ["objectives"]:
+        return parts[1:2] != ["base"]
+    if parts[:1] == ["systems"]:
+        return len(parts) > 2 and parts[1] != "base"
+    return parts[:2] == ["tasks", "heads"] or any(name.startswith(f"foretext.{module}.") for module in trunks)
+
+
+def trunk_modules() -> set[str]:
+    """Those of nn/ that define a trunk, as dotted names."""
+    found = set()
+    for file in FILES:
+        classes = [node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.ClassDef)]
+        if name_of(file).startswith("nn/") and any("Trunk" in map(ast.unparse, node.bases) for node in classes):
+            found.add(name_of(file).replace("/", "."))
+    return found
+
+
+def test_no_system_task_or_loss_is_known_by_name_above_the_systems() -> None:
+    """What a system can do it says itself: a new one needs no edit in these rooms."""
+    trunks = trunk_modules()
+    assert len(trunks) >= 8, f"trunks: {sorted(trunks)}"
+    wrong = [
+        f"{name_of(file)} imports {name}"
+        for file in FILES
+        if name_of(file).split("/")[0] in ("runs", "train", "generate", "evaluate", "task_model", "language_model")
+        for name in sorted(imports_of(file))
+        if _is_by_name(name, trunks)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_torch_stays_out_of_the_light_rooms() -> None:
     light = [
         file

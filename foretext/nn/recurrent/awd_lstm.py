@@ -39,6 +39,7 @@ from foretext.errors import UserError
 from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL, lstm_layer
 from foretext.nn.recurrent.reading_order import ReadingOrder, reading_order
 from foretext.nn.recurrent.recurrent_dropout import drop_weights, embed_dropped, locked_dropout, locked_mask
+from foretext.nn.trunk import Trunk
 from foretext.nn.weights import grown
 
 # Far beyond what can be trained, and below where its size overflows.
@@ -155,7 +156,7 @@ class LstmLayer(nn.Module):
         return y, (order.end(state[0], h), order.end(state[1], c))
 
 
-class AwdLstm(nn.Module):
+class AwdLstm(Trunk):
     """Token embeddings and a stack of LSTM layers."""
 
     def __init__(self, config: AwdLstmConfig) -> None:
@@ -204,9 +205,6 @@ class AwdLstm(nn.Module):
     def output_table(self) -> Tensor:
         """The embeddings, none of them dropped, which are also the output layer."""
         return self.tokens.weight
-
-    def summary(self, states_BD: Tensor) -> Tensor:
-        return states_BD
 
     def new_state(self, rows: int) -> State:
         """Zeros: nothing has been read."""

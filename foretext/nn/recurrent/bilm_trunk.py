@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from foretext.batch import IGNORE, Batch, Hidden
 from foretext.errors import UserError
@@ -29,6 +29,7 @@ from foretext.nn.recurrent.bilm import Bilm, BilmConfig, BilmState
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.nn.recurrent.reading_order import reading_order
 from foretext.nn.softmax.sampled_softmax import WordSoftmax
+from foretext.nn.trunk import OutputLayer, Trunk
 
 MOST_CONTEXT = 100_000_000
 Spelling = Callable[[np.ndarray], np.ndarray]  # ids → the characters of each, [ids, characters of a word]
@@ -105,7 +106,9 @@ class BilmTrunkConfig:
         return rows * 2 * self.layers * (self.words.width + self.cells)
 
 
-class BilmTrunk(nn.Module):
+class BilmTrunk(Trunk):
+    spells = True
+
     def __init__(
         self,
         config: BilmTrunkConfig,
@@ -125,7 +128,7 @@ class BilmTrunk(nn.Module):
 
     def forward(self, batch: Batch, state: BilmState | None = None, keep_layers: bool = False) -> Hidden:
         """`layers`, where asked for: the words' encodings twice, then each layer's states."""
-        characters_UC, ids_BT = self.characters(batch)
+        characters_UC, ids_BT = self.spelled(batch)
         words_UD = self.bilm.words(characters_UC)
         if isinstance(batch, SpelledBatch) and batch.back_ids_BT is not None:
             assert not keep_layers, "the layers of two texts are not those of one"
@@ -133,7 +136,7 @@ class BilmTrunk(nn.Module):
         read = self.bilm(F.embedding(ids_BT, words_UD), batch.mask_BT, state)
         return Hidden(read.top, read.layers if keep_layers else (), None if state is None else read.state)
 
-    def characters(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def spelled(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The characters of the batch's distinct words, and its places in these."""
         if isinstance(batch, SpelledBatch) and batch.characters_UC is not None:
             return batch.characters_UC, batch.ids_BT
@@ -156,14 +159,9 @@ class BilmTrunk(nn.Module):
             after.append(last)
         return Hidden(torch.cat(tops, dim=-1), (), None if state is None else tuple(after))
 
-    def output_table(self) -> Tensor:
+    def output_layer(self) -> OutputLayer:
         assert self.softmax is not None, "the softmax is the objective's"
-        return self.softmax.table_VD
-
-    @property
-    def output_bias(self) -> Tensor:
-        assert self.softmax is not None
-        return self.softmax.bias_V
+        return self.softmax.over_all()
 
     def foretelling(self, top_BTD: Tensor, next_BT: Tensor) -> tuple[Tensor, Tensor]:
         """The states of one direction, and which words they are to tell, given the ones that follow each. The backward
@@ -176,9 +174,6 @@ class BilmTrunk(nn.Module):
         if self.unknown is not None and self.softmax is not None:
             told_BT = torch.where(told_BT < len(self.softmax.bias_V), told_BT, self.unknown)
         return back_BTD if self.backward else ahead_BTD, told_BT
-
-    def summary(self, states_BD: Tensor) -> Tensor:
-        return states_BD
 
     def new_state(self, rows: int) -> BilmState:
         """Zeros: nothing has been read."""

@@ -22,6 +22,7 @@ from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
 from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL
 from foretext.nn.recurrent.translation import ContextEncoder, Encoded, FixedVectors, TranslationConfig
+from foretext.nn.trunk import Trunk
 
 DRAWN_STD = 0.4  # of vectors that nobody gives
 
@@ -80,7 +81,7 @@ class CoveConfig:
         return tokens * (2 * self.vectors + self.layers * self.width * (KEPT_PER_CELL + 1))
 
 
-class CoveTrunk(nn.Module):
+class CoveTrunk(Trunk):
     def __init__(self, config: CoveConfig) -> None:
         super().__init__()
         config.check()
@@ -127,12 +128,6 @@ class CoveTrunk(nn.Module):
             return x.view(len(kinds), *segments_BT.shape, x.shape[-1]).sum(0)
 
         return Hidden(whole(found.top), tuple(map(whole, found.layers)))
-
-    def output_table(self) -> Tensor:
-        raise UserError("CoVe's encoder predicts no words of its own; use a transfer without lm_weight")
-
-    def summary(self, states_BD: Tensor) -> Tensor:
-        return states_BD
 
     def layer_groups(self) -> list[list[str]]:
         """The vectors, which do not learn, are a group without names."""

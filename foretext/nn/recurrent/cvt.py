@@ -43,6 +43,7 @@ from foretext.nn.fused import dropout
 from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
 from foretext.nn.recurrent.projected_lstm import ProjectedLstm, ProjectedLstmConfig
 from foretext.nn.recurrent.reading_order import ReadingOrder, reading_orders
+from foretext.nn.trunk import Trunk
 
 Kind = Literal["tagging", "sentence"]
 Reading = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # ids [U] → forms [U], characters [U, C]
@@ -170,7 +171,7 @@ class CvtStates:
         return torch.cat([self.forward_BTD, self.backward_BTD], dim=-1)
 
 
-class CvtEncoder(nn.Module):
+class CvtEncoder(Trunk):
     def __init__(self, config: CvtConfig, reading: Reading | None = None, unknown: int | None = None) -> None:
         """`unknown`: the form of unknown words, if there is one."""
         super().__init__()
@@ -244,12 +245,6 @@ class CvtEncoder(nn.Module):
         states = self.states(batch, p if self.training else 0.0)
         layers = (states.x_BTE, states.lower_BTD, states.top_BTD) if keep_layers else ()
         return Hidden(states.top_BTD, layers)
-
-    def output_table(self) -> Tensor:
-        raise UserError("the encoder of cross-view training predicts no words; use a transfer without lm_weight")
-
-    def summary(self, states_BD: Tensor) -> Tensor:
-        return states_BD
 
     def layer_groups(self) -> list[list[str]]:
         names = [name for name, _ in self.named_parameters()]

@@ -17,7 +17,6 @@ row hold a token; rows may differ (see `memory`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -31,13 +30,18 @@ from foretext.nn.packing import pack
 from foretext.nn.relative.memory import behind, distances, hidden_memory, last_of, sinusoids
 from foretext.nn.relative.transformer_xl_block import Biases, TransformerXLBlock, TransformerXLConfig
 from foretext.nn.softmax.adaptive_softmax import AdaptiveVocabulary
+from foretext.nn.softmax.tied_softmax import TiedSoftmax
+from foretext.nn.trunk import OutputLayer, Trunk
 from foretext.nn.weights import grown
 
 State = dict[str, Any]
 
 
-class TransformerXL(nn.Module):
+class TransformerXL(Trunk):
     """Token embeddings and a stack of blocks with a memory."""
+
+    attends = True
+    evaluation_memory: int
 
     def __init__(self, config: TransformerXLConfig) -> None:
         super().__init__()
@@ -235,7 +239,7 @@ class TransformerXL(nn.Module):
     # -- what others ask ---------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def attention_weights(self, ids_T: Tensor) -> Tensor:
+    def attention_weights(self, ids_T: Tensor, segments_T: Tensor | None = None) -> Tensor:
         """The attention of every block and head over one sequence, without memory: [blocks, H, T, T]."""
         layers = self(Batch(ids_T[None]), keep_layers=True).layers
         waves, hidden, found = self._waves(len(ids_T), len(ids_T)), self._unseen(len(ids_T), 0), []
@@ -254,21 +258,16 @@ class TransformerXL(nn.Module):
         return dropout(top_BTD, self.config.dropout, self.training)
 
     def output_table(self) -> Tensor:
-        """The embeddings, which are also the output layer, beside `output_bias`. An adaptive softmax has no one table
-        (`nn/softmax/predict.py`)."""
+        """The embeddings, which are also the output layer, beside `output_bias`. An adaptive softmax has no one
+        table."""
         assert self.tokens is not None, "an adaptive softmax has several tables"
         return self.tokens.weight
 
-    def summary(self, states_BD: Tensor) -> Tensor:
-        return states_BD
+    def output_layer(self) -> OutputLayer:
+        return self.adaptive or TiedSoftmax(self.output_table(), self.output_bias)
 
-    def layer_groups(self) -> list[list[str]]:
-        """Parameter names: the vocabulary and what all blocks share, then block by block."""
-        names = [name for name, _ in self.named_parameters()]
-        groups = [[name for name in names if not name.startswith("blocks.")]]
-        for layer in range(self.config.layers):
-            groups.append([name for name in names if name.startswith(f"blocks.{layer}.")])
-        return groups
+    def memory_length(self) -> int:
+        return self.config.memory
 
     def grow_vocabulary(self, size: int) -> None:
         """Adds embedding rows, drawn like new ones, up to `size`."""
@@ -279,20 +278,6 @@ class TransformerXL(nn.Module):
         bias = self.output_bias
         self.tokens = grown(self.tokens, size, lambda rows_VD: nn.init.normal_(rows_VD, std=self.config.init_std))
         self.output_bias = nn.Parameter(torch.cat([bias.detach(), bias.new_zeros(size - len(bias))]))
-
-
-@contextmanager
-def remembering(trunk: nn.Module, length: int | None) -> Iterator[None]:
-    """Evaluation with another length of memory than the configuration's; None: as it is."""
-    if length is None:
-        yield
-        return
-    assert isinstance(trunk, TransformerXL)
-    before, trunk.evaluation_memory = trunk.evaluation_memory, length
-    try:
-        yield
-    finally:
-        trunk.evaluation_memory = before
 
 
 def _columns(far_RHK: Tensor, keys: int) -> Tensor:

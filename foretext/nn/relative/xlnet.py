@@ -25,6 +25,7 @@ from foretext.nn.packing import Packing, pack
 from foretext.nn.relative.memory import LONGEST_MEMORY, check_width, distances, remember, sinusoids
 from foretext.nn.relative.two_stream import Asked, Sight, StreamBlock, StreamShape
 from foretext.nn.transformer.block import check_shape
+from foretext.nn.trunk import Trunk
 from foretext.nn.weights import grown
 
 MemoryState = tuple[tuple[Tensor, ...], Tensor]  # what each block was given, [B, M, D], and what of it is real
@@ -83,7 +84,9 @@ class XLNetConfig:
         return tokens * self.layers * (24 * self.width + 5 * self.block().inner + weights)
 
 
-class XLNet(nn.Module):
+class XLNet(Trunk):
+    attends = True
+
     def __init__(self, config: XLNetConfig) -> None:
         super().__init__()
         self.config = config
@@ -147,9 +150,8 @@ class XLNet(nn.Module):
             mask_BT = None if mask_BT is None else mask_BT[:, : ordered.kept]
         return remember(state[0], state[1], tuple(kept), mask_BT, length)
 
-    def summary(self, states_BD: Tensor) -> Tensor:
-        """The states: the tanh layer of XLNet's sequence summary is new in each task, and so the task's."""
-        return states_BD
+    def memory_length(self) -> int:
+        return self.config.memory
 
     @torch.no_grad()
     def attention_weights(self, ids_T: Tensor, segments_T: Tensor | None = None) -> Tensor:
@@ -174,14 +176,6 @@ class XLNet(nn.Module):
     def output_table(self) -> Tensor:
         """W_e, which is also the output layer, with a bias of the objective's."""
         return self.tokens.weight
-
-    def layer_groups(self) -> list[list[str]]:
-        """Parameter names from the bottom (W_e and w) to the top."""
-        names = [name for name, _ in self.named_parameters()]
-        groups = [[name for name in names if not name.startswith("blocks.")]]
-        return groups + [
-            [name for name in names if name.startswith(f"blocks.{block}.")] for block in range(self.config.layers)
-        ]
 
     def grow_vocabulary(self, size: int) -> None:
         """Adds embedding rows, drawn like new ones, up to `size`."""

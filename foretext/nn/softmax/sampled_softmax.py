@@ -32,7 +32,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foretext.nn.softmax.tied_softmax import tied_softmax_loss
+from foretext.nn.softmax.tied_softmax import TiedSoftmax
 
 MOST_SHARE = 2  # candidates are at most 1/so much of all classes: beyond that the last ones take ever more draws
 
@@ -97,8 +97,9 @@ class WordSoftmax(nn.Module):
     def loss(self, states_ND: Tensor, targets_N: Tensor, candidates: Candidates | None = None) -> Tensor:
         """Summed; without candidates against all words."""
         if candidates is None:
-            return tied_softmax_loss(states_ND, self.table_VD, targets_N, bias_V=self.bias_V)
+            return self.over_all().loss(states_ND, targets_N)
         return sampled_softmax_loss(states_ND, self.table_VD, targets_N, self.bias_V, candidates)
 
-    def logits(self, states_ND: Tensor) -> Tensor:
-        return torch.addmm(self.bias_V, states_ND, self.table_VD.t())
+    def over_all(self) -> TiedSoftmax:
+        """All words, as where texts are scored or written."""
+        return TiedSoftmax(self.table_VD, self.bias_V)

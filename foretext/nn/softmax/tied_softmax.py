@@ -8,6 +8,8 @@ and b are taken at once. The backward pass then only multiplies by the incoming 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -108,3 +110,24 @@ def tied_token_losses(
         probabilities, losses[rows] = _softmax_rows(h_ND[rows], table_VD, targets_N[rows], bias_V)
         best[rows] = probabilities.argmax(dim=1)
     return losses, best
+
+
+@dataclass(frozen=True)
+class TiedSoftmax:
+    """The output layer of most: states, through `before` if there is a head, against a table of rows and its bias."""
+
+    table_VD: Tensor
+    bias_V: Tensor | None = None
+    before: Callable[[Tensor], Tensor] | None = None
+
+    def _states(self, h_ND: Tensor) -> Tensor:
+        return h_ND if self.before is None else self.before(h_ND)
+
+    def loss(self, h_ND: Tensor, targets_N: Tensor, weights_N: Tensor | None = None) -> Tensor:
+        return tied_softmax_loss(self._states(h_ND), self.table_VD, targets_N, weights_N, self.bias_V)
+
+    def token_losses(self, h_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+        return tied_token_losses(self._states(h_ND), self.table_VD, targets_N, self.bias_V)
+
+    def logits(self, h_ND: Tensor) -> Tensor:
+        return _logits(self._states(h_ND), self.table_VD, self.bias_V)

@@ -20,6 +20,7 @@ from foretext.errors import UserError
 from foretext.nn.fused import dropout
 from foretext.nn.packing import pack
 from foretext.nn.transformer.block import Activation, Block, BlockShape, SideInputs, check_shape, rotation
+from foretext.nn.trunk import Trunk
 from foretext.nn.weights import grown
 
 MOST_BASE = 1_000_000_000  # of rotary positions: far beyond what any model has
@@ -113,8 +114,11 @@ class DecodingCache:
     padding_B: Tensor | None = None  # places at the left of each row that hold nothing; None: none do
 
 
-class Transformer(nn.Module):
+class Transformer(Trunk):
     """Token and position embeddings and a stack of causal blocks."""
+
+    attends = branches = True
+    above = ("final_norm.",)
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -220,7 +224,7 @@ class Transformer(nn.Module):
         return Hidden(self.final_norm(x), tuple(layers), after)
 
     @torch.no_grad()
-    def attention_weights(self, ids_T: Tensor) -> Tensor:
+    def attention_weights(self, ids_T: Tensor, segments_T: Tensor | None = None) -> Tensor:
         """The attention of every block and head over one sequence: [blocks, H, T, T]."""
         layers = self(Batch(ids_T[None]), keep_layers=True).layers
         found, side = [], self._side_inputs(torch.arange(len(ids_T), device=ids_T.device))
@@ -233,18 +237,6 @@ class Transformer(nn.Module):
     def output_table(self) -> Tensor:
         """W_e, which is also the output layer."""
         return self.tokens.weight
-
-    def summary(self, states_BD: Tensor) -> Tensor:
-        return states_BD
-
-    def layer_groups(self) -> list[list[str]]:
-        """Parameter names from the bottom (embeddings) to the top (last block and final norm)."""
-        names = [name for name, _ in self.named_parameters()]
-        groups = [[name for name in names if name.startswith(("tokens.", "positions.", "value_tables."))]]
-        for layer in range(self.config.layers):
-            groups.append([name for name in names if name.startswith(f"blocks.{layer}.")])
-        groups[-1] += [name for name in names if name.startswith("final_norm.")]
-        return groups
 
     def grow_vocabulary(self, size: int) -> None:
         """Adds embedding rows, drawn like new ones, up to `size` (fine-tuning's start, delimiter and extract)."""

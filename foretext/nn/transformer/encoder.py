@@ -19,6 +19,7 @@ from foretext.errors import UserError
 from foretext.nn.fused import Gelu, dropout
 from foretext.nn.packing import Packing, pack
 from foretext.nn.transformer.block import GELUS, Block, BlockShape, SideInputs, check_shape
+from foretext.nn.trunk import Trunk
 from foretext.nn.weights import grown
 
 
@@ -79,8 +80,11 @@ class EncoderConfig:
         return tokens * self.layers * (18 * self.width + 4 * self.block().inner + weights)
 
 
-class Encoder(nn.Module):
+class Encoder(Trunk):
     """Token, position and segment embeddings and a stack of blocks that look both ways."""
+
+    attends = True
+    above = ("pooler.",)
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -129,7 +133,7 @@ class Encoder(nn.Module):
         return states_BD if self.pooler is None else torch.tanh(self.pooler(states_BD))
 
     @torch.no_grad()
-    def attention_weights(self, ids_T: Tensor) -> Tensor:
+    def attention_weights(self, ids_T: Tensor, segments_T: Tensor | None = None) -> Tensor:
         """The attention of every layer and head over one sequence: [layers, H, T, T]."""
         layers = self(Batch(ids_T[None]), keep_layers=True).layers
         found = []
@@ -142,15 +146,6 @@ class Encoder(nn.Module):
     def output_table(self) -> Tensor:
         """W_e, which is also the output layer, behind the head of the masked objective."""
         return self.tokens.weight
-
-    def layer_groups(self) -> list[list[str]]:
-        """Parameter names from the bottom (embeddings) to the top (last block and pooler)."""
-        names = [name for name, _ in self.named_parameters()]
-        groups = [[name for name in names if not name.startswith(("blocks.", "pooler."))]]
-        for block in range(self.config.blocks):
-            groups.append([name for name in names if name.startswith(f"blocks.{block}.")])
-        groups[-1] += [name for name in names if name.startswith("pooler.")]
-        return groups
 
     def grow_vocabulary(self, size: int) -> None:
         """Adds embedding rows, drawn like new ones, up to `size`."""

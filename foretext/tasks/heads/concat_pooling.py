@@ -31,39 +31,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import Batch, LossSum, Outcome, detached
-from foretext.errors import UserError
 from foretext.nn.fused import dropout
 from foretext.nn.recurrent.recurrent_dropout import activation_penalty, penalty_counts, temporal_penalty
-from foretext.objectives.base import CausalTrunk, Examples, Trunk, reads_on
+from foretext.nn.trunk import Trunk, reads_on
+from foretext.objectives.base import Examples
+from foretext.plan import ConcatPoolingConfig
 from foretext.tasks.heads.sequences import next_tokens, real_places, sequence_lm_loss
 from foretext.tasks.heads.supervised import UNORDERED, Example, SupervisedTask, both_orders
 from foretext.text.order.sample_order import LengthOrder, SampleOrder
 
 SORTED_TOGETHER = 8  # batches
-
-
-@dataclass(frozen=True)
-class ConcatPoolingConfig:
-    """The defaults are those of the released code."""
-
-    piece: int = 70  # tokens that are read at a time
-    learned: int = 1400  # tokens, from the end of a document, through whose pieces gradients flow
-    hidden: int = 50  # width between the two blocks
-    dropout: float = 0.4  # of what is pooled
-    hidden_dropout: float = 0.1
-    activation: float = 2.0  # weight of AR, as in pre-training, over the states that learn
-    temporal: float = 1.0  # weight of TAR
-
-    def check(self) -> None:
-        for name in ("piece", "learned", "hidden"):
-            if getattr(self, name) < 1:
-                raise UserError(f"pooling.{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("dropout", "hidden_dropout"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise UserError(f"pooling.{name} must be at least 0 and below 1, not {getattr(self, name)}")
-        for name in ("activation", "temporal"):
-            if not 0.0 <= getattr(self, name) < math.inf:
-                raise UserError(f"pooling.{name} must be at least 0, not {getattr(self, name)}")
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -112,7 +89,7 @@ class RunningPool:
         return joined.masked_fill(empty_B[:, None], 0.0)
 
 
-def read_pieces(trunk: CausalTrunk, document: Batch, piece: int, learned: int) -> Iterator[tuple[Tensor, Tensor, bool]]:
+def read_pieces(trunk: Trunk, document: Batch, piece: int, learned: int) -> Iterator[tuple[Tensor, Tensor, bool]]:
     """Top states, mask and whether they have a gradient, piece by piece, of documents that end together."""
     assert document.mask_BT is not None
     length = document.ids_BT.shape[1]
@@ -220,8 +197,7 @@ class ConcatPoolingTask(SupervisedTask):
         """What is pooled, and the states that learn, if any do."""
         pool: RunningPool | None = None
         learned: list[Tensor] = []
-        reader = cast(CausalTrunk, trunk)
-        for top_BTD, mask_BT, learns in read_pieces(reader, document, self.config.piece, self.config.learned):
+        for top_BTD, mask_BT, learns in read_pieces(trunk, document, self.config.piece, self.config.learned):
             found = RunningPool.of(top_BTD, mask_BT)
             pool = found if pool is None else pool.then(found)
             learned += [top_BTD] if learns else []

@@ -13,7 +13,7 @@ Scores are the primary module's, of the task that is asked for: [B, T, C] at eve
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
@@ -23,18 +23,15 @@ from torch import Tensor, nn
 
 from foretext.batch import padded
 from foretext.errors import UserError
-from foretext.nn.recurrent.cvt import CvtBatch, CvtConfig, Kind
+from foretext.nn.recurrent.cvt import CvtBatch, CvtConfig
 from foretext.objectives.base import Draw, Examples
-from foretext.objectives.cross_view import CrossViewObjective, CrossViewSettings, CrossViewTask
+from foretext.objectives.cross_view import KINDS, LABEL, CrossViewObjective, CrossViewSettings, CrossViewTask
 from foretext.tasks.files.predictions import probabilities_of
 from foretext.tasks.heads.supervised import Example
 from foretext.tasks.heads.tagging import surprise_of_each, tag_targets
 from foretext.text.order.sample_order import LengthOrder, SampleOrder
 from foretext.text.order.turns import Source, Turns
 from foretext.text.words.word_forms import WordForms
-
-LABEL = "label"
-KINDS: dict[str, Kind] = {"tagging": "tagging", "classification": "sentence"}  # of task → of modules
 
 
 @dataclass(frozen=True)
@@ -127,6 +124,12 @@ class ManySources:
             tokens[step % kinds] += sum(self.example(0, index).tokens for index in order.batch(step)[1])
         return list(enumerate(tokens))
 
+    def beside(self, others: Mapping[str, str]) -> list[tuple[str, str]]:
+        text = [("text", f"{len(self.unlabelled):,} unlabelled sentences, a batch after each labelled one")]
+        own = zip(others.items(), self.tasks[1:])
+        named = ", ".join(f"{name} ({said.split()[0]}, {len(rows):,} rows)" for (name, said), rows in own)
+        return (text if len(self.unlabelled) else []) + ([("beside it", named)] if named else [])
+
     def order(self, batch_size: int, seed: int) -> Turns:
         """Labelled and unlabelled batches in turn, each of like length."""
         tasks = [_source(own, batch_size, seed + number) for number, own in enumerate(self.tasks)]
@@ -171,8 +174,8 @@ class CrossViewHead(CrossViewObjective):
         assert isinstance(module, nn.Linear)
         return module
 
-    def stock(self, tasks: Sequence[Sequence[Any]], unlabelled: Sequence[UnlabelledExample]) -> ManySources:
-        """What is learned from."""
+    def stock(self, tasks: Sequence[Sequence[Any]], text: Sequence[tuple[np.ndarray, np.ndarray]] = ()) -> ManySources:
+        unlabelled = UnlabelledText(text)
         if self.forms is None or self.forms.unknown is None:
             return ManySources(tasks, unlabelled)
         return ManySources(tasks, unlabelled, self.forms.seldom(_ids(example) for own in tasks for example in own))

@@ -29,7 +29,8 @@ from foretext.nn.task_models.biattention import BiattentiveClassifier, Biattenti
 from foretext.nn.task_models.crf import LinearChainCrf, iob2_allowed
 from foretext.nn.task_models.sentence_models import BiLstmTagger, ClassifierConfig, SentenceClassifier, TaggerConfig
 from foretext.nn.task_models.word_inputs import WordReader
-from foretext.objectives.base import Draw, Objective, Trunk
+from foretext.nn.trunk import Trunk
+from foretext.objectives.base import Draw, Objective
 from foretext.plan import ReaderPlan
 from foretext.tasks.files.predictions import probabilities_of
 from foretext.tasks.heads.sequences import NO_SCORE
@@ -61,6 +62,9 @@ class RecurrentTagging(Objective):
     @property
     def head(self) -> nn.Linear:
         return self.model.scores
+
+    def check(self, trunk: Trunk) -> None:
+        self.words.check(trunk)
 
     def meet(self, examples: Sequence[TaggedExample]) -> None:
         self.words.meet(example.ids for example in examples)
@@ -148,6 +152,9 @@ class RecurrentRows(Objective):
     def head(self) -> nn.Linear:
         return self.model.scores
 
+    def check(self, trunk: Trunk) -> None:
+        self.words.check(trunk)
+
     def meet(self, examples: Sequence[Example]) -> None:
         self.words.meet(sequence.ids for example in examples for sequence in example.sequences)
 
@@ -188,6 +195,9 @@ class RecurrentSpan(SpanTask):
         super().__init__(2 * plan.cells + words.inputs.output_width, 0.0, dropout, model.init_std)
         self.words, self.read = words, WordReader(words.inputs)
         self.recurrent = BiLstm(words.inputs.width, plan.cells, plan.layers, dropout)
+
+    def check(self, trunk: Trunk) -> None:
+        self.words.check(trunk)
 
     def meet(self, examples: Sequence[SpanExample]) -> None:
         self.words.meet(example.ids for example in examples)

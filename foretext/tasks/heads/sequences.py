@@ -1,17 +1,13 @@
-"""What all tasks share that put a head on a trunk: which places are real, segments beside the ids, the outputs of
-chosen places as one padded tensor, and the auxiliary language-model loss L1."""
+"""What all tasks share that put a head on a trunk: which places are real, the outputs of chosen places as one
+padded tensor, and the auxiliary language-model loss L1."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
 import torch
 from torch import Tensor
 
 from foretext.batch import IGNORE, Batch
-from foretext.nn.softmax.predict import token_loss
-from foretext.objectives.base import Trunk
+from foretext.nn.trunk import Trunk
 
 NO_SCORE = -1e9  # of a place that is not asked about: no softmax gives it anything
 
@@ -21,16 +17,6 @@ def real_places(batch: Batch) -> Tensor:
     if batch.mask_BT is not None:
         return batch.mask_BT
     return torch.ones_like(batch.ids_BT, dtype=torch.bool)
-
-
-def padded_segments(rows: Sequence[Sequence[int]], length: int) -> Tensor | None:
-    """The segments of sequences as [B, length], 0 where there are none; None if no sequence has any."""
-    if not any(rows):
-        return None
-    table = np.zeros((len(rows), length), dtype=np.int64)
-    for number, row in enumerate(rows):
-        table[number, : len(row)] = row
-    return torch.from_numpy(table)
 
 
 def spread(values_NC: Tensor, places_BT: Tensor) -> Tensor:
@@ -50,13 +36,10 @@ def sequence_lm_loss(trunk: Trunk, top_BTD: Tensor, targets_BT: Tensor) -> Tenso
     """L1: the mean over each sequence's targets, summed over the sequences, as GPT's released code has it. A trunk that
     drops out what tokens are predicted from in pre-training does so here too; one that reads in two directions
     (ELMo's) predicts by one of them."""
-    if hasattr(trunk, "output_dropout"):
-        top_BTD = trunk.output_dropout(top_BTD)
-    if hasattr(trunk, "foretelling"):
-        top_BTD, targets_BT = trunk.foretelling(top_BTD, targets_BT)
+    top_BTD, targets_BT = trunk.foretelling(trunk.output_dropout(top_BTD), targets_BT)
     wanted_BT = targets_BT != IGNORE
     weights_BT = wanted_BT / wanted_BT.sum(1, keepdim=True).clamp(min=1)
     chosen = wanted_BT.reshape(-1).nonzero().squeeze(1)
     top = top_BTD.reshape(-1, top_BTD.shape[-1])[chosen]
     targets, weights = targets_BT.reshape(-1)[chosen], weights_BT.reshape(-1)[chosen]
-    return token_loss(trunk, top, targets, weights)
+    return trunk.output_layer().loss(top, targets, weights)

@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from foretext.batch import Batch, LossSum, Outcome, padded
+from foretext.batch import Batch, LossSum, Outcome, padded, padded_segments
 from foretext.nn.fused import dropout
-from foretext.objectives.base import Draw, Objective, Trunk
-from foretext.tasks.heads.sequences import next_tokens, padded_segments, real_places, sequence_lm_loss, spread
+from foretext.nn.trunk import Trunk
+from foretext.objectives.base import Draw, Objective
+from foretext.tasks.heads.sequences import next_tokens, real_places, sequence_lm_loss, spread
 from foretext.tasks.layouts.windows import SpanWindow, is_whole
 
 

@@ -9,7 +9,7 @@ alternative of a choice counts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,10 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foretext.batch import Batch, LossSum, Outcome, padded
+from foretext.batch import Batch, LossSum, Outcome, padded, padded_segments
 from foretext.nn.fused import dropout
-from foretext.objectives.base import Draw, Objective, Trunk
-from foretext.tasks.heads.sequences import NO_SCORE, next_tokens, padded_segments, sequence_lm_loss
+from foretext.nn.trunk import Trunk
+from foretext.objectives.base import Draw, Objective
+from foretext.tasks.heads.fitted_head import fit_head
+from foretext.tasks.heads.sequences import NO_SCORE, next_tokens, sequence_lm_loss
 from foretext.tasks.layouts.base import TokenSequence
 
 # The state at the extract token; that and the mean of all states, added; that through the trunk's own layer for it.
@@ -47,6 +49,8 @@ class Example:
 
 class SupervisedTask(Objective):
     """Any of the kinds in `rows.KINDS`, on any trunk."""
+
+    pools = True
 
     def __init__(
         self,
@@ -95,6 +99,16 @@ class SupervisedTask(Objective):
                 lm_loss = sequence_lm_loss(trunk, hidden.top, batch.targets_BT)
                 losses["lm"] = LossSum(lm_loss, float(len(batch.ids_BT)))
         return Outcome(losses, None, scores)
+
+    def fit_head(
+        self,
+        trunk: Trunk,
+        examples: Sequence[Example],
+        device: torch.device,
+        seed: int,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        fit_head(trunk, self, examples, device, seed, progress)
 
     def narrowed(self, batch: Batch) -> Batch:
         """What the trunk is given where nobody but `pool` reads its states."""

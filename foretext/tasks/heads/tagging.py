@@ -16,11 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
+from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded, padded_segments
 from foretext.nn.fused import dropout
-from foretext.objectives.base import Draw, Objective, Trunk
+from foretext.nn.trunk import Trunk
+from foretext.objectives.base import Draw, Objective
 from foretext.tasks.files.predictions import probabilities_of
-from foretext.tasks.heads.sequences import next_tokens, padded_segments, real_places, sequence_lm_loss, spread
+from foretext.tasks.heads.sequences import next_tokens, real_places, sequence_lm_loss, spread
 from foretext.tasks.layouts.windows import TagWindow
 
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,27 +27,12 @@ from foretext.batch import Batch
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig, layer_widths, lowest, word_length
 from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig
-from foretext.objectives.base import Trunk
-from foretext.plan import ReaderPlan, TransferPlan
+from foretext.nn.trunk import Trunk
+from foretext.plan import ReaderPlan
 from foretext.tasks.heads.sequences import real_places
 from foretext.text.words.characters import WORD_LENGTH
 
 ALPHA = 0.25  # how often words are read as unknown in training
-
-
-class SpelledTrunk(Protocol):
-    """A trunk that reads tokens by their characters."""
-
-    def characters(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The characters of the batch's distinct tokens [U, C], and its tokens' rows there [B, T]."""
-
-
-def check_reader(plan: TransferPlan, trunk: nn.Module) -> None:
-    """UserError if a task's own model would read of the trunk what that does not have."""
-    if plan.model == "recurrent" and plan.reader.characters and not hasattr(trunk, "characters"):
-        raise UserError(
-            "transfer.reader.characters: this model reads tokens by their ids and has no characters of them; take 0"
-        )
 
 
 class TrunkWords(nn.Module):
@@ -87,6 +71,13 @@ class TrunkWords(nn.Module):
         ids = torch.tensor([id for sequence in sequences for id in sequence], dtype=torch.long).clamp(max=last)
         self.counts_V.copy_(torch.bincount(ids, minlength=last + 1))
 
+    def check(self, trunk: Trunk) -> None:
+        """UserError if it would read characters of a trunk that has none."""
+        if self.inputs.characters and not trunk.spells:
+            raise UserError(
+                "transfer.reader.characters: this model reads tokens by their ids and has no characters of them; take 0"
+            )
+
     def forward(self, trunk: Trunk, batch: Batch) -> WordInput:
         layers = self._layers(trunk, batch)
         vectors = [*layers[:1], *(layers[-1:] if self.beside == "ends" else ())] if self.beside != "none" else []
@@ -110,15 +101,11 @@ class TrunkWords(nn.Module):
     def _layers(self, trunk: Trunk, batch: Batch) -> tuple[Tensor, ...]:
         if not self.inputs.layers and self.beside == "none":
             return ()
-        module = cast(nn.Module, trunk)
-        learns = any(parameter.requires_grad for parameter in module.parameters())
+        learns = any(parameter.requires_grad for parameter in trunk.parameters())
         if not learns:
-            module.eval()
+            trunk.eval()
         with torch.set_grad_enabled(learns and torch.is_grad_enabled()):
             return trunk(batch, keep_layers=True).layers
 
     def _characters(self, trunk: Trunk, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
-        if not self.inputs.characters:
-            return None, None
-        assert hasattr(trunk, "characters"), "check_reader has refused it"
-        return cast(SpelledTrunk, trunk).characters(batch)
+        return trunk.spelled(batch) if self.inputs.characters else (None, None)

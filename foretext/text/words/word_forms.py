@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from foretext.errors import UserError
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.tokenizers.wordpiece import basic_splitter
@@ -58,13 +59,17 @@ class WordForms:
         return np.array([self.row(int(id)) for id in ids], dtype=np.int64), word_characters(words, self.length)
 
 
-def with_vectors(tokenizer: Words, path: str | Path, size: int) -> tuple[Words, np.ndarray]:
+def with_vectors(tokenizer: Tokenizer, path: str | Path, size: int) -> tuple[Words, np.ndarray]:
     """The vocabulary, grown to at most `size` words, and a row for each, [size, width]; zeros where there is none.
 
     These vectors, learned elsewhere, are where those of cross-view training's words start. The vocabulary grows by the
     first words of the vectors' file, as many as there is room for, so that words of later texts are known though no
     labelled row has them. A form's vector is that of its first word that the file has, as the form is written or else
     as the word is (1990 for 0000)."""
+    if not isinstance(tokenizer, Words):
+        raise UserError(
+            f"--vectors are of words, and tokenizer.kind={tokenizer.kind} has pieces; leave one of them out"
+        )
     own = [piece for id, piece in enumerate(tokenizer.pieces) if id not in set(tokenizer.specials.values())]
     wanted = {word for piece in own for word in (piece, looked_up_as(piece))}
     vectors = read_vectors(path, only=wanted, first=size if size > tokenizer.size else 0)

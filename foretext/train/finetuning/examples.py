@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from foretext.nn.model_config import reads
+from foretext.objectives.base import Stock
 from foretext.runs.model import SavedModel
 from foretext.runs.report import Reporter, Warns, Work
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Encoding
-from foretext.tasks.heads.cross_view_head import CrossViewHead, ManySources, UnlabelledText
 from foretext.tasks.layouts.base import Layout
 from foretext.tasks.layouts.windows import running_words
-from foretext.text.order.sample_order import SampleOrder
 from foretext.text.tokenizers.base import Tokenizer, is_unspaced
 from foretext.train.finetuning.finetune_request import FinetuneRequest
 from foretext.train.finetuning.finetune_settings import learned_of
@@ -54,30 +53,11 @@ def encode_rows(
 # -- more than rows --------------------------------------------------------------------------------------------------
 
 
-class ListedExamples:
-    """`Examples` from a list."""
-
-    def __init__(self, rows: Sequence[Any]) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def example(self, epoch: int, index: int) -> Any:
-        return self.rows[index]
-
-    def epoch_tokens(self, order: SampleOrder) -> list[tuple[int, int]]:
-        """The tokens of an epoch, beside a step that is like all of its steps."""
-        return [(0, sum(row.tokens for row in self.rows))]
-
-
 def all_examples(
     request: FinetuneRequest, model: SavedModel, examples: Sequence[Any], reporter: Reporter, work: Work
-) -> ListedExamples | ManySources:
+) -> Stock:
     """What is learned from: the examples of the rows and, where the system has heads that ask for it, those of other
     tasks and of unlabelled text."""
-    if model.system.build_head is None:
-        return ListedExamples(examples)
     layout, tasks = _layout(model), [examples]
     for other in request.also:
         encoding = Encoding(learned_of(other), model.tokenizer, layout)
@@ -85,13 +65,13 @@ def all_examples(
             other.rows, encoding, True, reporter.note, lambda done, total: work("encoding", done, total)
         )
         tasks.append(found.examples)
-    assert isinstance(model.task, CrossViewHead)
+    assert model.task is not None
     return model.task.stock(tasks, _unlabelled(request.unlabelled, model, layout, reporter, work))
 
 
 def _unlabelled(
     texts: Sequence[str], model: SavedModel, layout: Layout, reporter: Reporter, work: Work
-) -> UnlabelledText:
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Sentences, word by word as labelled ones are encoded; what is longer than the context is read in parts, and what
     has no word is left out."""
     room = layout.context - layout.overhead(1)
@@ -114,7 +94,7 @@ def _unlabelled(
             f"{longer:,} of {len(texts):,} unlabelled lines are longer than {room} words and are read in parts; give a "
             "sentence a line"
         )
-    return UnlabelledText(rows)
+    return rows
 
 
 class _PiecesOfWords:

@@ -8,31 +8,35 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
 
 from foretext.config import Change
 from foretext.errors import Interrupted, UserError
-from foretext.objectives.base import Objective
+from foretext.nn.trunk import Trunk
+from foretext.objectives.base import Objective, Stock
 from foretext.plan import TransferPlan
 from foretext.runs.budget import has_begun, is_finished
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.loss_curve import draw_missing_curve, write_curve
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator
-from foretext.runs.model import SavedModel, build_task, config_text, load_model, open_run, read_config
+from foretext.runs.model import (
+    SavedModel,
+    build_task,
+    config_text,
+    load_model,
+    need_trained_head,
+    open_run,
+    read_config,
+)
 from foretext.runs.report import Reporter, Silent, Warns
 from foretext.runs.scoring import example_scores
-from foretext.runs.trained_head import need_trained_head
 from foretext.systems.base import TrainingConfig, TrunkParts
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Family
-from foretext.tasks.heads.cross_view_head import ManySources
-from foretext.tasks.heads.supervised import SupervisedTask
-from foretext.tasks.heads.trunk_words import check_reader
 from foretext.tasks.scores.confusion_picture import confusion_matrix_png
 from foretext.tasks.scores.metrics import Scores
 from foretext.tasks.splits import DEFAULT_FRACTION, Split
 from foretext.train.checkpoint import Job, Stage
-from foretext.train.finetuning.examples import ListedExamples, all_examples, encode
+from foretext.train.finetuning.examples import all_examples, encode
 from foretext.train.finetuning.finetune_request import FinetuneRequest
 from foretext.train.finetuning.finetune_settings import (
     not_followed,
@@ -41,7 +45,6 @@ from foretext.train.finetuning.finetune_settings import (
     size_of,
     unused_head,
 )
-from foretext.train.finetuning.fitted_head import fit_head
 from foretext.train.from_run import layered_names
 from foretext.train.loop import Loop, step_seed
 from foretext.train.optim import Group, Optimizer, Rows, split_rows
@@ -181,9 +184,7 @@ class _Finetuning:
         if self.stopping.requested is not None:
             raise Interrupted(self.stopping.requested, None if saved is None else str(saved.path))
 
-    def _stage(
-        self, model: SavedModel, stock: ListedExamples | ManySources, held_out: Encoded, evaluate: Validator
-    ) -> Stage:
+    def _stage(self, model: SavedModel, stock: Stock, held_out: Encoded, evaluate: Validator) -> Stage:
         """What is learned from, in which order, as many rows at a time as there is memory for."""
         training: TrainingConfig = model.sections["training"]
         assert model.task is not None
@@ -217,11 +218,10 @@ def _meet(
     assert model.task is not None
     model.task.meet(learned.examples)
     if model.sections["transfer"].head == "probe":
-        assert isinstance(model.task, SupervisedTask)
-        fit_head(model.trunk, model.task, learned.examples, device, seed, progress)
+        model.task.fit_head(model.trunk, learned.examples, device, seed, progress)
 
 
-def rows_at_a_time(task: Objective, stock: ListedExamples | ManySources) -> int:
+def rows_at_a_time(task: Objective, stock: Stock) -> int:
     """As many examples as hold about `MICRO_TOKENS` that are learned from; more where batch norm compares them."""
     most = NORMED_TOKENS if task.norms_rows else MICRO_TOKENS
     return max(1, most // max(task.learned_tokens(example) for example in stock.rows))
@@ -263,24 +263,24 @@ def _build(request: FinetuneRequest, sections: dict[str, Any]) -> SavedModel:
     torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
     tokenizer = base.tokenizer.with_specials(system.specials)
     trunk = system.build_trunk(TrunkParts(model, tokenizer, task.softmax, sections["run"].direction))
-    check_reader(transfer, trunk)
     if task.from_scratch:
         _copy(base.trunk, trunk, _fixed(base.trunk))
     else:
         _transfer(base.trunk, trunk, transfer.layers)
         if task.softmax and base.objective is not None:
             need_trained_head(base, "the language-model loss")
-            trunk.softmax.load_state_dict(base.objective.head.state_dict())  # type: ignore[union-attr]
+            base.objective.give_softmax(trunk)
     if base.vectors is not None:  # after the base's own, which were drawn
-        trunk.put_vectors(base.vectors)  # type: ignore[operator]
+        trunk.put_vectors(base.vectors)
     head = build_task(system, sections, tokenizer, model.head_dropout)
+    head.check(trunk)
     return SavedModel(None, sections, system, tokenizer, trunk, head)
 
 
-def _transfer(source: nn.Module, target: nn.Module, layers: int) -> None:
+def _transfer(source: Trunk, target: Trunk, layers: int) -> None:
     """Copies the embeddings, what never learns, and the first `layers` blocks (−1: all); rows of new special tokens
     stay as drawn."""
-    groups = source.layer_groups()  # type: ignore[operator]
+    groups = source.layer_groups()
     blocks = len(groups) - 1
     if layers > blocks or layers < -1:
         raise UserError(f"layers must be between 0 and {blocks}, the blocks of the pre-trained model, not {layers}")
@@ -288,12 +288,12 @@ def _transfer(source: nn.Module, target: nn.Module, layers: int) -> None:
     _copy(source, target, names | _fixed(source))
 
 
-def _fixed(trunk: nn.Module) -> set[str]:
+def _fixed(trunk: Trunk) -> set[str]:
     """What never learns and is kept with the weights: CoVe's word vectors."""
     return {name for name, _ in trunk.named_buffers()} & trunk.state_dict().keys()
 
 
-def _copy(source: nn.Module, target: nn.Module, names: set[str]) -> None:
+def _copy(source: Trunk, target: Trunk, names: set[str]) -> None:
     old, new = source.state_dict(), target.state_dict()
     with torch.no_grad():
         for name in names:
@@ -318,7 +318,7 @@ def _optimizer(model: SavedModel, base: SavedModel, per_epoch: int) -> Optimizer
     return Optimizer(sections["training"], parameters, groups, rows)
 
 
-def _new_rows(source: nn.Module, target: nn.Module) -> dict[str, int]:
+def _new_rows(source: Trunk, target: Trunk) -> dict[str, int]:
     """The weights that have rows for tokens which the pre-trained model does not know, and the first of these rows."""
     old, new = dict(source.named_parameters()), dict(target.named_parameters())
     return {name: len(old[name]) for name in new if name in old and len(old[name]) < len(new[name])}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretext.errors import UserError
+from foretext.runs.model import SavedModel
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Reading
 

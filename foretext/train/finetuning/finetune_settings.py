@@ -11,7 +11,7 @@ from typing import Any
 
 from foretext.config import Change, apply_sets, setting_of
 from foretext.errors import UserError
-from foretext.plan import PAPER, TransferPlan, Way, way_named
+from foretext.plan import PAPER, ConcatPoolingConfig, TransferPlan, Way, way_named
 from foretext.runs.budget import Budget
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import RunConfig, read_config
@@ -19,7 +19,6 @@ from foretext.systems import size_named
 from foretext.systems.base import Size, TrainingConfig
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Family
-from foretext.tasks.heads.concat_pooling import ConcatPoolingConfig
 from foretext.tasks.scores.metrics import check_metric
 from foretext.tasks.splits import Split
 from foretext.tasks.task_config import TaskConfig
@@ -86,7 +85,7 @@ def _words(request: FinetuneRequest, transfer: TransferPlan) -> int:
     base = request.start
     if not transfer.lm_weight or not base.system.softmax_apart:
         return 0
-    return base.tokenizer.size if base.objective is None else int(base.objective.words)  # type: ignore[arg-type]
+    return base.tokenizer.size if base.objective is None else base.objective.softmax_words()
 
 
 def check_asked(request: FinetuneRequest) -> None:
@@ -255,7 +254,7 @@ def _check_taken(transfer: TransferPlan, request: FinetuneRequest) -> None:
     """UserError where blocks that are not taken over would be read for ever as they were drawn."""
     if transfer.thaw != "never" or transfer.layers < 0:
         return
-    blocks = len(request.start.trunk.layer_groups()) - 1  # type: ignore[operator]
+    blocks = len(request.start.trunk.layer_groups()) - 1
     if transfer.layers < blocks:
         raise UserError(
             f"layers {transfer.layers} of {blocks}: the others would be newly drawn, and with transfer.thaw=never stay "

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from foretext.config import Change
 from foretext.errors import UserError
 from foretext.nn.model_config import carried, remarks
+from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
-from foretext.objectives.translation_pairs import pair_ids
 from foretext.runs.budget import POSITION, is_finished
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.loss_curve import draw_missing_curve, write_curve
@@ -24,7 +23,6 @@ from foretext.runs.scoring import mean_losses
 from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TrunkParts
 from foretext.text.corpus.token_shards import DamagedShards, TokenShards
-from foretext.text.tokenizers.word_tokenizer import WordTokenizer
 from foretext.train.checkpoint import Job, Stage
 from foretext.train.from_run import make_optimizer, take_for_vocabulary, take_weights
 from foretext.train.loop import Loop, step_seed
@@ -101,11 +99,11 @@ def _make_loop(setup: RunSetup, writer: RunWriter) -> Loop:
     info, training, model = config.run, config.training, config.model
     system = system_named(info.system)
     device = choose_device(setup.request.device)
-    shards = _open_shards(setup)
     torch.manual_seed(step_seed(info.seed, 0, 1 << 20))
     trunk = system.build_trunk(TrunkParts(model, setup.tokenizer)).to(device)
     parts = ObjectiveParts(model, config.objective, setup.tokenizer, info.direction)
     objective = system.build_objective(parts).to(device)
+    shards = _open_shards(setup, objective)
     _take_over(setup, trunk, objective)
     stages = []
     for until, context in objective.lengths(model.context):
@@ -139,22 +137,19 @@ def _make_loop(setup: RunSetup, writer: RunWriter) -> Loop:
     return loop
 
 
-def _open_shards(setup: RunSetup) -> TokenShards:
+def _open_shards(setup: RunSetup, objective: Objective) -> TokenShards:
     """Those to train on; those to validate with are looked at too."""
-    ids = setup.tokenizer.size
-    if system_named(setup.config.run.system).reads == "pairs":
-        assert isinstance(setup.tokenizer, WordTokenizer)
-        ids = pair_ids(setup.tokenizer)
+    ids = objective.ids(setup.tokenizer)
     shards = TokenShards.open(setup.run.path / TOKENS, "train", verify=True, ids=ids)
     TokenShards.open(setup.run.path / TOKENS, "valid", verify=False, ids=ids)
     return shards
 
 
-def _take_over(setup: RunSetup, trunk: nn.Module, objective: nn.Module) -> None:
+def _take_over(setup: RunSetup, trunk: Trunk, objective: Objective) -> None:
     """What new weights begin with: vectors out of a file, and those of the run to go on from."""
     config, source = setup.config, setup.config.data.starts_from
     if setup.vectors is not None:
-        trunk.put_vectors(setup.vectors)  # type: ignore[operator]
+        trunk.put_vectors(setup.vectors)
     if source is None or config.start is None or setup.run.has(POSITION):
         return
     if config.start.vocabulary == "kept":
@@ -165,7 +160,7 @@ def _take_over(setup: RunSetup, trunk: nn.Module, objective: nn.Module) -> None:
 
 def validator(
     run: RunDirectory,
-    trunk: nn.Module,
+    trunk: Trunk,
     objective: Objective,
     context: int,
     seed: int,

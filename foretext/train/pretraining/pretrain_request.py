@@ -20,7 +20,6 @@ from foretext.systems import size_named, system_named
 from foretext.systems.base import StartConfig, System, TokenizerConfig, TrainingConfig
 from foretext.text.tokenizers.base import END, Tokenizer
 from foretext.text.tokenizers.published import tokenizer_from_published
-from foretext.text.tokenizers.word_tokenizer import SPECIALS
 from foretext.train.from_run import check_new_vocabulary
 from foretext.train.resume import agreed_sections, check_seed, check_sets
 
@@ -108,7 +107,8 @@ def _new_config(request: PretrainRequest, budget: Budget) -> PretrainConfig:
     defaults = PretrainConfig(info, size.model, size.tokenizer, size.objective, size.pretraining, budget, data)
     config = _with_sets(defaults, request.sets)
     if system.reads == "pairs":
-        _check_word_list(config.tokenizer, system)
+        settings: Any = config.objective  # of a system that reads pairs: it says which words it can read
+        settings.check_vocabulary(config.tokenizer.kind, config.tokenizer.size, system.name)
     return config
 
 
@@ -252,20 +252,6 @@ def _with_sets(config: PretrainConfig, sets: Sequence[str | Setting]) -> Pretrai
     if changed.start is not None:
         changed.start.check()
     return changed
-
-
-def _check_word_list(tokenizer: TokenizerConfig, system: System) -> None:
-    """Words that have a vector are the only vocabulary that pairs are read with."""
-    if tokenizer.kind != "word-list":
-        raise UserError(
-            f"tokenizer.kind={tokenizer.kind}: {system.name} reads the words that --vectors has (word-list) and no "
-            "other vocabulary; leave it out"
-        )
-    if tokenizer.size <= len(SPECIALS):
-        raise UserError(
-            f"tokenizer.size={tokenizer.size}: there must be room for a word beside {' and '.join(SPECIALS)}; give at "
-            f"least {len(SPECIALS) + 1}"
-        )
 
 
 def _check_vocabulary(folder: Path, kept: RunConfig, where: Path) -> None:

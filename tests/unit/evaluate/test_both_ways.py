@@ -16,11 +16,10 @@ from tolerance import close, terms_of
 
 import foretext as ft
 from foretext.api import LanguageModel
-from foretext.batch import Batch
+from foretext.batch import BATCH_TOKENS, Batch
 from foretext.evaluate.both_ways import perplexity_of_both
 from foretext.objectives.bidirectional import BilmObjective
 from foretext.runs.model import DataConfig
-from foretext.runs.scoring import BATCH_TOKENS
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.train.pretraining.pretrain import pretrain
 
@@ -52,7 +51,7 @@ def literal_nats(lm: LanguageModel, ids: list[int]) -> float:
     assert isinstance(objective, BilmObjective) and tokenizer.end is not None and tokenizer.unknown is not None
     with torch.no_grad():
         top = lm.model.trunk.eval()(Batch(torch.tensor([[tokenizer.end, *ids, tokenizer.end]]))).top[0]
-        forward, backward = (objective.head.logits(half).log_softmax(-1) for half in top.chunk(2, dim=-1))
+        forward, backward = (objective.head.over_all().logits(half).log_softmax(-1) for half in top.chunk(2, dim=-1))
     told = [id if id < objective.words else tokenizer.unknown for id in ids]
     return -sum(float(forward[k, id] + backward[k + 2, id]) / 2 for k, id in enumerate(told))
 

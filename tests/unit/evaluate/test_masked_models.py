@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from tolerance import close, terms_of
 
 import foretext as ft
 from foretext.api import LanguageModel
-from foretext.batch import Batch
+from foretext.batch import BATCH_TOKENS, Batch
 from foretext.evaluate import pseudo
 from foretext.evaluate.features import LayerMix, text_vectors, word_vectors
 from foretext.evaluate.fill import fill
@@ -22,7 +23,6 @@ from foretext.evaluate.pseudo import pseudo_perplexity
 from foretext.nn.model_config import layer_widths
 from foretext.objectives.factorisation import PermutationConfig
 from foretext.runs.report import Silent
-from foretext.runs.scoring import BATCH_TOKENS
 from foretext.systems import SYSTEMS
 from foretext.text.tokenizers.base import END
 from foretext.train.pretraining.pretrain import pretrain
@@ -54,7 +54,7 @@ def scores_of(lm: LanguageModel, ids: list[int]) -> torch.Tensor:
     trunk, objective = lm.model.trunk.eval(), lm.model.objective
     assert objective is not None
     with torch.no_grad():
-        return objective.eval().token_logits(trunk, trunk(Batch(torch.tensor([ids]))).top[0])  # type: ignore[operator]
+        return objective.eval().output_layer(trunk).logits(trunk(Batch(torch.tensor([ids]))).top[0])  # type: ignore[operator]
 
 
 def framed(lm: LanguageModel, ids: list[int]) -> tuple[list[int], int]:
@@ -98,12 +98,12 @@ def answering(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch, id: int) -> li
         read.append(batch.ids_BT[0].tolist())
         return real(batch)
 
-    def logits(trunk: object, states: torch.Tensor) -> torch.Tensor:
+    def logits(states: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.one_hot(torch.full((len(states),), id), lm.model.model_config.vocabulary).float()
 
     real = trunk.forward
     monkeypatch.setattr(trunk, "forward", reads)
-    monkeypatch.setattr(objective, "token_logits", logits)
+    monkeypatch.setattr(objective, "output_layer", lambda trunk: SimpleNamespace(logits=logits))
     return read
 
 

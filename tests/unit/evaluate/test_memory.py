@@ -23,8 +23,8 @@ from foretext.evaluate.likelihood import Query, score_queries
 from foretext.evaluate.perplexity import perplexity
 from foretext.generate.decoder import Decoder
 from foretext.nn.relative.memory import LONGEST_MEMORY
-from foretext.nn.relative.transformer_xl import TransformerXL, remembering
-from foretext.nn.softmax.predict import token_logits
+from foretext.nn.relative.transformer_xl import TransformerXL
+from foretext.nn.trunk import remembering
 from foretext.runs.model import SavedModel, reach_of
 from foretext.systems.base import TrunkParts
 
@@ -54,7 +54,7 @@ def logs_slowly(model: SavedModel, ids: list[int], memory: int) -> torch.Tensor:
         for id in ids:
             hidden = trunk(Batch(torch.tensor([[id]])), state)
             state = hidden.state
-            found.append(torch.log_softmax(token_logits(trunk, hidden.top[0]), -1)[0])
+            found.append(torch.log_softmax(trunk.output_layer().logits(hidden.top[0]), -1)[0])
     return torch.stack(found)
 
 

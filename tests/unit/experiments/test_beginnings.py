@@ -16,7 +16,6 @@ from experiments import imdb_transfer
 from experiments.beginnings import borders, by_place, main, rows_of
 from foretext.api import LanguageModel
 from foretext.batch import Batch
-from foretext.nn.softmax.predict import token_losses
 from foretext.train.pretraining.pretrain import pretrain
 
 
@@ -44,7 +43,7 @@ def compare_by_place(lm: LanguageModel) -> None:
             before = trunk(Batch(rows_BT[number - 1, 1:][None]), trunk.new_state(1)).state  # type: ignore[operator]
             for own, state in zip(parts, (trunk.new_state(1), before)):  # type: ignore[operator]
                 top = trunk(Batch(row[None, :-1]), state).top[0]
-                own.append(token_losses(trunk, top, row[1:])[0])
+                own.append(trunk.output_layer().token_losses(top, row[1:])[0])
         expected = [torch.stack(own) for own in parts]
     for found, nats_BT in zip((empty, after), expected):
         literal = [float(nats_BT[:, begin:end].mean()) for begin, end in ((0, 1), (1, 2), (2, 4), (4, 8), (8, 16))]

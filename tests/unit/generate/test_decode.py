@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from foretext.batch import Batch, Hidden
 from foretext.generate.sampling import Sampling, choose, generate_ids, generate_text, stop_at, text_pieces
 from foretext.nn.transformer.causal_trunk import TransformerConfig
+from foretext.nn.trunk import Trunk
 from foretext.runs.model import RunConfig, SavedModel
 from foretext.systems import SYSTEMS
 from foretext.text.tokenizers.base import END, Tokenizer
@@ -32,7 +33,7 @@ class Seen:
     length: int
 
 
-class Scripted(nn.Module):
+class Scripted(Trunk):
     """A trunk that answers `logits_after(last id)` and keeps what it was given to read."""
 
     def __init__(self, logits_after: Callable[[int], Tensor], context: int) -> None:

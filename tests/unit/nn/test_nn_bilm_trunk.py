@@ -49,7 +49,7 @@ def test_plain_ids_are_spelled(trunk: BilmTrunk) -> None:
     close(trunk(Batch(IDS, MASK)).top, trunk(BATCH).top, terms=READ)
     with pytest.raises(AssertionError, match="characters"):
         BilmTrunk(CONFIG)(Batch(IDS, MASK))
-    characters, places = trunk.characters(Batch(IDS, MASK))
+    characters, places = trunk.spelled(Batch(IDS, MASK))
     assert torch.equal(characters[places], CHARACTERS[IDS])
 
 

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from foretext.batch import Batch, detached
 from foretext.nn.model_config import remarks
-from foretext.nn.relative.transformer_xl import TransformerXL, remembering
+from foretext.nn.relative.transformer_xl import TransformerXL
 from foretext.nn.relative.transformer_xl_block import TransformerXLConfig
+from foretext.nn.trunk import remembering
 from foretext.systems import SYSTEMS
 from foretext.train.checkpoint import from_tensors, to_tensors
 

@@ -333,7 +333,7 @@ def toy_loop(unlabelled: bool = True, steps: int = 120, ramp: int = 0) -> tuple[
     trunk, objective = trunk_of(config), head_of(config, settings)
     trunk.put_vectors(np.random.default_rng(1).normal(size=(WORDS.size, 4)).astype(np.float32))
     rows = [[one.example for one in part] for part in (toy(12, 0, 0), toy(20, 1, 1), toy(40, 2, None))]
-    stock = objective.stock(rows[:2], rows[2] if unlabelled else [])
+    stock = objective.stock(rows[:2], [(one.ids, one.asked) for one in rows[2]] if unlabelled else [])
     turns = objective.order(stock, 6, 0)
     training = TrainingConfig(rate=0.03, schedule="constant", warmup=0.0, weight_decay=0.0)
     parameters = {f"trunk.{n}": p for n, p in trunk.named_parameters()}

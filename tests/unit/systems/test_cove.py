@@ -15,7 +15,7 @@ from systems_under_test import parallel_text, pretrain_request, stopping_after, 
 from tolerance import close, doubles, terms_of
 
 from foretext.api import TaskModel
-from foretext.batch import Batch, padded
+from foretext.batch import Batch, padded, padded_segments
 from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import Interrupted
 from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
@@ -25,7 +25,6 @@ from foretext.runs.model import load_model
 from foretext.runs.report import Silent
 from foretext.systems.cove import COVE
 from foretext.tasks.files.rows import Row
-from foretext.tasks.heads.sequences import padded_segments
 from foretext.tasks.heads.trunk_words import TrunkWords
 from foretext.tasks.layouts.plain import PlainLayout
 from foretext.text.tokenizers.base import END

@@ -19,12 +19,12 @@ from foretext.errors import Interrupted
 from foretext.nn.recurrent.bilm_trunk import BilmTrunkConfig
 from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig, WordReader
 from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig
-from foretext.plan import ReaderPlan, TransferPlan
+from foretext.plan import ReaderPlan
 from foretext.runs.budget import Budget
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import load_model
 from foretext.systems.elmo import ELMO
-from foretext.tasks.heads.trunk_words import TrunkWords, check_reader
+from foretext.tasks.heads.trunk_words import TrunkWords
 from foretext.text.tokenizers.base import END
 from foretext.text.words.characters import word_characters
 from foretext.train.pretraining.pretrain import pretrain
@@ -98,7 +98,7 @@ def test_a_task_model_reads_vector_mixture_and_characters() -> None:
     plan = ReaderPlan(twice=True, vectors=3, characters=4)
     words = TrunkWords(plan, TINY["elmo"], 0.0)
     words.meet([(4, 60)])
-    check_reader(TransferPlan(model="recurrent", reader=plan), trunk)
+    words.check(trunk)
     found = words(trunk, Batch(torch.tensor([[4, 60, 4]])))
     assert words.inputs.width == 3 + 32 + 4 and words.inputs.output_width == 32 and len(found.layers) == 3
     assert words.vectors is not None and found.vectors_BTD is not None

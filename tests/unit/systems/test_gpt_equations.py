@@ -19,7 +19,6 @@ from tolerance import close, doubles, terms_of
 from foretext.api import LanguageModel, TaskModel
 from foretext.batch import Batch
 from foretext.evaluate.attention_page import attention_page
-from foretext.nn.softmax.predict import token_logits
 from foretext.objectives.causal import CausalObjective
 from foretext.tasks.files.rows import rows_from
 from foretext.tasks.layouts.delimited import DELIMITER, EXTRACT, START
@@ -65,7 +64,7 @@ def test_the_next_token_is_told_by_the_embeddings(trunk: Any) -> None:
     """P(u) = softmax(h We^T), the table that tokens are read by."""
     ids = windows((20,))[0].tolist()
     with torch.no_grad():
-        found = token_logits(trunk, trunk(Batch(torch.tensor([ids]))).top[0]).softmax(-1)
+        found = trunk.output_layer().logits(trunk(Batch(torch.tensor([ids]))).top[0]).softmax(-1)
     close(found, next_tokens(trunk, ids), terms=TOLD)
     assert trunk.output_table() is trunk.tokens.weight
 

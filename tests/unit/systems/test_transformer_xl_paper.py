@@ -16,7 +16,6 @@ import foretext as ft
 from foretext.batch import Batch
 from foretext.errors import Interrupted
 from foretext.nn.relative.transformer_xl import TransformerXL
-from foretext.nn.softmax.predict import token_logits
 from foretext.runs.budget import Budget
 from foretext.systems.transformer_xl import SIZES, TRANSFORMER_XL, WORDS
 from foretext.train.from_run import make_optimizer
@@ -108,7 +107,7 @@ def test_right_to_left(tmp_path: Path) -> None:
     @torch.no_grad()
     def by_hand(order: list[int]) -> float:
         ids_T = torch.tensor([tokenizer.end, *order])
-        logs = token_logits(trunk, trunk(Batch(ids_T[None, :-1])).top[0]).log_softmax(-1)
+        logs = trunk.output_layer().logits(trunk(Batch(ids_T[None, :-1])).top[0]).log_softmax(-1)
         return float(-logs.gather(1, ids_T[1:, None]).mean())
 
     found = lm.perplexity(text)

@@ -92,7 +92,7 @@ def prefix_nats(lm: LanguageModel, ids: list[int], context: int) -> list[float]:
     for place in range(1, len(ids)):
         row = ids[max(0, place - context) : place + 1]
         state = trunk(left_to_right([row], [1])).top[:, -1]
-        scores = objective.token_logits(trunk, state)[0]  # type: ignore[arg-type]
+        scores = objective.output_layer(trunk).logits(state)[0]  # type: ignore[arg-type]
         nats.append(float(-scores.log_softmax(-1)[ids[place]]))
     return nats
 
@@ -141,7 +141,7 @@ def test_a_blank_is_told_by_the_query_stream(lm: LanguageModel) -> None:
     with torch.no_grad():
         asked = OrderedBatch(ids, segments_BT=segments, targets_BT=targets, ranks_BT=ranks)
         scores, plain = (
-            objective.token_logits(trunk, trunk(one).top[0, [place]])[0]  # type: ignore[arg-type]
+            objective.output_layer(trunk).logits(trunk(one).top[0, [place]])[0]  # type: ignore[arg-type]
             for one in (asked, replace(asked, segments_BT=None))
         )
     scores[:9] = plain[:9] = -torch.inf
@@ -219,12 +219,12 @@ def test_it_writes_in_the_order_of_the_text(lm: LanguageModel) -> None:
         found = decoder.logits()
         for row, own in zip(found, decoder.rows):
             state = trunk(left_to_right([[*own, 0]], [1])).top[:, -1]
-            close(row, objective.token_logits(trunk, state)[0], terms=1)  # type: ignore[arg-type]
+            close(row, objective.output_layer(trunk).logits(state)[0], terms=1)  # type: ignore[arg-type]
         decoder.append(decoder.allowed(found).argmax(-1).tolist())
     kept = [list(decoder.rows[2]), list(decoder.rows[0])]
     decoder.keep([2, 0])
     state = trunk(left_to_right([[*kept[1], 0]], [1])).top[:, -1]
-    close(decoder.logits()[1], objective.token_logits(trunk, state)[0], terms=1)  # type: ignore[arg-type]
+    close(decoder.logits()[1], objective.output_layer(trunk).logits(state)[0], terms=1)  # type: ignore[arg-type]
     text = lm.generate("The cat", max_tokens=5, temperature=0.0)
     assert text == lm.generate("The cat", max_tokens=5, temperature=0.0) and "<" not in text
 
@@ -237,7 +237,7 @@ def test_past_its_context_it_goes_on_from_the_newest_half(lm: LanguageModel) -> 
 
     def read_anew(ids: list[int]) -> Tensor:
         state = trunk(left_to_right([[*ids, 0]], [1])).top[:, -1]
-        return objective.token_logits(trunk, state)[0]  # type: ignore[arg-type]
+        return objective.output_layer(trunk).logits(state)[0]  # type: ignore[arg-type]
 
     draw, ordinary = random.Random(3), range(9, lm.model.tokenizer.size)
     decoder = Decoder(lm.model, [draw.choices(ordinary, k=length) for length in (12, 5)])

@@ -20,7 +20,8 @@ from torch import Tensor
 from foretext.batch import Batch
 from foretext.errors import Interrupted
 from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
-from foretext.objectives.base import reads_on
+from foretext.nn.trunk import reads_on
+from foretext.objectives.base import ListedExamples
 from foretext.runs.budget import Budget
 from foretext.runs.directory import RunDirectory
 from foretext.runs.report import Silent
@@ -37,7 +38,6 @@ from foretext.tasks.heads.supervised import Example, SupervisedTask
 from foretext.tasks.layouts.base import TokenSequence
 from foretext.text.order.sample_order import Order
 from foretext.train.checkpoint import Job, Stage
-from foretext.train.finetuning.examples import ListedExamples
 from foretext.train.finetuning.finetune import NORMED_TOKENS, rows_at_a_time
 from foretext.train.from_run import make_optimizer
 from foretext.train.loop import Loop

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch
 from foretext.objectives.base import Objective
-from foretext.plan import ReaderPlan, TransferPlan
+from foretext.plan import ReaderPlan
 from foretext.systems import SYSTEMS
 from foretext.tasks.family import Encoded
 from foretext.tasks.files.conll import TaggedSentence
@@ -28,7 +28,7 @@ from foretext.tasks.heads.recurrent_models import RecurrentRows, RecurrentSpan, 
 from foretext.tasks.heads.span import SpanExample
 from foretext.tasks.heads.supervised import Example
 from foretext.tasks.heads.tagging import TaggedExample, tagged_example
-from foretext.tasks.heads.trunk_words import TrunkWords, check_reader
+from foretext.tasks.heads.trunk_words import TrunkWords
 from foretext.tasks.layouts.base import TokenSequence
 from foretext.tasks.layouts.plain import PlainLayout
 from foretext.tasks.layouts.windows import tag_windows
@@ -162,8 +162,9 @@ def test_layers_as_wide_as_the_top_are_mixed(system: str, mixed: list[int]) -> N
 
 def test_characters_are_read_where_the_trunk_has_them() -> None:
     with refused("transfer.reader.characters", "0"):
-        check_reader(TransferPlan(model="recurrent", reader=replace(PLAN, characters=4)), trunk_of("gpt"))
-    check_reader(TransferPlan(model="linear", reader=replace(PLAN, characters=4)), trunk_of("gpt"))
+        RecurrentSpan(TINY["gpt"], replace(PLAN, characters=4), 0.0).check(trunk_of("gpt"))
+    RecurrentSpan(TINY["elmo"], replace(PLAN, characters=4), 0.0).check(trunk_of("elmo"))
+    task_of("classification").check(trunk_of("gpt"))
 
 
 def unread(batch: Batch, keep_layers: bool = False) -> None:

@@ -47,7 +47,7 @@ from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
 from foretext.tasks.files.rows import Row
 from foretext.tasks.heads.concat_pooling import ConcatPoolingTask
-from foretext.tasks.heads.losses import MIXTURE, loss_terms
+from foretext.tasks.losses import MIXTURE, loss_terms
 from foretext.train import planning
 from foretext.train.checkpoint import Stage
 from foretext.train.finetuning import finetune as module
@@ -864,7 +864,7 @@ def test_going_on_does_not_fit_the_head_again(tmp_path: Path, monkeypatch: pytes
         raise AssertionError("the head was fitted again")
 
     finetune(replace(request, out=tmp_path / "whole", resume=False))
-    monkeypatch.setattr("foretext.train.finetuning.finetune.fit_head", never)
+    monkeypatch.setattr("foretext.tasks.heads.supervised.fit_head", never)
     finetune(request)
     a, b = (RunDirectory(tmp_path / name) for name in ("run", "whole"))
     assert a.read("model.safetensors") == b.read("model.safetensors")

@@ -22,6 +22,7 @@ import foretext.train.checkpoint as checkpoint
 import foretext.train.loop as module
 from foretext.batch import Batch, LossSum, Outcome
 from foretext.errors import EXIT_NOT_FINITE, Interrupted
+from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
 from foretext.plan import TransferPlan
 from foretext.runs.budget import Budget, is_finished
@@ -51,7 +52,7 @@ def _doubles() -> Iterator[None]:
         yield
 
 
-class ToyTrunk(nn.Module):
+class ToyTrunk(Trunk):
     def __init__(self) -> None:
         super().__init__()
         self.bottom = nn.Linear(3, 4)

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 import foretext as ft
 from foretext.batch import Batch, Hidden, LossSum, Outcome
 from foretext.errors import Interrupted, UserError
-from foretext.objectives.base import Direction, Draw, Objective, Trunk
+from foretext.nn.trunk import Trunk
+from foretext.objectives.base import Direction, Draw, Objective
 from foretext.runs.directory import RunDirectory
 from foretext.runs.inspection import summary_of
 from foretext.systems import SYSTEMS
@@ -60,7 +61,7 @@ class RecurrentConfig:
         return 8 * tokens * self.width
 
 
-class Recurrent(nn.Module):
+class Recurrent(Trunk):
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
         self.config = config

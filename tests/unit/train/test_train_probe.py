@@ -12,9 +12,10 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from tolerance import close, doubles, terms_of
 
 from foretext.batch import Batch, Hidden
+from foretext.nn.trunk import Trunk
+from foretext.tasks.heads.fitted_head import INVERSE_PENALTY, fit_head
 from foretext.tasks.heads.supervised import Example, SupervisedTask
 from foretext.tasks.layouts.base import TokenSequence
-from foretext.train.finetuning.fitted_head import INVERSE_PENALTY, fit_head
 
 WIDTH = 6
 DROPOUT = 0.2
@@ -37,7 +38,7 @@ def to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.optim, "LBFGS", lambda weights, **_: solver(weights, max_iter=1000))
 
 
-class Table(torch.nn.Module):
+class Table(Trunk):
     """A trunk whose state at each position is the row of its token."""
 
     def __init__(self, rows: int) -> None:

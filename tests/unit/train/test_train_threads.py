@@ -27,10 +27,10 @@ from foretext.nn.softmax.sampled_softmax import draw_candidates, sampled_softmax
 from foretext.nn.task_models.crf import LinearChainCrf
 from foretext.objectives.base import Objective
 from foretext.objectives.bidirectional import BilmObjectiveConfig
-from foretext.plan import ReaderPlan
+from foretext.plan import ConcatPoolingConfig, ReaderPlan
 from foretext.systems import SYSTEMS
 from foretext.systems.base import HeadParts, ObjectiveParts
-from foretext.tasks.heads.concat_pooling import ConcatPoolingConfig, ConcatPoolingTask
+from foretext.tasks.heads.concat_pooling import ConcatPoolingTask
 from foretext.tasks.heads.cross_view_head import Sourced, UnlabelledText
 from foretext.tasks.heads.recurrent_models import RecurrentRows, RecurrentTagging
 from foretext.tasks.heads.supervised import Example

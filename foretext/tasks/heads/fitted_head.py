@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from foretext.objectives.base import Trunk
-from foretext.runs.scoring import length_batches
-from foretext.tasks.heads.supervised import Example, SupervisedTask
+from foretext.batch import length_batches
+from foretext.nn.trunk import Trunk
+
+if TYPE_CHECKING:
+    from foretext.tasks.heads.supervised import Example, SupervisedTask
 
 INVERSE_PENALTY = 0.01  # C: the penalty on the standardised weights is |W|²/2C against the sum of the losses
 MOST_EXAMPLES = 2000
@@ -31,7 +33,7 @@ ITERATIONS = 100
 
 
 def fit_head(
-    trunk: nn.Module,
+    trunk: Trunk,
     task: SupervisedTask,
     examples: Sequence[Example],
     device: torch.device,
@@ -69,7 +71,7 @@ def fit_head(
 
 @torch.no_grad()
 def pooled_states(
-    trunk: nn.Module,
+    trunk: Trunk,
     task: SupervisedTask,
     groups: Sequence[Sequence[Example]],
     device: torch.device,
@@ -81,7 +83,7 @@ def pooled_states(
     states = []
     for number, group in enumerate(groups, 1):
         batch = task.make(group).to(device)
-        states.append(task.pool(cast(Trunk, trunk), trunk(task.narrowed(batch)).top, batch))
+        states.append(task.pool(trunk, trunk(task.narrowed(batch)).top, batch))
         if progress is not None:
             progress(number, len(groups))
     trunk.train()

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from foretext.nn.recurrent.cvt import VIEWS
-from foretext.objectives.cross_view import CrossViewSettings
-from foretext.tasks.heads.cross_view_head import KINDS, LABEL
-
+LABEL = "label"
 MIXTURE = "squared weights of the mixture"  # part of the label's loss, so not a loss with a name of its own
 _WORDS = {"lm": "language model", "temporal": "temporal activation"}
 
@@ -20,15 +17,10 @@ _WORDS = {"lm": "language model", "temporal": "temporal activation"}
 def loss_terms(sections: dict[str, Any]) -> dict[str, float]:
     """Each named loss and its weight, as the task itself has them; a weight that rises is given as it ends."""
     objective, task = sections.get("objective"), sections["task"]
-    if isinstance(objective, CrossViewSettings):
+    if objective is not None:  # of a system that has heads of its own
         kinds = {LABEL: task.kind} | {name: said.split()[0] for name, said in task.also.items()}
-        views = {
-            f"{name}.{view}": objective.unlabelled_weight
-            for name, kind in kinds.items()
-            for view in objective.views
-            if view in VIEWS[KINDS[kind]]
-        }
-        return dict.fromkeys(kinds, 1.0) | views
+        terms: dict[str, float] = objective.loss_terms(kinds)
+        return terms
     transfer, pooling = sections["transfer"], sections.get("pooling")
     penalties = {} if pooling is None else {"activation": pooling.activation, "temporal": pooling.temporal}
     added = {"lm": transfer.lm_weight} | penalties
