@@ -121,12 +121,12 @@ def demo(
     """Everything, on text that is already on this machine: at most 15 minutes on 2 cores."""
     from rich.console import Console
 
-    from foretext.demo.runner import DemoSettings, run_demo
+    from foretext.demo.runner import Demo
     from foretext.train.signals import Stopper
 
     console = Console()
     with Stopper(console.print) as stopper:
-        run_demo(DemoSettings(out), console=console, stopping=stopper)
+        Demo(out, console=console, stopping=stopper).run()
 
 
 @app.callback(invoke_without_command=True)
