@@ -10,7 +10,6 @@ of tables inside a section. TOML has no null: None is left out, so an optional f
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import math
 import re
@@ -21,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from foretext.errors import UserError
+from foretext.errors import UserError, closest
 
 MAX_BYTES = 1_000_000  # no honest configuration comes near; a hostile one must not cost memory or time
 _QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*+"|\'[^\'\n]*+\'')
@@ -231,9 +230,8 @@ def _hints(cls: type) -> dict[str, Any]:
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:
-    names = list(known)
-    near = difflib.get_close_matches(key[:200], names, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(names) or 'none'}"
+    near = closest(key, known)
+    return f"; did you mean {near!r}?" if near else f"; known: {', '.join(known) or 'none'}"
 
 
 # ── types ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -24,7 +24,7 @@ import torch
 
 from foretext.errors import UserError
 from foretext.evaluate.text_metrics import bleu, bleu_metric
-from foretext.generate.beam_search import Hypothesis, Search, Symbols, beam_search, greedy
+from foretext.generate.beam_search import Hypothesis, Search, Symbols, beam_search
 from foretext.nn.recurrent.cove import CoveTrunk
 from foretext.objectives.translation import NAME, TranslationObjective
 from foretext.objectives.translation_pairs import Pair, ParallelText, encoded_pair
@@ -122,10 +122,7 @@ def hypotheses(
         batch = objective.make(pairs)
         state = objective.start(trunk, batch if device is None else batch.to(device))
         limits = search.limits(len(pair.source) for pair in pairs)
-        if search.beams == 1:
-            best = greedy(objective, state, limits, SYMBOLS, device)
-        else:
-            best = [several[0] for several in beam_search(objective, state, limits, SYMBOLS, search, device)]
+        best = [several[0] for several in beam_search(objective, state, limits, SYMBOLS, search, device)]
         done += len(indices)
         if progress is not None:
             progress(done, len(sources))
