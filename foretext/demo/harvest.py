@@ -1,13 +1,15 @@
 """The demonstration's corpus: the documentation inside the user's own Python.
 
 Docstrings of the standard library and of the installed packages are read out of the source files with `ast`. Nothing
-is imported, so nothing that is found can run. Which files are read is a seeded choice under limits on source size, for
-each package and in all, so that the time is bounded and the same installation gives the same text every time. A small
-language model has no capacity to spare for doctests, tables and markup: only paragraphs of plain text are kept.
+is imported, so nothing that is found can run. Which files are read is a seeded choice under a limit on source size, as
+much of each package as there is room for, so that the time is bounded and the same installation gives the same text
+every time. A small language model has no capacity to spare for doctests, tables and markup: only paragraphs of plain
+text are kept.
 """
 
 import ast
 import inspect
+import itertools
 import os
 import random
 import re
@@ -19,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SHORTEST = 40  # characters of a docstring
-MOST_IN_FILE, MOST_IN_PACKAGE, MOST_IN_ALL = 600_000, 2_000_000, 48_000_000  # bytes of source
+MOST_IN_FILE, MOST_IN_ALL = 600_000, 48_000_000  # bytes of source
 
 # Tests, vendored, generated or old copies of code that is documented elsewhere, and this package itself.
 _SKIPPED = re.compile(
@@ -164,18 +166,18 @@ def find_sources(roots: Sequence[Path]) -> dict[str, Path]:
     return found
 
 
-def choose_sources(sources: dict[str, Path], seed: int, package_bytes: int, all_bytes: int) -> list[tuple[str, Path]]:
-    """A seeded choice of files within the limits on source size, for each package and in all."""
+def choose_sources(sources: dict[str, Path], seed: int, all_bytes: int) -> list[tuple[str, Path]]:
+    """A seeded choice of files within `all_bytes` of source; the package with the least so far is next."""
     order = [(module, path) for module, path in sorted(sources.items()) if path.is_file()]
     random.Random(f"sources {seed}").shuffle(order)
     spent: Counter[str] = Counter()
-    taken: list[tuple[str, Path]] = []
+    ranked: list[tuple[int, str, Path]] = []
     for module, path in order:
-        size, package = path.stat().st_size, module.partition(".")[0]
-        if size <= MOST_IN_FILE and spent[package] + size <= package_bytes and spent.total() + size <= all_bytes:
-            spent[package] += size
-            taken.append((module, path))
-    return sorted(taken)
+        if (size := path.stat().st_size) <= MOST_IN_FILE:
+            spent[module.partition(".")[0]] += size
+            ranked.append((spent[module.partition(".")[0]], module, path))
+    sizes = itertools.accumulate(path.stat().st_size for _, _, path in sorted(ranked))
+    return sorted((module, path) for total, (_, module, path) in zip(sizes, sorted(ranked)) if total <= all_bytes)
 
 
 def read_docstrings(module: str, path: Path) -> Iterator[Docstring]:
@@ -206,7 +208,6 @@ def harvest(
     roots: Sequence[Path] = (),
     *,
     seed: int = 0,
-    package_bytes: int = MOST_IN_PACKAGE,
     all_bytes: int = MOST_IN_ALL,
     watch: Callable[[], None] = lambda: None,
 ) -> list[Docstring]:
@@ -216,7 +217,7 @@ def harvest(
     roots = roots or [Path(sysconfig.get_paths()[name]) for name in ("stdlib", "purelib", "platlib")]
     seen: set[str] = set()
     kept: list[Docstring] = []
-    for module, path in choose_sources(find_sources(roots), seed, package_bytes, all_bytes):
+    for module, path in choose_sources(find_sources(roots), seed, all_bytes):
         watch()
         for docstring in read_docstrings(module, path):
             keys = [sentence_key(text) for text in docstring.paragraphs]

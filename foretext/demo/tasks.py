@@ -41,8 +41,11 @@ LONGEST_HEADING = 100  # characters
 
 # A table, not a rule: a package that is not named here has no area; its text is in the corpus and in no task.
 _AREAS = {
-    "network": "email http urllib smtplib imaplib ftplib nntplib socket ssl xmlrpc urllib3 requests httpx aiohttp",
-    "files and system": "os pathlib shutil tempfile zipfile tarfile io _pyio subprocess sqlite3 fsspec curses",
+    "network": """email http urllib smtplib imaplib poplib ftplib nntplib telnetlib socket socketserver ssl xmlrpc cgi
+        wsgiref ipaddress mailbox mailcap netrc urllib3 requests httpx httpcore h11 aiohttp fastapi starlette""",
+    "files and system": """os pathlib shutil tempfile glob fnmatch zipfile tarfile gzip bz2 lzma posixpath ntpath io
+        genericpath subprocess platform filecmp fileinput mimetypes dbm shelve sqlite3 fsspec filelock _pyio pty
+        _compression sysconfig site venv zipapp zipimport curses getpass locale plistlib pathspec psutil""",
     "text": "re string textwrap difflib html xml json csv codecs ftfy jinja2 pygments pyparsing argparse rich",
     "language tools": "ast inspect typing enum functools importlib unittest doctest pdb logging setuptools _pytest",
     "concurrency": "asyncio threading multiprocessing concurrent queue selectors anyio joblib trio threadpoolctl",
@@ -184,9 +187,7 @@ def _passage(docstring: Docstring, seen: Counter[str]) -> Passage:
     )
 
 
-def _all_rows(
-    passages: dict[str, list[Passage]], sizes: Mapping[str, int], seed: int
-) -> dict[tuple[str, str], list[Row]]:
+def _all_rows(passages: dict[str, list[Passage]], sizes: Mapping[str, int], seed: int) -> Rows:
     areas = [area for area in _AREAS if all(len(_openings(passages[split], area)) > 1 for split in SPLITS)]
     rows: Rows = {}
     for task, split in itertools.product(TASKS, SPLITS):
