@@ -19,8 +19,7 @@ from typing import Any
 import torch
 
 from bench.common import Turns, Worker, arguments_for, medians, need_data, print_head, ratio_cell, table
-from foretext.evaluate.in_context import answer_rows, prompts_of
-from foretext.evaluate.templates import Template
+from foretext.evaluate.in_context import Template, answer_rows, prompts_of
 from foretext.interop.hub import export_hub
 from foretext.runs.model import RunConfig, SavedModel
 from foretext.systems import SYSTEMS

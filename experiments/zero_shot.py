@@ -32,8 +32,7 @@ from experiments.common import Log
 from experiments.course import Course, conduct
 from foretext.errors import Interrupted, UserError
 from foretext.evaluate.heuristics import VERY, acceptability, sentence_scores
-from foretext.evaluate.in_context import Round, answer_rows
-from foretext.evaluate.templates import Template
+from foretext.evaluate.in_context import Round, Template, answer_rows
 from foretext.runs.budget import POSITION
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import SavedModel

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import itertools
 import json
 import math
@@ -23,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from foretext.errors import UserError
+from foretext.errors import UserError, closest
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -235,9 +234,8 @@ def _check_known(what: str, name: str, known: Iterable[str], where: str) -> None
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:
-    names = list(known)
-    near = difflib.get_close_matches(key[:200], names, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(names) or 'none'}"
+    near = closest(key, known)
+    return f"; did you mean {near!r}?" if near else f"; known: {', '.join(known) or 'none'}"
 
 
 # ── types ────────────────────────────────────────────────────────────────────────────────────────────────────────────

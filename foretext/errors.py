@@ -9,6 +9,9 @@ a loss was not finite; 4 the machine could not do it (disk full, out of memory);
 with a checkpoint written if training had begun; 141 when whoever reads the output closes it.
 """
 
+import difflib
+from collections.abc import Iterable
+
 EXIT_BUG = 1
 EXIT_USER = 2
 EXIT_NOT_FINITE = 3
@@ -33,3 +36,16 @@ class Interrupted(Exception):
         kept = f"everything so far is in {where}; {then}" if where else "nothing was kept; give the same command again"
         super().__init__(f"stopped by a signal; {kept}")
         self.code = code
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like `name`, whatever its case; None where none is like it."""
+    folded = {one.strip().casefold(): one for one in known}
+    found = difflib.get_close_matches(name[:200].strip().casefold(), list(folded), n=1, cutoff=0.5)
+    return folded[found[0]] if found else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """What is put behind a misspelt name in a message."""
+    near = closest(name, known)
+    return f" (did you mean {near!r}?)" if near else ""

@@ -23,8 +23,13 @@ from foretext.evaluate.perplexity import Perplexity, memory_of
 from foretext.evaluate.perplexity import perplexity as measure_perplexity
 from foretext.evaluate.pseudo import pseudo_perplexity
 from foretext.evaluate.reading import given_texts
-from foretext.evaluate.translation import TranslationScores, score_files, translate_lines
-from foretext.evaluate.translation_attention import TranslationAttention, translation_attention
+from foretext.evaluate.translation import (
+    TranslationAttention,
+    TranslationScores,
+    score_files,
+    translate_lines,
+    translation_attention,
+)
 from foretext.generate.beam_search import Search
 from foretext.generate.many import Written, beam_search, write_many
 from foretext.generate.sampling import Sampling, generate_text

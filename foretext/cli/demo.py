@@ -15,8 +15,8 @@ def demo(
     from rich.console import Console
 
     from foretext.cli.terminal import Stopper
-    from foretext.demo.runner import DemoSettings, run_demo
+    from foretext.demo.runner import Demo
 
     console = Console()
     with Stopper(console.print) as stopper:
-        run_demo(DemoSettings(out), console=console, stopping=stopper)
+        Demo(out, console=console, stopping=stopper).run()

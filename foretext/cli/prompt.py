@@ -19,8 +19,7 @@ from foretext.errors import UserError
 
 if TYPE_CHECKING:
     from foretext.api import LanguageModel
-    from foretext.evaluate.in_context import Round
-    from foretext.evaluate.templates import Template
+    from foretext.evaluate.in_context import Round, Template
     from foretext.evaluate.written import Pair
     from foretext.tasks.files.rows import Row
 
@@ -187,7 +186,7 @@ def _drawn(rows: list[Asked], count: int) -> list[Asked]:
 
 
 def _template(task: str, text: str | None, rows: list[Row], words: str) -> Template:
-    from foretext.evaluate.templates import Template
+    from foretext.evaluate.in_context import Template
     from foretext.tasks.labels import LabelSet
 
     labels = LabelSet.from_rows(rows).names if task in LABELLED else ()

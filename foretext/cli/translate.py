@@ -14,7 +14,7 @@ from foretext.cli.output import progress, show_notes, visible
 from foretext.errors import UserError
 
 if TYPE_CHECKING:
-    from foretext.evaluate.translation_attention import TranslationAttention
+    from foretext.evaluate.translation import TranslationAttention
 
 
 def translate(

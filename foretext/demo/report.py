@@ -5,56 +5,72 @@ same style variables as the text, and takes a few kilobytes. Every text is escap
 """
 
 import math
-import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from pathlib import Path
 
-from foretext.demo.report_style import STYLE
+Curve = list[tuple[int, float]]  # tokens seen, loss
 
-
-@dataclass(frozen=True)
-class LossPoint:
-    """One line of the pre-training curve; `valid_loss` is None between validations."""
-
-    step: int
-    tokens: int
-    train_loss: float
-    valid_loss: float | None
+_STYLE = """
+:root { color-scheme: light dark; --page: #fbfaf7; --ink: #1f2328; --soft: #636b74; --line: #dfdcd4; --card: #ffffff;
+  --with: #2f6f4f; --without: #b9b4a7; --good: #1d7a46; --guess: #c2571a; --dot: #1f2328; }
+@media (prefers-color-scheme: dark) { :root { --page: #15181c; --ink: #e6e6e3; --soft: #9aa3ac; --line: #31363d;
+  --card: #1d2126; --with: #58b084; --without: #5b626b; --good: #6bd39a; --guess: #f0955a; --dot: #f4f4f2; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--ink); font: 16px/1.6 system-ui, "Noto Sans", sans-serif; }
+main { max-width: 800px; margin: 0 auto; padding: 40px 20px 80px; }
+h1 { font-size: 30px; line-height: 1.25; margin: 0 0 12px; } h2 { font-size: 20px; margin: 48px 0 14px; }
+h3 { font-size: 14px; margin: 0 0 8px; color: var(--soft); font-weight: 600; }
+.lead { font-size: 18px; color: var(--soft); margin: 0; } .small { font-size: 13px; color: var(--soft); }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { padding: 9px 10px; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+th:first-child { text-align: left; padding-left: 0; } thead th, .facts th { font-weight: 500; color: var(--soft); }
+th small { display: block; font-weight: 400; color: var(--soft); white-space: normal; line-height: 1.35; }
+.main, .good { font-weight: 600; } .good { color: var(--good); } .unclear { color: var(--guess); }
+.facts td { text-align: left; white-space: normal; overflow-wrap: anywhere; }
+svg { width: 100%; height: auto; margin-top: 16px; font-size: 13px; fill: var(--ink); }
+svg .tick { fill: var(--soft); font-size: 12px; } svg .grid { stroke: var(--line); }
+svg .with { fill: var(--with); } svg .without { fill: var(--without); } svg .dot { fill: var(--dot); }
+svg .guess { stroke: var(--guess); stroke-width: 2; stroke-dasharray: 3 2; }
+svg polyline { fill: none; stroke: var(--without); stroke-width: 2; } svg .valid { stroke: var(--with); }
+.swatch { display: inline-block; width: 12px; height: 12px; border-radius: 3px; margin: 0 6px; }
+.swatch.with { background: var(--with); } .swatch.without { background: var(--without); }
+.swatch.guess { background: var(--guess); }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(330px, 1fr)); gap: 14px; }
+.card, pre { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 14px 18px;
+  font-size: 14px; overflow-wrap: anywhere; white-space: pre-wrap; }
+.card dl { margin: 0; display: grid; grid-template-columns: auto 1fr; gap: 6px 12px; white-space: normal; }
+.card dt { color: var(--soft); } .card dd { margin: 0; } .label, .prompt { font-weight: 700; color: var(--with); }
+"""
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """A task's test scores over seeds, with and without pre-training; `baseline` is what guessing reaches."""
+    """A task's test accuracies over seeds, with and without pre-training; `guessing` is the commonest label's share."""
 
     task: str
-    metric: str
     with_pretraining: list[float]
     without: list[float]
     n_train: int
     n_test: int
-    baseline: float | None = None
+    guessing: float
     question: str = ""
 
     @property
     def gain(self) -> float:
-        return _mean(self.with_pretraining) - _mean(self.without)
-
-    @property
-    def spread(self) -> float:
-        """The larger of the two standard deviations over seeds: what a gain has to exceed."""
-        return max(deviation(self.with_pretraining), deviation(self.without))
+        return statistics.fmean(self.with_pretraining) - statistics.fmean(self.without)
 
     @property
     def is_clear(self) -> bool:
-        """Better with pre-training by more than the seeds' standard deviation; one seed cannot show it."""
-        return min(len(self.with_pretraining), len(self.without)) > 1 and self.gain > self.spread
+        """Better by more than the larger standard deviation over seeds; one seed cannot show it."""
+        sides = (self.with_pretraining, self.without)
+        return min(map(len, sides)) > 1 and self.gain > max(map(statistics.stdev, sides))
 
     @property
-    def is_complete(self) -> bool:
-        return bool(self.with_pretraining) and bool(self.without)
+    def gain_text(self) -> str:
+        return f"{100 * self.gain:+.1f}{' ✓' if self.is_clear else ''}"
 
 
 @dataclass(frozen=True)
@@ -63,7 +79,8 @@ class ReportData:
 
     title: str
     summary: str
-    curve: list[LossPoint]
+    training: Curve
+    validation: Curve
     results: list[TaskResult]
     samples: list[tuple[str, str]]
     notes: list[str] = field(default_factory=list)
@@ -71,206 +88,110 @@ class ReportData:
     examples: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # task → a row as (column, text)
 
 
-def _mean(values: Sequence[float]) -> float:
-    return statistics.fmean(values) if values else math.nan
-
-
-def deviation(values: Sequence[float]) -> float:
-    """The standard deviation of a sample; 0 for one value."""
-    return statistics.stdev(values) if len(values) > 1 else 0.0
-
-
 def percent(values: Sequence[float]) -> str:
     """Mean ± standard deviation in per cent."""
-    if not values:
-        return "not run"
-    spread = f" ± {100 * deviation(values):.1f}" if len(values) > 1 else ""
-    return f"{100 * _mean(values):.1f}{spread}"
-
-
-def write_report(path: Path, data: ReportData) -> None:
-    """Writes the page whole: a reader never sees half of it."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    staged = path.with_name(f"{path.name}.{os.getpid()}.part")
-    staged.write_text(render(data), encoding="utf-8")
-    staged.replace(path)
+    spread = f" ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{100 * statistics.fmean(values):.1f}{spread}"
 
 
 def render(data: ReportData) -> str:
     """The page as text."""
-    sections = [
-        f"<h1>{escape(data.title)}</h1><p class='lead'>{escape(data.summary)}</p>",
-        _section("With and without pre-training", _table(data.results) + _bars(data.results)),
-        _section("Pre-training", _curve(data.curve)),
-        _section("What the tasks look like", _examples(data.examples)),
-        _section("What the model writes", _samples(data.samples)),
-        _section("How it was done", _facts(data.facts) + _notes(data.notes)),
-    ]
+    facts = "".join(f"<tr><th scope='row'>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in data.facts.items())
+    notes = "".join(f"<li>{escape(note)}</li>" for note in data.notes)
+    samples = "".join(f"<pre><span class='prompt'>{escape(a)}</span>{escape(b)}</pre>" for a, b in data.samples)
+    sections = {
+        "With and without pre-training": _table(data.results) + _bars(data.results),
+        "Pre-training": _curves(data.training, data.validation),
+        "What the tasks look like": f"<div class='cards'>{''.join(map(_card, data.examples.items()))}</div>",
+        "What the model writes": samples,
+        "How it was done": f"<table class='facts'><tbody>{facts}</tbody></table><ul>{notes}</ul>",
+    }
     return (
         "<!doctype html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
         "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"<title>{escape(data.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(section for section in sections if section)
+        f"<title>{escape(data.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<h1>{escape(data.title)}</h1><p class='lead'>{escape(data.summary)}</p>\n"
+        + "\n".join(f"<section><h2>{title}</h2>{text}</section>" for title, text in sections.items() if text)
         + "\n</main>\n</body>\n</html>\n"
     )
 
 
-def _section(title: str, content: str) -> str:
-    return f"<section><h2>{escape(title)}</h2>{content}</section>" if content else ""
+def _card(example: tuple[str, list[tuple[str, str]]]) -> str:
+    task, fields = example
+    texts = "".join(
+        f"<dt>{escape(column)}</dt><dd{' class=label' if column == 'label' else ''}>{escape(text)}</dd>"
+        for column, text in fields
+    )
+    return f"<div class='card'><h3>{escape(task)}</h3><dl>{texts}</dl></div>"
 
 
 def _table(results: Sequence[TaskResult]) -> str:
-    if not results:
-        return "<p>No fine-tuning was finished.</p>"
     rows = "".join(
         f"<tr><th scope='row'>{escape(one.task)}<small>{escape(one.question)}</small></th>"
-        f"<td class='main'>{percent(one.with_pretraining)}</td><td>{percent(one.without)}</td>{_gain_cell(one)}"
-        f"<td>{'' if one.baseline is None else f'{100 * one.baseline:.1f}'}</td>"
+        f"<td class='main'>{percent(one.with_pretraining)}</td><td>{percent(one.without)}</td>"
+        f"<td class='{'good' if one.is_clear else 'unclear'}'>{one.gain_text}</td><td>{100 * one.guessing:.1f}</td>"
         f"<td>{one.n_train:,}</td><td>{one.n_test:,}</td></tr>"
         for one in results
     )
-    seeds = max(len(one.with_pretraining) for one in results)
-    metrics = ", ".join(sorted({one.metric for one in results}))
+    titles = ("task", "with", "without", "gain", "guessing", "training rows", "test rows")
     return (
-        "<div class='scroll'><table><thead><tr><th>task</th><th>with</th><th>without</th><th>gain</th><th>guessing</th>"
-        "<th>training rows</th><th>test rows</th></tr></thead>"
-        f"<tbody>{rows}</tbody></table></div>"
-        f"<p class='small'>Per cent, {escape(metrics)} on the test rows: mean ± standard deviation over {seeds} "
-        f"{'seed' if seeds == 1 else 'seeds'}. ✓ marks a gain larger than that deviation.</p>"
+        f"<div class='scroll'><table><thead><tr>{''.join(f'<th>{title}</th>' for title in titles)}</tr></thead>"
+        f"<tbody>{rows}</tbody></table></div><p class='small'>Per cent, accuracy on the test rows: mean ± standard "
+        f"deviation over the seeds. ✓ marks a gain larger than that deviation.</p>"
     )
-
-
-def _gain_cell(one: TaskResult) -> str:
-    if not one.is_complete:
-        return "<td>–</td>"
-    kind = "good" if one.is_clear else "unclear"
-    return f"<td class='{kind}'>{100 * one.gain:+.1f}{' ✓' if one.is_clear else ''}</td>"
 
 
 def _bars(results: Sequence[TaskResult]) -> str:
-    """A pair of bars a task, each seed as a dot, the level of guessing as a tick."""
-    shown = [one for one in results if one.is_complete]
-    if not shown:
-        return ""
+    """A pair of bars a task, each seed as a dot, the level of guessing as a dashed line."""
     left, width, pitch = 130, 560, 58
-    height = pitch * len(shown) + 30
+    height = pitch * len(results) + 30
     parts = [
-        f"<line class='grid' x1='{left + width * mark / 4:.0f}' x2='{left + width * mark / 4:.0f}' y1='6' "
-        f"y2='{height - 24}'/><text class='tick' x='{left + width * mark / 4:.0f}' y='{height - 8}' "
-        f"text-anchor='middle'>{25 * mark}</text>"
-        for mark in range(5)
+        f"<line class='grid' x1='{x}' x2='{x}' y1='6' y2='{height - 24}'/>"
+        f"<text class='tick' x='{x}' y='{height - 8}' text-anchor='middle'>{mark}</text>"
+        for mark, x in ((mark, left + width * mark // 100) for mark in range(0, 101, 25))
     ]
-    for number, one in enumerate(shown):
-        top = 10 + pitch * number
+    for number, one in enumerate(results):
+        top, x = 10 + pitch * number, left + width * one.guessing
         parts.append(f"<text x='{left - 12}' y='{top + 24}' text-anchor='end'>{escape(one.task)}</text>")
-        for offset, values, kind in ((0, one.with_pretraining, "with"), (19, one.without, "without")):
-            length = width * _clip(_mean(values))
-            parts.append(
-                f"<rect class='{kind}' x='{left}' y='{top + offset}' width='{length:.1f}' height='16' rx='3'/>"
-            )
-            parts += [
-                f"<circle class='dot' cx='{left + width * _clip(value):.1f}' cy='{top + offset + 8}' r='2.5'/>"
-                for value in values
-            ]
-        if one.baseline is not None:
-            x = left + width * _clip(one.baseline)
-            parts.append(f"<line class='guess' x1='{x:.1f}' x2='{x:.1f}' y1='{top - 3}' y2='{top + 38}'/>")
-    legend = (
-        "<p class='legend'><span class='swatch with'></span>with pre-training "
-        "<span class='swatch without'></span>without <span class='swatch guess'></span>guessing; a dot is a seed</p>"
-    )
-    return _svg(left + width + 30, height, "Scores by task, with and without pre-training", parts) + legend
+        for y, values, kind in ((top, one.with_pretraining, "with"), (top + 19, one.without, "without")):
+            length = width * statistics.fmean(values)
+            parts.append(f"<rect class='{kind}' x='{left}' y='{y}' width='{length:.1f}' height='16' rx='3'/>")
+            parts += [f"<circle class='dot' cx='{left + width * v:.1f}' cy='{y + 8}' r='2.5'/>" for v in values]
+        parts.append(f"<line class='guess' x1='{x:.1f}' x2='{x:.1f}' y1='{top - 3}' y2='{top + 38}'/>")
+    legend = (("with", "with pre-training"), ("without", "without"), ("guess", "guessing; a dot is a seed"))
+    return _picture(left + width + 30, height, "Scores by task, with and without pre-training", parts, legend)
 
 
-def _clip(value: float) -> float:
-    return min(max(value, 0.0), 1.0) if math.isfinite(value) else 0.0
-
-
-def _svg(width: float, height: float, label: str, parts: Sequence[str]) -> str:
-    return (
-        f"<svg viewBox='0 0 {width:.0f} {height:.0f}' role='img' aria-label='{escape(label)}'>"
-        + "".join(parts)
-        + "</svg>"
-    )
-
-
-def _curve(points: Sequence[LossPoint]) -> str:
-    train = [(one.tokens, one.train_loss) for one in points if math.isfinite(one.train_loss)]
-    valid = [
-        (one.tokens, one.valid_loss) for one in points if one.valid_loss is not None and math.isfinite(one.valid_loss)
-    ]
-    everything = train + valid
-    if len(everything) < 2:
+def _curves(training: Curve, validation: Curve) -> str:
+    curves = [[(x, y) for x, y in curve if math.isfinite(y)] for curve in (training, validation)]
+    points = [point for curve in curves for point in curve]
+    if len(points) < 2:
         return ""
     left, top, width, height = 50, 12, 650, 260
-    last = max(tokens for tokens, _ in everything) or 1
-    low, high = _range([loss for _, loss in everything])
+    last = max(tokens for tokens, _ in points) or 1
+    low, high = math.floor(min(loss for _, loss in points)), math.floor(max(loss for _, loss in points)) + 1
 
-    def place(tokens: int, loss: float) -> str:
-        return f"{left + width * tokens / last:.1f},{top + height * (high - loss) / (high - low):.1f}"
+    def place(tokens: float, loss: float) -> tuple[float, float]:
+        return left + width * tokens / last, top + height * (high - loss) / (high - low)
 
     parts: list[str] = []
-    for mark in _marks(low, high):
-        y = top + height * (high - mark) / (high - low)
+    for mark in range(low, high + 1, math.ceil((high - low) / 7)):
+        y = place(0, mark)[1]
         parts.append(f"<line class='grid' x1='{left}' x2='{left + width}' y1='{y:.1f}' y2='{y:.1f}'/>")
-        parts.append(f"<text class='tick' x='{left - 8}' y='{y + 4:.1f}' text-anchor='end'>{mark:g}</text>")
-    for mark in range(5):
-        x = left + width * mark / 4
-        label = _short(last * mark / 4)
+        parts.append(f"<text class='tick' x='{left - 8}' y='{y + 4:.1f}' text-anchor='end'>{mark}</text>")
+    for tokens in (last * quarter / 4 for quarter in range(5)):
+        label = f"{tokens / 1e6:.1f}M" if last >= 1e6 else f"{tokens / 1e3:.0f}k"
+        x = place(tokens, low)[0]
         parts.append(f"<text class='tick' x='{x:.0f}' y='{top + height + 20}' text-anchor='middle'>{label}</text>")
-    for series, kind in ((train, "train"), (valid, "valid")):
-        if len(series) > 1:
-            parts.append(f"<polyline class='{kind}' points='{' '.join(place(*one) for one in series)}'/>")
-    legend = (
-        "<p class='legend'><span class='swatch without'></span>training loss "
-        "<span class='swatch with'></span>validation loss (nats a token), against tokens seen</p>"
-    )
-    return _svg(left + width + 30, top + height + 34, "Loss against tokens seen", parts) + legend
+    for curve, kind in zip(curves, ("train", "valid")):
+        line = " ".join("{:.1f},{:.1f}".format(*place(*point)) for point in curve)
+        parts.append(f"<polyline class='{kind}' points='{line}'/>")
+    legend = (("without", "training loss"), ("with", "validation loss (nats a token), against tokens seen"))
+    return _picture(left + width + 30, top + height + 34, "Loss against tokens seen", parts, legend)
 
 
-def _range(losses: Sequence[float]) -> tuple[float, float]:
-    low, high = math.floor(min(losses) * 2) / 2, math.ceil(max(losses) * 2) / 2
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
-
-
-def _marks(low: float, high: float) -> list[float]:
-    step = 0.5 if high - low <= 3 else 1.0 if high - low <= 7 else math.ceil((high - low) / 6)
-    first = math.ceil(low / step)
-    return [step * number for number in range(first, math.floor(high / step) + 1)]
-
-
-def _short(count: float) -> str:
-    if count >= 1e6:
-        return f"{count / 1e6:.1f}M"
-    return f"{count / 1e3:.0f}k" if count >= 1e3 else f"{count:.0f}"
-
-
-def _examples(examples: dict[str, list[tuple[str, str]]]) -> str:
-    parts = []
-    for task, fields in examples.items():
-        texts = "".join(
-            f"<dt>{escape(column)}</dt><dd{' class=label' if column == 'label' else ''}>{escape(text)}</dd>"
-            for column, text in fields
-        )
-        parts.append(f"<div class='card'><h3>{escape(task)}</h3><dl>{texts}</dl></div>")
-    return f"<div class='cards'>{''.join(parts)}</div>" if parts else ""
-
-
-def _samples(samples: Sequence[tuple[str, str]]) -> str:
-    return "".join(
-        f"<pre><span class='prompt'>{escape(prompt)}</span>{escape(continuation)}</pre>"
-        for prompt, continuation in samples
-    )
-
-
-def _facts(facts: dict[str, str]) -> str:
-    rows = "".join(
-        f"<tr><th scope='row'>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts.items()
-    )
-    return f"<table class='facts'><tbody>{rows}</tbody></table>" if rows else ""
-
-
-def _notes(notes: Sequence[str]) -> str:
-    return f"<ul class='notes'>{''.join(f'<li>{escape(note)}</li>' for note in notes)}</ul>" if notes else ""
+def _picture(width: int, height: int, label: str, parts: Sequence[str], legend: Iterable[tuple[str, str]]) -> str:
+    swatches = "".join(f"<span class='swatch {kind}'></span>{text}" for kind, text in legend)
+    picture = f"<svg viewBox='0 0 {width} {height}' role='img' aria-label='{label}'>{''.join(parts)}</svg>"
+    return f"{picture}<p class='small'>{swatches}</p>"

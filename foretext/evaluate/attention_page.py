@@ -18,7 +18,7 @@ import torch
 
 from foretext.errors import UserError
 from foretext.evaluate.reading import Reading, read_as, told_apart
-from foretext.evaluate.translation_attention import translation_attention
+from foretext.evaluate.translation import translation_attention
 from foretext.generate.beam_search import Search
 from foretext.nn.model_config import reads
 from foretext.runs.model import SavedModel

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.evaluate.in_context import Answered
+from foretext.evaluate.in_context import Answered, Prompt
 from foretext.evaluate.likelihood import Progress, Query, score_queries, split_border
-from foretext.evaluate.templates import Prompt
 from foretext.runs.model import SavedModel
 from foretext.tasks.files.rows import Row
 

@@ -8,15 +8,14 @@ spaces every character is a word. BLEU is sacrebleu's, which names its own setti
 from __future__ import annotations
 
 import re
-import string
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from foretext.errors import UserError
+from foretext.tasks.scores.span_metrics import f1_score, normalised, word_f1
 
 _ROUGE_WORD = re.compile(r"[a-z0-9]+")
-_ARTICLE = re.compile(r"\b(a|an|the)\b")
 _UNSPACED = re.compile(r"([\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff])")
 
 
@@ -30,13 +29,9 @@ def rouge(predicted: str, reference: str) -> dict[str, float]:
     scores = {}
     for n in (1, 2):
         grams_a, grams_b = (Counter(zip(*(words[i:] for i in range(n)))) for words in (a, b))
-        scores[f"rouge{n}"] = _f1((grams_a & grams_b).total(), grams_a.total(), grams_b.total())
-    scores["rougeL"] = _f1(_common_subsequence(a, b), len(a), len(b))
+        scores[f"rouge{n}"] = f1_score((grams_a & grams_b).total(), grams_a.total(), grams_b.total())
+    scores["rougeL"] = f1_score(_common_subsequence(a, b), len(a), len(b))
     return scores
-
-
-def _f1(common: int, first: int, second: int) -> float:
-    return 2 * common / (first + second) if common else 0.0
 
 
 def _common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
@@ -50,22 +45,15 @@ def _common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
 
 def answer_words(text: str) -> list[str]:
     """The words of an answer as SQuAD's script compares them."""
-    bare = "".join(char for char in text.lower() if char not in string.punctuation)
-    return _UNSPACED.sub(r" \1 ", _ARTICLE.sub(" ", bare)).split()
+    return _UNSPACED.sub(r" \1 ", normalised(text)).split()
 
 
 def exact_match(predicted: str, references: Sequence[str]) -> float:
     return float(any(answer_words(predicted) == answer_words(reference) for reference in references))
 
 
-def word_f1(predicted: str, references: Sequence[str]) -> float:
-    return max(_word_f1(answer_words(predicted), answer_words(reference)) for reference in references)
-
-
-def _word_f1(a: list[str], b: list[str]) -> float:
-    if not a or not b:
-        return float(a == b)
-    return _f1((Counter(a) & Counter(b)).total(), len(a), len(b))
+def best_word_f1(predicted: str, references: Sequence[str]) -> float:
+    return max(word_f1(answer_words(reference), answer_words(predicted), True) for reference in references)
 
 
 def bleu_metric(language: str = "") -> Any:

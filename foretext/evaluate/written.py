@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from foretext.errors import UserError
 from foretext.evaluate.in_context import drawn_examples
 from foretext.evaluate.likelihood import Progress
-from foretext.evaluate.text_metrics import bleu, exact_match, has_rouge_words, rouge, word_f1
+from foretext.evaluate.text_metrics import best_word_f1, bleu, exact_match, has_rouge_words, rouge
 from foretext.generate.many import write_in_turn
 from foretext.generate.sampling import Sampling
 from foretext.runs.model import SavedModel
@@ -156,5 +156,5 @@ def score_written(
     pairs = list(zip(texts, references))
     return {
         "exact_match": statistics.fmean(exact_match(text, wanted) for text, wanted in pairs),
-        "f1": statistics.fmean(word_f1(text, wanted) for text, wanted in pairs),
+        "f1": statistics.fmean(best_word_f1(text, wanted) for text, wanted in pairs),
     }, ""

@@ -1,21 +1,24 @@
-"""Greedy and beam search with a model that reads one word more at a time, for many sentences at once.
+"""Beam search over a step function, for many texts at once; with one beam it is greedy search.
 
-The model is asked by `decode_step(words, state)` for the logits of the next word, and its state has `pick(rows)`; the
-encoder–decoder of `nn/recurrent/translation.py` is one such model. Rows that are done leave the batch at once: each
-step works on the hypotheses that still grow, and on no others.
+`grow` is asked by rows: which rows of the last step go on, and with which word each. It gives the log-probabilities of
+the words after them. Rows that are done leave at once: each step works on the hypotheses that still grow, and on no
+others. Two things use it: translation (`beam_search`, over the model of `nn/recurrent/translation.py`), and the
+continuation of a prompt (`generate/many.py`).
 
-Beam search keeps for each sentence the best `beams` unfinished hypotheses by the sum of their log-probabilities. One
-that ends is put aside if it is among the `beams` best of its step. A sentence is done when `beams` have ended, or at
-its limit of words. With one beam this is greedy search.
+Beam search keeps for each text the best `beams` unfinished hypotheses by the sum of their log-probabilities. One that
+ends is put aside if it is among the `beams` best of its step. A text is done when `beams` have ended, or at its limit
+of words. A `patient` search puts every end aside that comes before the last that is kept, and goes on until nothing
+that grows can come among the best.
 
-Length normalisation: the ended hypotheses of a sentence are compared by (Σ log p) / n^power, where n counts its words
-and the end symbol; power 1 is the mean, 0 the plain sum. What was cut off at the limit (n: its words) comes after
-everything that has ended, for a translation that does not end mostly repeats itself.
+Length normalisation: the ended hypotheses of a text are compared by (Σ log p) / n^power, where n counts its words and
+the end symbol; power 1 is the mean, 0 the plain sum. What was cut off at the limit (n: its words) comes after
+everything that has ended, for a translation that does not end mostly repeats itself; in a patient search it counts like
+the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -62,11 +65,14 @@ class Search:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A translation without its end symbol. `log_probability` is of all its words and, if it `ended`, of the end."""
+    """A text without its end symbol. `log_probability` is of all its words and, if it `ended` by that symbol, of the
+    end; `stopped`: by a stop string. `gains`: each word's log-probability by the model itself, where that is known."""
 
     ids: tuple[int, ...]
     log_probability: float
     ended: bool
+    stopped: bool = False
+    gains: tuple[float, ...] = ()
 
     def score(self, power: float) -> float:
         return self.log_probability / max(1, len(self.ids) + self.ended) ** power
@@ -76,43 +82,88 @@ class Hypothesis:
         return not self.ended, -self.score(power)
 
 
-@torch.no_grad()
-def greedy(
-    model: SteppingModel, state: Any, limits: Sequence[int], symbols: Symbols, device: torch.device | None = None
-) -> list[Hypothesis]:
-    """The likeliest word at each step, for as many sentences as `limits` has; `state` is the model's before the first
-    word."""
-    words: list[list[int]] = [[] for _ in limits]
-    totals = [0.0] * len(limits)
-    ended = [False] * len(limits)
-    live, last = list(range(len(limits))), [symbols.start] * len(limits)
-    while live:
-        gains, state = _next(model, last, state, symbols, device)
-        best = gains.max(dim=1)
-        going: list[int] = []
-        for place, (gain, word) in enumerate(zip(best.values.tolist(), best.indices.tolist())):
-            sentence = live[place]
-            totals[sentence] += gain
-            if word == symbols.end:
-                ended[sentence] = True
-                continue
-            words[sentence].append(word)
-            if len(words[sentence]) < limits[sentence]:
-                going.append(place)
-        if len(going) < len(live) and going:
-            state = state.pick(torch.tensor(going, device=device))
-        live = [live[place] for place in going]
-        last = [words[sentence][-1] for sentence in live]
-    return [Hypothesis(tuple(row), total, done) for row, total, done in zip(words, totals, ended)]
+@dataclass(frozen=True)
+class Rules:
+    """`end`: the end symbol, if there is one. `stops`: whether a text ends with these words."""
+
+    beams: int
+    power: float
+    end: int | None
+    patient: bool = False
+    stops: Callable[[tuple[int, ...]], bool] = lambda ids: False
 
 
 @dataclass(frozen=True)
 class _Growing:
-    """An unfinished hypothesis, and the row of the model's state that has read it but for its last word."""
+    """An unfinished hypothesis, and the row of the last step that it comes from."""
 
     row: int
     ids: tuple[int, ...]
     total: float
+    gains: tuple[float, ...] = ()
+
+
+# Rows that go on and their words (none at the start) → log-probabilities [rows, V] that are searched, −∞ for what is
+# never written, and those of the model itself, if they are to be kept.
+Grow = Callable[[list[int], list[int]], tuple[Tensor, Tensor | None]]
+
+
+def search(grow: Grow, limits: Sequence[int], rules: Rules) -> list[list[Hypothesis]]:
+    """The best hypotheses of each text, at most `beams`, the best first."""
+    done: list[list[Hypothesis]] = [[] for _ in limits]
+    live = {number: [_Growing(number, (), 0.0)] for number in range(len(limits))}
+    while live:
+        beams = [one for beam in live.values() for one in beam]
+        scores, own = grow([one.row for one in beams], [one.ids[-1] for one in beams if one.ids])
+        # Of one hypothesis no more than `beams` continuations can be kept; the others may end.
+        values, words = (part.tolist() for part in scores.topk(min(2 * rules.beams, scores.shape[1]), dim=1))
+        rows = iter(range(len(beams)))
+        for number, beam in list(live.items()):
+            grown = [
+                (one, _Growing(row, (*one.ids, word), one.total + gain))
+                for one, row in zip(beam, rows)
+                for gain, word in zip(values[row], words[row])
+                if gain > -torch.inf
+            ]
+            kept = _sort_out(grown, done[number], own, rules)
+            if kept and len(kept[0].ids) >= limits[number]:
+                done[number] += [Hypothesis(one.ids, one.total, False, gains=one.gains) for one in kept]
+            elif kept and not _enough(done[number], kept[0], limits[number], rules):
+                live[number] = kept
+                continue
+            del live[number]
+    order = (lambda one: (False, -one.score(rules.power))) if rules.patient else (lambda one: one.rank(rules.power))
+    return [sorted(found, key=order)[: rules.beams] for found in done]
+
+
+def _sort_out(
+    grown: list[tuple[_Growing, _Growing]], done: list[Hypothesis], own: Tensor | None, rules: Rules
+) -> list[_Growing]:
+    """The best `beams` that go on, of hypotheses before and after their next word; what ends goes to `done`."""
+    kept: list[_Growing] = []
+    best = sorted(grown, key=lambda pair: -pair[1].total)[: 2 * rules.beams]
+    for place, (before, one) in enumerate(best):
+        if one.ids[-1] == rules.end:
+            if rules.patient or place < rules.beams:
+                done.append(Hypothesis(before.ids, one.total, True, gains=before.gains))
+            continue
+        gains = () if own is None else (*before.gains, float(own[one.row, one.ids[-1]]))
+        if rules.stops(one.ids):
+            done.append(Hypothesis(one.ids, one.total, False, True, gains))
+            continue
+        kept.append(_Growing(one.row, one.ids, one.total, gains))
+        if len(kept) == rules.beams:
+            break
+    return kept
+
+
+def _enough(done: list[Hypothesis], best: _Growing, limit: int, rules: Rules) -> bool:
+    """Whether as many have ended as are wanted; for a patient search also whether nothing that goes on can come among
+    them. Its sum can only fall; a positive power helps long ones."""
+    if len(done) < rules.beams or not rules.patient:
+        return len(done) >= rules.beams
+    worst = sorted((one.score(rules.power) for one in done), reverse=True)[rules.beams - 1]
+    return best.total / (limit if rules.power > 0 else len(best.ids)) ** rules.power <= worst
 
 
 @torch.no_grad()
@@ -121,61 +172,22 @@ def beam_search(
     state: Any,
     limits: Sequence[int],
     symbols: Symbols,
-    search: Search,
+    wanted: Search,
     device: torch.device | None = None,
 ) -> list[list[Hypothesis]]:
-    """The best hypotheses of each sentence, at most `beams`, the best first."""
-    done: list[list[Hypothesis]] = [[] for _ in limits]
-    beams: dict[int, list[_Growing]] = {number: [_Growing(number, (), 0.0)] for number in range(len(limits))}
-    while beams:
-        last = [one.ids[-1] if one.ids else symbols.start for beam in beams.values() for one in beam]
-        gains, state = _next(model, last, state, symbols, device)
-        # Of one hypothesis no more than `beams` continuations can be kept, and one can end.
-        values, words = (part.tolist() for part in gains.topk(min(search.beams + 1, gains.shape[1]), dim=1))
-        row = 0
-        for sentence, beam in list(beams.items()):
-            rows = range(row, row + len(beam))
-            row += len(beam)
-            grown = [
-                _Growing(number, (*one.ids, word), one.total + gain)
-                for number, one in zip(rows, beam)
-                for gain, word in zip(values[number], words[number])
-                if gain > -torch.inf
-            ]
-            kept = _sort_out(grown, done[sentence], symbols.end, search.beams)
-            if len(done[sentence]) >= search.beams or not kept:
-                del beams[sentence]
-            elif len(kept[0].ids) >= limits[sentence]:
-                done[sentence] += [Hypothesis(one.ids, one.total, ended=False) for one in kept]
-                del beams[sentence]
-            else:
-                beams[sentence] = kept
-        if beams:
-            picked = [one.row for beam in beams.values() for one in beam]
-            if picked != list(range(row)):
-                state = state.pick(torch.tensor(picked, device=device))
-    return [sorted(found, key=lambda one: one.rank(search.power))[: search.beams] for found in done]
+    """The best translations of each sentence, the best first; `state` is the model's before the first word."""
+    there = len(limits)
 
+    def grow(rows: list[int], words: list[int]) -> tuple[Tensor, None]:
+        nonlocal state, there
+        if rows != list(range(there)):
+            state = state.pick(torch.tensor(rows, device=device))
+        there = len(rows)
+        last = torch.tensor(words or [symbols.start] * there, device=device)
+        logits_BV, state = model.decode_step(last, state)
+        gains_BV = torch.log_softmax(logits_BV, dim=1)
+        if symbols.never:
+            gains_BV[:, list(symbols.never)] = -torch.inf
+        return gains_BV.cpu(), None
 
-def _sort_out(grown: list[_Growing], done: list[Hypothesis], end: int, beams: int) -> list[_Growing]:
-    """The best `beams` that go on; of those that end, the ones among the best `beams` of all are added to `done`."""
-    kept: list[_Growing] = []
-    for place, one in enumerate(sorted(grown, key=lambda one: -one.total)):
-        if one.ids[-1] != end:
-            kept.append(one)
-            if len(kept) == beams:
-                break
-        elif place < beams:
-            done.append(Hypothesis(one.ids[:-1], one.total, ended=True))
-    return kept
-
-
-def _next(
-    model: SteppingModel, last: Sequence[int], state: Any, symbols: Symbols, device: torch.device | None
-) -> tuple[Tensor, Any]:
-    """Log-probabilities of each row's next word, −∞ for what is never written, on the CPU; and the state after."""
-    logits_BV, state = model.decode_step(torch.tensor(last, device=device), state)
-    gains_BV = torch.log_softmax(logits_BV, dim=1)
-    if symbols.never:
-        gains_BV[:, list(symbols.never)] = -torch.inf
-    return gains_BV.cpu(), state
+    return search(grow, limits, Rules(wanted.beams, wanted.power, symbols.end))

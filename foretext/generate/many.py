@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from foretext.errors import UserError
+from foretext.generate.beam_search import Rules, search
 from foretext.generate.decoder import Decoder, reader_of
 from foretext.generate.sampling import Sampling, choose, generator_of, penalised, spaced, stop_at, text_pieces
 from foretext.runs.model import SavedModel
@@ -136,66 +138,29 @@ def beam_search(
     if model.info.direction != "forward":
         raise UserError("beam search is for left-to-right models")
     asked = model.tokenizer.encode(prompt)
-    start = len(asked) or 1
     begins = spaced(model.tokenizer, asked, prompt[-1:])
 
     def text_of(ids: Sequence[int]) -> str:
         return "".join(text_pieces(model.tokenizer, iter(ids), begins))
 
     decoder = Decoder(model, [asked])
-    totals = [0.0]
-    steps: list[tuple[float, ...]] = [()]  # each row's log-probabilities
-    done: list[tuple[float, tuple[float, ...], tuple[int, ...], Ending]] = []
-    for step in range(max_tokens):
+
+    def grow(rows: list[int], tokens: list[int]) -> tuple[Tensor, Tensor]:
+        if tokens:
+            decoder.keep(rows)
+            decoder.append(tokens)
         logits = decoder.logits().double()
-        own = torch.log_softmax(logits, dim=-1)
         pressed = [penalised(row, ids, repetition_penalty) for row, ids in zip(logits, decoder.rows)]
         scores = torch.log_softmax(torch.stack(pressed), dim=-1)
         scores = scores.masked_fill(decoder.allowed(logits) == -torch.inf, -torch.inf)
-        whole = scores + torch.tensor(totals, dtype=torch.double)[:, None]
-        values, places = whole.flatten().topk(min(2 * beams, whole.numel()))
-        kept: list[tuple[int, int, float]] = []
-        for value, place in zip(values.tolist(), places.tolist()):
-            row, token = divmod(place, whole.shape[1])
-            if value == -torch.inf:
-                continue
-            if token == decoder.end:
-                if len(kept) < beams:
-                    ids = tuple(decoder.rows[row][start:])
-                    done.append((value / (step + 1) ** length_penalty, steps[row], ids, "end"))
-            elif len(kept) < beams:
-                ids = (*decoder.rows[row][start:], token)
-                if stop and any(one and one in text_of(ids) for one in stop):
-                    gains = (*steps[row], float(own[row, token]))
-                    done.append((value / (step + 1) ** length_penalty, gains, ids, "stop"))
-                else:
-                    kept.append((row, token, value))
-        if not kept:
-            break
-        added = [float(own[row, token]) for row, token, _ in kept]
-        steps = [(*steps[row], gain) for (row, _, _), gain in zip(kept, added)]
-        totals = [value for _, _, value in kept]
-        last = step + 1 == max_tokens
-        if last or _decided(done, beams, max(totals), step + 1, max_tokens, length_penalty):
-            rows = [(*decoder.rows[row][start:], token) for row, token, _ in kept]
-            if last:
-                done += [(v / (step + 1) ** length_penalty, s, ids, "length") for v, s, ids in zip(totals, steps, rows)]
-            break
-        decoder.keep([row for row, _, _ in kept])
-        decoder.append([token for _, token, _ in kept])
-    done.sort(key=lambda entry: -entry[0])
+        return scores, torch.log_softmax(logits, dim=-1)
+
+    def stops(ids: Sequence[int]) -> bool:
+        return any(one and one in text_of(ids) for one in stop)
+
     found = []
-    for score, gains, ids, ending in done[:beams]:
-        text = "".join(stop_at(iter([text_of(ids)]), stop))
-        found.append((Written(text, ids, gains, ending), score))
+    for one in search(grow, [max_tokens], Rules(beams, length_penalty, decoder.end, patient=True, stops=stops))[0]:
+        ending: Ending = "stop" if one.stopped else "end" if one.ended else "length"
+        text = "".join(stop_at(iter([text_of(one.ids)]), stop))
+        found.append((Written(text, one.ids, one.gains, ending), one.score(length_penalty)))
     return found
-
-
-def _decided(
-    done: Sequence[tuple[float, object, object, object]], beams: int, best: float, length: int, most: int, power: float
-) -> bool:
-    """Whether nothing that goes on can come among the best. Its sum can only fall; a positive power helps long ones."""
-    if len(done) < beams:
-        return False
-    worst = sorted((entry[0] for entry in done), reverse=True)[beams - 1]
-    return best / (most if power > 0 else length) ** power <= worst

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from foretext.errors import UserError
+from foretext.interop.bilm_weights import is_published_elmo, read_published_elmo
 from foretext.interop.hub import Foreign, export_hub, read_hub
 from foretext.interop.openai_gpt import is_openai_gpt, read_openai_gpt
-from foretext.interop.published_elmo import is_published_elmo, read_published_elmo
 from foretext.runs.budget import POSITION, Budget, Position
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import DataConfig, RunConfig, config_text, load_model

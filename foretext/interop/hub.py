@@ -22,8 +22,7 @@ from torch.overrides import TorchFunctionMode
 from foretext.errors import UserError
 from foretext.interop.foreign import read_json, read_weights
 from foretext.interop.hub_config import check_exportable, config_of, model_of, padding_id, rows_before
-from foretext.interop.hub_heads import head_of, head_tensors
-from foretext.interop.hub_tensors import FolderTensors, by_their_names
+from foretext.interop.hub_tensors import FolderTensors, by_their_names, head_of, head_tensors
 from foretext.interop.hub_tokenizer import read_tokenizer, tokenizer_files
 from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import Objective

@@ -24,17 +24,22 @@ from foretext.interop.foreign import read_json
 from foretext.interop.hub_pieces import (
     ADDED,
     LINES,
+    SETTINGS,
     SPM,
+    WHOLE,
     added_tokens,
+    check_added,
+    note_begin,
     put_together,
+    said_in,
     unigram_library,
     unigram_of_file,
     unigram_of_library,
+    with_end,
     wordpiece_library,
     wordpiece_of_library,
     wordpiece_of_lines,
 )
-from foretext.interop.hub_specials import SETTINGS, WHOLE, check_added, note_begin, said_in, with_end
 from foretext.systems.hub_names import OPENAI_IDS, HubNames
 from foretext.tasks.layouts.delimited import DELIMITER, EXTRACT, START
 from foretext.tasks.layouts.framed import AT_END, FramedLayout

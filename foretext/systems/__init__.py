@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-
-from foretext.errors import UserError
+from foretext.errors import UserError, closest
 from foretext.systems.albert import ALBERT
 from foretext.systems.base import Size, System
 from foretext.systems.bert import BERT
@@ -35,8 +33,8 @@ SYSTEMS: dict[str, System] = {
 
 def system_named(name: str) -> System:
     if name not in SYSTEMS:
-        near = difflib.get_close_matches(name, SYSTEMS, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        near = closest(name, SYSTEMS)
+        hint = f"; did you mean {near}?" if near else ""
         raise UserError(f"there is no system {name!r} (there are: {', '.join(SYSTEMS)}){hint}")
     return SYSTEMS[name]
 

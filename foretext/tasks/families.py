@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from foretext.errors import UserError
+from foretext.errors import UserError, did_you_mean
 from foretext.tasks.family import Family
-from foretext.tasks.files.rows import nearest
 from foretext.tasks.row_family import RowFamily
 from foretext.tasks.span_family import SpanFamily
 from foretext.tasks.tag_family import TagFamily
@@ -16,5 +15,5 @@ KINDS = tuple(FAMILIES)
 
 def family_of(kind: str) -> Family:
     if kind not in FAMILIES:
-        raise UserError(f"no task {kind!r}{nearest(kind, KINDS)}; the tasks are {', '.join(KINDS)}")
+        raise UserError(f"no task {kind!r}{did_you_mean(kind, KINDS)}; the tasks are {', '.join(KINDS)}")
     return FAMILIES[kind]

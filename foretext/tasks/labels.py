@@ -1,13 +1,12 @@
 """The classes of a task: their names, their order, and what a user should know about them before training."""
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from foretext.errors import UserError
+from foretext.errors import UserError, did_you_mean
 from foretext.tasks.files.rows import Row
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
@@ -45,7 +44,7 @@ class LabelSet:
             return self.names.index(name)
         except ValueError:
             raise UserError(
-                f"{where}: the label {name!r} is not one that was trained on{self._nearest(name)}; "
+                f"{where}: the label {name!r} is not one that was trained on{did_you_mean(name, self.names)}; "
                 f"the labels are {self.listing()}; correct it, or train with rows that have it"
             ) from None
 
@@ -64,11 +63,6 @@ class LabelSet:
         shown = ", ".join(repr(name) for name in self.names[:_LISTED])
         rest = len(self.names) - _LISTED
         return f"{shown} and {rest} more" if rest > 0 else shown
-
-    def _nearest(self, name: str) -> str:
-        folded = {known.strip().casefold(): known for known in self.names}
-        close = difflib.get_close_matches(name.strip().casefold(), list(folded), n=1, cutoff=0.7)
-        return f" (did you mean {folded[close[0]]!r}?)" if close else ""
 
 
 def class_name(row: Row) -> str:

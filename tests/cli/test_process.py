@@ -98,23 +98,6 @@ def test_the_demonstration_ends_after_its_stage(here: Path) -> None:
     names(done.stdout, "signal")
 
 
-def wait_for_workers(process: subprocess.Popen[str], seconds: float = 30) -> None:
-    """Until it has processes of its own that all leave Ctrl-C to it; where that cannot be seen, long enough."""
-    if not Path("/proc/self/task").exists():
-        time.sleep(3.0)
-        return
-    end = time.monotonic() + seconds
-    while True:
-        lists = Path(f"/proc/{process.pid}/task").glob("*/children")
-        workers = [number for one in lists for number in one.read_text().split()]
-        states = [Path(f"/proc/{number}/status").read_text() for number in workers]
-        ignored = [int(line.split()[1], 16) for text in states for line in text.splitlines() if "SigIgn" in line]
-        if len(ignored) > 1 and all(signals & 1 << signal.SIGINT - 1 for signals in ignored):
-            return
-        assert process.poll() is None and time.monotonic() < end, "no workers came"
-        time.sleep(0.02)
-
-
 def test_ctrl_c_while_the_demonstration_collects_its_text(here: Path) -> None:
     """To the whole group of processes, as a terminal sends it."""
     process = subprocess.Popen(
@@ -129,7 +112,6 @@ def test_ctrl_c_while_the_demonstration_collects_its_text(here: Path) -> None:
     try:
         while "docstrings" not in process.stdout.readline():
             assert process.poll() is None
-        wait_for_workers(process)
         os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=60)
     finally:

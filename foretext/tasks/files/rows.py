@@ -16,7 +16,6 @@ true and false "true" and "false", other numbers Python's shortest form (1.0 giv
 are missing labels. Rows of a choice may have different numbers of choices: empty ones at the end are absent.
 """
 
-import difflib
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -24,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretext.errors import UserError
+from foretext.errors import UserError, closest, did_you_mean
 from foretext.tasks.files.choice_formats import ChoiceNumber
 from foretext.tasks.files.formats import read_format
 from foretext.text.corpus.tables import Table, read_table, table_of_records, unpacked
@@ -103,7 +102,7 @@ def check_texts(rows: Sequence[Row], texts: int) -> None:
 
 def check_kind(kind: str) -> None:
     if kind not in KINDS:
-        raise UserError(f"no task {kind!r}{nearest(kind, KINDS)}; the tasks are {', '.join(KINDS)}")
+        raise UserError(f"no task {kind!r}{did_you_mean(kind, KINDS)}; the tasks are {', '.join(KINDS)}")
 
 
 def rows_of(table: Table, kind: str, *, columns: dict[str, str] | None = None, need_labels: bool = True) -> list[Row]:
@@ -184,24 +183,11 @@ def _find(table: Table, field: str, names: dict[str, str]) -> str:
             f"{table.name}: no column {name!r}; a choice needs at least two, choice1 and choice2; "
             f"the columns are {there}; add it, or name another by --columns {field}=…"
         )
-    close = nearest(name, table.columns)
-    example = _closest(name, table.columns) or (table.columns[0] if table.columns else "NAME")
+    example = closest(name, table.columns) or (table.columns[0] if table.columns else "NAME")
     raise UserError(
-        f"{table.name}: no column {name!r}{close}; the columns are {there}; "
+        f"{table.name}: no column {name!r}{did_you_mean(name, table.columns)}; the columns are {there}; "
         f'name the right one, for example --columns "{field}={example}"'
     )
-
-
-def _closest(name: str, known: Sequence[str]) -> str | None:
-    folded = {candidate.casefold(): candidate for candidate in known}
-    close = difflib.get_close_matches(name.casefold(), list(folded), n=1, cutoff=0.5)
-    return folded[close[0]] if close else None
-
-
-def nearest(name: str, known: Sequence[str]) -> str:
-    """What is put behind a misspelt name in a message."""
-    close = _closest(name, known)
-    return f" (did you mean {close!r}?)" if close else ""
 
 
 def _texts(cells: list[Any], names: list[str], kind: str, where: str) -> tuple[str, ...]:

@@ -102,10 +102,14 @@ def normalised(text: str) -> str:
 def word_match(gold: str, predicted: str, unanswerable: bool) -> tuple[float, float]:
     """Exact match and F1 by SQuAD's rules."""
     left, right = normalised(gold), normalised(predicted)
-    words, guesses = left.split(), right.split()
+    return float(left == right), word_f1(left.split(), right.split(), unanswerable)
+
+
+def word_f1(words: list[str], guesses: list[str], unanswerable: bool) -> float:
+    """SQuAD's F1 over the multisets of words; `unanswerable`: two empty sides agree."""
     if unanswerable and not (words and guesses):
-        return float(left == right), float(words == guesses)
-    return float(left == right), _f1((Counter(words) & Counter(guesses)).total(), len(words), len(guesses))
+        return float(words == guesses)
+    return f1_score((Counter(words) & Counter(guesses)).total(), len(words), len(guesses))
 
 
 def without_signs(text: str) -> str:
@@ -125,10 +129,11 @@ def chinese_match(gold: str, predicted: str, unanswerable: bool) -> tuple[float,
     if unanswerable and not (words and guesses):
         return float(left == right), float(words == guesses)
     run = SequenceMatcher(None, words, guesses, autojunk=False).find_longest_match()
-    return float(left == right), _f1(run.size, len(words), len(guesses))
+    return float(left == right), f1_score(run.size, len(words), len(guesses))
 
 
-def _f1(same: int, gold: int, predicted: int) -> float:
+def f1_score(same: int, gold: int, predicted: int) -> float:
+    """Of precision and recall; 0 where nothing is the same."""
     if not same:
         return 0.0
     precision, recall = same / predicted, same / gold

@@ -44,7 +44,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder = root / package
         folder.mkdir()
         (folder / "__init__.py").write_text('"""A short one."""\n')
-        for module in range(12):
+        for module in range(18):
             parts = []
             for function in range(6):
                 first, second, third = (sentence(generator, number + part) for part in range(3))

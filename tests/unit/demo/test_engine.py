@@ -8,20 +8,19 @@ from complaints import names
 from rich.console import Console
 from systems_under_test import small_of, stopping_after
 
-from foretext.demo.engine import ForetextEngine
-from foretext.demo.runner import Demo, DemoSettings
-from foretext.demo.tasks import TASKS, TaskLimits
+from foretext.demo.runner import Demo
+from foretext.demo.tasks import TASKS
 from foretext.errors import Interrupted
 from foretext.runs.budget import is_finished, read_position
 from foretext.runs.directory import RunDirectory
 from foretext.runs.report import Silent
-from foretext.train.signals import StopRequest
+from foretext.train.signals import NeverStop, StopRequest
 
-LIMITS = TaskLimits(train=16, train_entailment=16, valid=8, test=8, valid_share=0.2, test_share=0.3)
+SIZES = {"train": 16, "valid": 8, "test": 8}
 
 
 class _StopOnce:
-    """A request to stop that comes once a file is there: the rows of the first fine-tuning."""
+    """A request to stop that comes once a file is there: the run of the first fine-tuning."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -41,9 +40,10 @@ class Notes(Silent):
 
 def demo(folder: Path, site: Path, stopping: StopRequest | None = None) -> tuple[Demo, Notes]:
     notes = Notes()
-    settings = DemoSettings(folder, minutes=5.0, pretrain_share=0.002, seeds=(0,), epochs=1, limits=LIMITS)
-    engine = ForetextEngine(sets=small_of("gpt"), reporter=notes)
-    return Demo(settings, engine, Console(file=io.StringIO()), roots=[site], stopping=stopping), notes
+    console = Console(file=io.StringIO())
+    made = Demo(folder, 5.0, 0.002, (0,), 1, SIZES, small_of("gpt"), console, [site], reporter=notes)
+    made.stopping = stopping or NeverStop()
+    return made, notes
 
 
 @pytest.mark.thorough
@@ -55,11 +55,11 @@ def test_a_stop_in_either_training_is_gone_on_from(tmp_path: Path, site: Path) -
     names(stopped.value, str(tmp_path), "again")
     assert base.has("training/optimizer.safetensors") and read_position(base).step == 1 and not is_finished(base)
 
-    again, said = demo(tmp_path, site, _StopOnce(tmp_path / "data" / "measure.csv"))
+    again, said = demo(tmp_path, site, _StopOnce(tmp_path / "tasks"))
     with pytest.raises(Interrupted) as stopped:
         again.run()
     assert stopped.value.code == 130 and any("step 1" in note for note in said.notes)
-    assert is_finished(base) and not (tmp_path / "plan.json").exists(), "the first fine-tuning did not end"
+    assert is_finished(base) and not again.progress["scores"], "the first fine-tuning did not end"
 
     results = demo(tmp_path, site)[0].run()
     assert [one.task for one in results] == list(TASKS)

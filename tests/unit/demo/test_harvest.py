@@ -1,9 +1,11 @@
 import ast
+import inspect
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from foretext.demo.harvest import HarvestLimits, Source, harvest, read_docstrings, signature_of
+from foretext.demo.harvest import harvest, paragraphs, read_docstrings, sentence_key, sentences, signature_of
 
 LONG = "This text is long enough to be kept as a docstring."
 
@@ -15,15 +17,14 @@ def write(root: Path, name: str, text: str) -> Path:
     return path
 
 
-def names(root: Path, limits: HarvestLimits | None = None) -> list[str]:
-    found, _ = harvest([root], limits=limits)
-    return [f"{one.module}:{one.name}" for one in found]
+def modules(root: Path) -> list[str]:
+    return [one.module for one in harvest([root])]
 
 
 def test_nothing_that_is_read_runs(tmp_path: Path) -> None:
     marker = tmp_path / "ran"
     write(tmp_path, "lib/evil.py", f'"""{LONG}"""\nopen({str(marker)!r}, "w").close()\n')
-    assert names(tmp_path / "lib") == ["evil:"]
+    assert modules(tmp_path / "lib") == ["evil"]
     assert not marker.exists()
 
 
@@ -35,35 +36,22 @@ def test_modules_classes_functions_and_nested_ones(tmp_path: Path) -> None:
         f'    async def go(self, y=1):\n        """Method words, {LONG}"""\nif True:\n    def f():\n'
         f'        """Guarded words, {LONG}"""\n',
     )
-    found, report = harvest([tmp_path])
-    assert [(one.module, one.package, one.name, one.signature) for one in found] == [
-        ("pack.deep", "pack", "", "module pack.deep"),
-        ("pack.deep", "pack", "A", "class A(x)"),
-        ("pack.deep", "pack", "A.go", "def go(y=1)"),
-        ("pack.deep", "pack", "f", "def f()"),
+    found = harvest([tmp_path])
+    assert {(one.module, one.package) for one in found} == {("pack.deep", "pack")}
+    assert [one.heading for one in found] == [
+        "module pack.deep",
+        "pack.deep: class A(x)",
+        "pack.deep: def go(y=1)",
+        "pack.deep: def f()",
     ]
-    assert report.docstrings == 4
-    assert report.packages == {"pack": report.text_bytes}
-
-
-def test_attached_documentation_of_compiled_functions(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        "pack/docs.py",
-        f'add_docstr(torch.abs, r"""\nabs(input, *, out=None) -> Tensor\n\nAbsolute value. {LONG}\n""".format(**c))\n'
-        f'add_newdoc("numpy.core", "ufunc", """\nApplies a thing. {LONG}\n""")\n# """\n',
-    )
-    found, _ = harvest([tmp_path])
-    assert [one.signature for one in found] == ["def abs(input, *, out=None)", "def ufunc()"]
-    assert found[0].blocks[0].text.startswith("Absolute value.")
 
 
 def test_what_no_text_may_hold_is_left_out(tmp_path: Path) -> None:
     odd = r"Files that look like this \0 one, and half a pair \ud800 too, are found here."
     write(tmp_path, "lib/odd.py", f'"""{odd}"""\n')
-    found, _ = harvest([tmp_path])
+    found = harvest([tmp_path])
     text = "Files that look like this one, and half a pair too, are found here."
-    assert [block.text for block in found[0].blocks] == [text]
+    assert found[0].opening == (text,)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +61,7 @@ def test_what_no_text_may_hold_is_left_out(tmp_path: Path) -> None:
 def test_tests_and_vendored_copies_are_skipped(tmp_path: Path, name: str) -> None:
     write(tmp_path, name, f'"""Hidden words. {LONG}"""\n')
     write(tmp_path, "p/good.py", f'"""Shown words. {LONG}"""\n')
-    assert names(tmp_path) == ["p.good:"]
+    assert modules(tmp_path) == ["p.good"]
 
 
 def test_copies_licences_and_short_ones_are_left_out(tmp_path: Path) -> None:
@@ -81,37 +69,23 @@ def test_copies_licences_and_short_ones_are_left_out(tmp_path: Path) -> None:
     write(tmp_path, "b.py", f'"""{LONG.upper()}"""\n')
     write(tmp_path, "c.py", '"""Short."""\n')
     write(tmp_path, "d.py", f'"""Copyright 2020 by someone. {LONG}"""\n')
-    found, report = harvest([tmp_path])
-    assert [one.module for one in found] == ["a"]
-    assert report.left_out["copies"] == 1
+    assert modules(tmp_path) == ["a"]
 
 
 @pytest.mark.parametrize("content", [b'"""broken\n', b'"""x"""\n\x00', b'"""\xff\xfe"""', b'"""a"""\n' + b"(" * 5000])
-def test_a_file_that_cannot_be_parsed_is_counted_not_fatal(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_cannot_be_parsed_is_passed_over(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "bad.py").write_bytes(content)
     write(tmp_path, "good.py", f'"""{LONG}"""\n')
-    found, report = harvest([tmp_path])
-    assert [one.module for one in found] == ["good"]
-    assert report.unreadable == 1
+    assert modules(tmp_path) == ["good"]
 
 
 def test_limits_hold_and_the_choice_is_seeded(site: Path) -> None:
-    limits = HarvestLimits(source_package=4_000, source_total=20_000, text_total=8_000)
-    first, report = harvest([site], seed=1, limits=limits)
-    again, _ = harvest([site], seed=1, limits=limits)
-    other, _ = harvest([site], seed=2, limits=limits)
-    assert first == again
-    assert first != other
-    assert report.source_bytes <= 20_000
-    assert 4_000 < report.text_bytes <= 8_000
-    assert len(report.packages) == 11  # no package crowds out another
-
-
-def test_two_processes_read_what_one_reads(site: Path) -> None:
-    for number in range(80):
-        write(site.parent / "more", f"extra{number}.py", f'"""{LONG} {"x" * (number + 1)}"""\n')
-    roots = [site, site.parent / "more"]
-    assert harvest(roots, workers=2)[0] == harvest(roots, workers=1)[0]
+    first = harvest([site], seed=1, all_bytes=40_000)
+    assert first == harvest([site], seed=1, all_bytes=40_000) != harvest([site], seed=2, all_bytes=40_000)
+    source = {one.module: (site / f"{one.module.replace('.', '/')}.py").stat().st_size for one in first}
+    assert 30_000 < sum(source.values()) <= 40_000
+    packages = Counter(module.split(".")[0] for module in source)
+    assert len(packages) == 11 and max(packages.values()) - min(packages.values()) <= 1  # none crowds out another
 
 
 @pytest.mark.parametrize(
@@ -131,4 +105,95 @@ def test_signatures(source: str, expected: str) -> None:
 
 
 def test_a_missing_file_is_unreadable(tmp_path: Path) -> None:
-    assert read_docstrings(Source(tmp_path / "gone.py", "gone", "gone", 1)) is None
+    assert list(read_docstrings("gone", tmp_path / "gone.py")) == []
+
+
+NUMPY_STYLE = inspect.cleandoc(
+    """Compute the :class:`~pack.Mean` of ``values``, see `the page <http://x.y>`_.
+
+    It goes *slowly* here
+    and there.
+
+    Parameters
+    ----------
+    values : array-like
+        What to average over the axis.
+
+    Returns
+    -------
+    float
+        The mean of the values given.
+
+    Notes
+    -----
+    The sum is exact up to rounding.
+
+    .. code-block:: python
+
+        secret_code = 1
+
+    As follows::
+
+        other_code(2)
+
+    Examples
+    --------
+    >>> mean([1, 2])
+    1.5
+
+    The example text is left out too.
+    """
+)
+
+
+def test_paragraphs_keep_prose_and_drop_code_and_examples() -> None:
+    opening, rest = paragraphs(NUMPY_STYLE)
+    texts = opening + rest
+    assert texts[0] == "Compute the pack.Mean of values, see the page."
+    assert texts[1] == "It goes slowly here and there."
+    assert "The sum is exact up to rounding." in texts
+    joined = " ".join(texts)
+    for unwanted in ("secret_code", "other_code", ">>>", "1.5", "example text", "----", "Parameters"):
+        assert unwanted not in joined
+
+
+def test_the_opening_ends_where_a_section_begins() -> None:
+    opening, rest = paragraphs(NUMPY_STYLE)
+    assert opening == ("Compute the pack.Mean of values, see the page.", "It goes slowly here and there.")
+    assert "The mean of the values given." in rest
+
+
+def test_literal_blocks_lose_a_colon_and_their_code() -> None:
+    code = "It is done like this here::\n\n    secret(1)\n\nAnd so on it goes."
+    text = f"{code}\n\n.. plot::\n   :x: 1\n\n   y\n\nThat is all."
+    assert paragraphs(text)[0] == ("It is done like this here:", "And so on it goes.", "That is all.")
+
+
+def test_the_opening_ends_where_a_list_begins() -> None:
+    text = "Open the file.\n\nArgs:\n    path: the place where it is.\n\nThe caller closes it afterwards."
+    assert paragraphs(text) == (
+        ("Open the file.",),
+        ("path: the place where it is.", "The caller closes it afterwards."),
+    )
+    entry = "Open the file.\n\npath: the place where it is."
+    assert paragraphs(entry) == (("Open the file.",), ("path: the place where it is.",))
+
+
+def test_tables_and_placeholders_are_dropped() -> None:
+    text = "A sentence that stays here.\n\n+----+----+\n| ab | cd |\n+----+----+\n\nSee {input} for the description."
+    assert paragraphs(text) == (("A sentence that stays here.",), ())
+
+
+def test_sentences_respect_abbreviations() -> None:
+    paragraph = "Use a name, e.g. Tom or similar. It works (i.e. Not always). See J. Smith for more! Done"
+    assert sentences(paragraph) == [
+        "Use a name, e.g. Tom or similar.",
+        "It works (i.e. Not always).",
+        "See J. Smith for more!",
+        "Done",
+    ]
+
+
+def test_key_ignores_case_punctuation_and_numbers() -> None:
+    assert sentence_key("Return the 3 Values.") == sentence_key("return  the 4 values!")
+    assert sentence_key("Return the values.") != sentence_key("Return a value.")

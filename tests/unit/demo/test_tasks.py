@@ -7,21 +7,24 @@ from pathlib import Path
 import pytest
 from complaints import refused
 
-from foretext.demo import prose
-from foretext.demo.harvest import Docstring, harvest
-from foretext.demo.tasks import COLUMNS, SPLITS, TASKS, DemoData, TaskLimits, _passage, prepare, split_of
+from foretext.demo.harvest import Docstring, harvest, sentence_key, sentences
+from foretext.demo.tasks import COLUMNS, SPLITS, TASKS, DemoData, _passage, is_usable, prepare, split_of
 
-LIMITS = TaskLimits(train=60, train_entailment=60, valid=20, test=40, valid_share=0.2, test_share=0.3)
+SIZES = {"train": 60, "valid": 20, "test": 40}
 
 
 @pytest.fixture(scope="module")
 def data(site: Path, tmp_path_factory: pytest.TempPathFactory) -> DemoData:
-    return prepare(tmp_path_factory.mktemp("data"), seed=3, limits=LIMITS, roots=[site])
+    return prepare(tmp_path_factory.mktemp("data"), seed=3, sizes=SIZES, roots=[site])
 
 
 def rows(data: DemoData, task: str, split: str) -> list[list[str]]:
     with data.path(task, split).open(newline="") as stream:
         return list(csv.reader(stream))[1:]
+
+
+def labels(data: DemoData, task: str) -> set[str]:
+    return {row[-1] for row in rows(data, task, "train")}
 
 
 def own_words(data: DemoData, task: str, split: str) -> set[str]:
@@ -35,8 +38,9 @@ def test_files_have_the_documented_columns_and_sizes(data: DemoData) -> None:
             with data.path(task, split).open(newline="") as stream:
                 assert tuple(next(csv.reader(stream))) == COLUMNS[task]
             found = rows(data, task, split)
-            assert len(found) == data.sizes[task][split]
-            assert 0.7 * LIMITS.rows(split) <= len(found) <= LIMITS.rows(split)
+            assert found == [list(row) for row in data.rows[task, split]]
+            most = SIZES[split] * (2 if (task, split) == ("entailment", "train") else 1)
+            assert 0.7 * most <= len(found) <= most
             assert all(all(row) for row in found)
 
 
@@ -51,18 +55,18 @@ def test_no_sentence_is_in_two_splits(data: DemoData) -> None:
 
 def test_the_corpus_has_nothing_of_the_modules_held_out(data: DemoData, site: Path) -> None:
     corpus = {
-        prose.key(sentence)
+        sentence_key(sentence)
         for line in data.corpus.read_text().splitlines()
         for paragraph in json.loads(line)["text"].split("\n")
-        for sentence in prose.sentences(paragraph)
+        for sentence in sentences(paragraph)
     }
-    found, _ = harvest([site], seed=3)
+    found = harvest([site], seed=3)
     seen = Counter()
     for docstring in found:
-        split = split_of(docstring.module, 3, LIMITS)
-        for block in docstring.blocks:
-            for sentence in prose.sentences(block.text):
-                assert (prose.key(sentence) in corpus) == (split == "train"), (docstring.module, sentence)
+        split = split_of(docstring.module, 3)
+        for text in docstring.paragraphs:
+            for sentence in sentences(text):
+                assert (sentence_key(sentence) in corpus) == (split == "train"), (docstring.module, sentence)
                 seen[split] += 1
     assert set(seen) == set(SPLITS)
 
@@ -70,16 +74,14 @@ def test_the_corpus_has_nothing_of_the_modules_held_out(data: DemoData, site: Pa
 def test_a_held_out_sentence_repeated_in_a_training_module_is_taken_out_of_the_corpus(
     site: Path, tmp_path: Path
 ) -> None:
-    training = next(f"copy{n}" for n in range(99) if split_of(f"copy{n}", 3, LIMITS) == "train")
-    held_out = next(
-        p for p in sorted(site.rglob("part*.py")) if split_of(f"{p.parent.name}.{p.stem}", 3, LIMITS) == "test"
-    )
+    training = next(f"copy{n}" for n in range(99) if split_of(f"copy{n}", 3) == "train")
+    held_out = next(p for p in sorted(site.rglob("part*.py")) if split_of(f"{p.parent.name}.{p.stem}", 3) == "test")
     borrowed = held_out.read_text().split('"""')[1].split(".")[0].strip() + "."
     extra = tmp_path / "extra"
     extra.mkdir()
     own = "A paragraph of its own that nobody else has written down so far."
     (extra / f"{training}.py").write_text(f'"""{own}\n\n{borrowed} And so on it goes with other words.\n"""\n')
-    made = prepare(tmp_path / "out", seed=3, limits=LIMITS, roots=[site, extra])
+    made = prepare(tmp_path / "out", seed=3, sizes=SIZES, roots=[site, extra])
     corpus = made.corpus.read_text()
     assert own in corpus
     assert borrowed not in corpus
@@ -87,24 +89,21 @@ def test_a_held_out_sentence_repeated_in_a_training_module_is_taken_out_of_the_c
 
 
 def test_a_heading_of_several_docstrings_stands_in_no_row() -> None:
-    limits = TaskLimits()
-    block = prose.Block("Fits the model to the data and gives it back.", narrative=True)
-    twins = [
-        Docstring(f"sklearn.linear_model.{name}", "sklearn", f"{name}.fit", "def fit(X, y)", (block,)) for name in "ab"
-    ]
+    text = ("Fits the model to the data and gives it back.",)
+    twins = [Docstring(f"sklearn.linear_model.{name}", "def fit(X, y)", text) for name in "ab"]
     assert len({one.heading for one in twins}) == 1
     for docstrings, wanted in ((twins, ""), (twins[:1], twins[0].heading)):
         headings = Counter(one.heading for one in docstrings)
-        assert _passage(twins[0], set(), headings, limits).heading == wanted
+        assert _passage(twins[0], headings).heading == wanted
 
 
 def test_labels_are_balanced(data: DemoData) -> None:
     for task in TASKS:
         for split in SPLITS:
             counts = Counter(row[-1] for row in rows(data, task, split))
-            assert set(counts) == set(data.labels[task])
+            assert set(counts) == labels(data, task)
             assert max(counts.values()) == min(counts.values()), (task, split, counts)
-        assert data.guessing[task] == pytest.approx(1 / len(data.labels[task]))
+        assert data.guessing(task) == pytest.approx(1 / len(labels(data, task)))
 
 
 def test_each_text_of_a_pair_stands_in_one_row_only(data: DemoData) -> None:
@@ -146,28 +145,40 @@ def test_the_right_answers_are_right(data: DemoData, site: Path) -> None:
 
 
 def test_classification_leaves_out_unknown_packages_and_giveaways(data: DemoData, site: Path, tmp_path: Path) -> None:
-    assert set(data.labels["classification"]) == {"network", "mathematics", "text", "concurrency", "files and system"}
+    assert labels(data, "classification") == {"network", "mathematics", "text", "concurrency", "files and system"}
     extra = tmp_path / "numpy"
     extra.mkdir()
     parts = [f'def f{n}():\n    """The numpy {"abcdefghij"[n] * 5} of everything that is here."""\n' for n in range(10)]
     for name in "abcdef":
         (extra / f"{name}.py").write_text("\n".join(parts).replace("here", f"in {name * 4}"))
-    made = prepare(tmp_path / "out", seed=3, limits=LIMITS, roots=[site, tmp_path])
+    made = prepare(tmp_path / "out", seed=3, sizes=SIZES, roots=[site, tmp_path])
     texts = " ".join(made.path("classification", split).read_text() for split in SPLITS)
     assert "numpy" not in texts
     assert "numpy" in made.corpus.read_text()
 
 
 def test_repeatable_and_seeded(data: DemoData, site: Path, tmp_path: Path) -> None:
-    again = prepare(tmp_path / "again", seed=3, limits=LIMITS, roots=[site])
-    other = prepare(tmp_path / "other", seed=4, limits=LIMITS, roots=[site])
-    for key, path in data.files.items():
-        assert path.read_bytes() == again.files[key].read_bytes()
-        assert path.read_bytes() != other.files[key].read_bytes()
+    again = prepare(tmp_path / "again", seed=3, sizes=SIZES, roots=[site])
+    other = prepare(tmp_path / "other", seed=4, sizes=SIZES, roots=[site])
+    for key in data.rows:
+        assert data.path(*key).read_bytes() == again.path(*key).read_bytes() != other.path(*key).read_bytes()
     assert data.corpus.read_bytes() == again.corpus.read_bytes()
 
 
 def test_too_little_text_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "only.py").write_text('"""One docstring is not enough to make four tasks of."""\n')
     with refused(next(iter(TASKS)), "rows", "numpy", "scikit-learn"):
-        prepare(tmp_path / "out", limits=LIMITS, roots=[tmp_path])
+        prepare(tmp_path / "out", sizes=SIZES, roots=[tmp_path])
+
+
+def test_usable_sentences() -> None:
+    assert is_usable("Return the number of open files here.")
+    for bad in (
+        "Too short.",
+        "no capital letter at the start here.",
+        "No full stop at the end of this",
+        "See http://example.org for all of the rest.",
+        "A[0] == B[1] + {c: 2} | 0x3f ** 7 -- 8 //.",
+        "Word " * 40 + "end.",
+    ):
+        assert not is_usable(bad), bad

@@ -10,9 +10,8 @@ from systems_under_test import TERMS, base_model
 from tolerance import close, terms_of
 
 from foretext.evaluate import in_context
-from foretext.evaluate.in_context import Answered, answer_rows
+from foretext.evaluate.in_context import Answered, Prompt, Template, answer_rows
 from foretext.evaluate.likelihood import Likelihood
-from foretext.evaluate.templates import Prompt, Template
 from foretext.tasks.files.rows import Row
 
 

@@ -12,7 +12,7 @@ from systems_under_test import base_model
 from tolerance import close, terms_of
 from translation_under_test import EMBEDDING, TARGETS, WORDS, translating_model
 
-from foretext.evaluate.translation_attention import TranslationAttention
+from foretext.evaluate.translation import TranslationAttention
 from foretext.language_model import LanguageModel
 from foretext.objectives.translation_pairs import TranslationSettings
 

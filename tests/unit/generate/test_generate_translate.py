@@ -13,7 +13,7 @@ from tolerance import close, terms_of
 from torch import Tensor
 from translation_under_test import TranslationModel
 
-from foretext.generate.beam_search import Hypothesis, Search, Symbols, beam_search, greedy
+from foretext.generate.beam_search import Hypothesis, Search, SteppingModel, Symbols, beam_search
 from foretext.nn.recurrent.translation import TranslationConfig
 
 START, END, NEVER = 0, 1, 2
@@ -60,6 +60,28 @@ def exact(model: TranslationModel, x: Tensor, mask: Tensor, limit: int) -> list[
     return found
 
 
+@torch.no_grad()
+def greedy(model: SteppingModel, state: Any, limits: Sequence[int]) -> list[Hypothesis]:
+    """The likeliest word at each step, each sentence by itself."""
+    found = []
+    for row, limit in enumerate(limits):
+        ids, total, ended, last, mine = [], 0.0, False, START, state.pick(torch.tensor([row]))
+        while not ended and len(ids) < limit:
+            logits, mine = model.decode_step(torch.tensor([last]), mine)
+            gains = torch.log_softmax(logits, dim=1)[0]
+            gains[list(SYMBOLS.never)] = -torch.inf
+            last = int(gains.argmax())
+            total += float(gains[last])
+            ended = last == END
+            ids += [] if ended else [last]
+        found.append(Hypothesis(tuple(ids), total, ended))
+    return found
+
+
+def best(model: SteppingModel, state: Any, limits: Sequence[int]) -> list[Hypothesis]:
+    return [found[0] for found in beam_search(model, state, limits, SYMBOLS, Search(beams=1))]
+
+
 def assert_same(ours: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
     assert [one.ids for one in ours] == [one.ids for one in expected]
     close([one.log_probability for one in ours], [one.log_probability for one in expected], terms=TERMS)
@@ -94,7 +116,7 @@ def test_one_beam_is_greedy(seed: int) -> None:
     x, mask = sources(8)
     limits = [3, 9, 4, 5, 1, 7, 2, 6]
     one = beam_search(model, model.encode(x, mask), limits, SYMBOLS, Search(beams=1))
-    other = greedy(model, model.encode(x, mask), limits, SYMBOLS)
+    other = greedy(model, model.encode(x, mask), limits)
     assert all(len(found) == 1 for found in one)
     assert_same([found[0] for found in one], other)
     assert [found[0].ended for found in one] == [simple.ended for simple in other]
@@ -103,7 +125,7 @@ def test_one_beam_is_greedy(seed: int) -> None:
 def test_greedy_takes_the_likeliest_word_each_time() -> None:
     model = small(3)
     x, mask = sources(6)
-    found = greedy(model, model.encode(x, mask), [6] * 6, SYMBOLS)
+    found = best(model, model.encode(x, mask), [6] * 6)
     assert {one.ended for one in found} == {True, False}, "the cases under test"
     for row, one in enumerate(found):
         before = torch.tensor([[START, *one.ids]])
@@ -131,7 +153,7 @@ def test_a_wider_beam_finds_what_greedy_misses() -> None:
     model = small(3)
     x, mask = sources(40)
     limits = [6] * 40
-    simple = greedy(model, model.encode(x, mask), limits, SYMBOLS)
+    simple = best(model, model.encode(x, mask), limits)
     wide = beam_search(model, model.encode(x, mask), limits, SYMBOLS, Search(beams=8, power=0.0))
     both = [(a, b[0]) for a, b in zip(simple, wide) if a.ended and b[0].ended]
     assert any(b.log_probability > a.log_probability + 0.01 for a, b in both)
@@ -141,7 +163,7 @@ def test_no_work_for_what_is_finished() -> None:
     model = Counting(small(3))
     x, mask = sources(6)
     limits = [6, 3, 6, 6, 2, 6]
-    found = greedy(model, model.model.encode(x, mask), limits, SYMBOLS)
+    found = best(model, model.model.encode(x, mask), limits)
     steps = [len(one.ids) + one.ended for one in found]
     assert model.rows == [sum(count > step for count in steps) for step in range(max(steps))]
     assert len(set(model.rows)) > 2, "sentences end at different steps"
@@ -157,7 +179,7 @@ def test_limits_and_arguments() -> None:
     assert Search(ratio=1.5, extra=2).limits([1, 4]) == [3, 8]
     assert Hypothesis((3, 4, 5), -8.0, ended=True).score(1.0) == -2.0
     assert Hypothesis((), -1.0, ended=False).score(1.0) == -1.0
-    assert greedy(small(), None, [], SYMBOLS) == [] == beam_search(small(), None, [], SYMBOLS, Search())
+    assert beam_search(small(), None, [], SYMBOLS, Search()) == []
     for wrong, named in (
         ({"beams": 0}, ("beams", "0")),
         ({"beams": True}, ("beams", "True")),

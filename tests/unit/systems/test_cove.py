@@ -26,7 +26,7 @@ from foretext.runs.report import Silent
 from foretext.systems.cove import COVE
 from foretext.tasks.files.rows import Row
 from foretext.tasks.heads.trunk_words import TrunkWords
-from foretext.tasks.layouts.plain import PlainLayout
+from foretext.tasks.layouts.framed import PlainLayout
 from foretext.text.tokenizers.base import END
 from foretext.text.words.vectors import read_vectors
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune

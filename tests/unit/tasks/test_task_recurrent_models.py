@@ -30,7 +30,7 @@ from foretext.tasks.heads.supervised import Example
 from foretext.tasks.heads.tagging import TaggedExample, tagged_example
 from foretext.tasks.heads.trunk_words import TrunkWords
 from foretext.tasks.layouts.base import TokenSequence
-from foretext.tasks.layouts.plain import PlainLayout
+from foretext.tasks.layouts.framed import PlainLayout
 from foretext.tasks.layouts.windows import tag_windows
 from foretext.tasks.tag_family import TagFamily
 from foretext.tasks.task_config import TaskConfig
