@@ -14,7 +14,7 @@ import foretext
 from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import UserError
 from foretext.nn.loading import check_tensors
-from foretext.nn.model_config import ModelConfig, reads
+from foretext.nn.model_config import ModelConfig
 from foretext.nn.trunk import Trunk, reads_on
 from foretext.objectives.base import Objective, Scored
 from foretext.plan import ConcatPoolingConfig, TransferPlan
@@ -200,7 +200,7 @@ def need_trained_head(model: SavedModel, what: str) -> None:
 
 def reach_of(model: SavedModel) -> int | None:
     """Tokens that the model reads at a time; None: any number, as an LSTM does, whose state goes on."""
-    return None if reads_on(model.trunk) else reads(model.model_config)
+    return None if reads_on(model.trunk) else model.model_config.reads
 
 
 def open_run(path: str | Path) -> RunDirectory:

@@ -11,7 +11,6 @@ import numpy as np
 
 from foretext.config import Setting, apply_sets
 from foretext.errors import UserError
-from foretext.nn.model_config import remarks
 from foretext.runs.checks import check_seed, check_sets, check_tokenizer, check_vectors
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import RunConfig, SavedModel, load_tokenizer, read_config
@@ -48,7 +47,7 @@ def fresh_model(
     config: TokenizerConfig = sections["tokenizer"]
     texts = itertools.chain((text for row in rows for text in row.texts), more)
     reporter = reporter or Silent()
-    for remark in remarks(sections["model"]):
+    for remark in sections["model"].remarks():
         reporter.note(remark)
     tokenizer = new_tokenizer(found, texts, config, seed, reporter.work)
     matrix = None

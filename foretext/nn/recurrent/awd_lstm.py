@@ -36,6 +36,7 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
+from foretext.nn.model_config import ModelConfig
 from foretext.nn.recurrent.lstm_layer import lstm_layer
 from foretext.nn.recurrent.lstm_steps import KEPT_PER_CELL
 from foretext.nn.recurrent.reading_order import ReadingOrder, reading_order
@@ -54,7 +55,7 @@ State = tuple[LayerState, ...]
 
 
 @dataclass(frozen=True)
-class AwdLstmConfig:
+class AwdLstmConfig(ModelConfig):
     """The defaults are the paper's: ULMFiT 4.1 has the shape and the dropouts, BPTT 70."""
 
     vocabulary: int

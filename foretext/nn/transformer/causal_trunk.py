@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
 from foretext.nn.dropout import dropout
+from foretext.nn.model_config import ModelConfig
 from foretext.nn.packing import pack
 from foretext.nn.transformer.block import Block, BlockShape, check_shape
 from foretext.nn.trunk import Trunk
@@ -23,7 +24,7 @@ from foretext.nn.vocabulary_rows import grown
 
 
 @dataclass(frozen=True)
-class TransformerConfig:
+class TransformerConfig(ModelConfig):
     vocabulary: int
     layers: int
     width: int
@@ -37,10 +38,6 @@ class TransformerConfig:
 
     def check(self) -> None:
         check_shape(self)
-
-    @property
-    def head_dropout(self) -> float:
-        return self.dropout
 
     def block(self) -> BlockShape:
         return BlockShape(self.width, self.heads, 4 * self.width, self.dropout, self.norm, self.epsilon)

@@ -12,7 +12,7 @@ import torch
 
 from foretext.config import Change
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig, carried, remarks
+from foretext.nn.model_config import ModelConfig
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
 from foretext.runs.budget import POSITION, is_finished
@@ -79,7 +79,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     for change in changes:
         reporter.note(going_on(change))
     if request.start is None and not (request.resume and run.has("config.toml")):  # else nothing can be done about it
-        for remark in remarks(sections["model"]):
+        for remark in sections["model"].remarks():
             reporter.note(remark)
     if choose_device(request.device).type == "cpu":
         check_memory(Memory(sections["model"], micro_batch_of(sections), sections["model"].context))
@@ -276,7 +276,7 @@ def _make_loop(work: Preparing, run: RunDirectory, writer: RunWriter, stopping: 
         budget=sections["budget"],
         seed=info.seed,
         device=device,
-        carried=carried(model, streams),
+        carried=model.carried(streams),
     )
     loop = Loop(job, writer, work.reporter, stopping)
     if device.type == "cpu":
