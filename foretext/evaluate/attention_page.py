@@ -20,7 +20,6 @@ from foretext.errors import UserError
 from foretext.evaluate.reading import Reading, read_as, told_apart
 from foretext.evaluate.translation import translation_attention
 from foretext.generate.beam_search import Search
-from foretext.nn.model_config import reads
 from foretext.runs.model import SavedModel
 
 MOST_TOKENS = 128  # a picture of more could not be read, and the page would grow by their square
@@ -37,7 +36,7 @@ def attention_page(model: SavedModel, text: str, target: str | None = None) -> s
         raise UserError(f"{model.system.name} has no attention to look at")
     reading = _sequence(model, text)
     ids = reading.ids
-    most = min(MOST_TOKENS, reads(model.model_config))
+    most = min(MOST_TOKENS, model.model_config.reads)
     if not 2 <= len(ids) <= most:
         raise UserError(
             f"the text has {len(ids)} tokens; the page shows between 2 and {most}: give more, or less, text"
@@ -76,7 +75,7 @@ def _sequence(model: SavedModel, text: str) -> Reading:
                 f"this run's task, {model.task.kind}, reads several texts; the page shows models of one text"
             )
         specials = dict(model.tokenizer.specials)
-        layout = model.system.build_layout(specials, reads(model.model_config), model.info.direction)
+        layout = model.system.build_layout(specials, model.model_config.reads, model.info.direction)
         frame = layout.frame(ids)
         return Reading(list(frame.ids), *frame.parts[0], told_apart(frame.segments))
     reading = read_as(model, ids)

@@ -21,7 +21,6 @@ from torch import Tensor
 from foretext.batch import Batch, length_batches, padded, padded_segments
 from foretext.errors import UserError
 from foretext.evaluate.reading import Reading, given_texts, read_as
-from foretext.nn.model_config import layer_widths, reads
 from foretext.runs.model import SavedModel
 from foretext.runs.report import Reporter, Warns
 from foretext.text.corpus.encoding import encode_texts
@@ -57,7 +56,7 @@ class LayerMix:
         config = model.model_config
         self.check(config.layers)
         layers = self.chosen(config.layers)
-        widths = tuple(layer_widths(config)[layer] for layer in layers) or (config.width,)
+        widths = tuple(config.layer_widths[layer] for layer in layers) or (config.width,)
         if self.each:
             return widths
         if len(set(widths)) > 1:
@@ -197,7 +196,7 @@ def _readings(model: SavedModel, encoded: Sequence[Sequence[int]], reporter: Rep
     readings = [read_as(model, ids) for ids in encoded]
     cut = sum(reading.count < len(ids) for reading, ids in zip(readings, encoded))
     if cut:
-        context = model.model_config.context if model.system.causal else reads(model.model_config)
+        context = model.model_config.context if model.system.causal else model.model_config.reads
         reporter.note(
             f"{cut:,} of {len(readings):,} texts are longer than the context of {context} tokens: only their beginning "
             "counts"

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from foretext.batch import Batch
 from foretext.errors import UserError
-from foretext.nn.model_config import reads
 from foretext.nn.trunk import Trunk, reads_on
 from foretext.runs.model import SavedModel, need_causal, need_trained_head, reach_of
 
@@ -26,12 +25,12 @@ def reader_of(model: SavedModel, what: str = "writing text") -> tuple[Trunk, int
     for a model that cannot do `what`, as it predicts no token from those before it."""
     own = None
     if model.objective is not None:
-        own = model.objective.reader(model.trunk, reads(model.model_config), model.info.direction)
+        own = model.objective.reader(model.trunk, model.model_config.reads, model.info.direction)
     if own is None:
         need_causal(model, what)
         return model.trunk.eval(), reach_of(model)
     need_trained_head(model, what)
-    return own, None if reads_on(own) else reads(model.model_config)
+    return own, None if reads_on(own) else model.model_config.reads
 
 
 class Decoder:

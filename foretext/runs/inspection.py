@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any
 
 from foretext.config import Change, difference, to_plain
-from foretext.nn.model_config import reads
 from foretext.plan import PAPER
 from foretext.runs.budget import read_position
 from foretext.runs.directory import RunDirectory
@@ -36,7 +35,7 @@ def sequences_of(run: RunDirectory, texts: Sequence[str]) -> list[Pieces]:
         return []
     tokenizer = load_tokenizer(run, info)
     system = system_named(info.system)
-    layout = system.build_layout(dict(tokenizer.specials), reads(sections["model"]), info.direction)
+    layout = system.build_layout(dict(tokenizer.specials), sections["model"].reads, info.direction)
     made = family_of(sections["task"].kind).sequences(texts, Encoding(sections["task"], tokenizer, layout))
     return [[(number, tokenizer.piece(number)) for number in ids] for ids in made]
 

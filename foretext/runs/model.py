@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import foretext
 from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig, reads
+from foretext.nn.model_config import ModelConfig
 from foretext.nn.trunk import Trunk, reads_on
 from foretext.nn.weights import check_tensors
 from foretext.objectives.base import Direction, Objective, Scored
@@ -233,7 +233,7 @@ def facing(model: SavedModel, direction: str) -> SavedModel:
 
 def reach_of(model: SavedModel) -> int | None:
     """Tokens that the model reads at a time; None: any number, as an LSTM does, whose state goes on."""
-    return None if reads_on(model.trunk) else reads(model.model_config)
+    return None if reads_on(model.trunk) else model.model_config.reads
 
 
 def open_run(path: str | Path) -> RunDirectory:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from foretext.errors import EXIT_MACHINE, UserError
-from foretext.nn.model_config import ModelConfig, fixed
+from foretext.nn.model_config import ModelConfig
 from foretext.nn.softmax.tied_softmax import CHUNK_ELEMENTS, LEAST_ROWS
 from foretext.objectives.base import Objective, Stock
 from foretext.plan import TransferPlan
@@ -277,7 +277,7 @@ class Memory:
     def states(self) -> int:
         """Bytes of weights, gradients and optimiser, and of what does not learn."""
         copies = 1 + self.keeps_best
-        return (STATES + WEIGHT * self.keeps_best) * self.weights() + WEIGHT * copies * fixed(self.model)
+        return (STATES + WEIGHT * self.keeps_best) * self.weights() + WEIGHT * copies * self.model.fixed
 
     def held(self) -> int:
         """Bytes of what is carried: what a step makes, and what it was given, which stands until the step is made."""
@@ -300,7 +300,7 @@ def check_memory(memory: Memory, smaller: str = SMALLER_SIZE, built: bool = Fals
     there = available_memory()
     if there is None:
         return
-    there += WEIGHT * (memory.weights() + fixed(memory.model)) * built
+    there += WEIGHT * (memory.weights() + memory.model.fixed) * built
     if memory.needed() <= there:
         return
     states, free = size_text(memory.states()), f"{size_text(there)} are free"

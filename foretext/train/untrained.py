@@ -12,7 +12,6 @@ import numpy as np
 
 from foretext.config import Setting, apply_sets, setting_of
 from foretext.errors import UserError
-from foretext.nn.model_config import remarks
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import RunConfig, SavedModel, facing, load_model, load_tokenizer, read_config
 from foretext.runs.report import Note, Silent, Work
@@ -85,7 +84,7 @@ def fresh_model(
     sections["tokenizer"].check()
     check_memory(Memory(sections["model"], 1, 1))
     config: TokenizerConfig = sections["tokenizer"]
-    for remark in remarks(sections["model"]):
+    for remark in sections["model"].remarks():
         note(remark)
     tokenizer = new_tokenizer(found, texts, config, seed, work)
     matrix = None

@@ -20,7 +20,6 @@ from foretext.batch import Batch, padded
 from foretext.cli.app import app
 from foretext.interop.bilm_weights import load_bilm
 from foretext.interop.exchange import import_model
-from foretext.nn.model_config import reads
 from foretext.nn.recurrent.bilm import Bilm, BilmState
 from foretext.runs.model import load_model
 from foretext.text.words.characters import word_characters
@@ -97,7 +96,7 @@ def test_the_same_through_foretext_import(folder: Path, streams: list[list[list[
     with doubles():
         model = load_model(tmp_path / "run")
         state = model.trunk.new_state(3)  # type: ignore[operator]
-    layout = model.system.build_layout(dict(model.tokenizer.specials), reads(model.model_config), "forward")
+    layout = model.system.build_layout(dict(model.tokenizer.specials), model.model_config.reads, "forward")
     found: list[list[np.ndarray]] = [[], [], []]
     for number in range(10):
         rows = [layout.frame(model.tokenizer.encode(" ".join(stream[number]))) for stream in streams]

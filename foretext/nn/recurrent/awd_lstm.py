@@ -36,6 +36,7 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
+from foretext.nn.model_config import ModelConfig
 from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL, lstm_layer
 from foretext.nn.recurrent.reading_order import ReadingOrder, reading_order
 from foretext.nn.recurrent.recurrent_dropout import drop_weights, embed_dropped, locked_dropout, locked_mask
@@ -53,7 +54,7 @@ State = tuple[LayerState, ...]
 
 
 @dataclass(frozen=True)
-class AwdLstmConfig:
+class AwdLstmConfig(ModelConfig):
     """The defaults are the paper's: ULMFiT 4.1 has the shape and the dropouts, BPTT 70."""
 
     vocabulary: int

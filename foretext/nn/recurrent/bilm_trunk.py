@@ -25,6 +25,7 @@ from torch import Tensor
 
 from foretext.batch import IGNORE, Batch, Hidden
 from foretext.errors import UserError
+from foretext.nn.model_config import ModelConfig
 from foretext.nn.recurrent.bilm import Bilm, BilmConfig, BilmState
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.nn.recurrent.reading_order import reading_order
@@ -47,7 +48,7 @@ class SpelledBatch(Batch):
 
 
 @dataclass(frozen=True)
-class BilmTrunkConfig:
+class BilmTrunkConfig(ModelConfig):
     """[model] of ELMo. The trunk has no row for a word of the vocabulary, the objective's softmax has."""
 
     vocabulary: int
@@ -72,10 +73,6 @@ class BilmTrunkConfig:
         if not 0.0 < self.init_std <= 10:
             raise UserError(f"model.init_std must be above 0 and at most 10, not {self.init_std}")
         self.bilm().check()
-
-    @property
-    def head_dropout(self) -> float:
-        return self.dropout
 
     def bilm(self) -> BilmConfig:
         return BilmConfig(

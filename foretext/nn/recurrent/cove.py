@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
+from foretext.nn.model_config import ModelConfig
 from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL
 from foretext.nn.recurrent.translation import ContextEncoder, Encoded, FixedVectors, TranslationConfig
 from foretext.nn.trunk import Trunk
@@ -28,7 +29,7 @@ DRAWN_STD = 0.4  # of vectors that nobody gives
 
 
 @dataclass(frozen=True)
-class CoveConfig:
+class CoveConfig(ModelConfig):
     vocabulary: int = 0  # words that have a vector
     vectors: int = 300  # numbers of a vector
     width: int = 600  # both directions of the encoder together
@@ -48,10 +49,6 @@ class CoveConfig:
         for name in ("init_range", "init_std"):
             if not 0.0 < getattr(self, name) <= 10:
                 raise UserError(f"model.{name} must be above 0 and at most 10, not {getattr(self, name)}")
-
-    @property
-    def head_dropout(self) -> float:
-        return self.dropout
 
     def translation(self, words: int, embedding: int) -> TranslationConfig:
         """The shape of the whole translation model, with so many target words."""

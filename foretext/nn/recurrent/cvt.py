@@ -40,6 +40,7 @@ from torch import Tensor, nn
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
 from foretext.nn.fused import dropout
+from foretext.nn.model_config import ModelConfig
 from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
 from foretext.nn.recurrent.projected_lstm import ProjectedLstm, ProjectedLstmConfig
 from foretext.nn.recurrent.reading_order import ReadingOrder, reading_orders
@@ -55,7 +56,7 @@ VIEWS: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class CvtConfig:
+class CvtConfig(ModelConfig):
     """The defaults are the released code's."""
 
     vocabulary: int
@@ -88,10 +89,6 @@ class CvtConfig:
             self.characters().check("model.char")
         if not 0.0 < self.init_std <= 10:
             raise UserError(f"model.init_std must be above 0 and at most 10, not {self.init_std}")
-
-    @property
-    def head_dropout(self) -> float:
-        return self.dropout
 
     def characters(self) -> CharEncoderConfig:
         counts = (self.char_filters,) * len(self.char_widths)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from foretext.errors import UserError
 from foretext.nn.fused import add_dropped, dropout, linear
+from foretext.nn.model_config import ModelConfig
 from foretext.nn.packing import MoveRows, Packing, pick
 from foretext.nn.relative.memory import LONGEST_MEMORY, check_width
 from foretext.nn.relative.relative_attention import RelativeAttention
@@ -21,7 +22,7 @@ Biases = tuple[Tensor, Tensor] | None  # u and w, where all blocks share them
 
 
 @dataclass(frozen=True)
-class TransformerXLConfig:
+class TransformerXLConfig(ModelConfig):
     """The defaults are those of the released base model for WikiText-103, but for `inner` (2100 there), the
     vocabulary's cutoffs and one token of `evaluation_memory`: 640 there is a token itself and 639 before it."""
 
@@ -69,10 +70,6 @@ class TransformerXLConfig:
             raise UserError(f"model.divisor={self.divisor}: nothing is left of a width of {self.width}")
 
     @property
-    def head_dropout(self) -> float:
-        return self.dropout
-
-    @property
     def feed_forward(self) -> int:
         return self.inner or 4 * self.width
 
@@ -97,6 +94,10 @@ class TransformerXLConfig:
                 f"{self.clamp} are one to it; to tell all apart: --set model.clamp={farthest}"
             )
         return tuple(found)
+
+    def carried(self, rows: int) -> int:
+        """Every layer's states, and a mark for each place."""
+        return rows * self.memory * (self.layers * self.width + 1)
 
     def describe(self) -> str:
         return (

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from foretext.batch import IGNORE, Batch, Hidden
 from foretext.errors import UserError
 from foretext.nn.fused import Gelu, dropout
+from foretext.nn.model_config import ModelConfig
 from foretext.nn.packing import Packing, pack
 from foretext.nn.relative.memory import LONGEST_MEMORY, check_width, distances, remember, sinusoids
 from foretext.nn.relative.two_stream import Asked, Sight, StreamBlock, StreamShape
@@ -43,7 +44,7 @@ class OrderedBatch(Batch):
 
 
 @dataclass(frozen=True)
-class XLNetConfig:
+class XLNetConfig(ModelConfig):
     vocabulary: int
     layers: int
     width: int
@@ -64,12 +65,12 @@ class XLNetConfig:
         if not 0 <= self.memory <= LONGEST_MEMORY:
             raise UserError(f"model.memory must be at least 0 and at most {LONGEST_MEMORY:,}, not {self.memory}")
 
-    @property
-    def head_dropout(self) -> float:
-        return self.dropout
-
     def block(self) -> StreamShape:
         return StreamShape(self.width, self.heads, self.inner or 4 * self.width, self.dropout, self.epsilon, self.gelu)
+
+    def carried(self, rows: int) -> int:
+        """Every layer's states, and a mark for each place."""
+        return rows * self.memory * (self.layers * self.width + 1)
 
     def describe(self) -> str:
         shape = f"{self.layers} blocks, width {self.width}, {self.heads} heads, context {self.context}"

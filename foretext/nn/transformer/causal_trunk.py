@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
 from foretext.nn.fused import dropout
+from foretext.nn.model_config import ModelConfig
 from foretext.nn.packing import pack
 from foretext.nn.transformer.block import Activation, Block, BlockShape, SideInputs, check_shape, rotation
 from foretext.nn.trunk import Trunk
@@ -27,7 +28,7 @@ MOST_BASE = 1_000_000_000  # of rotary positions: far beyond what any model has
 
 
 @dataclass(frozen=True)
-class TransformerConfig:
+class TransformerConfig(ModelConfig):
     vocabulary: int
     layers: int
     width: int
@@ -59,10 +60,6 @@ class TransformerConfig:
             )
         if not 1.0 <= self.rotary_base <= MOST_BASE:
             raise UserError(f"model.rotary_base must be from 1 to {MOST_BASE:,}, not {self.rotary_base}")
-
-    @property
-    def head_dropout(self) -> float:
-        return self.dropout
 
     def block(self, layer: int = 0) -> BlockShape:
         values: Literal["own", "kept", "mixed"] = "own"

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
 from foretext.nn.fused import Gelu, dropout
+from foretext.nn.model_config import ModelConfig
 from foretext.nn.packing import Packing, pack
 from foretext.nn.transformer.block import GELUS, Block, BlockShape, SideInputs, check_shape
 from foretext.nn.trunk import Trunk
@@ -24,7 +25,7 @@ from foretext.nn.weights import grown
 
 
 @dataclass(frozen=True)
-class EncoderConfig:
+class EncoderConfig(ModelConfig):
     vocabulary: int
     layers: int
     width: int
@@ -46,10 +47,6 @@ class EncoderConfig:
         for name, least in (("inner", 0), ("embedding", 0), ("segments", 1), ("first_position", 0)):
             if getattr(self, name) < least:
                 raise UserError(f"model.{name} must be at least {least}, not {getattr(self, name)}")
-
-    @property
-    def head_dropout(self) -> float:
-        return self.dropout
 
     def block(self) -> BlockShape:
         inner, activation = self.inner or 4 * self.width, GELUS[self.gelu]

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig, layer_widths, lowest, word_length
+from foretext.nn.model_config import ModelConfig
 from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig
 from foretext.nn.trunk import Trunk
 from foretext.plan import ReaderPlan
@@ -41,8 +41,8 @@ class TrunkWords(nn.Module):
     def __init__(self, plan: ReaderPlan, model: ModelConfig, dropout: float) -> None:
         super().__init__()
         self.beside = plan.beside
-        fixed = {"none": 0, "lowest": lowest(model), "ends": lowest(model) + model.width}[plan.beside]
-        self.mixed = [layer for layer, width in enumerate(layer_widths(model)) if plan.mix and width == model.width]
+        fixed = {"none": 0, "lowest": model.lowest, "ends": model.lowest + model.width}[plan.beside]
+        self.mixed = [layer for layer, width in enumerate(model.layer_widths) if plan.mix and width == model.width]
         self.inputs = WordInputConfig(
             vectors=plan.vectors + fixed,
             layers=len(self.mixed),
@@ -51,7 +51,7 @@ class TrunkWords(nn.Module):
             mix_norm=plan.norm,
             mix_penalty=plan.penalty,
             characters=plan.characters,
-            word_length=word_length(model) or WORD_LENGTH,
+            word_length=model.word_length or WORD_LENGTH,
             dropout=dropout,
         )
         # The last row is for words that the training rows do not have, or that have a number past the vocabulary.

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from foretext.nn.model_config import reads
 from foretext.objectives.base import Stock
 from foretext.runs.model import SavedModel
 from foretext.runs.report import Reporter, Warns, Work
@@ -40,7 +39,7 @@ def encode(
 
 def _layout(model: SavedModel) -> Layout:
     specials = dict(model.tokenizer.specials)
-    return model.system.build_layout(specials, reads(model.model_config), model.info.direction)
+    return model.system.build_layout(specials, model.model_config.reads, model.info.direction)
 
 
 def encode_rows(

@@ -10,7 +10,6 @@ import torch
 
 from foretext.config import Change
 from foretext.errors import UserError
-from foretext.nn.model_config import carried, remarks
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
 from foretext.runs.budget import POSITION, is_finished
@@ -60,7 +59,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     for change in changes:
         reporter.note(going_on(change))
     if request.start is None and not (request.resume and run.has("config.toml")):  # else nothing can be done about it
-        for remark in remarks(config.model):
+        for remark in config.model.remarks():
             reporter.note(remark)
     if choose_device(request.device).type == "cpu":
         check_memory(Memory(config.model, config.micro_batch, config.model.context))
@@ -124,7 +123,7 @@ def _make_loop(setup: RunSetup, writer: RunWriter) -> Loop:
         budget=config.budget,
         seed=info.seed,
         device=device,
-        carried=carried(model, streams),
+        carried=model.carried(streams),
     )
     loop = Loop(job, writer, setup.reporter, setup.stopping)
     if device.type == "cpu":

@@ -13,7 +13,6 @@ from systems_under_test import TRANSFORMERS, base_model
 from translation_under_test import translating_model
 
 from foretext.evaluate.attention_page import MOST_TOKENS, attention_page, render, render_translation
-from foretext.nn.model_config import reads
 from foretext.tasks.files.rows import rows_from
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 
@@ -116,7 +115,7 @@ def test_a_task_model_shows_a_text_whole_or_not_at_all(system: str) -> None:
     """In training a text that is too long is cut, and counted; a page would not say so."""
     rows: list[Any] = rows_from([("good", "a"), ("bad", "b")] * 6, "classification")
     model = finetune(FinetuneRequest(base_model(system), rows, "classification", valid=[], epochs=1)).model
-    most = reads(model.model_config)
+    most = model.model_config.reads
     parser = Scripts()
     parser.feed(attention_page(model, "a" * (most - 2)))
     assert len(json.loads(parser.found[0])["pieces"]) == most, "two tokens stand round it"

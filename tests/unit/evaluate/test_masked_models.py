@@ -20,7 +20,6 @@ from foretext.evaluate import pseudo
 from foretext.evaluate.features import LayerMix, text_vectors, word_vectors
 from foretext.evaluate.fill import fill
 from foretext.evaluate.pseudo import pseudo_perplexity
-from foretext.nn.model_config import layer_widths
 from foretext.objectives.factorisation import PermutationConfig
 from foretext.runs.report import Silent
 from foretext.systems import SYSTEMS
@@ -238,7 +237,7 @@ def test_what_has_no_pseudo_perplexity(lm: LanguageModel) -> None:
 def test_a_mix_of_layers_is_their_weighted_sum(system: str) -> None:
     found = LanguageModel(base_model(system), Path())
     texts = ["one text", "and another, longer one"]
-    widths = layer_widths(found.model.model_config)
+    widths = found.model.model_config.layer_widths
     wide = [layer for layer, width in enumerate(widths) if width == 32]  # only layers of one width go together
     below, top = wide[-2:]
     layers = {layer: found.features(texts, layers=[layer]) for layer in wide}

@@ -13,7 +13,6 @@ from tolerance import close, terms_of
 from torch import Tensor
 
 from foretext.batch import Batch, detached
-from foretext.nn.model_config import remarks
 from foretext.nn.relative.transformer_xl import TransformerXL
 from foretext.nn.relative.transformer_xl_block import TransformerXLConfig
 from foretext.nn.trunk import remembering
@@ -317,10 +316,10 @@ def test_a_task_reads_as_far_as_distances_are_known_and_seen() -> None:
 def test_numbers_that_stayed_behind_are_pointed_out(changes: dict[str, object], said: list[str]) -> None:
     shape = replace(SHAPE, **changes)
     shape.check()
-    assert [remark.rpartition("--set ")[2] for remark in remarks(shape)] == said
-    assert not any("\n" in remark for remark in remarks(shape))
+    assert [remark.rpartition("--set ")[2] for remark in shape.remarks()] == said
+    assert not any("\n" in remark for remark in shape.remarks())
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_no_size_has_any(system: str) -> None:
-    assert not [remark for size in SYSTEMS[system].sizes.values() for remark in remarks(size.model)]
+    assert not [remark for size in SYSTEMS[system].sizes.values() for remark in size.model.remarks()]

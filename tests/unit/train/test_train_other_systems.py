@@ -21,6 +21,7 @@ from torch import Tensor, nn
 import foretext as ft
 from foretext.batch import Batch, Hidden, LossSum, Outcome
 from foretext.errors import Interrupted, UserError
+from foretext.nn.model_config import ModelConfig
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Direction, Draw, Objective
 from foretext.runs.directory import RunDirectory
@@ -35,7 +36,7 @@ SETS = ("model.width=12", "model.context=8", "tokenizer.size=300", "training.bat
 
 
 @dataclass(frozen=True)
-class RecurrentConfig:
+class RecurrentConfig(ModelConfig):
     vocabulary: int
     width: int = 12
     layers: int = 1
@@ -46,10 +47,6 @@ class RecurrentConfig:
     def check(self) -> None:
         if self.width < 1:
             raise UserError(f"model.width must be at least 1, not {self.width}")
-
-    @property
-    def head_dropout(self) -> float:
-        return self.dropout
 
     def describe(self) -> str:
         return f"a recurrent layer of {self.width}"

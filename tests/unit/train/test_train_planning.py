@@ -13,7 +13,6 @@ from systems_under_test import PRETRAINED, SHAPE, base_model, pretrain_request, 
 from torch import Tensor, nn
 
 from foretext.errors import EXIT_MACHINE, Interrupted
-from foretext.nn.model_config import carried
 from foretext.nn.recurrent.cove import CoveConfig
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import size_text
@@ -95,7 +94,7 @@ def stored(state: Any) -> int:
 
 def test_rows_whose_memories_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     shape = replace(SIZES["paper"].model, vocabulary=300_000)
-    numbers = carried(shape, SIZES["paper"].pretraining.batch_size)
+    numbers = shape.carried(SIZES["paper"].pretraining.batch_size)
     assert numbers == pytest.approx(236e6 / 4, rel=0.01)
     without, whole = (Memory(shape, 1, 8, carried=count) for count in (0, numbers))
     assert whole.needed() - without.needed() == 2 * 4 * numbers and whole.states() == without.states()
