@@ -67,6 +67,7 @@ TINY: dict[str, Any] = {
     "bert": MASKED,
     "roberta": replace(MASKED, segments=1, first_position=2, pooler=False, epsilon=1e-5),
     "albert": replace(MASKED, embedding=16, shared=True, gelu="tanh"),
+    "electra": replace(MASKED, pooler=False),
     "ulmfit": AwdLstmConfig(vocabulary=61, layers=2, width=32, hidden=24, context=24, dropout=0.0),
     "elmo": BilmTrunkConfig(262, cells=24, context=24, reads=48, dropout=0.0, words=CHARACTERS),
     "cove": CoveConfig(vocabulary=262, vectors=32, width=32, layers=2, context=24, dropout=0.0),
@@ -83,6 +84,7 @@ assert TINY.keys() == SYSTEMS.keys(), "every system is under test"
 CAUSAL = [name for name in TINY if SYSTEMS[name].causal]
 PRETRAINED = [name for name in TINY if SYSTEMS[name].reads != "rows"]  # the others learn their task alone
 MASKING = [name for name in TINY if SYSTEMS[name].objective_config is MaskingConfig]
+FRAMED = [name for name in TINY if issubclass(SYSTEMS[name].objective_config, MaskingConfig)]  # between [CLS] and [SEP]
 GROWING = [name for name in TINY if issubclass(SYSTEMS[name].objective_config, GrowingConfig)]  # in length
 TRANSFORMERS = [name for name in TINY if hasattr(TINY[name], "heads")]
 OWN_MODEL = [name for name in TINY if SYSTEMS[name].sizes["tiny"].transfer.model == "recurrent"]

@@ -8,6 +8,7 @@ from foretext.systems.base import Size, System
 from foretext.systems.bert import BERT
 from foretext.systems.cove import COVE
 from foretext.systems.cvt import CVT
+from foretext.systems.electra import ELECTRA
 from foretext.systems.elmo import ELMO
 from foretext.systems.gpt import GPT
 from foretext.systems.gpt2 import GPT2
@@ -22,6 +23,7 @@ SYSTEMS: dict[str, System] = {
     "bert": BERT,
     "roberta": ROBERTA,
     "albert": ALBERT,
+    "electra": ELECTRA,
     "ulmfit": ULMFIT,
     "elmo": ELMO,
     "cove": COVE,

@@ -215,6 +215,7 @@ def configured() -> dict[str, type[Any]]:
     found |= {"[model] of ELMo": elmo.config, "[objective] of ELMo": elmo.objective_config}
     found |= {"[model] of ELMo: words": CharEncoderConfig, "[transfer]: reader": ReaderPlan}
     found["[model] of transformer_xl"] = SYSTEMS["transformer_xl"].config
+    found["[objective] of electra"] = SYSTEMS["electra"].objective_config
     found["[objective] of transformer_xl"] = SYSTEMS["transformer_xl"].objective_config
     for name in ("cove", "cvt", "xlnet"):
         found[f"[model] of {name}"] = SYSTEMS[name].config

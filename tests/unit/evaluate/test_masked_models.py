@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from complaints import names, refused
-from systems_under_test import CAUSAL, MASKING, TERMS, TINY, base_model, pretrain_request, write_text
+from systems_under_test import CAUSAL, FRAMED, MASKING, TERMS, TINY, base_model, pretrain_request, write_text
 from tolerance import close, terms_of
 
 import foretext as ft
@@ -282,7 +282,7 @@ def test_a_words_vector_is_the_mean_of_its_pieces(system: str) -> None:
     assert found.words[:2] == ["The", "old"] and "42" in found.words and "".join(found.words) == text.replace(" ", "")
     ids = model.tokenizer.encode(text)
     read, first, segments = [model.tokenizer.end, *ids], 1, None
-    if system in MASKING:
+    if system in FRAMED:
         read, first = framed(LanguageModel(model, Path()), ids)
     elif SYSTEMS[system].objective_config is PermutationConfig:
         read, first = [*ids, model.tokenizer.specials["<sep>"], model.tokenizer.specials["<cls>"]], 0

@@ -1,0 +1,183 @@
+"""Replaced-token detection (ELECTRA, Clark et al. 2020): a small masked model writes into the blanks, and the trunk
+tells of every token whether it is the one that stood there.
+
+    −Σ log p_G(u_i | masked)   over the masked i    +    λ Σ −log D(replaced or not | corrupted, t)   over all t
+
+The generator is this objective's, with the trunk's embeddings: it is thrown away with the objective's head, and only
+the trunk is transferred. What it writes is drawn from its distribution, so that no gradient goes from the detector into
+it. A token that it happened to restore counts as original. The random numbers that it draws with are made of (seed,
+epoch, index) in `make`, so that how a step is split changes nothing.
+
+What stands in a blank is asked of the generator, as of any masked model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foretext.batch import IGNORE, Batch, Hidden, LossSum, Outcome
+from foretext.errors import UserError
+from foretext.nn.fused import APPROXIMATE, dropout
+from foretext.nn.packing import Packing
+from foretext.nn.softmax.tied_softmax import CHUNK_ELEMENTS
+from foretext.nn.transformer.encoder import Encoder, EncoderConfig, draw_truncated
+from foretext.nn.trunk import OutputLayer, Trunk
+from foretext.objectives.base import Direction, Draw
+from foretext.objectives.masked import Frame, MaskedObjective
+from foretext.objectives.masking import MaskingConfig
+from foretext.objectives.spans import Span
+from foretext.text.tokenizers.base import Tokenizer
+
+REPLACED = "replaced"
+
+
+@dataclass(frozen=True)
+class ReplacedConfig(MaskingConfig):
+    """[objective] of a system that detects replaced tokens."""
+
+    shapes: ClassVar[tuple[str, ...]] = ("generator",)
+
+    masked: float = 0.85  # of the chosen, that become the mask; the rest stay
+    random: float = 0.0
+    generator: float = 0.25  # width, heads and inner width of the generator, of the trunk's
+    detection: float = 50.0  # λ
+
+    def check(self) -> None:
+        super().check()
+        if not 0.0 < self.generator <= 1.0:
+            raise UserError(f"objective.generator must be above 0 and at most 1, not {self.generator}")
+        if not 0.0 <= self.detection < float("inf"):
+            raise UserError(f"objective.detection must be at least 0, not {self.detection}")
+
+    def shape_of(self, model: EncoderConfig) -> EncoderConfig:
+        """The generator's, for a trunk of this shape."""
+        part = self.generator
+        return replace(
+            model,
+            width=int(part * model.width),
+            heads=max(1, int(part * model.heads)),
+            inner=int(part * model.block().inner),
+            embedding=model.table_width,
+            pooler=False,
+        )
+
+
+@dataclass(frozen=True)
+class ReplacedBatch(Batch):
+    chance_BT: Tensor | None = None  # what the generator draws with at the chosen places, from 0 to 1
+
+
+class Generator(Encoder):
+    """A masked model without tables of its own."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config)
+        for name in ("tokens", "positions", "segments", "norm"):
+            delattr(self, name)
+        self.lender: tuple[Encoder, ...] = ()  # in a tuple it is no part of this module
+
+    def read(self, trunk: Trunk, batch: Batch) -> Hidden:
+        assert isinstance(trunk, Encoder)
+        self.lender = (trunk,)
+        found = self(batch)
+        self.lender = ()
+        return found
+
+    def _embed(self, packing: Packing) -> Tensor:
+        (of,) = self.lender
+        x = of.tokens(packing.ids_N) + of.positions(packing.positions_N + self.config.first_position)
+        x = x + (of.segments.weight[0] if packing.segments_N is None else of.segments(packing.segments_N))
+        return self.project(dropout(of.norm(x), self.config.dropout, self.training))
+
+
+class Detector(nn.Module):
+    """dense and GELU on a state, and one number: the logit of "this token was replaced"."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.approximate = APPROXIMATE[config.gelu]
+        self.dense, self.score = nn.Linear(config.width, config.width), nn.Linear(config.width, 1)
+        for layer in (self.dense, self.score):
+            draw_truncated(layer.weight, config.init_std)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, states_ND: Tensor) -> Tensor:
+        return self.score(F.gelu(self.dense(states_ND), approximate=self.approximate)).squeeze(-1)
+
+
+class ReplacedObjective(MaskedObjective):
+    lacks = "its generator"
+
+    def __init__(self, model: EncoderConfig, settings: ReplacedConfig, frame: Frame, tokenizer: Tokenizer) -> None:
+        settings.check()
+        shape = settings.shape_of(model)
+        shape.check()
+        super().__init__(shape, settings, "none", frame, tokenizer)
+        self.generator, self.detector = Generator(shape), Detector(model)
+        self.weights[REPLACED] = settings.detection
+
+    def make(self, examples: Sequence[Span], draw: Draw | None = None) -> Batch:
+        batch = super().make(examples, draw)
+        chance_BT = torch.zeros(batch.ids_BT.shape)
+        if draw is not None:
+            numbers = [draw.generator(number).spawn(1)[0].random(len(row)) for number, row in enumerate(batch.ids_BT)]
+            chance_BT = torch.from_numpy(np.stack(numbers).astype(np.float32))
+        return ReplacedBatch(**{field.name: getattr(batch, field.name) for field in fields(Batch)}, chance_BT=chance_BT)
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return super().counts(batch) | {REPLACED: float(batch.real_tokens)}
+
+    def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
+        assert isinstance(batch, ReplacedBatch) and batch.targets_BT is not None and batch.chance_BT is not None
+        chosen_BT = batch.targets_BT != IGNORE
+        states = self.generator.read(trunk, batch.reading(chosen_BT)).top[chosen_BT]
+        layer, targets = self.output_layer(trunk), batch.targets_BT[chosen_BT]
+        losses = {"masked": LossSum(layer.loss(states, targets), float(len(targets)))}
+        written = drawn(layer, states.detach(), batch.chance_BT[chosen_BT], len(self.head.bias))
+        corrupted = replace(batch, ids_BT=batch.ids_BT.masked_scatter(chosen_BT, written))
+        replaced_BT = torch.zeros_like(chosen_BT).masked_scatter(chosen_BT, written != targets)
+        real_BT = torch.ones_like(chosen_BT) if batch.mask_BT is None else batch.mask_BT
+        scores = self.detector(trunk(corrupted).top[real_BT])
+        total = F.binary_cross_entropy_with_logits(scores, replaced_BT[real_BT].to(scores.dtype), reduction="sum")
+        return Outcome(losses | {REPLACED: LossSum(total, float(len(scores)))})
+
+    # -- blanks: the generator's
+
+    def logits(self, trunk: Trunk, ids_1T: Tensor, direction: Direction = "forward") -> Tensor:
+        return self.output_layer(trunk).logits(self.generator.read(trunk, Batch(ids_1T)).top[0])
+
+    def blank_states(
+        self, trunk: Trunk, rows: Sequence[Sequence[int]], places: Sequence[Sequence[int]], segments: Sequence[int] = ()
+    ) -> Tensor:
+        return super().blank_states(_Lent(self.generator, trunk), rows, places, segments)
+
+
+class _Lent(Trunk):
+    """The generator as a trunk of its own."""
+
+    def __init__(self, generator: Generator, trunk: Trunk) -> None:
+        super().__init__()
+        self.generator, self.lender = generator, trunk
+
+    def forward(self, batch: Batch) -> Hidden:
+        return self.generator.read(self.lender, batch)
+
+    def output_table(self) -> Tensor:
+        return self.lender.output_table()
+
+
+@torch.no_grad()
+def drawn(layer: OutputLayer, states_ND: Tensor, chance_N: Tensor, vocabulary: int) -> Tensor:
+    """A token from each distribution: the first at which the probabilities so far are above its chance."""
+    found = [
+        torch.searchsorted(layer.logits(states).softmax(-1).cumsum(-1), chance[:, None], right=True).squeeze(1)
+        for states, chance in zip(*(part.split(max(1, CHUNK_ELEMENTS // vocabulary)) for part in (states_ND, chance_N)))
+    ]
+    return torch.cat(found).clamp(max=vocabulary - 1) if found else chance_N.long()
