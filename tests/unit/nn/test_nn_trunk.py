@@ -11,7 +11,7 @@ import pytest
 import torch
 from systems_under_test import (
     CAUSAL,
-    MASKING,
+    FRAMED,
     SHAPE,
     TINY,
     TRANSFORMERS,
@@ -322,7 +322,7 @@ def test_initial_weights(system: str) -> None:
         else:
             shrunk = system == "gpt2" and name.endswith(RESIDUAL)
             wanted = 0.02 / math.sqrt(2 * TINY[system].layers) if shrunk else 0.02
-            if system in MASKING:
+            if system in FRAMED:
                 wanted *= TRUNCATED
                 assert float(parameter.detach().abs().max()) <= 0.04
             few = 4 / math.sqrt(2 * parameter.numel())  # four deviations of a measured deviation
