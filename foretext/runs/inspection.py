@@ -190,13 +190,20 @@ def _unlike_the_paper(sections: dict[str, Any]) -> str:
         for change in changes
         if change.key.rpartition(".")[2] not in _NOT_OF_A_PAPER
     ]
-    epochs = size_named(system_named(info.system), PAPER).epochs
+    system = system_named(info.system)
+    epochs = size_named(system, PAPER).epochs
     if fine and sections["task"].epochs != epochs:
         said.append(f"epochs {sections['task'].epochs} ({epochs})")
+    if fine and sections["task"].from_scratch and not system.build_head:
+        said.append("weights new (pre-trained)")
+    if fine and sections["task"].shrinks:
+        said.append("scores drawn to the mean (as predicted)")
+    shape = "; the shape is not the paper's" if fine and _unlike(sections, PAPER, ("model",)) else ""
+    whose = "the paper's" if system.finetuned or not fine else "GPT's, for the paper does not fine-tune"
     if not said:
-        return "all settings are the paper's"
+        return f"all settings{' of fine-tuning' if fine else ''} are {whose}{shape}"
     remedy = "; --plan paper has the paper's" if fine else ""
-    return f"differs in {', '.join(said)}; the paper's in brackets{remedy}"
+    return f"differs in {', '.join(said)}; {whose} in brackets{remedy}{shape}"
 
 
 def _plain(key: str) -> str:

@@ -167,6 +167,7 @@ class System:
     causal: bool = True  # whether it predicts each token from those before it, so that it can write and score text
     softmax_apart: bool = False  # whether it is causal in each direction, but its softmax is not the trunk's (ELMo)
     fills: bool = False  # whether it can be asked what stands in a blank
+    finetuned: bool = True  # whether its paper fine-tunes; false: `--plan paper` takes GPT's settings
     objective_config: type[ObjectiveConfig] = CausalConfig  # the dataclass of [objective]
     # What it is pre-trained on; pairs: parallel text, and word vectors; rows: nothing, it learns its task from rows and
     # unlabelled text at once.

@@ -102,6 +102,7 @@ GPT2 = System(
     direction="left to right, or right to left",
     tokenizer="byte-level BPE",
     transfer="prompt it, without a gradient; or fine-tune everything GPT's way: L3 = L2 + λ·L1, input transformations",
+    finetuned=False,
     specials=DelimitedLayout.specials,
     sizes=SIZES,
     config=TransformerConfig,

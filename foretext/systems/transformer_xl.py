@@ -95,6 +95,7 @@ TRANSFORMER_XL = System(
     direction="left to right, or right to left",
     tokenizer="words (paper), byte-level BPE (tiny, small)",
     transfer="fine-tune everything: L3 = L2 + λ·L1, input transformations",
+    finetuned=False,
     specials=DelimitedLayout.specials,
     sizes=SIZES,
     config=TransformerXLConfig,

@@ -31,8 +31,9 @@ def describe_loss(sections: dict[str, Any]) -> str:
     """The same in one line. Losses on unlabelled text stand apart, and only where there is such text."""
     terms, transfer = loss_terms(sections), sections["transfer"]
     tasks = {name: weight for name, weight in terms.items() if "." not in name}
+    words = _WORDS | ({"lm": "language model, right to left"} if sections["run"].direction == "backward" else {})
     line = " + ".join(
-        name if weight == 1.0 and name not in ("activation", "temporal") else f"{weight:g} · {_WORDS.get(name, name)}"
+        name if weight == 1.0 and name not in ("activation", "temporal") else f"{weight:g} · {words.get(name, name)}"
         for name, weight in tasks.items()
     )
     reader = transfer.reader

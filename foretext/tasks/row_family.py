@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -222,12 +223,15 @@ class RowFamily:
 
     def settle(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> None:
         """Regression: by how much predictions are drawn towards the mean, so that their squared error on these rows is
-        least. A model that knows little then predicts about the mean, instead of scores as far apart as the labels."""
+        least, less one standard error of that: few rows show little. A model that knows little then predicts about the
+        mean, instead of scores as far apart as the labels."""
         if not config.shrinks:
             return
         table, labels = score_table(scores, config.kind), _labels(encoded)
-        spread = float(table @ labels) / max(float(table @ table), 1e-12)
-        head.get_buffer(SPREAD).fill_(min(1.0, max(LEAST_SPREAD, spread)))
+        size = max(float(table @ table), 1e-12)
+        spread = float(table @ labels) / size
+        error = math.sqrt(float(np.mean((labels - spread * table) ** 2)) / size)
+        head.get_buffer(SPREAD).fill_(min(1.0, max(LEAST_SPREAD, spread - error)))
 
     def predictions(
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead

@@ -161,8 +161,8 @@ def _frozen(loop: Loop, steps: int) -> str:
     groups = loop.job.optimizer.groups
     if last := _last_thaw(loop, steps):
         return (
-            f"{len(groups) - 1} layer groups at first; the next one thaws about every "
-            f"{last / (len(groups) - 1):.3g} updates, from the top; all learn from update {last:,} on"
+            f"{len(groups) - 1} layer groups at first; they thaw one after the other, from the top; all learn from "
+            f"update {last:,} on"
         )
     never = any(group.thaws_at >= steps for group in groups)
     return "the pre-trained layers, from beginning to end; the task's own weights learn" if never else ""

@@ -77,6 +77,7 @@ def test_it_writes_and_is_prompted(elmo: Path, files: Path, here: Path) -> None:
         said.note("label", "0.5", "language")
     assert "softmax = " in Path("out-backward/config.toml").read_text()
     assert 'direction = "backward"' in Path("out-backward/config.toml").read_text()
+    assert "0.5 · language model, right to left" in works("info", "out-backward").out
 
 
 def test_what_it_cannot_do(elmo: Path, base: Path, files: Path, here: Path) -> None:

@@ -206,6 +206,8 @@ def _followed(
     new = request.from_scratch or (old is not None and old["task"].from_scratch)
     if new and (transfer.thaw == "never" or _setting(request, "transfer.thaw") is None):
         transfer = dataclasses.replace(transfer, thaw="all")  # nothing is known yet that could be kept
+    if new and old is None and _setting(request, "transfer.rate_decay") is None:
+        transfer = dataclasses.replace(transfer, rate_decay=1.0)  # the lowest layers have as much to learn
     if request.from_scratch and (request.layers is not None or transfer.layers != -1):
         raise UserError(
             "--layers says what is transferred, and by --from-scratch or --system nothing is; leave one out"
@@ -310,7 +312,8 @@ def not_followed(request: FinetuneRequest, sections: dict[str, Any]) -> list[str
     thaw = _setting(request, "transfer.thaw") or plan.thaw
     if thaw != transfer.thaw:
         said.append(
-            f"transfer.thaw={thaw} is for pre-trained weights; those of {system.name} are new: all learn at once"
+            f"transfer.thaw={thaw} is for pre-trained weights; those of {system.name} are new: all learn at once, at "
+            "one rate"
         )
     if request.plan is None:  # a size asks for what its own system has; only a plan was asked for by name
         return said
@@ -338,6 +341,8 @@ def _task_config(
     config = family.learned(train, given)
     if old is not None:  # a run of an earlier version goes on as it began
         config = dataclasses.replace(config, both_orders=old["task"].both_orders, shrinks=old["task"].shrinks)
+    elif request.plan == PAPER:
+        config = dataclasses.replace(config, shrinks=False)  # no paper draws scores to the mean
     return dataclasses.replace(config, metric=_metric(request, family, config, old))
 
 

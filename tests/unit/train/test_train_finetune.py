@@ -280,8 +280,11 @@ def test_from_scratch_everything_learns_from_the_first_step() -> None:
     asked = request_of("classification", plan="ulmfit", from_scratch=True, sets=sets, epochs=1, valid=[])
     assert all(moved_rows(None, finetune(asked, heard).model).values()), "in one step"
     names(next(note for note in notes if "thaw" in note), "transfer.thaw=gradual")
-    said = replace(asked, sets=(*sets, "transfer.thaw=gradual"))
-    assert finetune(said).model.sections["transfer"].thaw == "gradual"
+    model = finetune(asked).model
+    assert model.sections["transfer"].rate_decay == 1.0, "the lowest layers have as much to learn as the others"
+    said = replace(asked, sets=(*sets, "transfer.thaw=gradual", "transfer.rate_decay=2.0"))
+    transfer = finetune(said).model.sections["transfer"]
+    assert (transfer.thaw, transfer.rate_decay) == ("gradual", 2.0)
 
 
 @pytest.mark.parametrize(
@@ -381,6 +384,20 @@ def test_the_papers_plan_is_the_papers_on_any_size(system: str, size: str, tmp_p
         assert found["pooling"] == paper.pooling
     said = dict(line.strip().split(maxsplit=1) for line in summary_of(RunDirectory(tmp_path / "run")).splitlines()[1:])
     assert "(" not in said["paper"] and "differs" not in said["paper"]
+    assert ("does not fine-tune" in said["paper"]) == (system in ("gpt2", "transformer_xl"))
+    assert "shape" in said["paper"], "which is that of a minute model"
+
+
+def test_info_says_where_the_papers_plan_is_not_the_whole_paper(tmp_path: Path, untrained: None) -> None:
+    rows = [Row((f"text {i}", "x"), float(i % 5), f"row {i}") for i in range(12)]
+    plain = finetune(FinetuneRequest(base_model(), rows, "regression", epochs=1, out=tmp_path / "plain")).model
+    paper = finetune(FinetuneRequest(base_model(), rows, "regression", plan="paper", out=tmp_path / "paper")).model
+    assert plain.task_config.shrinks and not paper.task_config.shrinks
+    assert "drawn to the mean" in summary_of(RunDirectory(tmp_path / "plain"))
+    assert "drawn to the mean" not in summary_of(RunDirectory(tmp_path / "paper"))
+    new = FinetuneRequest(base_model(), rows, "regression", plan="paper", from_scratch=True, out=tmp_path / "new")
+    finetune(new)
+    assert "weights new (pre-trained)" in summary_of(RunDirectory(tmp_path / "new"))
 
 
 def test_info_says_in_what_a_run_differs_from_the_paper(tmp_path: Path, untrained: None) -> None:

@@ -145,6 +145,20 @@ def test_scores_are_drawn_to_the_mean_as_far_as_the_validation_rows_ask(scores: 
     assert family.loss(encoded, [np.array(score) for score in scores], config, head) == pytest.approx(best, rel=1e-3)
 
 
+def test_few_rows_draw_scores_further_to_the_mean() -> None:
+    """The same scores and labels, once and forty times: a standard error less, which many rows make small."""
+    clf = scored("gpt")
+    family, config, head, spreads = family_of("regression"), clf.model.task_config, clf.model.task, []
+    assert head is not None
+    for times in (1, 40):
+        scores = [np.array(score) for score in (1.0, -1.5, 0.5) * times]
+        family.settle(encoded_scores([1.5, -1.0, 0.0] * times), scores, config, head)
+        spreads.append(float(head.get_buffer(SPREAD)))
+    slope = (1.5 + 1.5) / (1.0 + 2.25 + 0.25)
+    error = ((1.5 - slope) ** 2 + (-1.0 + 1.5 * slope) ** 2 + (0.5 * slope) ** 2) / 3 / 3.5
+    assert spreads == pytest.approx([slope - error**0.5, slope - (error / 40) ** 0.5])
+
+
 def test_the_level_counts_when_an_epoch_is_chosen() -> None:
     """Two epochs: one orders the rows a little better, the other has their level."""
     family, config = family_of("regression"), TaskConfig(kind="regression")
