@@ -4,11 +4,11 @@ Followed
     Trunk: words by their characters (bytes, 50 a word), convolutions of 1 to 7 characters with 2,048 filters in all,
     two highways, a projection; two layers of LSTM a direction with a residual between them. Language model: each word
     from those before it and from those after it, both at once, with one character encoder and one softmax for both;
-    their losses count alike; either direction writes and scores text by itself (`generate/one_way.py`). Transfer: the
-    language model learns no more, a task model reads γ Σ s_l h_l of all layers (`nn/task_models/word_inputs.py`,
-    `nn/task_models/sentence_models.py`, `nn/task_models/biattention.py`). `paper`: 4,096 cells projected to 512,
-    dropout .1; the task model has the shape of the tagger of names: two biLSTM layers of 200 cells, over vectors, the
-    mixture and 128 filters of three characters.
+    their losses count alike; either direction writes and scores text by itself (`objectives/bidirectional.py`).
+    Transfer: the language model learns no more, a task model reads γ Σ s_l h_l of all layers
+    (`nn/task_models/word_inputs.py`, `nn/task_models/sentence_models.py`, `nn/task_models/biattention.py`). `paper`:
+    4,096 cells projected to 512, dropout .1; the task model has the shape of the tagger of names: two biLSTM layers of
+    200 cells, over vectors, the mixture and 128 filters of three characters.
 
 From the released code, where the paper is silent
     Cells and states within ±3; dropout on each layer's input and before the softmax; gradients through 20 words, the
