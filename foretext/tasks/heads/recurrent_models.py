@@ -178,7 +178,8 @@ class RecurrentRows(Objective):
         outputs_BC = self.model(*texts)
         if self.kind in UNORDERED:
             outputs_BC = both_orders(outputs_BC, batch).mean(1)
-        scores = arranged(outputs_BC, batch, self.kind)
+        assert batch.group_B is not None
+        scores = arranged(outputs_BC, batch.group_B, self.kind)
         losses: dict[str, LossSum] = {}
         if batch.labels is not None:
             count = float(len(batch.labels))

@@ -129,7 +129,8 @@ class SupervisedTask(Objective):
 
     def arrange(self, outputs: Tensor, batch: Batch) -> Tensor:
         """W_y's outputs for pooled states as [examples, classes], [examples, choices] or [examples]."""
-        return arranged(outputs, batch, self.kind)
+        assert batch.group_B is not None
+        return arranged(outputs, batch.group_B, self.kind)
 
     def label_loss(self, scores: Tensor, labels: Tensor) -> Tensor:
         """L2, summed over the examples."""
@@ -166,17 +167,16 @@ def _labels(labels: Sequence[float | int | None], kind: str) -> Tensor | None:
     return torch.tensor(labels, dtype=torch.float32 if kind == "regression" else torch.int64)
 
 
-def arranged(outputs: Tensor, batch: Batch, kind: str) -> Tensor:
-    """The outputs for sequences as scores [examples, classes], [examples, choices] or [examples]."""
-    assert batch.group_B is not None
+def arranged(outputs: Tensor, group_B: Tensor, kind: str) -> Tensor:
+    """The outputs for sequences as scores [examples, classes], [examples, choices] or [examples]. `group_B`: the example
+    of each, in order."""
     if kind == "regression":
         return outputs.squeeze(1)
     if kind != "choice":
         return outputs
-    rows = torch.arange(len(batch.group_B), device=outputs.device)
-    place_B = rows - torch.searchsorted(batch.group_B, batch.group_B)
-    table = outputs.new_full((int(batch.group_B[-1]) + 1, int(place_B.max()) + 1), NO_CHOICE)
-    return table.index_put((batch.group_B, place_B), outputs.squeeze(1))
+    place_B = torch.arange(len(group_B), device=outputs.device) - torch.searchsorted(group_B, group_B)
+    table = outputs.new_full((int(group_B[-1]) + 1, int(place_B.max()) + 1), NO_CHOICE)
+    return table.index_put((group_B, place_B), outputs.squeeze(1))
 
 
 def keep_factor(task: nn.Module, name: str) -> None:

@@ -1,0 +1,201 @@
+"""The one head over all views: a ridge-penalised logistic regression (regression: least squares) on their blocks.
+
+What is learned, in order: the views themselves from the training rows, how much each block counts, how strongly the
+head is held back (`relevance.py`), the weights. Everything is a minimum that is unique, so no seed has a part in it
+beside the one that draws folds.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from foretext.errors import UserError
+from foretext.tasks.heads.supervised import arranged, loss_of_labels
+from foretext.tasks.views.base import Block, Tensors, Units, View, is_sparse
+from foretext.tasks.views.relevance import (
+    MOST_UNITS,
+    Chosen,
+    choose_strength,
+    gram,
+    relevances,
+    scale_factors,
+)
+
+FOLDS = 5
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Of rows: class numbers, numbers of choices, or standardised scores."""
+
+    kind: str
+    values: np.ndarray
+    classes: int
+
+    @property
+    def outputs(self) -> int:
+        return 1 if self.kind in ("choice", "regression") else self.classes
+
+
+class ViewHead:
+    """Views, and weights for each of their blocks."""
+
+    def __init__(self, views: Sequence[View], weights: Tensors, bias: np.ndarray, kind: str, shares: dict[str, float]):
+        """`shares`: how much of the variance of the scores is each block's, on the training rows."""
+        self.views, self.weights, self.bias, self.kind, self.shares = list(views), weights, bias, kind, shares
+
+    def scores(self, units: Units) -> list[np.ndarray]:
+        """As a trunk's head gives them: for each row logits of its classes or choices, or its score."""
+        outputs = self.bias + sum(block @ self.weights[name] for name, block in self.blocks(units).items())
+        return by_row(np.asarray(outputs), units, self.kind)
+
+    def blocks(self, units: Units) -> dict[str, Block]:
+        return read_blocks(self.views, units)
+
+    def contributions(self, units: Units) -> dict[str, np.ndarray]:
+        """What each block adds to the outputs of the units."""
+        return {name: np.asarray(block @ self.weights[name]) for name, block in self.blocks(units).items()}
+
+
+def read_blocks(views: Sequence[View], units: Units) -> dict[str, Block]:
+    """All blocks of all views, by `view.block`."""
+    return {f"{view.name}.{name}": block for view in views for name, block in view.read(units).items()}
+
+
+def by_row(outputs: np.ndarray, units: Units, kind: str) -> list[np.ndarray]:
+    """[units, outputs] as an array for each row."""
+    if kind == "regression":
+        return list(outputs[:, 0])
+    if kind != "choice":
+        return list(outputs)
+    ends = np.flatnonzero(np.diff(units.rows)) + 1
+    return np.split(outputs[:, 0], ends)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    head: ViewHead
+    chosen: Chosen  # by cross-validation, on `rows`
+    rows: np.ndarray  # those that the folds are of
+    relevance: dict[str, float]  # of each block, s_v
+    noise: float  # σ²
+
+
+def fit_views(views: Sequence[View], units: Units, labels: Labels, seed: int, groups: Sequence[int] = ()) -> Fitted:
+    """`groups`: rows with the same number (copies) are never parted by folds; none: each is its own."""
+    blocks = read_blocks(views, units)
+    rows = np.unique(units.rows)
+    some = np.sort(np.random.default_rng(seed).permutation(len(rows))[: _most_rows(units)])
+    picked = units.picked(some)
+    kernels = [gram(block[picked]) for block in blocks.values()]
+    relevance, noise = relevances(kernels, _targets(units, labels)[picked])
+    total = torch.stack([own * kernel for own, kernel in zip(relevance, kernels)]).sum(0) / noise
+    loss = partial(_loss, units=units, labels=labels, picked=picked)
+    folds = _folds(units, picked, labels, seed, np.asarray(groups) if len(groups) else rows)
+    chosen = choose_strength(total, folds, labels.outputs, loss)
+    factors = scale_factors({name: block[picked] for name, block in blocks.items()}, relevance, noise)
+    weights, bias = _solve(blocks, factors, units, labels, chosen.strength)
+    head = ViewHead(views, weights, bias, labels.kind, {})
+    said = {name: np.asarray(block @ weights[name]) for name, block in blocks.items()}
+    spread = {name: float(own.var(0).mean()) for name, own in said.items()}
+    head.shares = {name: own / max(sum(spread.values()), 1e-12) for name, own in spread.items()}
+    return Fitted(head, chosen, some, dict(zip(blocks, relevance)), noise)
+
+
+def _most_rows(units: Units) -> int:
+    return max(1, MOST_UNITS * len(np.unique(units.rows)) // len(units.rows))
+
+
+def _targets(units: Units, labels: Labels) -> Tensor:
+    """Real targets of the units: a column of 0 and 1 a class, which alternative is right, or the scores."""
+    own = labels.values[units.rows]
+    if labels.kind == "regression":
+        return torch.from_numpy(own.astype(np.float64))[:, None]
+    if labels.kind == "choice":
+        firsts = np.searchsorted(units.rows, units.rows)
+        return torch.from_numpy((np.arange(len(own)) - firsts == own).astype(np.float64))[:, None]
+    columns = np.eye(labels.classes)[own.astype(int)]
+    return torch.from_numpy(columns[:, :1] if labels.classes == 2 else columns)
+
+
+def _loss(outputs: Tensor, own: Tensor, *, units: Units, labels: Labels, picked: np.ndarray) -> Tensor:
+    """Of the rows of the units `picked[own]`, which are whole rows, in order."""
+    rows = units.rows[picked[own.numpy()]]
+    names, group = np.unique(rows, return_inverse=True)
+    said = arranged(outputs, torch.from_numpy(group), labels.kind)
+    values = torch.from_numpy(labels.values[names])
+    return loss_of_labels(said, values.to(said.dtype) if labels.kind == "regression" else values.long(), labels.kind)
+
+
+def _folds(
+    units: Units, picked: np.ndarray, labels: Labels, seed: int, groups: np.ndarray
+) -> list[tuple[Tensor, Tensor]]:
+    """Stratified by class, copies together; as many as the rarest class allows, at least two if it can be done."""
+    from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
+
+    rows = np.unique(units.rows[picked])
+    own_groups, values = groups[rows], labels.values[rows]
+    classes = labels.kind not in ("regression", "choice")
+    least = min(np.unique(values, return_counts=True)[1]) if classes else len(rows)
+    count = min(FOLDS, len(np.unique(own_groups)), max(2, int(least)))
+    if count < 2:
+        return []
+    splitter = (
+        StratifiedGroupKFold(count, shuffle=True, random_state=seed)
+        if classes
+        else GroupKFold(count, shuffle=True, random_state=seed)
+    )
+    places = units.rows[picked]
+    return [
+        (
+            torch.from_numpy(np.flatnonzero(np.isin(places, rows[learn]))),
+            torch.from_numpy(np.flatnonzero(np.isin(places, rows[score]))),
+        )
+        for learn, score in splitter.split(rows[:, None], values, own_groups)
+    ]
+
+
+def _solve(
+    blocks: dict[str, Block], factors: dict[str, float], units: Units, labels: Labels, strength: float
+) -> tuple[Tensors, np.ndarray]:
+    """The weights of each block, and the bias, on all rows."""
+    scaled = [_tensor(block, factors[name]) for name, block in blocks.items()]
+    weights = [torch.zeros(own.shape[1], labels.outputs, dtype=torch.float64, requires_grad=True) for own in scaled]
+    bias = torch.zeros(labels.outputs, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([*weights, bias], max_iter=300, tolerance_grad=1e-6, line_search_fn="strong_wolfe")
+    all_units = torch.arange(len(units.rows))
+    picked = np.arange(len(units.rows))
+
+    def objective() -> Tensor:
+        optimizer.zero_grad()
+        outputs = bias + sum(own @ weight for own, weight in zip(scaled, weights))
+        penalty = sum(weight.square().sum() for weight in weights) / (2 * strength)
+        total = _loss(outputs, all_units, units=units, labels=labels, picked=picked) + penalty
+        total.backward()
+        return total
+
+    loss = optimizer.step(objective)
+    if not bool(torch.isfinite(loss)):
+        raise UserError("the head over the views has a loss that is not finite; leave the views out: --views none")
+    found = {name: (weight.detach() * factors[name]).float().numpy() for name, weight in zip(blocks, weights)}
+    return found, bias.detach().float().numpy()
+
+
+def _tensor(block: Block, factor: float) -> Tensor:
+    """A block for products with weights, in float64; a sparse one as CSR."""
+    if not is_sparse(block):
+        return torch.from_numpy(np.asarray(block, dtype=np.float64) * factor)
+    own = block.tocsr()
+    starts, columns = (torch.from_numpy(part.astype(np.int64)) for part in (own.indptr, own.indices))
+    values = torch.from_numpy(own.data.astype(np.float64) * factor)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says that CSR is in beta
+        return torch.sparse_csr_tensor(starts, columns, values, size=own.shape, check_invariants=False)

@@ -1,0 +1,129 @@
+"""The view of how two texts overlap: about a dozen numbers a pair, such as how many words of each the other has.
+
+    premise     a man is playing the guitar
+    hypothesis  a man plays no instrument         2 of 5 words shared, 1 pair of neighbours, a "no" that only one has
+
+Such numbers seldom act in a straight line (nothing shared, some, all), so each is given to the head as a linear spline
+with knots at the quartiles of the training rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+import numpy as np
+
+from foretext.tasks.views.base import Block, Tensors, Units, lines_of, of_pairs, text_tensor
+
+# Words that turn a statement round, in English; in other languages the n-grams have to tell.
+NEGATIONS = frozenset(("no", "not", "n't", "never", "nobody", "nothing", "none", "nor", "neither", "without"))
+_QUARTILES = (25, 50, 75)
+
+
+class Splines:
+    """Numbers, standardised, and what of each lies above each of its knots."""
+
+    def __init__(self, mean: np.ndarray, deviation: np.ndarray, knots: np.ndarray) -> None:
+        self.mean, self.deviation, self.knots = mean, deviation, knots  # [N], [N], [3, N]
+
+    @classmethod
+    def learned(cls, numbers: np.ndarray) -> Self:
+        mean, deviation = numbers.mean(0), numbers.std(0)
+        deviation = np.where(deviation > 1e-9, deviation, 1.0)
+        return cls(mean, deviation, np.percentile((numbers - mean) / deviation, _QUARTILES, axis=0))
+
+    def read(self, numbers: np.ndarray) -> np.ndarray:
+        standard = (numbers - self.mean) / self.deviation
+        above = [np.maximum(standard - knot, 0.0) for knot in self.knots]
+        return np.clip(np.concatenate([standard, *above], axis=1), -10.0, 10.0).astype(np.float32)
+
+    def tensors(self) -> Tensors:
+        return {"mean": self.mean, "deviation": self.deviation, "knots": self.knots}
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, np.ndarray]) -> Self:
+        return cls(tensors["mean"], tensors["deviation"], tensors["knots"])
+
+
+class Overlap:
+    name = "overlap"
+
+    def __init__(self, words: Sequence[str], idf: np.ndarray, splines: Splines | None = None) -> None:
+        self.words, self.weights = list(words), idf
+        self.idf = dict(zip(self.words, idf.tolist()))
+        self.rare = max(self.idf.values(), default=1.0)  # of a word that no training row has
+        self.splines = splines
+
+    @classmethod
+    def learned(cls, units: Units) -> Self:
+        documents = [set(words) for texts in units.words for words in texts]
+        counts = Counter(word for words in documents for word in words)
+        kept = sorted(counts)
+        idf = np.log((1 + len(documents)) / (1 + np.array([counts[word] for word in kept], dtype=np.float64))) + 1
+        view = cls(kept, idf)
+        view.splines = Splines.learned(of_pairs(units, view.numbers))
+        return view
+
+    def read(self, units: Units) -> dict[str, Block]:
+        assert self.splines is not None
+        return {"overlap": self.splines.read(of_pairs(units, self.numbers))}
+
+    def numbers(self, units: Units) -> np.ndarray:
+        return np.array([self._pair(first, second) for first, second in units.words], dtype=np.float64)
+
+    def _pair(self, a: list[str], b: list[str]) -> list[float]:
+        own, other = set(a), set(b)
+        shared = own & other
+        pairs_a, pairs_b = set(itertools.pairwise(a)), set(itertools.pairwise(b))
+        letters_a, letters_b = _trigrams(a), _trigrams(b)
+        weight_a, weight_b, weight = self._weight(own), self._weight(other), self._weight(shared)
+        return [
+            math.log1p(len(a)),
+            math.log1p(len(b)),
+            len(shared) / max(len(own), 1),
+            len(shared) / max(len(other), 1),
+            weight / max(weight_a, 1e-9),
+            weight / max(weight_b, 1e-9),
+            weight / max(weight_a + weight_b - weight, 1e-9),
+            len(pairs_a & pairs_b) / max(len(pairs_b), 1),
+            len(letters_a & letters_b) / max(len(letters_a | letters_b), 1),
+            _longest_run(a, b) / max(len(b), 1),
+            math.log1p(len(shared)),
+            float(bool(NEGATIONS & own) != bool(NEGATIONS & other)),
+            float(bool(NEGATIONS & other - own)),
+            float({word for word in own if word[0].isdigit()} != {word for word in other if word[0].isdigit()}),
+            float(a == b),
+        ]
+
+    def _weight(self, words: set[str]) -> float:
+        return math.fsum(self.idf.get(word, self.rare) for word in words)
+
+    def tensors(self) -> Tensors:
+        assert self.splines is not None
+        return {"words": text_tensor(self.words), "idf": self.weights} | self.splines.tensors()
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, np.ndarray]) -> Self:
+        return cls(lines_of(tensors["words"]), tensors["idf"], Splines.of_tensors(tensors))
+
+
+def _trigrams(words: Sequence[str]) -> set[str]:
+    text = " ".join(words)
+    return {text[i : i + 3] for i in range(len(text) - 2)}
+
+
+def _longest_run(a: Sequence[str], b: Sequence[str]) -> int:
+    """The most words in a row that both have, each text cut to 300 words: the time goes by the product."""
+    a, b = a[:300], b[:300]
+    best, before = 0, [0] * (len(b) + 1)
+    for word in a:
+        now = [0] * (len(b) + 1)
+        for place, other in enumerate(b, 1):
+            if word == other:
+                now[place] = before[place - 1] + 1
+        best, before = max(best, *now), now
+    return best

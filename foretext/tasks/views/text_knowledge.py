@@ -1,0 +1,151 @@
+"""The views that unlabelled text has taught: word vectors and latent semantics, both of a word2vec run.
+
+vectors  mean     a text's vectors, frequent words weighing less (SIF)
+         first    the vectors of its first words, weights e^(−i/1) and e^(−i/3): what kind of question this is
+         of pairs: the product and the difference of the means, and how well each word has a likeness in the other
+lsa      a text's place among the topics of the unlabelled text; of pairs the product and the difference
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+import numpy as np
+
+from foretext.tasks.views.base import Block, Tensors, Units, lines_of, of_pairs, text_tensor, unit_rows
+from foretext.tasks.views.overlap import Splines
+from foretext.text.words.latent_semantics import Lsa
+from foretext.text.words.sif import first_words, sif_means
+
+DECAYS = (1.0, 3.0)
+
+
+class _Words:
+    """Words as the ids of a list."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = list(words)
+        self.ids = {word: id for id, word in enumerate(self.words)}
+
+    def read(self, documents: Sequence[Sequence[str]]) -> list[np.ndarray]:
+        """The ids of each document's words, −1 where a word is unknown."""
+        known = self.ids
+        return [np.array([known.get(word, -1) for word in words], dtype=np.int64) for words in documents]
+
+
+class Vectors:
+    name = "vectors"
+
+    def __init__(
+        self, words: Sequence[str], matrix: np.ndarray, counts: np.ndarray, means: Tensors, splines: Splines | None
+    ) -> None:
+        """`matrix`: [words, width], rows of unit length; `counts`: how often the unlabelled text has each; `means`: of each block over the
+        training rows, which is taken off."""
+        self.words, self.counts, self.means, self.splines = _Words(words), counts, means, splines
+        self.matrix = matrix.astype(np.float32)
+
+    @classmethod
+    def learned(cls, units: Units, words: Sequence[str], matrix: np.ndarray, counts: np.ndarray) -> Self:
+        view = cls(words, unit_rows(matrix), counts, {}, None)
+        if units.pairs:
+            view.splines = Splines.learned(of_pairs(units, view.likeness))
+        view.means = {name: block.mean(0) for name, block in view.read(units).items() if name != "likeness"}
+        return view
+
+    def read(self, units: Units) -> dict[str, Block]:
+        if units.pairs:
+            assert self.splines is not None
+            a, b = self._means(units.side(0)), self._means(units.side(1))
+            blocks = {"product": a * b, "difference": np.abs(a - b)}
+            if units.ordered:
+                blocks["second"] = b
+        else:
+            ids = [known[known >= 0] for known in self.words.read(units.side(0))]
+            blocks = {"mean": unit_rows(sif_means(self.matrix, self.counts, ids))}
+            blocks |= {f"first {decay:g}": unit_rows(first_words(self.matrix, ids, decay)) for decay in DECAYS}
+        centred: dict[str, Block] = {name: block - self.means.get(name, 0.0) for name, block in blocks.items()}
+        if units.pairs:
+            assert self.splines is not None
+            centred["likeness"] = self.splines.read(of_pairs(units, self.likeness))
+        return centred
+
+    def _means(self, documents: Sequence[Sequence[str]]) -> np.ndarray:
+        ids = [known[known >= 0] for known in self.words.read(documents)]
+        return unit_rows(sif_means(self.matrix, self.counts, ids))
+
+    def likeness(self, units: Units) -> np.ndarray:
+        """Of each pair: the cosine of the means, and how like the words of one are to their likest in the other."""
+        a, b = self.words.read(units.side(0)), self.words.read(units.side(1))
+        cosines = (self._means(units.side(0)) * self._means(units.side(1))).sum(1)
+        share = self.counts / max(float(self.counts.sum()), 1.0)
+        weights = 1e-3 / (1e-3 + share)
+        rows = [self._aligned(own[own >= 0], other[other >= 0], weights) for own, other in zip(a, b)]
+        return np.column_stack([cosines, np.array(rows, dtype=np.float64)])
+
+    def _aligned(self, a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> tuple[float, float, float, float]:
+        if not len(a) or not len(b):
+            return 0.0, 0.0, 0.0, 0.0
+        likeness = self.matrix[a] @ self.matrix[b].T
+        of_a, of_b = likeness.max(1), likeness.max(0)
+        mean_a = float(np.average(of_a, weights=weights[a]))
+        return mean_a, float(np.average(of_b, weights=weights[b])), float(of_a.min()), float(of_b.min())
+
+    def tensors(self) -> Tensors:
+        found = {"words": text_tensor(self.words.words), "matrix": self.matrix, "counts": self.counts}
+        found |= {f"mean.{name}": mean for name, mean in self.means.items()}
+        return found | (self.splines.tensors() if self.splines else {})
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, np.ndarray]) -> Self:
+        means = {name.removeprefix("mean."): mean for name, mean in tensors.items() if name.startswith("mean.")}
+        splines = Splines.of_tensors(tensors) if "knots" in tensors else None
+        return cls(lines_of(tensors["words"]), tensors["matrix"], tensors["counts"], means, splines)
+
+
+class LatentSemantics:
+    name = "lsa"
+
+    def __init__(self, words: Sequence[str], lsa: Lsa) -> None:
+        self.words, self.lsa = _Words(words), lsa
+
+    def read(self, units: Units) -> dict[str, Block]:
+        a = self.lsa.read(self.words.read(units.side(0)))
+        if not units.pairs:
+            return {"topics": a}
+        b = self.lsa.read(self.words.read(units.side(1)))
+        return {"product": a * b, "difference": np.abs(a - b)}
+
+    def tensors(self) -> Tensors:
+        names = ("pairs", "idf", "components")
+        return {"words": text_tensor(self.words.words)} | {name: getattr(self.lsa, name) for name in names}
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, np.ndarray]) -> Self:
+        words = lines_of(tensors["words"])
+        return cls(words, Lsa(len(words), tensors["pairs"], tensors["idf"], tensors["components"]))
+
+
+class States:
+    """The pooled states of the pre-trained trunk, centred, each row of unit length."""
+
+    name = "states"
+
+    def __init__(self, mean: np.ndarray, deviation: np.ndarray) -> None:
+        self.mean, self.deviation = mean, deviation
+
+    @classmethod
+    def learned(cls, units: Units) -> Self:
+        assert units.states is not None
+        return cls(units.states.mean(0), np.maximum(units.states.std(0), 1e-3))
+
+    def read(self, units: Units) -> dict[str, Block]:
+        assert units.states is not None
+        return {"states": unit_rows((units.states - self.mean) / self.deviation)}
+
+    def tensors(self) -> Tensors:
+        return {"mean": self.mean, "deviation": self.deviation}
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, np.ndarray]) -> Self:
+        return cls(tensors["mean"], tensors["deviation"])
