@@ -168,8 +168,8 @@ def _labels(labels: Sequence[float | int | None], kind: str) -> Tensor | None:
 
 
 def arranged(outputs: Tensor, group_B: Tensor, kind: str) -> Tensor:
-    """The outputs for sequences as scores [examples, classes], [examples, choices] or [examples]. `group_B`: the example
-    of each, in order."""
+    """The outputs for sequences as scores [examples, classes], [examples, choices] or [examples].
+    `group_B`: the example of each, in order."""
     if kind == "regression":
         return outputs.squeeze(1)
     if kind != "choice":

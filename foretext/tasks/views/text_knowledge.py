@@ -40,8 +40,8 @@ class Vectors:
     def __init__(
         self, words: Sequence[str], matrix: np.ndarray, counts: np.ndarray, means: Tensors, splines: Splines | None
     ) -> None:
-        """`matrix`: [words, width], rows of unit length; `counts`: how often the unlabelled text has each; `means`: of each block over the
-        training rows, which is taken off."""
+        """`matrix`: [words, width], rows of unit length. `counts`: how often the unlabelled text has each word.
+        `means`: of each block over the training rows, which is taken off."""
         self.words, self.counts, self.means, self.splines = _Words(words), counts, means, splines
         self.matrix = matrix.astype(np.float32)
 
