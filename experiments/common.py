@@ -25,9 +25,9 @@ from foretext.api import load_language_model
 from foretext.cli.terminal import Stopper
 from foretext.errors import Interrupted, UserError
 from foretext.interop.exchange import import_model
-from foretext.runs.budget import read_position
 from foretext.runs.directory import RunDirectory
 from foretext.runs.report import Silent, StepReport
+from foretext.runs.run_config import read_position
 from foretext.systems import system_named
 from foretext.tasks.files.rows import Row, read_rows
 from foretext.tasks.splits import draw

@@ -191,7 +191,7 @@ def shortened(lm: LanguageModel, context: int) -> LanguageModel:
     if rows > len(weights["positions.weight"]):
         raise UserError(f"--context {context}: the encoder has {old.model_config.context}; give no more")
     trunk.load_state_dict(weights | {"positions.weight": weights["positions.weight"][:rows]})
-    sections = old.sections | {"model": config}
+    sections = dataclasses.replace(old.config, model=config)
     return LanguageModel(SavedModel(None, sections, old.system, old.tokenizer, trunk), lm.path)
 
 

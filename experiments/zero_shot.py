@@ -33,10 +33,10 @@ from experiments.course import Course, conduct
 from foretext.errors import Interrupted, UserError
 from foretext.evaluate.heuristics import VERY, acceptability, sentence_scores
 from foretext.evaluate.in_context import Round, Template, answer_rows
-from foretext.runs.budget import POSITION
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import SavedModel
 from foretext.runs.report import StepReport
+from foretext.runs.run_config import POSITION
 from foretext.tasks.files.rows import Row, read_rows
 from foretext.tasks.splits import draw
 from foretext.train.signals import StopRequest

@@ -42,8 +42,8 @@ from foretext.objectives.masking import MaskingConfig
 from foretext.objectives.permutation import PermutationObjective
 from foretext.objectives.spans import Span
 from foretext.objectives.translation_pairs import Pair
-from foretext.runs.budget import Budget
-from foretext.runs.model import RunConfig, SavedModel
+from foretext.runs.model import SavedModel
+from foretext.runs.run_config import Budget, ModelSections, RunConfig
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrainingConfig, TrunkParts
 from foretext.tasks.heads.supervised import Example, SupervisedTask
@@ -386,5 +386,5 @@ def base_model(system: str = "gpt", seed: int = 0) -> SavedModel:
     built: System = SYSTEMS[system]
     info = RunConfig("pretrain", system, "tiny", tokenizer=tokenizer.fingerprint())
     return SavedModel(
-        None, {"run": info, "model": shape}, built, tokenizer, built.build_trunk(TrunkParts(shape, tokenizer))
+        None, ModelSections(info, shape), built, tokenizer, built.build_trunk(TrunkParts(shape, tokenizer))
     )

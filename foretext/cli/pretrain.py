@@ -50,7 +50,7 @@ def pretrain(
 ) -> None:
     """Pre-train a language model on unlabelled text."""
     from foretext.cli.terminal import watched
-    from foretext.runs.budget import Budget
+    from foretext.runs.run_config import Budget
     from foretext.train.pretraining.pretrain import pretrain as run
     from foretext.train.pretraining.pretrain_request import PretrainRequest
 

@@ -12,8 +12,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from foretext.errors import UserError
-from foretext.runs.budget import Budget
 from foretext.runs.model import SavedModel, load_model, model_of_state, model_state
+from foretext.runs.run_config import Budget
 from foretext.runs.scoring import task_scores
 from foretext.systems import size_named, system_named
 from foretext.tasks.files.predictions import probabilities_of

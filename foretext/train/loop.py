@@ -21,9 +21,9 @@ import torch
 from foretext.batch import Batch, detached
 from foretext.errors import EXIT_NOT_FINITE, Interrupted, UserError
 from foretext.objectives.base import Draw
-from foretext.runs.budget import Position
 from foretext.runs.directory import RunWriter
 from foretext.runs.report import Reporter, StepReport
+from foretext.runs.run_config import Position
 from foretext.train.checkpoint import Job, Stage, Training, on_its_own
 from foretext.train.optim import clip_gradients
 from foretext.train.schedule import rate_at

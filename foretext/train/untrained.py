@@ -13,8 +13,9 @@ import numpy as np
 from foretext.config import Setting, apply_sets, setting_of
 from foretext.errors import UserError
 from foretext.runs.directory import RunDirectory
-from foretext.runs.model import RunConfig, SavedModel, facing, load_model, load_tokenizer, read_config
+from foretext.runs.model import SavedModel, facing, load_tokenizer, pretrained_model
 from foretext.runs.report import Note, Silent, Work
+from foretext.runs.run_config import ModelSections, RunConfig, read_config
 from foretext.systems import size_named, system_named
 from foretext.systems.base import System, TokenizerConfig, TrunkParts
 from foretext.tasks.families import family_of
@@ -50,14 +51,6 @@ def with_base(request: FinetuneRequest, learned: Sequence[Any], note: Note, work
     return request if base.direction is None else replace(request, base=facing(request.start, base.direction))
 
 
-def pretrained_model(path: str | Path, device: str = "cpu") -> SavedModel:
-    """The model of a pre-trained run; a fine-tuned one is an error."""
-    model = load_model(path, device)
-    if model.task is not None:
-        raise UserError(f"{path} is fine-tuned; here a pre-trained run is wanted")
-    return model
-
-
 def texts_of(tasks: Sequence[OtherTask], more: Sequence[str]) -> Iterator[str]:
     """What a new vocabulary is learned from: the texts of the rows of tasks, and `more`."""
     return itertools.chain((text for one in tasks for text in family_of(one.kind).texts(one.rows)), more)
@@ -79,25 +72,36 @@ def fresh_model(
     check_sets(sets)
     found = system_named(system)
     chosen = size_named(found, size)
-    sections = apply_sets({"model": chosen.model, "tokenizer": chosen.tokenizer}, sets)
-    sections["model"].check()
-    sections["tokenizer"].check()
-    check_memory(Memory(sections["model"], 1, 1))
-    config: TokenizerConfig = sections["tokenizer"]
-    for remark in sections["model"].remarks():
+    model, config = _shaped(chosen.model, chosen.tokenizer, sets)
+    config.check()
+    check_memory(Memory(model, 1, 1))
+    for remark in model.remarks():
         note(remark)
     tokenizer = new_tokenizer(found, texts, config, seed, work)
     matrix = None
     if vectors is not None:
         tokenizer, matrix = _started_vectors(found, tokenizer, vectors, config.size)
         note(f"{int(matrix.any(axis=1).sum()):,} of {tokenizer.size:,} words have a vector in {vectors}")
-        check_vectors(sets, sections["model"].vectors, matrix.shape[1], vectors)
-        sections["model"] = replace(sections["model"], vectors=matrix.shape[1])
-    sections["model"] = replace(sections["model"], vocabulary=tokenizer.size)
-    sections["model"].check()  # once more: the vocabulary is known
-    sections["run"] = RunConfig("pretrain", system, size, "forward", seed, tokenizer.fingerprint())
-    trunk = found.build_trunk(TrunkParts(sections["model"], tokenizer))
-    return SavedModel(None, sections, found, tokenizer, trunk, vectors=matrix)
+        width = matrix.shape[1]
+        check_vectors(sets, model.vectors, width, vectors)
+        model = replace(model, vectors=width)
+    model = replace(model, vocabulary=tokenizer.size)
+    model.check()  # once more: the vocabulary is known
+    info = RunConfig("pretrain", system, size, "forward", seed, tokenizer.fingerprint())
+    return _new_model(found, ModelSections(info, model), tokenizer, matrix)
+
+
+def _shaped(model: Any, tokenizer: TokenizerConfig, sets: Sequence[str | Setting]) -> tuple[Any, TokenizerConfig]:
+    """[model], which is the system's own, checked, and [tokenizer], with `sets` put in."""
+    sections = apply_sets({"model": model, "tokenizer": tokenizer}, sets)
+    sections["model"].check()
+    return sections["model"], sections["tokenizer"]
+
+
+def _new_model(system: System, config: ModelSections, tokenizer: Tokenizer, vectors: np.ndarray | None) -> SavedModel:
+    return SavedModel(
+        None, config, system, tokenizer, system.build_trunk(TrunkParts(config.model, tokenizer)), vectors=vectors
+    )
 
 
 def begun_model(
@@ -107,19 +111,16 @@ def begun_model(
     `sets` may say the same again."""
     run = RunDirectory(path)
     kept = read_config(run)
-    info: RunConfig = kept["run"]
+    info = kept.run
     if info.system != system:
         raise UserError(f"{path}: begun with --system {info.system}, not {system}; name that one, or start a new run")
     check_sets(sets)
     tokenizer = load_tokenizer(run, info)
-    known = size_named(system_named(system), info.size).tokenizer  # what was said of it is not kept, only the result
-    sections = apply_sets({"model": kept["model"], "tokenizer": known}, sets)
-    sections["model"].check()
     found = system_named(system)
+    # What was said of the tokenizer is not kept, only the result.
+    model, _ = _shaped(kept.model, size_named(found, info.size).tokenizer, sets)
     matrix = None if vectors is None else _started_vectors(found, tokenizer, vectors, tokenizer.size)[1]
-    shape = {"run": replace(info, kind="pretrain"), "model": sections["model"]}
-    trunk = found.build_trunk(TrunkParts(sections["model"], tokenizer))
-    return SavedModel(None, shape, found, tokenizer, trunk, vectors=matrix)
+    return _new_model(found, ModelSections(replace(info, kind="pretrain"), model), tokenizer, matrix)
 
 
 def _started_vectors(

@@ -39,8 +39,8 @@ from tolerance import close, doubles
 from torch import nn
 
 from foretext.objectives.base import Objective
-from foretext.runs.budget import Budget
 from foretext.runs.report import Silent
+from foretext.runs.run_config import Budget
 from foretext.systems import SYSTEMS
 from foretext.systems.base import HeadParts, TrunkParts
 from foretext.tasks.task_config import TaskConfig

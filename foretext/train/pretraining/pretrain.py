@@ -12,12 +12,12 @@ from foretext.config import Change
 from foretext.errors import UserError
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
-from foretext.runs.budget import POSITION, is_finished
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.loss_curve import draw_missing_curve, write_curve
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator
-from foretext.runs.model import open_run, read_config
+from foretext.runs.model import open_run
 from foretext.runs.report import Reporter, Silent
+from foretext.runs.run_config import POSITION, is_finished, read_config
 from foretext.runs.scoring import mean_losses
 from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TrunkParts
@@ -80,7 +80,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
 
 def _onward(run: RunDirectory) -> str:
     """The command that trains on from a run, with more of what its system reads."""
-    pairs = system_named(read_config(run)["run"].system).reads == "pairs"
+    pairs = system_named(read_config(run).run.system).reads == "pairs"
     text = "--source FILE --target FILE" if pairs else "TEXT"
     return f"pretrain {text} --from {run.path} --out ANOTHER"
 

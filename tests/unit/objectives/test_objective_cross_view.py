@@ -16,8 +16,8 @@ from foretext.batch import IGNORE
 from foretext.nn.recurrent.cvt import CvtBatch, CvtConfig, CvtEncoder
 from foretext.nn.weights import AveragedWeights
 from foretext.objectives.cross_view import CrossViewObjective, CrossViewSettings, CrossViewTask
-from foretext.runs.budget import Budget
 from foretext.runs.report import Silent
+from foretext.runs.run_config import Budget
 from foretext.systems.base import TrainingConfig
 from foretext.systems.cvt import CVT
 from foretext.tasks.heads.cross_view_head import CrossViewHead, Sourced, UnlabelledExample

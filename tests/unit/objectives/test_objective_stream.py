@@ -20,9 +20,9 @@ from foretext.errors import Interrupted
 from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
 from foretext.objectives.base import Direction
 from foretext.objectives.stream import StreamConfig, StreamObjective
-from foretext.runs.budget import Budget
 from foretext.runs.directory import RunDirectory
 from foretext.runs.report import Silent
+from foretext.runs.run_config import Budget
 from foretext.runs.scoring import mean_losses
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.order.sample_order import StreamOrder, Windows

@@ -365,7 +365,7 @@ def test_how_fast_which_layers_learn_is_still_the_users_to_say(tmp_path: Path) -
     with stopping_after(1) as stop, pytest.raises(Interrupted):
         finetune(replace(request, out=tmp_path / "run"), stopping=stop)
     model = load_model(tmp_path / "run")
-    assert (model.sections["transfer"].thaw, model.sections["transfer"].rate_decay) == ("gradual", 2.0)
+    assert (model.config.transfer.thaw, model.config.transfer.rate_decay) == ("gradual", 2.0)
     torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
     drawn = CVT.build_trunk(TrunkParts(model.model_config, model.tokenizer)).state_dict()
     assert all(torch.equal(drawn[name], weight) for name, weight in model.trunk.state_dict().items())

@@ -22,9 +22,9 @@ from foretext.errors import Interrupted
 from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
 from foretext.nn.trunk import reads_on
 from foretext.objectives.base import ListedExamples
-from foretext.runs.budget import Budget
 from foretext.runs.directory import RunDirectory
 from foretext.runs.report import Silent
+from foretext.runs.run_config import Budget
 from foretext.tasks.heads.concat_pooling import (
     ConcatPoolingConfig,
     ConcatPoolingTask,

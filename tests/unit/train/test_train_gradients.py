@@ -35,8 +35,8 @@ from foretext.batch import IGNORE
 from foretext.objectives.base import Objective
 from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig
 from foretext.objectives.causal import CausalObjective
-from foretext.runs.budget import Budget
 from foretext.runs.report import Silent
+from foretext.runs.run_config import Budget
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts
 from foretext.tasks.heads.supervised import Example

@@ -21,8 +21,8 @@ from torch import nn
 from foretext.config import apply_sets
 from foretext.errors import UserError
 from foretext.plan import NEVER, TransferPlan
-from foretext.runs.budget import Budget, Position
 from foretext.runs.directory import RunDirectory
+from foretext.runs.run_config import Budget, Position
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrainingConfig
 from foretext.train.optim import Group, Optimizer, _orthogonalise, clip_gradients, split_rows

@@ -81,7 +81,7 @@ def test_both_orders_are_read_and_their_states_added() -> None:
 
 def test_a_run_of_an_earlier_version_reads_one_order_as_it_was_trained(tmp_path: Path) -> None:
     clf = scored("gpt", "transfer.pooling=extract")
-    old = replace(clf.model, sections=clf.model.sections | {"task": replace(clf.model.task_config, both_orders=False)})
+    old = replace(clf.model, config=replace(clf.model.config, task=replace(clf.model.task_config, both_orders=False)))
     with torch.no_grad():
         found = TaskModel(old, None).predict(TEXTS)
     tokenizer, head = old.tokenizer, old.task.head  # type: ignore[union-attr]
@@ -172,6 +172,6 @@ def test_the_level_counts_when_an_epoch_is_chosen() -> None:
 def test_a_run_of_an_earlier_version_has_no_factor(tmp_path: Path) -> None:
     clf = scored("gpt", out=tmp_path / "run")
     config = replace(clf.model.task_config, shrinks=False)
-    head = family_of("regression").head(config, clf.model.model_config, clf.model.sections["transfer"], 0.0)
+    head = family_of("regression").head(config, clf.model.model_config, clf.model.config.transfer, 0.0)
     assert SPREAD not in head.state_dict() and SPREAD in clf.model.task.state_dict()  # type: ignore[union-attr]
     assert spread_of(config, head) == 1.0
