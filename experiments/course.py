@@ -19,7 +19,7 @@ from experiments.common import Log, check_settings
 from experiments.results import Results
 from foretext.cli.terminal import Stopper
 from foretext.errors import Interrupted, UserError
-from foretext.train.signals import StopRequest
+from foretext.runs.report import StopRequest
 
 AGAIN = "give the same command again"
 T = TypeVar("T")

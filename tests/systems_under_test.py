@@ -43,6 +43,7 @@ from foretext.objectives.permutation import PermutationObjective
 from foretext.objectives.spans import Span
 from foretext.objectives.translation_pairs import Pair
 from foretext.runs.model import SavedModel
+from foretext.runs.report import StopRequest
 from foretext.runs.run_config import Budget, ModelSections, RunConfig
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrainingConfig, TrunkParts
@@ -56,7 +57,6 @@ from foretext.text.tokenizers.word_tokenizer import WordTokenizer, word_tokenize
 from foretext.text.words.word_list import WordList
 from foretext.train.loop import Loop
 from foretext.train.pretraining.pretrain_request import PretrainRequest
-from foretext.train.signals import StopRequest
 
 SHAPE = TransformerConfig(vocabulary=61, layers=2, width=32, heads=4, context=24, dropout=0.0)
 MASKED = EncoderConfig(vocabulary=262, layers=2, width=32, heads=4, context=24, dropout=0.0)

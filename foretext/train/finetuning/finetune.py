@@ -14,10 +14,10 @@ from foretext.errors import Interrupted, UserError
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Objective, Stock
 from foretext.runs.directory import RunDirectory, RunWriter
-from foretext.runs.loss_curve import draw_missing_curve, write_curve
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator
+from foretext.runs.metrics_log import draw_missing_curve, write_curve
 from foretext.runs.model import SavedModel, build_task, load_model, need_trained_head, open_run
-from foretext.runs.report import Reporter, Silent, Warns
+from foretext.runs.report import NeverStop, Reporter, Silent, StopRequest, Warns
 from foretext.runs.run_config import MICRO_TOKENS, Budget, FinetuneConfig, has_begun, is_finished, read_config
 from foretext.runs.scoring import example_scores
 from foretext.systems.base import TrunkParts
@@ -36,9 +36,8 @@ from foretext.train.finetuning.finetune_settings import (
     unused_head,
     with_length,
 )
-from foretext.train.from_run import layered_names
 from foretext.train.loop import Loop, step_seed
-from foretext.train.optim import Group, Optimizer, Rows, split_rows
+from foretext.train.optim import Group, Optimizer, Rows, layered_names, split_rows
 from foretext.train.planning import (
     SMALLER_RUN,
     Memory,
@@ -48,7 +47,6 @@ from foretext.train.planning import (
     finetuning_memory,
 )
 from foretext.train.resume import finished, going_on, starts_over, writing
-from foretext.train.signals import NeverStop, StopRequest
 from foretext.train.untrained import with_base
 
 Validator = Callable[[], dict[str, float]]
@@ -92,7 +90,7 @@ def finetune(
         return training.finished(run)
     with writing(run, training.reporter.note, over) as writer:
         made = training.train(writer, notes)
-        write_curve(run)
+        write_curve(run.path)
         _draw_confusion(made.validated, run)
     return made
 
@@ -118,7 +116,7 @@ class _Finetuning:
         changes: list[Change] = []
         resolve(self.request, self.family, self.split, run, changes.append)
         self.reporter.note(finished(run.path, changes))
-        draw_missing_curve(run, self.reporter.note)
+        draw_missing_curve(run.path, self.reporter.note)
         made = Finetuned(load_model(run.path), self.split.valid)
         if self.family.draws_confusion(made.model.task_config) and not (run.path / CONFUSION).exists():
             _draw_confusion(made.scores(self.reporter), run)

@@ -14,7 +14,7 @@ from foretext.errors import Interrupted, UserError
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.machine import check_space
 from foretext.runs.model import SavedModel, load_model, load_tokenizer
-from foretext.runs.report import Reporter
+from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import POSITION, DataConfig, PretrainConfig, read_config
 from foretext.systems import system_named
 from foretext.systems.base import System, TokenizerConfig
@@ -26,7 +26,6 @@ from foretext.text.tokenizers.training import least_size, sample_stretches, spec
 from foretext.text.tokenizers.unigram import UNKNOWN
 from foretext.train.pretraining.pretrain_request import PretrainRequest, completed, published_tokenizer
 from foretext.train.resume import TOKENS
-from foretext.train.signals import StopRequest
 
 LITTLE_TEXT = 100_000  # bytes
 MORE_TEXT = "give more text, or a shorter context: --set model.context=…"

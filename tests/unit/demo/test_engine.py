@@ -12,9 +12,8 @@ from foretext.demo.runner import Demo
 from foretext.demo.tasks import TASKS
 from foretext.errors import Interrupted
 from foretext.runs.directory import RunDirectory
-from foretext.runs.report import Silent
+from foretext.runs.report import NeverStop, Silent, StopRequest
 from foretext.runs.run_config import is_finished, read_position
-from foretext.train.signals import NeverStop, StopRequest
 
 SIZES = {"train": 16, "valid": 8, "test": 8}
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from foretext.cli.terminal import Stopper
-from foretext.train.signals import NeverStop
+from foretext.runs.report import NeverStop
 
 CHILD = """
 import sys, time
