@@ -36,7 +36,7 @@ from foretext.runs.run_config import ModelSections, RunConfig
 from foretext.systems import system_named
 from foretext.systems.base import TrunkParts
 from foretext.tasks.files.rows import Row, read_rows
-from foretext.tasks.splits import draw
+from foretext.tasks.labelled import draw
 from foretext.text.tokenizers.base import END, Tokenizer, tokenizer_from_json
 from foretext.text.tokenizers.training import train_tokenizer
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune

@@ -30,7 +30,7 @@ from foretext.runs.report import Silent, StepReport
 from foretext.runs.run_config import read_position
 from foretext.systems import system_named
 from foretext.tasks.files.rows import Row, read_rows
-from foretext.tasks.splits import draw
+from foretext.tasks.labelled import draw
 
 DRAW_SEED = 1000  # seed of a draw's rows is this and its number: others than those that training uses
 TEST_SEED = 1

@@ -49,7 +49,7 @@ from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrainingConfig, TrunkParts
 from foretext.tasks.heads.supervised import Example, SupervisedTask
 from foretext.tasks.layouts.base import TokenSequence
-from foretext.tasks.layouts.running_text import RunningTextLayout
+from foretext.tasks.layouts.causal import RunningTextLayout
 from foretext.text.order.two_ways import Stretch
 from foretext.text.tokenizers.base import END
 from foretext.text.tokenizers.byte_bpe import ByteBPE

@@ -187,7 +187,7 @@ def _drawn(rows: list[Asked], count: int) -> list[Asked]:
 
 def _template(task: str, text: str | None, rows: list[Row], words: str) -> Template:
     from foretext.evaluate.in_context import Template
-    from foretext.tasks.labels import LabelSet
+    from foretext.tasks.labelled import LabelSet
 
     labels = LabelSet.from_rows(rows).names if task in LABELLED else ()
     given = None if text is None else text_argument(text, "--template")

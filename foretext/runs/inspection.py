@@ -24,7 +24,7 @@ from foretext.runs.run_config import (
 from foretext.systems import size_named, system_named
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoding
-from foretext.tasks.labels import LabelSet
+from foretext.tasks.labelled import LabelSet
 
 Config = PretrainConfig | FinetuneConfig
 Pieces = list[tuple[int, str]]

@@ -28,7 +28,8 @@ from foretext.runs.run_config import (
 from foretext.systems import system_named
 from foretext.systems.base import HeadParts, ObjectiveParts, System, TrunkParts
 from foretext.tasks.families import family_of
-from foretext.tasks.task_config import TaskConfig
+from foretext.tasks.family import TaskConfig
+from foretext.tasks.layouts.base import Layout
 from foretext.text.tokenizers.base import Tokenizer, tokenizer_from_json
 
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ class SavedModel:
     @property
     def model_config(self) -> ModelConfig:
         return self.config.model
+
+    @property
+    def layout(self) -> Layout:
+        """How the texts of a row become one sequence."""
+        return self.system.build_layout(dict(self.tokenizer.specials), self.model_config.reads, self.info.direction)
 
     @property
     def scored(self) -> Scored:

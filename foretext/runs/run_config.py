@@ -18,7 +18,7 @@ from foretext.runs.directory import RunDirectory
 from foretext.systems import system_named
 from foretext.systems.base import StartConfig, System, TokenizerConfig, TrainingConfig
 from foretext.tasks.families import KINDS
-from foretext.tasks.task_config import TaskConfig
+from foretext.tasks.family import TaskConfig
 
 FORMAT = 1
 POSITION = "training/position.json"

@@ -17,19 +17,20 @@ from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator
 from foretext.runs.metrics_log import draw_missing_curve, write_curve
 from foretext.runs.model import SavedModel, build_task, load_model, need_trained_head, open_run
-from foretext.runs.report import NeverStop, Reporter, Silent, StopRequest, Warns
+from foretext.runs.report import NeverStop, Reporter, Silent, StopRequest, Warns, Work
 from foretext.runs.run_config import MICRO_TOKENS, Budget, FinetuneConfig, has_begun, is_finished, read_config
-from foretext.runs.scoring import example_scores
+from foretext.runs.scoring import encode, example_scores
 from foretext.systems.base import TrunkParts
 from foretext.tasks.families import family_of
-from foretext.tasks.family import Encoded, Family
+from foretext.tasks.family import Encoded, Encoding, Family
+from foretext.tasks.labelled import DEFAULT_FRACTION, Split
+from foretext.tasks.layouts.windows import unlabelled_rows
 from foretext.tasks.scores.confusion_picture import confusion_matrix_png
 from foretext.tasks.scores.metrics import Scores
-from foretext.tasks.splits import DEFAULT_FRACTION, Split
 from foretext.train.checkpoint import Job, Stage
-from foretext.train.finetuning.examples import all_examples, encode
 from foretext.train.finetuning.finetune_request import FinetuneRequest
 from foretext.train.finetuning.finetune_settings import (
+    learned_of,
     not_followed,
     resolve,
     size_of,
@@ -142,7 +143,7 @@ class _Finetuning:
             raise UserError(
                 "no word of the rows has a piece in the vocabulary of this run; use another run, or --system"
             )
-        stock = all_examples(request, model, learned.examples, self.about_rows, work)
+        stock = self._stock(model, learned.examples, work)
         validations: dict[float, Scores] = {}
         stage = self._stage(model, stock, held_out, _validator(model, held_out, device, validations))
         model.config = with_length(config, size_of(request), len(learned.examples), stage.order)
@@ -171,6 +172,20 @@ class _Finetuning:
         self.reporter.work(title, done, total)
         if self.stopping.requested is not None:
             raise Interrupted(self.stopping.requested, None if saved is None else str(saved.path))
+
+    def _stock(self, model: SavedModel, examples: Sequence[Any], work: Work) -> Stock:
+        """What is learned from: the examples of the rows and, where the system has heads that ask for it, those of
+        other tasks and of unlabelled text."""
+        note, layout, tasks = self.about_rows.note, model.layout, [examples]
+        for other in self.request.also:
+            encoding = Encoding(learned_of(other), model.tokenizer, layout)
+            progress = functools.partial(work, "encoding")
+            tasks.append(family_of(other.kind).encode(other.rows, encoding, True, note, progress).examples)
+        progress = functools.partial(work, "encoding text")
+        assert model.task is not None
+        return model.task.stock(
+            tasks, unlabelled_rows(self.request.unlabelled, model.tokenizer, layout, note, progress)
+        )
 
     def _stage(self, model: SavedModel, stock: Stock, held_out: Encoded, evaluate: Validator) -> Stage:
         """What is learned from, in which order, as many rows at a time as there is memory for."""

@@ -18,10 +18,9 @@ from foretext.runs.run_config import Budget, FinetuneConfig, RunConfig, read_con
 from foretext.systems import size_named
 from foretext.systems.base import Size, System, TrainingConfig
 from foretext.tasks.families import family_of
-from foretext.tasks.family import Family
+from foretext.tasks.family import Family, TaskConfig
+from foretext.tasks.labelled import Split
 from foretext.tasks.scores.metrics import check_metric
-from foretext.tasks.splits import Split
-from foretext.tasks.task_config import TaskConfig
 from foretext.text.order.sample_order import SampleOrder
 from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask
 from foretext.train.resume import agreed, check_seed, check_sets

@@ -26,6 +26,7 @@ from foretext.runs.directory import RunDirectory
 from foretext.runs.inspection import summary_of
 from foretext.runs.model import load_model
 from foretext.runs.report import Silent
+from foretext.runs.scoring import encode
 from foretext.systems.base import TrunkParts
 from foretext.systems.cvt import CVT
 from foretext.tasks.files.conll import TaggedSentence
@@ -34,7 +35,6 @@ from foretext.tasks.heads.cross_view_head import CrossViewHead, ManySources, Sou
 from foretext.tasks.heads.tagging import TaggedExample
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.word_forms import WordForms, with_vectors
-from foretext.train.finetuning.examples import encode
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 from foretext.train.finetuning.finetune_request import OtherTask
 from foretext.train.loop import Loop, step_seed

@@ -33,8 +33,7 @@ from foretext.tasks.heads.concat_pooling import (
     read_pieces,
     right_aligned,
 )
-from foretext.tasks.heads.sequences import sequence_lm_loss
-from foretext.tasks.heads.supervised import Example, SupervisedTask
+from foretext.tasks.heads.supervised import Example, SupervisedTask, sequence_lm_loss
 from foretext.tasks.layouts.base import TokenSequence
 from foretext.text.order.sample_order import Order
 from foretext.train.checkpoint import Job, Stage

@@ -11,7 +11,7 @@ from complaints import refused
 from foretext.nn.recurrent.awd_lstm import AwdLstmConfig
 from foretext.runs.run_config import FinetuneConfig, RunConfig, check_saved
 from foretext.systems.gpt import SIZES
-from foretext.tasks.task_config import TaskConfig
+from foretext.tasks.family import TaskConfig
 
 SIZE = SIZES["tiny"]
 SOUND = FinetuneConfig(

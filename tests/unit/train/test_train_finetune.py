@@ -42,16 +42,16 @@ from foretext.runs.machine import clock
 from foretext.runs.model import SavedModel, load_model
 from foretext.runs.report import Silent
 from foretext.runs.run_config import MIXTURE, FinetuneConfig, RunConfig, loss_terms, read_config, read_position
-from foretext.runs.scoring import example_scores, task_scores
+from foretext.runs.scoring import encode, example_scores
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrainingConfig, TrunkParts
+from foretext.tasks.family import TaskConfig
 from foretext.tasks.files.rows import Row
 from foretext.tasks.heads.concat_pooling import ConcatPoolingTask
-from foretext.tasks.task_config import TaskConfig
+from foretext.tasks.row_family import score_table
 from foretext.train import planning
 from foretext.train.checkpoint import Stage
 from foretext.train.finetuning import finetune as module
-from foretext.train.finetuning.examples import encode_rows
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 from foretext.train.finetuning.finetune_request import Base
 from foretext.train.loop import Loop, step_seed
@@ -61,6 +61,10 @@ from foretext.train.resume import agreed
 
 NEW = tokenizer_of("gpt").size  # the first of the rows that fine-tuning adds
 NO_DROPOUT = ("training.dropout=0.0", "training.batch_size=4")
+
+
+def task_scores(trunk: torch.nn.Module, task: Any, examples: list[Any], device: torch.device) -> np.ndarray:
+    return score_table(example_scores(trunk, task, examples, device), task.kind)
 
 
 def rows_of(kind: str, count: int, seed: int = 0) -> list[Row]:
@@ -123,8 +127,8 @@ def test_every_kind_learns_and_comes_back_from_disk(system: str, kind: str, tmp_
     again = load_model(tmp_path / "run")
     assert again.task is not None and model.task is not None
     cpu = torch.device("cpu")
-    ours = task_scores(model.trunk, model.task, encode_rows(rows, model), cpu)
-    theirs = task_scores(again.trunk, again.task, encode_rows(rows, again), cpu)
+    ours = task_scores(model.trunk, model.task, encode(rows, model).examples, cpu)
+    theirs = task_scores(again.trunk, again.task, encode(rows, again).examples, cpu)
     assert ours.tolist() == theirs.tolist()
     assert not any(name.startswith("training/o") or name.startswith("training/c") for name in run.names())
 
@@ -451,8 +455,8 @@ def test_gpts_loss_on_the_lstm_and_ulmfits_plan_on_transformers_learn(
     figures = [row["validation"]["loss"] for row in RunDirectory(out).metrics() if "validation" in row]
     assert min(figures[1:]) < figures[0]
     again, cpu = load_model(out), torch.device("cpu")
-    theirs = task_scores(again.trunk, again.task, encode_rows(rows, again), cpu)
-    assert theirs.tolist() == task_scores(model.trunk, model.task, encode_rows(rows, model), cpu).tolist()
+    theirs = task_scores(again.trunk, again.task, encode(rows, again).examples, cpu)
+    assert theirs.tolist() == task_scores(model.trunk, model.task, encode(rows, model).examples, cpu).tolist()
 
 
 @pytest.mark.parametrize(
@@ -660,7 +664,7 @@ def test_whether_rows_are_pairs_is_kept(untrained: None) -> None:
     model = finetune(request_of("regression", pairs)).model
     assert model.task_config.texts == 2
     with refused("row 1:", "pairs", "text2"):
-        encode_rows(single, model)
+        encode(single, model)
     with refused("row 1:", "two"):
         finetune(request_of("regression", single, valid=pairs))
 
@@ -811,7 +815,7 @@ def test_the_plan_has_tokens_updates_time_memory_and_disk(tmp_path: Path, monkey
     rows, valid, heard = rows_of("similarity", 40), rows_of("similarity", 8, seed=1), Plans()
     model = finetune(request_of("similarity", rows, valid=valid, out=tmp_path / "run"), heard).model
     (plan,) = heard.plans
-    tokens, scored = (sum(e.tokens for e in encode_rows(some, model)) for some in (rows, valid))
+    tokens, scored = (sum(e.tokens for e in encode(some, model).examples) for some in (rows, valid))
     names(plan["tokens"], f"{tokens:,} ", f"{2 * tokens:,} ")
     names(plan["budget"], "2 epochs", "20 updates", "4 rows")
     names(plan["time"], clock(2 * (tokens + scored / 3) / 10), "10 tokens/s")
@@ -827,7 +831,7 @@ def test_the_time_of_a_run_that_goes_on_is_what_is_left(tmp_path: Path, monkeypa
     for resume, steps in ((False, 10), (True, 1)):
         with stopping_after(steps) as stop, pytest.raises(Interrupted):
             finetune(replace(request, resume=resume), heard, stop)
-    tokens = 2 * sum(example.tokens for example in encode_rows(rows, load_model(tmp_path / "run")))
+    tokens = 2 * sum(example.tokens for example in encode(rows, load_model(tmp_path / "run")).examples)
     for plan, seconds in zip(heard.plans, (tokens, 0.75 * tokens), strict=True):
         names(plan["time"], f" {clock(seconds)} ", " 1 tokens/s")
 

@@ -19,13 +19,12 @@ from tolerance import close, doubles
 from foretext.api import LanguageModel, TaskModel
 from foretext.interop.hub import export_hub
 from foretext.tasks.families import family_of
-from foretext.tasks.family import Encoded
+from foretext.tasks.family import Encoded, TaskConfig
 from foretext.tasks.files.rows import Row
 from foretext.tasks.heads.supervised import Example
-from foretext.tasks.layouts.delimited import DELIMITER, EXTRACT, START
+from foretext.tasks.layouts.causal import DELIMITER, EXTRACT, START
 from foretext.tasks.row_family import LEAST_SPREAD, SPREAD, spread_of
 from foretext.tasks.scores import metrics
-from foretext.tasks.task_config import TaskConfig
 from foretext.train.loop import Loop
 
 PAIRS = [("a man eats", "a man is eating food", 4.5), ("a dog", "two men sing", 0.5), ("the sun", "the sun is up", 3.0)]

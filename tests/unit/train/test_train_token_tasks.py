@@ -31,12 +31,11 @@ from foretext.errors import Interrupted
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import load_model
 from foretext.runs.report import Silent
-from foretext.runs.scoring import example_scores, mean_losses
+from foretext.runs.scoring import encode, example_scores, mean_losses
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Reading
 from foretext.tasks.files.conll import TaggedSentence
 from foretext.tasks.files.squad import Answer, Question
-from foretext.train.finetuning.examples import encode
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 from foretext.train.loop import Loop
 
