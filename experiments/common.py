@@ -22,7 +22,7 @@ import foretext as ft
 from bench.common import arguments_for, commit, head_lines, need_data
 from experiments.results import TITLES, Cell, Results, first_words, own_options, plan_cells, result_table, sets_for
 from foretext.api import load_language_model
-from foretext.cli.terminal import Stopper
+from foretext.cli.output import Stopper
 from foretext.errors import Interrupted, UserError
 from foretext.interop.exchange import import_model
 from foretext.runs.directory import RunDirectory

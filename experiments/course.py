@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from bench.common import arguments_for, commit, head_lines
 from experiments.common import Log, check_settings
 from experiments.results import Results
-from foretext.cli.terminal import Stopper
+from foretext.cli.output import Stopper
 from foretext.errors import Interrupted, UserError
 from foretext.runs.report import StopRequest
 

@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from foretext.cli.input import labelled_rows, language_model, plain_table, read_texts
-from foretext.cli.options import Json, check_output, parse_columns, parse_pairs, refuse, text_argument
+from foretext.cli.input import (
+    Json,
+    check_output,
+    labelled_rows,
+    language_model,
+    parse_columns,
+    parse_pairs,
+    plain_table,
+    read_texts,
+    refuse,
+    text_argument,
+)
 from foretext.cli.output import progress
 from foretext.errors import UserError
 

@@ -1,4 +1,4 @@
-"""The model that a fine-tuning starts from: a run, or, from nothing, new weights and a vocabulary of the rows."""
+"""A model that a fine-tuning starts from where there is no run: new weights, and a vocabulary of the rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from foretext.config import Setting, apply_sets, setting_of
 from foretext.errors import UserError
 from foretext.runs.directory import RunDirectory
-from foretext.runs.model import SavedModel, facing, load_tokenizer, pretrained_model
+from foretext.runs.model import SavedModel, load_tokenizer
 from foretext.runs.report import Note, Silent, Work
 from foretext.runs.run_config import ModelSections, RunConfig, read_config
 from foretext.systems import size_named, system_named
@@ -29,26 +29,19 @@ from foretext.train.resume import check_seed, check_sets, check_vectors
 _SILENT = Silent()
 
 
-def with_base(request: FinetuneRequest, learned: Sequence[Any], note: Note, work: Work) -> FinetuneRequest:
-    """The request with the model to start from, where it only names it: a run, the model that the run in `out` was
-    begun with, or a new one. Its vocabulary is of the rows `learned` (a word of rows held out is as unknown as any
-    other), of the other tasks and of the unlabelled text."""
-    base = request.base
-    if not isinstance(base, Base):
-        return request
-    if base.run is not None:
-        request = replace(request, base=pretrained_model(base.run))
-    elif base.system is not None:
-        shape = [one for one in map(setting_of, request.sets) if one.names[0] in ("model", "tokenizer")]
-        rest = tuple(one for one in map(setting_of, request.sets) if one not in shape)
-        if request.resume and request.out is not None and RunDirectory(request.out).has("config.toml"):
-            model = begun_model(request.out, base.system, shape, base.vectors)
-        else:
-            texts = texts_of([OtherTask("rows", request.kind, learned), *request.also], request.unlabelled)
-            size, seed = base.size or "tiny", request.seed
-            model = fresh_model(base.system, size, texts, seed, shape, base.vectors, note, work)
-        request = replace(request, base=model, sets=rest, from_scratch=True)
-    return request if base.direction is None else replace(request, base=facing(request.start, base.direction))
+def new_base(request: FinetuneRequest, base: Base, learned: Sequence[Any], note: Note, work: Work) -> FinetuneRequest:
+    """The request with a new model to start from, or with the one that the run in `out` was begun with. Its vocabulary
+    is of the rows `learned` (a word of rows held out is as unknown as any other), of the other tasks and of the
+    unlabelled text."""
+    assert base.system is not None
+    shape = [one for one in map(setting_of, request.sets) if one.names[0] in ("model", "tokenizer")]
+    rest = tuple(one for one in map(setting_of, request.sets) if one not in shape)
+    if request.resume and request.out is not None and RunDirectory(request.out).has("config.toml"):
+        model = begun_model(request.out, base.system, shape, base.vectors)
+    else:
+        texts = texts_of([OtherTask("rows", request.kind, learned), *request.also], request.unlabelled)
+        model = fresh_model(base.system, base.size or "tiny", texts, request.seed, shape, base.vectors, note, work)
+    return replace(request, base=model, sets=rest, from_scratch=True)
 
 
 def texts_of(tasks: Sequence[OtherTask], more: Sequence[str]) -> Iterator[str]:

@@ -31,7 +31,7 @@ from systems_under_test import (
     write_text,
 )
 
-from foretext.cli.terminal import Stopper
+from foretext.cli.output import Stopper
 from foretext.errors import EXIT_MACHINE, Interrupted, UserError
 from foretext.runs.directory import RunDirectory
 from foretext.runs.report import Silent

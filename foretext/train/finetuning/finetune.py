@@ -16,7 +16,15 @@ from foretext.objectives.base import Objective, Stock
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator
 from foretext.runs.metrics_log import draw_missing_curve, write_curve
-from foretext.runs.model import SavedModel, build_task, load_model, need_trained_head, open_run
+from foretext.runs.model import (
+    SavedModel,
+    build_task,
+    facing,
+    load_model,
+    need_trained_head,
+    open_run,
+    pretrained_model,
+)
 from foretext.runs.report import NeverStop, Reporter, Silent, StopRequest, Warns, Work
 from foretext.runs.run_config import MICRO_TOKENS, Budget, FinetuneConfig, has_begun, is_finished, read_config
 from foretext.runs.scoring import encode, example_scores
@@ -28,7 +36,7 @@ from foretext.tasks.layouts.windows import unlabelled_rows
 from foretext.tasks.scores.confusion_picture import confusion_matrix_png
 from foretext.tasks.scores.metrics import Scores
 from foretext.train.checkpoint import Job, Stage
-from foretext.train.finetuning.finetune_request import FinetuneRequest
+from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
 from foretext.train.finetuning.finetune_settings import (
     learned_of,
     not_followed,
@@ -48,7 +56,7 @@ from foretext.train.planning import (
     finetuning_memory,
 )
 from foretext.train.resume import finished, going_on, starts_over, writing
-from foretext.train.untrained import with_base
+from foretext.train.untrained import new_base
 
 Validator = Callable[[], dict[str, float]]
 CONFUSION = "confusion.png"
@@ -79,7 +87,7 @@ def finetune(
     split, notes = _split(request, family)
     tune_allocator()
     training = _Finetuning(request, family, split, reporter or Silent(), reporter or Warns(), stopping or NeverStop())
-    request = with_base(request, split.train, training.reporter.note, functools.partial(training.work, None))
+    request = training.with_base()
     training = replace(training, request=request)
     if request.out is None:
         return training.train(None, notes)
@@ -111,6 +119,18 @@ class _Finetuning:
     reporter: Reporter
     about_rows: Reporter
     stopping: StopRequest
+
+    def with_base(self) -> FinetuneRequest:
+        """The request with the model to start from, where it only names it."""
+        request, base = self.request, self.request.base
+        if not isinstance(base, Base):
+            return request
+        if base.run is not None:
+            request = replace(request, base=pretrained_model(base.run))
+        elif base.system is not None:
+            work = functools.partial(self.work, None)
+            request = new_base(request, base, self.split.train, self.reporter.note, work)
+        return request if base.direction is None else replace(request, base=facing(request.start, base.direction))
 
     def finished(self, run: RunDirectory) -> Finetuned:
         """What is in a run that is finished, and the pictures that it was killed before."""

@@ -22,7 +22,7 @@ from foretext.tasks.family import Family, TaskConfig
 from foretext.tasks.labelled import Split
 from foretext.tasks.scores.metrics import check_metric
 from foretext.text.order.sample_order import SampleOrder
-from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask
+from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, check_asked
 from foretext.train.resume import agreed, check_seed, check_sets
 
 MOST_EPOCHS = 20  # that few rows can lead to
@@ -93,51 +93,6 @@ def _words(request: FinetuneRequest, transfer: TransferPlan) -> int:
     if not transfer.lm_weight or not base.system.softmax_apart:
         return 0
     return base.tokenizer.size if base.objective is None else base.objective.softmax_words()
-
-
-def check_asked(request: FinetuneRequest) -> None:
-    """UserError for what the system cannot be taught, or not so."""
-    system = request.start.system
-    if system.tasks and request.kind not in system.tasks:
-        raise UserError(
-            f"{system.name} is taught {' and '.join(system.tasks)}, not {request.kind}; use another --system"
-        )
-    if system.build_head is None:
-        for option, given in (("--unlabelled", request.unlabelled), ("--also", request.also)):
-            if given:
-                raise UserError(
-                    f"{option} is for a system that learns from rows and text at once (cvt), not {system.name}; "
-                    "leave it out"
-                )
-    else:
-        _check_own_heads(request)
-    names = [one.name for one in request.also]
-    for one in request.also:
-        if one.kind not in system.tasks:
-            raise UserError(
-                f"--also {one.kind}=…: {system.name} is taught {' and '.join(system.tasks)}, not {one.kind}"
-            )
-        if names.count(one.name) > 1 or "." in one.name:
-            raise UserError(
-                f"--also: two tasks are called {one.name!r}, by their files' names; rename one of the files"
-            )
-
-
-def _check_own_heads(request: FinetuneRequest) -> None:
-    """UserError for what says how a task is put on the trunk, where the system has heads of its own. What says how fast
-    which layers learn (`transfer.thaw`, `rate_decay`) is no concern of the head's."""
-    name = request.start.system.name
-    if request.plan not in (None, PAPER):
-        raise UserError(
-            f"--plan {request.plan}: a way of transfer is for pre-trained weights under a new head, and {name} has "
-            "heads of its own; leave it out"
-        )
-    for one in map(setting_of, request.sets):
-        section, *keys = one.names
-        if section != "transfer" or not keys:
-            continue
-        if keys[0] in ("head", "pooling", "reader") or (keys[0] == "model" and one.value != "linear"):
-            raise UserError(f"{one.where}: {name} has heads of its own, and nothing else is put on it; leave it out")
 
 
 def learned_of(task: OtherTask) -> TaskConfig:
@@ -224,9 +179,9 @@ def _followed(
     transfer.check()
     transfer = _possible(transfer, request, family)
     new = _from_scratch(request, old)
-    if new and (transfer.thaw == "never" or _setting(request, "transfer.thaw") is None):
+    if new and (transfer.thaw == "never" or request.said("transfer.thaw") is None):
         transfer = dataclasses.replace(transfer, thaw="all")  # nothing is known yet that could be kept
-    if new and old is None and _setting(request, "transfer.rate_decay") is None:
+    if new and old is None and request.said("transfer.rate_decay") is None:
         transfer = dataclasses.replace(transfer, rate_decay=1.0)  # the lowest layers have as much to learn
     if request.from_scratch and (request.layers is not None or transfer.layers != -1):
         raise UserError(
@@ -259,7 +214,7 @@ def _check_own_model(transfer: TransferPlan, request: FinetuneRequest) -> None:
     if transfer.model != "recurrent":
         return
     own = "the task's own model (transfer.model=recurrent)"
-    head, pooling = _setting(request, "transfer.head"), _setting(request, "transfer.pooling")
+    head, pooling = request.said("transfer.head"), request.said("transfer.pooling")
     if head not in (None, "random"):
         raise UserError(f"transfer.head={head}: {own} starts at random; leave it out")
     if pooling is not None:
@@ -283,7 +238,7 @@ def _possible(transfer: TransferPlan, request: FinetuneRequest, family: Family) 
     is refused; what only a size or a named plan asks for is left out."""
     system = request.start.system
     if not _foretells(system) and transfer.lm_weight:
-        if _asks_for_lm(request):
+        if request.asks_for_lm:
             raise UserError(
                 f"lm_weight {transfer.lm_weight:g}: {system.name} sees both sides of a token, so that it has no "
                 "language-model loss to add; leave it out, or give 0"
@@ -292,7 +247,7 @@ def _possible(transfer: TransferPlan, request: FinetuneRequest, family: Family) 
     # What reads every token's state pools nothing, nor does a model that has pools of its own.
     pooling = "extract" if transfer.pooling == "concat" else transfer.pooling
     if transfer.model == "recurrent":
-        if transfer.lm_weight and _asks_for_lm(request):
+        if transfer.lm_weight and request.asks_for_lm:
             raise UserError(
                 f"lm_weight {transfer.lm_weight:g}: the task's own model (transfer.model=recurrent) has no "
                 "language-model loss beside it; leave it out, or give --plan gpt"
@@ -306,20 +261,11 @@ def _foretells(system: System) -> bool:
     return system.causal or system.softmax_apart
 
 
-def _asks_for_lm(request: FinetuneRequest) -> bool:
-    return request.lm_weight is not None or _setting(request, "transfer.lm_weight") is not None
-
-
-def _setting(request: FinetuneRequest, key: str) -> Any:
-    """What --set or a file says about a key; None if nothing."""
-    return next((one.value for one in map(setting_of, reversed(request.sets)) if one.key == key), None)
-
-
 def unused_head(request: FinetuneRequest, family: Family) -> list[str]:
     """What to say where something is asked of the head that the task's does not have."""
     if family.fits_head:
         return []
-    head, pooling = _setting(request, "transfer.head"), _setting(request, "transfer.pooling")
+    head, pooling = request.said("transfer.head"), request.said("transfer.pooling")
     of = f"is for tasks with one label a row: the head for {request.kind}"
     return [
         *([f"transfer.head={head} {of} starts at random"] if head not in (None, "random") else []),
@@ -332,7 +278,7 @@ def not_followed(request: FinetuneRequest, transfer: TransferPlan) -> list[str]:
     system = request.start.system
     plan = size_of(request).transfer if request.plan in (None, PAPER) else way_named(request.plan).transfer
     said = []
-    thaw = _setting(request, "transfer.thaw") or plan.thaw
+    thaw = request.said("transfer.thaw") or plan.thaw
     if thaw != transfer.thaw:
         said.append(
             f"transfer.thaw={thaw} is for pre-trained weights; those of {system.name} are new: all learn at once, at "
@@ -340,12 +286,12 @@ def not_followed(request: FinetuneRequest, transfer: TransferPlan) -> list[str]:
         )
     if request.plan is None:  # a size asks for what its own system has; only a plan was asked for by name
         return said
-    if plan.lm_weight and not transfer.lm_weight and not _asks_for_lm(request):
+    if plan.lm_weight and not transfer.lm_weight and not request.asks_for_lm:
         why = "the task's own model has no language-model loss"
         if not _foretells(system):
             why = f"{system.name} sees both sides of a token and has no language-model loss"
         said.append(f"--plan {request.plan} has λ = {plan.lm_weight:g}; {why}, so λ is 0 here")
-    if plan.pooling != transfer.pooling and _setting(request, "transfer.pooling") is None:
+    if plan.pooling != transfer.pooling and request.said("transfer.pooling") is None:
         reader = "the task's own model" if transfer.model == "recurrent" else f"the head for {request.kind}"
         said.append(f"--plan {request.plan} has transfer.pooling={plan.pooling}; {reader} reads every token instead")
     return said
