@@ -19,16 +19,15 @@ from typing import Any, Literal
 from foretext.config import Setting
 from foretext.errors import UserError
 from foretext.language_model import LanguageModel
-from foretext.runs.budget import Budget
-from foretext.runs.model import load_model
-from foretext.runs.report import Reporter, Silent
+from foretext.runs.model import load_model, pretrained_model
+from foretext.runs.report import Reporter, Silent, StopRequest
+from foretext.runs.run_config import Budget
 from foretext.task_model import TaskModel
 from foretext.tasks.files.remembered import layout_name
 from foretext.train.finetuning.finetune_request import OtherTask, as_rows, as_sentences, as_tasks
 from foretext.train.pretraining.pretrain import pretrain as run_pretraining
 from foretext.train.pretraining.pretrain_request import PretrainRequest
-from foretext.train.signals import StopRequest
-from foretext.train.untrained import fresh_model, pretrained_model, texts_of
+from foretext.train.untrained import fresh_model, texts_of
 
 
 def new_model(

@@ -16,12 +16,11 @@ from foretext.errors import UserError
 from foretext.evaluate.features import LayerMix, WordVectors, features_of, word_features_of
 from foretext.runs.model import SavedModel
 from foretext.runs.report import Reporter
-from foretext.runs.scoring import example_scores
+from foretext.runs.scoring import encode, example_scores
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Progress, Reading
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.scores.metrics import Scores, check_metric, with_main
-from foretext.train.finetuning.examples import encode
 
 
 class TaskModel:

@@ -29,9 +29,8 @@ from foretext.demo.report import ReportData, TaskResult, percent, render
 from foretext.demo.tasks import COLUMNS, ROWS, TASKS, DemoData, prepare
 from foretext.errors import Interrupted, UserError
 from foretext.runs.directory import RunDirectory
-from foretext.runs.report import Reporter, Silent
+from foretext.runs.report import NeverStop, Reporter, Silent, StopRequest
 from foretext.text.corpus.whole_files import write_whole
-from foretext.train.signals import NeverStop, StopRequest
 
 QUESTIONS = {
     "classification": "Which area of programming is this docstring from?",

@@ -1,5 +1,6 @@
 """What training tells whoever is watching. The command line shows it on a terminal; a library user hears, by default,
-only what should be known about the data, as Python's warnings."""
+only what should be known about the data, as Python's warnings. And being asked to stop: the loop looks at
+`stop.requested` between steps; who asks (the command line's `Stopper`, by a signal) is no concern of it."""
 
 from __future__ import annotations
 
@@ -67,3 +68,24 @@ class Warns(Silent):
 
     def note(self, text: str) -> None:
         warnings.warn(text, UserWarning, stacklevel=2)
+
+
+class StopRequest(Protocol):
+    """What the loop looks at: the exit code (130 or 143) once a stop was asked for, None until then."""
+
+    @property
+    def requested(self) -> int | None: ...
+
+
+class NeverStop:
+    """For library use: nothing is installed and nothing is ever requested."""
+
+    @property
+    def requested(self) -> int | None:
+        return None
+
+    def __enter__(self) -> NeverStop:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None

@@ -16,7 +16,7 @@ import numpy as np
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.plan import ConcatPoolingConfig, TransferPlan
-from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading
+from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading, TaskConfig
 from foretext.tasks.files.formats import find_format
 from foretext.tasks.files.predictions import Predictions, prediction_table, probabilities_of
 from foretext.tasks.files.remembered import Naming, layout_name, names_in, read_as_trained
@@ -30,11 +30,9 @@ from foretext.tasks.files.rows import (
     table_from,
     text_fields,
 )
-from foretext.tasks.labels import LabelSet, label_warnings
+from foretext.tasks.labelled import LabelSet, Split, hold_out, label_warnings
 from foretext.tasks.layouts.base import keeping_question
 from foretext.tasks.scores.metrics import Scores, merit, metrics_of, score
-from foretext.tasks.splits import Split, hold_out
-from foretext.tasks.task_config import TaskConfig
 from foretext.text.corpus.encoding import encode_texts
 from foretext.text.corpus.tables import Table, parse_jsonl, table_kind
 from foretext.text.corpus.text_files import text_lines

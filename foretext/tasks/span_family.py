@@ -19,10 +19,11 @@ import numpy as np
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.plan import ConcatPoolingConfig, TransferPlan
-from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading
+from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading, TaskConfig
 from foretext.tasks.files.predictions import Predictions, written_probability
 from foretext.tasks.files.remembered import layout_name
 from foretext.tasks.files.squad import Question, check_ids, questions_from, read_squad
+from foretext.tasks.labelled import Split, hold_out_by
 from foretext.tasks.layouts.windows import (
     LONGEST_ANSWER,
     Answered,
@@ -37,8 +38,6 @@ from foretext.tasks.layouts.windows import (
 from foretext.tasks.row_family import is_json_object
 from foretext.tasks.scores.metrics import Scores, merit
 from foretext.tasks.scores.span_metrics import SPAN_METRICS, best_threshold, score_answers
-from foretext.tasks.splits import Split, hold_out_by
-from foretext.tasks.task_config import TaskConfig
 from foretext.text.corpus.encoding import encode_texts
 from foretext.text.corpus.tables import Table, parse_jsonl
 from foretext.text.corpus.text_files import TABLES, ending, text_lines

@@ -19,10 +19,10 @@ import numpy as np
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.plan import ConcatPoolingConfig, TransferPlan
-from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading
+from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading, TaskConfig
 from foretext.tasks.files.conll import ColumnsError, TaggedSentence, conll_text, read_conll, sentences_from
 from foretext.tasks.files.predictions import Predictions, written_probability
-from foretext.tasks.labels import LabelSet, order_names
+from foretext.tasks.labelled import LabelSet, Split, hold_out_by, order_names
 from foretext.tasks.layouts.windows import OUTSIDE, TagWindow, fallback_tag, gather_tags, running_words, tag_windows
 from foretext.tasks.row_family import is_json_object
 from foretext.tasks.scores.metrics import Scores, merit
@@ -35,8 +35,6 @@ from foretext.tasks.scores.tag_metrics import (
     to_iob1,
     to_iob2,
 )
-from foretext.tasks.splits import Split, hold_out_by
-from foretext.tasks.task_config import TaskConfig
 from foretext.text.corpus.encoding import encode_texts
 from foretext.text.corpus.tables import Table, parse_jsonl
 from foretext.text.corpus.text_files import TABLES, ending, text_lines

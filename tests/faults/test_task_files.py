@@ -10,7 +10,7 @@ import pytest
 from complaints import names, refused
 
 from foretext.tasks.files.rows import read_rows
-from foretext.tasks.labels import LabelSet
+from foretext.tasks.labelled import LabelSet
 
 CHOICE = "context,choice1,choice2,label\n"
 

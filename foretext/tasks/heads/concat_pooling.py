@@ -36,8 +36,15 @@ from foretext.nn.recurrent.recurrent_dropout import activation_penalty, penalty_
 from foretext.nn.trunk import Trunk, reads_on
 from foretext.objectives.base import Examples
 from foretext.plan import ConcatPoolingConfig
-from foretext.tasks.heads.sequences import next_tokens, real_places, sequence_lm_loss
-from foretext.tasks.heads.supervised import UNORDERED, Example, SupervisedTask, both_orders
+from foretext.tasks.heads.supervised import (
+    UNORDERED,
+    Example,
+    SupervisedTask,
+    both_orders,
+    next_tokens,
+    real_places,
+    sequence_lm_loss,
+)
 from foretext.text.order.sample_order import LengthOrder, SampleOrder
 
 SORTED_TOGETHER = 8  # batches

@@ -33,9 +33,16 @@ from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
 from foretext.plan import ReaderPlan
 from foretext.tasks.files.predictions import probabilities_of
-from foretext.tasks.heads.sequences import NO_SCORE
 from foretext.tasks.heads.span import SpanExample, SpanTask
-from foretext.tasks.heads.supervised import UNORDERED, Example, arranged, both_orders, loss_of_labels, row_batch
+from foretext.tasks.heads.supervised import (
+    NO_SCORE,
+    UNORDERED,
+    Example,
+    arranged,
+    both_orders,
+    loss_of_labels,
+    row_batch,
+)
 from foretext.tasks.heads.tagging import TaggedExample, surprise_of_each, tag_batch
 from foretext.tasks.heads.trunk_words import TrunkWords
 

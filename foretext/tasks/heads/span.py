@@ -20,7 +20,7 @@ from foretext.batch import Batch, LossSum, Outcome, padded, padded_segments
 from foretext.nn.fused import dropout
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
-from foretext.tasks.heads.sequences import next_tokens, real_places, sequence_lm_loss, spread
+from foretext.tasks.heads.supervised import next_tokens, real_places, sequence_lm_loss, spread
 from foretext.tasks.layouts.windows import SpanWindow, is_whole
 
 

@@ -11,10 +11,9 @@ from systems_under_test import small_of, stopping_after
 from foretext.demo.runner import Demo
 from foretext.demo.tasks import TASKS
 from foretext.errors import Interrupted
-from foretext.runs.budget import is_finished, read_position
 from foretext.runs.directory import RunDirectory
-from foretext.runs.report import Silent
-from foretext.train.signals import NeverStop, StopRequest
+from foretext.runs.report import NeverStop, Silent, StopRequest
+from foretext.runs.run_config import is_finished, read_position
 
 SIZES = {"train": 16, "valid": 8, "test": 8}
 

@@ -45,8 +45,8 @@ def model() -> SavedModel:
 
 
 def backward(model: SavedModel) -> SavedModel:
-    sections = model.sections | {"run": dataclasses.replace(model.info, direction="backward")}
-    return dataclasses.replace(model, sections=sections)
+    config = dataclasses.replace(model.config, run=dataclasses.replace(model.info, direction="backward"))
+    return dataclasses.replace(model, config=config)
 
 
 def literal_nats(model: SavedModel, text: str, stride: int) -> list[float]:

@@ -22,9 +22,9 @@ from foretext.errors import Interrupted
 from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
 from foretext.nn.trunk import reads_on
 from foretext.objectives.base import ListedExamples
-from foretext.runs.budget import Budget
 from foretext.runs.directory import RunDirectory
-from foretext.runs.report import Silent
+from foretext.runs.report import NeverStop, Silent
+from foretext.runs.run_config import Budget
 from foretext.tasks.heads.concat_pooling import (
     ConcatPoolingConfig,
     ConcatPoolingTask,
@@ -33,16 +33,14 @@ from foretext.tasks.heads.concat_pooling import (
     read_pieces,
     right_aligned,
 )
-from foretext.tasks.heads.sequences import sequence_lm_loss
-from foretext.tasks.heads.supervised import Example, SupervisedTask
+from foretext.tasks.heads.supervised import Example, SupervisedTask, sequence_lm_loss
 from foretext.tasks.layouts.base import TokenSequence
 from foretext.text.order.sample_order import Order
 from foretext.train.checkpoint import Job, Stage
 from foretext.train.finetuning.finetune import NORMED_TOKENS, rows_at_a_time
-from foretext.train.from_run import make_optimizer
 from foretext.train.loop import Loop
+from foretext.train.optim import make_optimizer
 from foretext.train.planning import probe_speed
-from foretext.train.signals import NeverStop
 
 SHAPE = AwdLstmConfig(vocabulary=61, layers=2, width=5, hidden=7, dropout=0.0)
 PLAIN_HEAD = ConcatPoolingConfig(piece=4, learned=8, hidden=6, dropout=0.0, hidden_dropout=0.0)

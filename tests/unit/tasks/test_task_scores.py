@@ -14,9 +14,8 @@ from sklearn import metrics as reference
 from tolerance import close
 
 from foretext.tasks.files.rows import Row
-from foretext.tasks.labels import LabelSet, label_warnings, order_names
+from foretext.tasks.labelled import LabelSet, draw, hold_out, label_warnings, order_names
 from foretext.tasks.scores.metrics import Scores, format_scores, positive_label, score
-from foretext.tasks.splits import draw, hold_out
 
 
 def rows_with(*names: object) -> list[Row]:

@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from foretext.cli.terminal import Stopper
-from foretext.train.signals import NeverStop
+from foretext.cli.output import Stopper
+from foretext.runs.report import NeverStop
 
 CHILD = """
 import sys, time
-from foretext.cli.terminal import Stopper
+from foretext.cli.output import Stopper
 with Stopper(lambda line: print(line, flush=True)) as stop:
     print("ready", flush=True)
     while stop.requested is None or "deaf" in sys.argv:

@@ -25,9 +25,9 @@ from foretext.errors import EXIT_NOT_FINITE, Interrupted
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
 from foretext.plan import TransferPlan
-from foretext.runs.budget import Budget, is_finished
 from foretext.runs.directory import RunDirectory
-from foretext.runs.report import Silent
+from foretext.runs.report import NeverStop, Silent
+from foretext.runs.run_config import Budget, is_finished
 from foretext.text.order.sample_order import Order
 from foretext.train.checkpoint import (
     AVERAGE,
@@ -43,7 +43,6 @@ from foretext.train.checkpoint import (
 from foretext.train.loop import Loop
 from foretext.train.optim import Group, Optimizer
 from foretext.train.planning import expected, probe_speed
-from foretext.train.signals import NeverStop
 
 
 @pytest.fixture(autouse=True)

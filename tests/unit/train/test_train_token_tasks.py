@@ -31,12 +31,11 @@ from foretext.errors import Interrupted
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import load_model
 from foretext.runs.report import Silent
-from foretext.runs.scoring import example_scores, mean_losses
+from foretext.runs.scoring import encode, example_scores, mean_losses
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Reading
 from foretext.tasks.files.conll import TaggedSentence
 from foretext.tasks.files.squad import Answer, Question
-from foretext.train.finetuning.examples import encode
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 from foretext.train.loop import Loop
 
@@ -158,7 +157,7 @@ def test_long_rows_are_read_in_windows(system: str, kind: str) -> None:
     encoded = encode(rows, model, Silent())
     windows = len(encoded.examples)
     assert windows > 3 * len(rows) and all(example.tokens <= CONTEXT for example in encoded.examples)
-    assert model.sections["budget"].steps == -(-windows // 4), "updates count windows"
+    assert model.config.budget.steps == -(-windows // 4), "updates count windows"
     names(heard.plans[0]["rows"], "3 ", "0 ", f"{windows:,} windows")
     names(heard.plans[0]["budget"], "of 4 windows")
     what = {"tagging": "sentences", "span": "passages"}[kind]
@@ -183,7 +182,7 @@ def test_a_rule_is_learned_over_windows(kind: str) -> None:
 def test_few_windows_are_read_more_often(kind: str, untrained: None) -> None:
     rows = ROWS[kind](8)
     model = finetune(request_of(kind, rows, valid=[], epochs=None)).model
-    assert model.task_config.epochs == 20 and model.sections["budget"].steps == 40
+    assert model.task_config.epochs == 20 and model.config.budget.steps == 40
     long = finetune(request_of(kind, ROWS[kind](8, LONG), valid=[], epochs=None), Silent()).model
     assert long.task_config.epochs < 20, "each row gives several examples"
 
@@ -204,7 +203,7 @@ def test_going_on_equals_never_stopping(system: str, kind: str, tmp_path: Path) 
     finetune(replace(request, out=tmp_path / "b"), Silent())
     a, b = (RunDirectory(tmp_path / name) for name in "ab")
     assert a.read("model.safetensors") == b.read("model.safetensors")
-    assert load_model(a.path).sections["budget"] == load_model(b.path).sections["budget"]
+    assert load_model(a.path).config.budget == load_model(b.path).config.budget
     heard = Notes()
     finetune(replace(request, resume=True), heard)
     assert any(str(tmp_path / "a") in line and "finished" in line for line in heard.said)
@@ -231,7 +230,7 @@ def test_a_fitted_head_is_for_whole_texts(kind: str, untrained: None) -> None:
     for sets, said in ((SETS, False), ((*SETS, "transfer.head=probe"), True)):
         heard = Notes()
         model = finetune(request_of(kind, sets=sets), heard).model
-        assert model.sections["transfer"].head == "random"
+        assert model.config.transfer.head == "random"
         assert any("transfer.head=probe" in line and kind in line for line in heard.said) == said
 
 
@@ -241,7 +240,7 @@ def test_pooling_is_for_whole_texts(kind: str, untrained: None) -> None:
     for changes in ({"plan": "ulmfit"}, {"sets": pooled}):
         heard = Notes()
         model = finetune(request_of(kind, **changes), heard).model
-        assert model.sections["transfer"].pooling == "extract"
+        assert model.config.transfer.pooling == "extract"
         assert any("transfer.pooling=concat" in line and kind in line for line in heard.said)
 
 
@@ -257,7 +256,7 @@ def test_a_model_that_sees_both_sides_has_no_language_model_loss(kind: str, untr
         with refused("lm_weight 0.5:", "gpt", " 0"):
             finetune(replace(request, **changes))
     for changes in ({}, {"lm_weight": 0.0}):
-        assert finetune(replace(request, **changes)).model.sections["transfer"].lm_weight == 0.0
+        assert finetune(replace(request, **changes)).model.config.transfer.lm_weight == 0.0
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------
