@@ -22,7 +22,6 @@ from foretext.evaluate.fill import Filled, fill, filling_objective
 from foretext.evaluate.perplexity import Perplexity, memory_of
 from foretext.evaluate.perplexity import perplexity as measure_perplexity
 from foretext.evaluate.pseudo import pseudo_perplexity
-from foretext.evaluate.reading import given_texts
 from foretext.evaluate.translation import (
     TranslationAttention,
     TranslationScores,
@@ -35,6 +34,7 @@ from foretext.generate.many import Written, beam_search, write_many
 from foretext.generate.sampling import Sampling, generate_text
 from foretext.objectives.base import Objective
 from foretext.runs.model import SavedModel, facing, need_trained_head, reach_of
+from foretext.runs.reading import given_texts
 from foretext.runs.report import Reporter, StopRequest
 from foretext.task_model import TaskModel
 from foretext.tasks.family import Progress

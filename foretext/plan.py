@@ -51,6 +51,38 @@ class ReaderPlan:
             raise UserError("transfer.reader.twice: another mixture needs a first one; take mix=true, or twice=false")
 
 
+VIEWS = ("ngrams", "lsa", "vectors", "states")
+NO_VIEWS = "none"
+
+
+@dataclass(frozen=True)
+class ViewsConfig:
+    """[views]: what one head reads of each row, instead of a trunk that is fine-tuned."""
+
+    kinds: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """UserError for views that there are not."""
+        for name in self.kinds:
+            if name not in VIEWS:
+                raise UserError(f"views.kinds: there is no view {name!r}; there are {', '.join(VIEWS)}")
+
+
+def views_named(said: str | None) -> tuple[str, ...] | None:
+    """What `--views` says: some by name, `none`, or, where nothing is said, None."""
+    if said is None:
+        return None
+    names = tuple(name.strip() for name in said.split(",") if name.strip())
+    if names == (NO_VIEWS,):
+        return ()
+    for name in names:
+        if name not in VIEWS:
+            raise UserError(f"--views {name}: there are {', '.join(VIEWS)}, and {NO_VIEWS}")
+    if not names:
+        raise UserError(f"--views: name some of {', '.join(VIEWS)}, or {NO_VIEWS}")
+    return names
+
+
 @dataclass(frozen=True)
 class ConcatPoolingConfig:
     """[pooling], where `TransferPlan.pooling` is "concat". The defaults are those of ULMFiT's released code."""

@@ -17,6 +17,7 @@ from foretext.evaluate.features import LayerMix, WordVectors, features_of, word_
 from foretext.runs.model import SavedModel
 from foretext.runs.report import Reporter
 from foretext.runs.scoring import encode, example_scores
+from foretext.runs.views import view_scores
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Progress, Reading
 from foretext.tasks.files.predictions import Predictions
@@ -168,6 +169,8 @@ class TaskModel:
         if not rows:
             raise UserError("there are no rows to predict")
         assert self.model.task is not None
+        if self.model.views is not None:
+            return Encoded(rows, []), view_scores(self.model, rows, progress)
         device = next(self.model.trunk.parameters()).device
         encoded = encode(rows, self.model, reporter, labelled=labelled)
         return encoded, example_scores(self.model.trunk, self.model.task, encoded.examples, device, progress)

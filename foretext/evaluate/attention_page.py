@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from foretext.errors import UserError
-from foretext.evaluate.reading import Reading, read_as, told_apart
 from foretext.evaluate.translation import translation_attention
 from foretext.generate.beam_search import Search
 from foretext.runs.model import SavedModel
+from foretext.runs.reading import Reading, read_as, told_apart
 
 MOST_TOKENS = 128  # a picture of more could not be read, and the page would grow by their square
 

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from foretext.batch import Batch, length_batches, padded, padded_segments
 from foretext.errors import UserError
-from foretext.evaluate.reading import Reading, given_texts, read_as
 from foretext.runs.model import SavedModel
+from foretext.runs.reading import Reading, given_texts, read_as
 from foretext.runs.report import Reporter, Warns
 from foretext.text.corpus.encoding import encode_texts
 

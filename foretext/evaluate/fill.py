@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 
 from foretext.errors import UserError
-from foretext.evaluate.reading import read_as
 from foretext.objectives.base import Objective
 from foretext.runs.model import SavedModel, need_trained_head
+from foretext.runs.reading import read_as
 from foretext.systems import SYSTEMS
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.unigram import SPACE, Unigram

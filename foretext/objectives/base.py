@@ -24,6 +24,7 @@ from foretext.nn.trunk import OutputLayer, Trunk
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.order.sample_order import Order, SampleOrder, StreamOrder, Windows
 from foretext.text.tokenizers.base import Tokenizer
+from foretext.text.words.knowledge import TextKnowledge
 from foretext.text.words.word_list import WordList
 
 Direction = Literal["forward", "backward"]
@@ -195,6 +196,10 @@ class Objective(nn.Module):
     def give_softmax(self, trunk: Trunk) -> None:
         """Copies that softmax into a trunk that was built with a place for it."""
         raise NotImplementedError(f"{type(self).__name__} has no softmax of its own")
+
+    def knowledge(self, trunk: Trunk, tokenizer: Tokenizer) -> TextKnowledge | None:
+        """What it knows of whole words, for views of rows; None: it has no vectors of words."""
+        return None
 
     # -- what is asked of a task
 

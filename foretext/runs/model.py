@@ -34,6 +34,7 @@ from foretext.text.tokenizers.base import Tokenizer, tokenizer_from_json
 
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
+    from foretext.tasks.views.head import ViewHead
 
 
 @dataclass
@@ -48,6 +49,7 @@ class SavedModel:
     task: TaskHead | None = None
     objective: Objective | None = None  # what a pre-trained run was trained by, with its head if it has one
     vectors: np.ndarray | None = None  # of a model that has learned nothing: what its words' vectors start as
+    views: ViewHead | None = None  # of a fine-tuned run: what scores its rows, instead of the trunk and the head
 
     @property
     def info(self) -> RunConfig:
@@ -159,6 +161,10 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedMod
     check_amount(config.model, tensors, where, "[model] in config.toml")
     model = _assembled(config, tokenizer, tensors, where, device)
     model.run = run
+    if isinstance(config, FinetuneConfig) and config.views is not None:
+        from foretext.runs.views import load_views
+
+        model.views = load_views(run, config.task.kind)
     return model
 
 
@@ -197,6 +203,11 @@ def _whole(model: SavedModel) -> nn.ModuleDict:
     head = model.task if model.task is not None else model.objective
     assert head is not None
     return nn.ModuleDict({"trunk": model.trunk, "task": head})
+
+
+def model_tensors(model: SavedModel) -> dict[str, Tensor]:
+    """What model.safetensors holds."""
+    return {name: tensor.detach().cpu() for name, tensor in _whole(model).state_dict().items()}
 
 
 def model_state(model: SavedModel) -> dict[str, Any]:

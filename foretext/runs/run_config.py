@@ -13,7 +13,7 @@ from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import ObjectiveConfig
-from foretext.plan import ConcatPoolingConfig, TransferPlan
+from foretext.plan import ConcatPoolingConfig, TransferPlan, ViewsConfig
 from foretext.runs.directory import RunDirectory
 from foretext.systems import system_named
 from foretext.systems.base import StartConfig, System, TokenizerConfig, TrainingConfig
@@ -171,6 +171,7 @@ class FinetuneConfig(ModelSections):
     pooling: ConcatPoolingConfig | None = None  # where `transfer.pooling` is "concat"
     task: TaskConfig
     objective: Any = None  # of a system that has heads of its own
+    views: ViewsConfig | None = None  # where one head reads views, and nothing is trained by the loop
 
     @property
     def updates(self) -> int:
@@ -188,6 +189,7 @@ SECTIONS: dict[str, type] = {
     "start": StartConfig,
     "pooling": ConcatPoolingConfig,
     "task": TaskConfig,
+    "views": ViewsConfig,
 }
 _PRETRAINED = ("run", "model", "tokenizer", "objective", "training", "budget", "data")
 _FINETUNED = ("run", "model", "training", "budget", "transfer", "task")
@@ -224,7 +226,7 @@ def check_saved(config: PretrainConfig | FinetuneConfig, where: str) -> None:
     """The configuration of a run may have been altered since: UserError for what no run can have; `where` is its
     file."""
     try:
-        for name in ("model", "training", "transfer", "start", "pooling"):
+        for name in ("model", "training", "transfer", "start", "pooling", "views"):
             if section := getattr(config, name, None):
                 section.check()
         if config.model.vocabulary < 1:
@@ -240,6 +242,8 @@ def _section_names(raw: dict[str, Any], system: System) -> tuple[str, ...]:
     if raw.get("run", {}).get("kind") != "finetune":
         return (*_PRETRAINED, "start") if _said(raw, "data", "starts_from") else _PRETRAINED
     pooled = ("pooling",) if _said(raw, "transfer", "pooling") == "concat" else ()
+    if "views" in raw:  # nothing is trained by the loop, so there is no budget
+        return (*(name for name in _FINETUNED if name != "budget"), *pooled, "views")
     return (*_FINETUNED, *pooled, *(("objective",) if system.build_head is not None else ()))
 
 

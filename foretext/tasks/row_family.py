@@ -199,7 +199,7 @@ class RowFamily:
             sequences = tuple(layout.sequences(config.arrangement, kept))
             lost += sum(sequence.cut for sequence in sequences)
             cut += any(sequence.cut for sequence in sequences)
-            examples.append(Example(sequences, _number(row, config) if labelled else None))
+            examples.append(Example(sequences, number_of(row, config) if labelled else None))
         if cut:
             note(
                 f"{cut:,} of {len(rows):,} rows are longer than the context of {layout.context} tokens: "
@@ -321,7 +321,7 @@ def _labels(encoded: Encoded) -> np.ndarray:
     return np.array([example.label for example in encoded.examples])
 
 
-def _number(row: Row, config: TaskConfig) -> float | int | None:
+def number_of(row: Row, config: TaskConfig) -> float | int | None:
     """Class index, 0-based choice, or standardised score."""
     if row.label is None:
         return None

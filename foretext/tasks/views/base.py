@@ -29,7 +29,7 @@ class Units:
     words: Sequence[tuple[list[str], ...]]
     rows: np.ndarray  # the row of each unit
     ordered: bool = True  # whether it matters which of two texts is the first
-    states: np.ndarray | None = None  # what the trunk says of each unit, where a view reads that
+    states: tuple[np.ndarray, ...] = ()  # of each text the trunk's state, [units, width], where a view reads that
 
     @property
     def pairs(self) -> bool:
@@ -40,7 +40,7 @@ class Units:
         return [words[number] for words in self.words]
 
     def swapped(self) -> Units:
-        return Units([(b, a) for a, b in self.words], self.rows, self.ordered, self.states)
+        return Units([(b, a) for a, b in self.words], self.rows, self.ordered, self.states[::-1])
 
     def picked(self, rows: Sequence[int] | np.ndarray) -> np.ndarray:
         """The numbers of the units of these rows."""

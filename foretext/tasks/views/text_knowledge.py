@@ -61,7 +61,7 @@ class Vectors:
             if units.ordered:
                 blocks["second"] = b
         else:
-            ids = [known[known >= 0] for known in self.words.read(units.side(0))]
+            ids = self.words.read(units.side(0))
             blocks = {"mean": unit_rows(sif_means(self.matrix, self.counts, ids))}
             blocks |= {f"first {decay:g}": unit_rows(first_words(self.matrix, ids, decay)) for decay in DECAYS}
         centred: dict[str, Block] = {name: block - self.means.get(name, 0.0) for name, block in blocks.items()}
@@ -71,8 +71,7 @@ class Vectors:
         return centred
 
     def _means(self, documents: Sequence[Sequence[str]]) -> np.ndarray:
-        ids = [known[known >= 0] for known in self.words.read(documents)]
-        return unit_rows(sif_means(self.matrix, self.counts, ids))
+        return unit_rows(sif_means(self.matrix, self.counts, self.words.read(documents)))
 
     def likeness(self, units: Units) -> np.ndarray:
         """Of each pair: the cosine of the means, and how like the words of one are to their likest in the other."""
@@ -127,7 +126,8 @@ class LatentSemantics:
 
 
 class States:
-    """The pooled states of the pre-trained trunk, centred, each row of unit length."""
+    """The mean states of the texts, by the pre-trained trunk, each dimension standardised over the training rows; of
+    pairs the product and the difference of both."""
 
     name = "states"
 
@@ -136,12 +136,21 @@ class States:
 
     @classmethod
     def learned(cls, units: Units) -> Self:
-        assert units.states is not None
-        return cls(units.states.mean(0), np.maximum(units.states.std(0), 1e-3))
+        states = np.concatenate(units.states)
+        return cls(states.mean(0), np.maximum(states.std(0), 1e-3))
 
     def read(self, units: Units) -> dict[str, Block]:
-        assert units.states is not None
-        return {"states": unit_rows((units.states - self.mean) / self.deviation)}
+        found = [unit_rows((states - self.mean) / self.deviation) for states in units.states]
+        if not units.pairs:
+            return {"states": found[0]}
+        a, b = found
+        cosine = (a * b).sum(1, keepdims=True)
+        return {
+            "product": a * b,
+            "difference": np.abs(a - b),
+            "cosine": cosine,
+            **({"second": b} if units.ordered else {}),
+        }
 
     def tensors(self) -> Tensors:
         return {"mean": self.mean, "deviation": self.deviation}

@@ -28,6 +28,7 @@ from foretext.runs.model import (
 from foretext.runs.report import NeverStop, Reporter, Silent, StopRequest, Warns, Work
 from foretext.runs.run_config import MICRO_TOKENS, Budget, FinetuneConfig, has_begun, is_finished, read_config
 from foretext.runs.scoring import encode, example_scores
+from foretext.runs.views import view_scores
 from foretext.systems.base import TrunkParts
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Encoding, Family
@@ -35,9 +36,11 @@ from foretext.tasks.labelled import DEFAULT_FRACTION, Split
 from foretext.tasks.layouts.windows import unlabelled_rows
 from foretext.tasks.scores.confusion_picture import confusion_matrix_png
 from foretext.tasks.scores.metrics import Scores
+from foretext.tasks.views.baselines import Baseline
 from foretext.train.checkpoint import Job, Stage
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
 from foretext.train.finetuning.finetune_settings import (
+    knowledge_of,
     learned_of,
     not_followed,
     resolve,
@@ -45,6 +48,7 @@ from foretext.train.finetuning.finetune_settings import (
     unused_head,
     with_length,
 )
+from foretext.train.finetuning.finetune_views import finetune_views, plan_lines, scored
 from foretext.train.loop import Loop, step_seed
 from foretext.train.optim import Group, Optimizer, Rows, layered_names, split_rows
 from foretext.train.planning import (
@@ -70,9 +74,13 @@ class Finetuned:
     model: SavedModel
     held_out: Sequence[Any]
     validated: Scores | None = None  # on these rows; None: there are none, or the run was finished before
+    how: str = "the best epoch on the validation rows"  # what `validated` is of
+    rivals: Sequence[Baseline] = ()  # what is cheap, on the same rows
 
     def scores(self, reporter: Reporter) -> Scores | None:
         """The best epoch's on the rows held out; None without any."""
+        if self.validated is None and self.held_out and self.model.views is not None:
+            self.validated = scored(self.model, self.held_out, view_scores(self.model, self.held_out))
         if self.validated is None and self.held_out:
             encoded = encode(self.held_out, self.model, Silent())  # what was cut is said already
             self.validated = _scored(self.model, encoded, functools.partial(reporter.work, "validating"))
@@ -155,6 +163,8 @@ class _Finetuning:
             check_memory(Memory(config.model, 1, 1), SMALLER_RUN)  # the weights; again when the rows are encoded
         model = _build(request, config)
         assert model.task is not None
+        if config.views is not None:
+            return self._fit_views(model, writer)
         goes_on = run is not None and has_begun(run)
         work = functools.partial(self.work, run if goes_on else None)
         learned = encode(self.split.train, model, self.about_rows, work)
@@ -186,6 +196,15 @@ class _Finetuning:
             made.validated = validations.get(loop.position.best)
         made.scores(reporter)
         return made
+
+    def _fit_views(self, model: SavedModel, writer: RunWriter | None) -> Finetuned:
+        request, knowledge = self.request, knowledge_of(self.request)
+        named = self.split.valid if request.valid is not None else []
+        rows = self.split.train if named else request.rows
+        self.reporter.plan(f"a head over views for {request.kind}", plan_lines(model, rows, knowledge))
+        work = functools.partial(self.work, None)
+        result = finetune_views(model, rows, named, knowledge, request.seed, work, writer)
+        return Finetuned(model, named, result.scores, result.how, result.rivals)
 
     def work(self, saved: RunDirectory | None, title: str, done: int, total: int) -> None:
         """Before training a signal ends the work at once: there is nothing to save that is not saved."""

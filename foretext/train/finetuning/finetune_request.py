@@ -72,6 +72,8 @@ class FinetuneRequest:
     unlabelled: Sequence[str] = ()  # sentences to learn from too, for a system that can
     also: Sequence[OtherTask] = ()  # likewise
     hold_out: float | None = None  # the part of the rows to validate on where `valid` is None; None: .15
+    views: tuple[str, ...] | None = None  # what one head reads instead of a trunk that learns; None: the default
+    knowledge: SavedModel | None = None  # a word2vec run whose vectors and topics views read; None: the base's own
     sets: tuple[str | Setting, ...] = ()  # section.key=value, or what a file says; the last counts
     resume: bool = False
     device: str = "auto"

@@ -12,7 +12,7 @@ from typing import Any
 
 from foretext.config import Change, apply_sets, setting_of
 from foretext.errors import UserError
-from foretext.plan import PAPER, ConcatPoolingConfig, TransferPlan, way_named
+from foretext.plan import PAPER, VIEWS, ConcatPoolingConfig, TransferPlan, ViewsConfig, way_named
 from foretext.runs.directory import RunDirectory
 from foretext.runs.run_config import Budget, FinetuneConfig, RunConfig, read_config
 from foretext.systems import size_named
@@ -22,6 +22,7 @@ from foretext.tasks.family import Family, TaskConfig
 from foretext.tasks.labelled import Split
 from foretext.tasks.scores.metrics import check_metric
 from foretext.text.order.sample_order import SampleOrder
+from foretext.text.words.knowledge import TextKnowledge
 from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, check_asked
 from foretext.train.resume import agreed, check_seed, check_sets
 
@@ -41,6 +42,7 @@ def resolve(
     check_asked(request)
     old = _begun(run)
     settings = _settings(request, family, old)
+    views = _views(request, family, old)
     task = dataclasses.replace(
         _task_config(request, family, split.train, old),
         epochs=request.epochs or (old.task.epochs if old else 0),
@@ -59,6 +61,7 @@ def resolve(
         dataclasses.replace(base.model_config, vocabulary=tokenizer.size, dropout=settings.training.dropout),
         budget=old.budget if old else None,
         task=task,
+        views=views,
         **vars(settings),
     )
     config.model.check()
@@ -76,6 +79,44 @@ def _begun(run: RunDirectory | None) -> FinetuneConfig | None:
     old = read_config(run)
     assert isinstance(old, FinetuneConfig)
     return old
+
+
+def _views(request: FinetuneRequest, family: Family, old: FinetuneConfig | None) -> ViewsConfig | None:
+    """What one head reads instead of a fine-tuned trunk; None: the trunk is fine-tuned. Without a word from the user
+    views are for bases that have nothing to fine-tune."""
+    if old is not None and request.views is None:
+        return old.views
+    known = knowledge_of(request)
+    static = request.start.objective is not None and known is not None and request.knowledge is None
+    if request.views == () or (request.views is None and not (static and family.fits_head)):
+        return None
+    if not family.fits_head:
+        raise UserError(f"--views are for tasks with one label a row, not for {request.kind}; leave it out")
+    kinds = chosen_views(request.views, known, not static, request.start.system.name)
+    return ViewsConfig(kinds)
+
+
+def knowledge_of(request: FinetuneRequest) -> TextKnowledge | None:
+    """What is known of whole words: by the run that is named for it, or by the base."""
+    model = request.knowledge or request.start
+    return None if model.objective is None else model.objective.knowledge(model.trunk, model.tokenizer)
+
+
+def chosen_views(
+    asked: Sequence[str] | None, knowledge: TextKnowledge | None, has_states: bool, system: str
+) -> tuple[str, ...]:
+    """The views that are read: those asked for, or all that there are. UserError for what there is not."""
+    named = "name a word2vec run with --vectors, or give --system views --text TEXT"
+    lacks = {
+        "ngrams": "",
+        "lsa": "" if knowledge is not None and knowledge.lsa is not None else f"there are no topics; {named}",
+        "vectors": "" if knowledge is not None else f"there are no word vectors; {named}",
+        "states": "" if has_states else f"{system} has no states that depend on context; leave it out",
+    }
+    for name in asked or ():
+        if lacks[name]:
+            raise UserError(f"--views {name}: {lacks[name]}")
+    return tuple(name for name in VIEWS if (not lacks[name] if asked is None else name in asked))
 
 
 def _from_scratch(request: FinetuneRequest, old: FinetuneConfig | None) -> bool:

@@ -201,7 +201,7 @@ def test_overlap_counts_what_is_shared() -> None:
 
 def test_states_have_unit_length_and_no_mean_over_the_training_rows() -> None:
     states = GENERATOR.normal(size=(20, 5)) * 7 + 3
-    units = Units([([],)] * 20, np.arange(20), states=states)
+    units = Units([([],)] * 20, np.arange(20), states=(states,))
     found = States.learned(units).read(units)["states"]
     assert np.allclose(np.linalg.norm(found, axis=1), 1.0)
     assert np.abs(found.mean(0)).max() < 0.3

@@ -1,0 +1,133 @@
+"""The views of a fine-tuned run: their files, and what they say of rows.
+
+views/views.json            which views there are, what each is worth, how the head was chosen
+views/NAME.safetensors      what a view has learned: terms, vectors, topics
+views/head.safetensors      the weights for each block of each view, and the bias
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from foretext.errors import UserError
+from foretext.runs.directory import RunDirectory
+from foretext.runs.model import SavedModel
+from foretext.runs.text_states import text_states
+from foretext.tasks.files.rows import Row
+from foretext.tasks.heads.supervised import UNORDERED
+from foretext.tasks.views.base import Tensors, Units, View, units_of
+from foretext.tasks.views.head import ViewHead, read_blocks
+from foretext.tasks.views.ngrams import NGrams
+from foretext.tasks.views.overlap import Overlap
+from foretext.tasks.views.text_knowledge import LatentSemantics, States, Vectors
+
+VIEWS: dict[str, type[View]] = {view.name: view for view in (NGrams, Overlap, LatentSemantics, Vectors, States)}
+INDEX = "views/views.json"
+HEAD = "views/head.safetensors"
+WEIGHT, BIAS = "weight.", "bias"
+Progress = Callable[[int, int], None]
+
+
+def units_for(model: SavedModel, rows: Sequence[Row], states: bool, progress: Progress | None = None) -> Units:
+    """The rows as views read them; with the trunk's states of each text where `states`."""
+    kind = model.task_config.kind
+    units = units_of([row.texts for row in rows], kind, kind not in UNORDERED)
+    if not states:
+        return units
+    texts = [text for row in rows for text in row.texts]
+    distinct = list(dict.fromkeys(texts))
+    found = text_states(model, distinct, progress)
+    place = {text: number for number, text in enumerate(distinct)}
+    sides = [[place[own[side]] for own in _unit_texts(rows, kind)] for side in range(len(units.words[0]))]
+    return replace(units, states=tuple(found[own] for own in sides))
+
+
+def _unit_texts(rows: Sequence[Row], kind: str) -> list[tuple[str, ...]]:
+    if kind != "choice":
+        return [row.texts for row in rows]
+    return [(row.texts[0], choice) for row in rows for choice in row.texts[1:]]
+
+
+def view_scores(model: SavedModel, rows: Sequence[Row], progress: Progress | None = None) -> list[np.ndarray]:
+    """What the views say of each row: logits of its classes or choices, or its score."""
+    assert model.views is not None
+    wants_states = any(view.name == States.name for view in model.views.views)
+    return model.views.scores(units_for(model, rows, wants_states, progress))
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def view_files(head: ViewHead, facts: Mapping[str, Any]) -> dict[str, bytes | dict[str, torch.Tensor]]:
+    """What a commit writes."""
+    index = {"views": [view.name for view in head.views], "kind": head.kind, "shares": head.shares, **facts}
+    files: dict[str, bytes | dict[str, torch.Tensor]] = {
+        INDEX: (json.dumps(index, indent=1, ensure_ascii=False) + "\n").encode(),
+        HEAD: _torch({BIAS: head.bias} | {WEIGHT + name: weight for name, weight in head.weights.items()}),
+    }
+    return files | {_file(view.name): _torch(view.tensors()) for view in head.views}
+
+
+def load_views(run: RunDirectory, kind: str) -> ViewHead | None:
+    """None: the run has none. UserError for files that do not fit each other."""
+    if not run.has(INDEX):
+        return None
+    index = read_index(run)
+    names = [name for name in index.get("views", ()) if name in VIEWS]
+    read = {name: _numpy(run.load_tensors(_file(name))) for name in names}
+    return views_of(index, read, _numpy(run.load_tensors(HEAD)), kind, str(run.path / "views"))
+
+
+def views_of(index: Mapping[str, Any], read: Mapping[str, Tensors], head: Tensors, kind: str, where: str) -> ViewHead:
+    """The head, tried on one row of nothing: what does not fit is found before a user's row is read."""
+    try:
+        views = [VIEWS[name].of_tensors(tensors) for name, tensors in read.items()]
+        weights = {name.removeprefix(WEIGHT): own for name, own in head.items() if name.startswith(WEIGHT)}
+        made = ViewHead(views, weights, head[BIAS], kind, dict(index.get("shares", {})))
+        empty = _empty(kind, int(index.get("texts", 1)), read)
+        blocks = read_blocks(views, empty)
+        if {name: block.shape[1] for name, block in blocks.items()} != {
+            name: len(own) for name, own in weights.items()
+        }:
+            raise ValueError("widths")
+        made.scores(empty)
+    except (KeyError, ValueError, IndexError, TypeError, AssertionError, UnicodeDecodeError) as error:
+        raise UserError(f"{where}: its files do not fit each other ({error}); restore them from a copy") from None
+    return made
+
+
+def _empty(kind: str, texts: int, read: Mapping[str, Tensors]) -> Units:
+    sides = 2 if kind == "choice" else texts
+    units = units_of([("",) * sides], "" if kind == "choice" else kind, kind not in UNORDERED)
+    if States.name not in read:
+        return units
+    width = len(read[States.name]["mean"])
+    return replace(units, states=(np.zeros((1, width), dtype=np.float32),) * sides)
+
+
+def read_index(run: RunDirectory) -> dict[str, Any]:
+    try:
+        index = json.loads(run.read(INDEX))
+        if isinstance(index, dict) and isinstance(index.get("views"), list):
+            return index
+    except (ValueError, RecursionError):
+        pass
+    raise UserError(f"{run.path / INDEX}: not a list of views; restore it from a copy")
+
+
+def _file(name: str) -> str:
+    return f"views/{name}.safetensors"
+
+
+def _torch(tensors: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(np.ascontiguousarray(own)) for name, own in tensors.items()}
+
+
+def _numpy(tensors: Mapping[str, torch.Tensor]) -> Tensors:
+    return {name: own.numpy() for name, own in tensors.items()}

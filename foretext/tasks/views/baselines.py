@@ -1,0 +1,63 @@
+"""What is cheap and often good enough: the most frequent class, and TF-IDF with a logistic regression (regression: the
+mean, and ridge). Scored on the same rows as the model, so that a user sees what the model adds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretext.tasks.family import TaskConfig
+from foretext.tasks.files.rows import Row
+
+FOLDS = 5
+MOST_ROWS = 20_000  # beyond them the baseline would take longer than it is worth
+
+
+@dataclass(frozen=True)
+class Baseline:
+    name: str
+    value: float  # accuracy, or the correlation of a regression
+    metric: str
+
+
+def baselines(config: TaskConfig, train: Sequence[Row], valid: Sequence[Row], seed: int) -> list[Baseline]:
+    """On `valid`, or by cross-validation on `train`; none for what they cannot do."""
+    if config.kind in ("choice", "regression") or len(train) > MOST_ROWS:
+        return []
+    labels = [str(row.label) for row in train]
+    frequent = Counter(labels).most_common(1)[0][0]
+    scored = [str(row.label) for row in valid] if valid else labels
+    majority = float(np.mean([label == frequent for label in scored]))
+    found = [Baseline("majority class", majority, "accuracy")]
+    accuracy = _tfidf(train, labels, valid, seed)
+    return found if accuracy is None else [*found, Baseline("TF-IDF + logistic regression", accuracy, "accuracy")]
+
+
+def _tfidf(train: Sequence[Row], labels: Sequence[str], valid: Sequence[Row], seed: int) -> float | None:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+    from sklearn.pipeline import make_pipeline
+
+    from foretext.tasks.views.ngrams import terms_of
+    from foretext.text.words.splitting import split_words
+
+    def analyse(texts: tuple[str, ...]) -> list[str]:
+        parts = [terms_of(split_words(text)) for text in texts]
+        return [f"{side}:{term}" for side, terms in enumerate(parts) for term in terms]
+
+    model = make_pipeline(TfidfVectorizer(analyzer=analyse, sublinear_tf=True), LogisticRegression(C=10, max_iter=1000))
+    texts = [row.texts for row in train]
+    if valid:
+        if len(set(labels)) < 2:
+            return None
+        model.fit(texts, labels)
+        return float(np.mean(model.predict([row.texts for row in valid]) == np.array([str(r.label) for r in valid])))
+    folds = min(FOLDS, min(Counter(labels).values()))
+    if folds < 2:
+        return None
+    said = cross_val_predict(model, texts, labels, cv=StratifiedKFold(folds, shuffle=True, random_state=seed))
+    return float(np.mean(said == np.array(labels)))
