@@ -31,7 +31,7 @@ from transformers import BertForSequenceClassification, GPT2ForSequenceClassific
 from bench.common import Turns, alternate, arguments_for, medians, need_data, print_head, ratio_cell, reviews, table
 from bench.models import Shape
 from foretext.runs.model import SavedModel
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import ModelSections, RunConfig
 from foretext.systems import system_named
 from foretext.systems.base import TrunkParts
@@ -88,7 +88,7 @@ class Specification:
         return [layout.sequences("classification", [ids.tolist()])[0].ids for ids in encoded]
 
 
-class _Epochs:
+class _Epochs(StopRequest):
     """Stands where a signal would ask the loop to stop, which the loop looks at after each step: counts them, from the
     first turn on (before it, fitting the head looks too)."""
 
@@ -105,7 +105,7 @@ class _Epochs:
         return None
 
 
-class _WaitBeforeTraining(Silent):
+class _WaitBeforeTraining(Reporter):
     def __init__(self, epochs: _Epochs) -> None:
         self.epochs = epochs
 

@@ -21,7 +21,7 @@ from foretext.nn.transformer.block import Attention
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Examples, ListedExamples, Objective
 from foretext.runs.machine import tune_allocator
-from foretext.runs.report import NeverStop, Silent
+from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import MICRO_TOKENS, Budget
 from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TrainingConfig, TrunkParts
@@ -137,7 +137,7 @@ def product_loop(
         seed=0,
         device=torch.device("cpu"),
     )
-    loop = Loop(job, None, Silent(), NeverStop())
+    loop = Loop(job, None, Reporter(), StopRequest())
     loop.model.train()
     return loop
 

@@ -26,7 +26,7 @@ from foretext.cli.output import Stopper
 from foretext.errors import Interrupted, UserError
 from foretext.interop.exchange import import_model
 from foretext.runs.directory import RunDirectory
-from foretext.runs.report import Silent, StepReport
+from foretext.runs.report import Reporter, StepReport
 from foretext.runs.run_config import read_position
 from foretext.systems import system_named
 from foretext.tasks.files.rows import Row, read_rows
@@ -169,7 +169,7 @@ def check_settings(given: argparse.Namespace, out: Path, names: Sequence[str] = 
 # -- log -------------------------------------------------------------------------------------------------------------
 
 
-class Log(Silent):
+class Log(Reporter):
     """Lines with the time, on standard error and in log.txt; the reporter of pre-training too."""
 
     def __init__(self, path: Path) -> None:

@@ -35,7 +35,7 @@ from experiments.minilm import load_minilm, minilm_line
 from foretext.api import LanguageModel, TaskModel
 from foretext.errors import UserError
 from foretext.runs.model import SavedModel
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
 from foretext.runs.scoring import encode
 from foretext.systems.base import TrunkParts
 from foretext.tasks.files.squad import Answer, Question
@@ -197,7 +197,7 @@ def shortened(lm: LanguageModel, context: int) -> LanguageModel:
 
 def windows_of(model: TaskModel, questions: Sequence[Question]) -> float:
     """Windows a question, on average."""
-    return len(encode(questions, model.model, Silent()).windows) / len(questions)
+    return len(encode(questions, model.model, Reporter()).windows) / len(questions)
 
 
 def by_third(questions: Sequence[Question], answers: Sequence[str]) -> list[float | None]:

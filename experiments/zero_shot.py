@@ -52,7 +52,7 @@ PLOTTED = {  # and what guessing gives
 }
 
 
-class Stopping(Log):
+class Stopping(Log, StopRequest):
     """Asks the run to stop once it has made so many updates, or when a signal comes."""
 
     def __init__(self, path: Path, updates: int, signals: StopRequest) -> None:

@@ -1,7 +1,7 @@
 """What the command line shows and hears: results, live lines and bars on a terminal, plain lines elsewhere; signals.
 
 The first signal asks: the step ends, a checkpoint is written, the exit code says which signal it was. A library must
-not take a program's signal handlers, so only programs use `Stopper`; elsewhere the loop is handed a `NeverStop`."""
+not take a program's signal handlers, so only programs use `Stopper`; elsewhere nobody asks the loop to stop."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from foretext.runs.machine import clock
+from foretext.runs.report import Reporter, StepReport, StopRequest
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from foretext.runs.report import StepReport
     from foretext.tasks.scores.metrics import Scores
 
 QUIET_SECONDS = 2.0  # shorter work shows no bar
@@ -60,7 +60,7 @@ def progress(title: str) -> Callable[[int, int], None]:
 # -- the terminal ----------------------------------------------------------------------------------------------------
 
 
-class Terminal:
+class Terminal(Reporter):
     """A reporter for people. Everything goes to standard error, so that standard output stays a result."""
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ class Terminal:
             self._line_open = False
 
 
-class Stopper:
+class Stopper(StopRequest):
     """A context manager over SIGINT and SIGTERM: the first sets `requested`, the second ends the process at once.
 
     `notice` gets one line at the first signal. Use it in the main thread; the handlers that stood before come back

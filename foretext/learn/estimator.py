@@ -88,19 +88,16 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     def _base(self, texts: list[str]) -> SavedModel:
         if self.run is not None:
             return load_model(self.run)
-        import json
         import tempfile
         from pathlib import Path
 
         from foretext.train.pretraining.pretrain import pretrain
-        from foretext.train.pretraining.pretrain_request import PretrainRequest
+        from foretext.train.pretraining.pretrain_request import PretrainRequest, written_texts
 
         size = sum(len(text.encode("utf-8", "replace")) for text in texts)
         minutes = self.minutes if self.minutes is not None else min(5.0, max(0.25, 0.25 * size / 1e6))
         with tempfile.TemporaryDirectory(prefix="foretext-") as folder:
-            file = Path(folder) / "texts.jsonl"
-            lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
-            file.write_text("".join(lines), encoding="utf-8", errors="replace")
+            file = written_texts(texts, Path(folder) / "texts.jsonl")
             context, vocabulary = _shape(texts, self.size)
             request = PretrainRequest(
                 inputs=(str(file),),

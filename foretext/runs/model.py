@@ -28,7 +28,7 @@ from foretext.runs.run_config import (
 from foretext.systems import system_named
 from foretext.systems.base import HeadParts, ObjectiveParts, System, TrunkParts
 from foretext.tasks.families import family_of
-from foretext.tasks.family import TaskConfig
+from foretext.tasks.family import HeadPlan, TaskConfig
 from foretext.tasks.layouts.base import Layout
 from foretext.text.tokenizers.base import Tokenizer, tokenizer_from_json
 
@@ -147,7 +147,8 @@ def load_tokenizer(run: RunDirectory, info: RunConfig) -> Tokenizer:
 def build_task(system: System, config: FinetuneConfig, tokenizer: Tokenizer, dropout: float) -> TaskHead:
     if system.build_head is not None:
         return cast("TaskHead", system.build_head(HeadParts(config.task, config.model, config.objective, tokenizer)))
-    return family_of(config.task.kind).head(config.task, config.model, config.transfer, dropout, config.pooling)
+    plan = HeadPlan(config.task, config.model, config.transfer, dropout, config.pooling)
+    return family_of(config.task.kind).head(plan)
 
 
 def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedModel:

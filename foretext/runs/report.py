@@ -7,7 +7,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,9 @@ class StepReport:
     seconds_left: float
 
 
-class Reporter(Protocol):
+class Reporter:
+    """Hears of a training. This one says nothing; what is heard is a subclass's to show."""
+
     def note(self, text: str) -> None:
         """One line that stays."""
 
@@ -44,48 +45,17 @@ Work = Callable[[str, int, int], None]  # what `Reporter.work` is
 Note = Callable[[str], None]
 
 
-class Silent:
-    """A reporter that says nothing."""
-
-    def note(self, text: str) -> None:
-        pass
-
-    def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
-        pass
-
-    def step(self, report: StepReport) -> None:
-        pass
-
-    def evaluation(self, step: int, values: dict[str, float]) -> None:
-        pass
-
-    def work(self, title: str, done: int, total: int) -> None:
-        pass
-
-
-class Warns(Silent):
+class Warns(Reporter):
     """Says what stays (texts that were cut) by Python's warnings, and nothing else."""
 
     def note(self, text: str) -> None:
         warnings.warn(text, UserWarning, stacklevel=2)
 
 
-class StopRequest(Protocol):
-    """What the loop looks at: the exit code (130 or 143) once a stop was asked for, None until then."""
-
-    @property
-    def requested(self) -> int | None: ...
-
-
-class NeverStop:
-    """For library use: nothing is installed and nothing is ever requested."""
+class StopRequest:
+    """What the loop looks at. Here, for library use, nothing is installed and nothing is ever requested."""
 
     @property
     def requested(self) -> int | None:
-        return None
-
-    def __enter__(self) -> NeverStop:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+        """The exit code (130 or 143) once a stop was asked for, None until then."""
         return None

@@ -30,7 +30,7 @@ from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.files.remembered import Naming, layout_name
 from foretext.tasks.labelled import Split
 from foretext.tasks.layouts.base import Layout
-from foretext.tasks.scores.metrics import Scores
+from foretext.tasks.scores.metrics import Scores, merit
 from foretext.text.corpus.tables import Table
 from foretext.text.tokenizers.base import Tokenizer
 
@@ -124,6 +124,17 @@ class Encoding:
     layout: Layout
 
 
+@dataclass(frozen=True)
+class HeadPlan:
+    """What a head is made of, where the system has none of its own."""
+
+    task: TaskConfig
+    model: ModelConfig
+    transfer: TransferPlan
+    dropout: float
+    pooling: ConcatPoolingConfig | None = None  # its settings, if that is what the plan says and the family does
+
+
 class TaskExample(Protocol):
     """What a head is trained on and asked about: one or more sequences of token ids, with or without labels."""
 
@@ -145,11 +156,11 @@ class Encoded:
 
 
 class Family(Protocol):
-    """Kinds of task that are read, encoded and scored alike. See the module's docstring."""
+    """Kinds of task that are read, encoded and scored alike, the base of the three. See the module's docstring."""
 
     kinds: tuple[str, ...]
-    fits_head: bool  # whether the head can be fitted to the states before anything learns (transfer.head=probe)
-    averages: bool  # whether what several models say of a row has a mean (--with)
+    fits_head: bool = False  # whether the head can be fitted to the states before anything learns (transfer.head=probe)
+    averages: bool = False  # whether what several models say of a row has a mean (--with)
     next_step: str  # the arguments of `foretext predict RUN`, as an example
 
     # -- rows
@@ -182,6 +193,7 @@ class Family(Protocol):
 
     def published_metric(self, format: str | None) -> str | None:
         """What a published layout is scored by, where it is not the task's own."""
+        return None
 
     def content(self, row: Any) -> list[Any]:
         """All that training depends on in a row, as plain data."""
@@ -191,15 +203,8 @@ class Family(Protocol):
 
     # -- the model
 
-    def head(
-        self,
-        config: TaskConfig,
-        model: ModelConfig,
-        plan: TransferPlan,
-        dropout: float,
-        pooling: ConcatPoolingConfig | None = None,
-    ) -> TaskHead:
-        """`pooling`: its settings, if that is what the plan says and the family does."""
+    def head(self, plan: HeadPlan) -> TaskHead:
+        """What is put on a trunk."""
 
     def encode(
         self, rows: Sequence[Any], encoding: Encoding, labelled: bool, note: Note, progress: Progress
@@ -212,7 +217,8 @@ class Family(Protocol):
     # -- results; `scores` has an array for each example, what its `asked` gave
 
     def settle(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> None:
-        """Chooses on validation rows what is chosen there, and keeps it in the head."""
+        """Chooses on validation rows what is chosen there, and keeps it in the head: nothing, unless a family does."""
+        return
 
     def predictions(
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
@@ -220,6 +226,7 @@ class Family(Protocol):
 
     def averaged(self, several: Sequence[Predictions]) -> Predictions:
         """What several models of one task say of the same rows, as one; for families that have such a mean."""
+        raise AssertionError("there is no mean")
 
     def score(self, rows: Sequence[Any], predictions: Predictions, config: TaskConfig) -> Scores: ...
 
@@ -228,6 +235,7 @@ class Family(Protocol):
 
     def merit(self, scores: Scores, loss: float, config: TaskConfig) -> float:
         """What the best epoch is chosen by: more is better."""
+        return merit(scores, loss)
 
     def values(self, predictions: Predictions) -> list[Any]:
         """What `TaskModel.predict` gives: a plain value for each row."""
@@ -237,6 +245,7 @@ class Family(Protocol):
 
     def draws_confusion(self, config: TaskConfig) -> bool:
         """Whether the scores have a confusion matrix to draw."""
+        return False
 
     def form(self, path: Path | None, as_json: bool) -> str:
         """How predictions are written into this file (None: standard output); UserError for an unknown ending."""

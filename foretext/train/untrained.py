@@ -14,7 +14,7 @@ from foretext.config import Setting, apply_sets, setting_of
 from foretext.errors import UserError
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import SavedModel, load_tokenizer
-from foretext.runs.report import Note, Silent, Work
+from foretext.runs.report import Note, Reporter, Work
 from foretext.runs.run_config import ModelSections, RunConfig, read_config
 from foretext.systems import size_named, system_named
 from foretext.systems.base import System, TokenizerConfig, TrunkParts
@@ -26,7 +26,7 @@ from foretext.train.planning import Memory, check_memory
 from foretext.train.pretraining.run_setup import new_tokenizer
 from foretext.train.resume import check_seed, check_sets, check_vectors
 
-_SILENT = Silent()
+_SILENT = Reporter()
 
 
 def new_base(request: FinetuneRequest, base: Base, learned: Sequence[Any], note: Note, work: Work) -> FinetuneRequest:

@@ -39,7 +39,7 @@ from tolerance import close, doubles
 from torch import nn
 
 from foretext.objectives.base import Objective
-from foretext.runs.report import NeverStop, Silent
+from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import Budget
 from foretext.systems import SYSTEMS
 from foretext.systems.base import HeadParts, TrunkParts
@@ -119,7 +119,7 @@ def loop_of(trunk: nn.Module, objective: Objective, stage: Stage, optimizer: str
         seed=1,
         device=torch.device("cpu"),
     )
-    loop = Loop(job, None, Silent(), NeverStop())
+    loop = Loop(job, None, Reporter(), StopRequest())
     loop.model.train()
     return loop
 

@@ -196,8 +196,7 @@ class ConcatPoolingTask(SupervisedTask):
         losses = {name: of(top_BTD, learned.mask_BT) for name, of in penalties.items() if name in self.weights}
         if "lm" in self.weights:
             assert learned.targets_BT is not None
-            lm_loss = sequence_lm_loss(trunk, top_BTD, learned.targets_BT)
-            losses["lm"] = LossSum(lm_loss, float(len(top_BTD)))
+            losses["lm"] = sequence_lm_loss(trunk, top_BTD, learned.targets_BT)
         return losses
 
     def _in_pieces(self, trunk: Trunk, document: Batch) -> tuple[RunningPool, Tensor | None]:

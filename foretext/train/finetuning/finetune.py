@@ -25,7 +25,7 @@ from foretext.runs.model import (
     open_run,
     pretrained_model,
 )
-from foretext.runs.report import NeverStop, Reporter, Silent, StopRequest, Warns, Work
+from foretext.runs.report import Reporter, StopRequest, Warns, Work
 from foretext.runs.run_config import MICRO_TOKENS, Budget, FinetuneConfig, has_begun, is_finished, read_config
 from foretext.runs.scoring import encode, example_scores
 from foretext.runs.views import view_scores
@@ -82,7 +82,7 @@ class Finetuned:
         if self.validated is None and self.held_out and self.model.views is not None:
             self.validated = scored(self.model, self.held_out, view_scores(self.model, self.held_out))
         if self.validated is None and self.held_out:
-            encoded = encode(self.held_out, self.model, Silent())  # what was cut is said already
+            encoded = encode(self.held_out, self.model, Reporter())  # what was cut is said already
             self.validated = _scored(self.model, encoded, functools.partial(reporter.work, "validating"))
         return self.validated
 
@@ -94,7 +94,9 @@ def finetune(
     family = family_of(request.kind)
     split, notes = _split(request, family)
     tune_allocator()
-    training = _Finetuning(request, family, split, reporter or Silent(), reporter or Warns(), stopping or NeverStop())
+    training = _Finetuning(
+        request, family, split, reporter or Reporter(), reporter or Warns(), stopping or StopRequest()
+    )
     request = training.with_base()
     training = replace(training, request=request)
     if request.out is None:

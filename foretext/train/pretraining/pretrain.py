@@ -16,7 +16,7 @@ from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator
 from foretext.runs.metrics_log import draw_missing_curve, write_curve
 from foretext.runs.model import open_run
-from foretext.runs.report import NeverStop, Reporter, Silent, StopRequest
+from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import POSITION, is_finished, read_config
 from foretext.runs.scoring import mean_losses
 from foretext.systems import system_named
@@ -46,8 +46,8 @@ VALID_ROWS = 16
 
 def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stopping: StopRequest | None = None) -> Path:
     """Pre-trains, or goes on with, the run at `request.out`; returns its path."""
-    reporter = reporter or Silent()
-    stopping = stopping or NeverStop()
+    reporter = reporter or Reporter()
+    stopping = stopping or StopRequest()
     run = open_run(request.out)
     over = starts_over(run, request.resume)
     changes: list[Change] = []

@@ -4,7 +4,8 @@ with or gone on from, options and --set, checked before any work is done."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -48,6 +49,13 @@ class PretrainRequest:
     documents: str | None = None  # auto
     errors: str | None = None  # strict
     device: str = "auto"
+
+
+def written_texts(texts: Iterable[str], file: Path) -> Path:
+    """Texts given in Python, as a file that a pre-training reads."""
+    lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
+    file.write_text("".join(lines), encoding="utf-8", errors="replace")
+    return file
 
 
 def resolved_config(request: PretrainRequest, run: RunDirectory, note: Callable[[Change], None]) -> PretrainConfig:

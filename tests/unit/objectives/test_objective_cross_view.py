@@ -16,7 +16,7 @@ from foretext.batch import IGNORE
 from foretext.nn.recurrent.cvt import CvtBatch, CvtConfig, CvtEncoder
 from foretext.nn.weights import AveragedWeights
 from foretext.objectives.cross_view import CrossViewObjective, CrossViewSettings, CrossViewTask
-from foretext.runs.report import NeverStop, Silent
+from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import Budget
 from foretext.systems.base import TrainingConfig
 from foretext.systems.cvt import CVT
@@ -341,7 +341,7 @@ def toy_loop(unlabelled: bool = True, steps: int = 120, ramp: int = 0) -> tuple[
     average = AveragedWeights(parameters, 0.9)
     stage = Stage(stock.example, turns, micro_batch=4)
     job = Job(trunk, objective, (stage,), optimizer, training, Budget(steps=steps), 0, torch.device("cpu"))
-    return Loop(job, None, Silent(), NeverStop()), average
+    return Loop(job, None, Reporter(), StopRequest()), average
 
 
 def test_the_loop_tells_the_ramp_its_step() -> None:

@@ -21,7 +21,7 @@ from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
 from foretext.objectives.base import Direction
 from foretext.objectives.stream import StreamConfig, StreamObjective
 from foretext.runs.directory import RunDirectory
-from foretext.runs.report import NeverStop, Silent
+from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import Budget
 from foretext.runs.scoring import mean_losses
 from foretext.text.corpus.token_shards import TokenShards
@@ -88,7 +88,7 @@ def loop_of(
         seed=5,
         device=torch.device("cpu"),
     )
-    return Loop(job, writer, Silent(), stopping or NeverStop())
+    return Loop(job, writer, Reporter(), stopping or StopRequest())
 
 
 def weights_of(loop: Loop) -> dict[str, Tensor]:

@@ -25,7 +25,7 @@ from foretext.objectives.base import Draw
 from foretext.runs.directory import RunDirectory
 from foretext.runs.inspection import summary_of
 from foretext.runs.model import load_model
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
 from foretext.runs.scoring import encode
 from foretext.systems.base import TrunkParts
 from foretext.systems.cvt import CVT
@@ -308,7 +308,7 @@ def test_the_vocabulary_has_the_words_of_other_tasks() -> None:
 def test_the_plan_and_info_know_text_and_other_tasks(tmp_path: Path) -> None:
     plans: dict[str, str] = {}
 
-    class Plans(Silent):
+    class Plans(Reporter):
         def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
             plans.update(lines)
 

@@ -23,7 +23,7 @@ from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
 from foretext.nn.trunk import reads_on
 from foretext.objectives.base import ListedExamples
 from foretext.runs.directory import RunDirectory
-from foretext.runs.report import NeverStop, Silent
+from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import Budget
 from foretext.tasks.heads.concat_pooling import (
     ConcatPoolingConfig,
@@ -331,7 +331,7 @@ def loop_of(writer: Any = None, stopping: Any = None) -> Loop:
         seed=5,
         device=torch.device("cpu"),
     )
-    return Loop(job, writer, Silent(), stopping or NeverStop())
+    return Loop(job, writer, Reporter(), stopping or StopRequest())
 
 
 def test_stopping_after_every_step_changes_nothing(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from systems_under_test import base_model
 
 import foretext as ft
 from foretext.runs.model import SavedModel
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
 from foretext.runs.scoring import encode
 from foretext.tasks.files.rows import read_rows
 from foretext.tasks.layouts.base import Tailed, fit
@@ -58,7 +58,7 @@ def test_what_is_cut_is_counted_and_no_more_than_needed(sizes: list[tuple[int, i
         assert left == sorted(set(left)), "in order"
 
 
-class Notes(Silent):
+class Notes(Reporter):
     def __init__(self) -> None:
         self.notes: list[str] = []
 

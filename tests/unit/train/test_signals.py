@@ -9,7 +9,7 @@ import time
 import pytest
 
 from foretext.cli.output import Stopper
-from foretext.runs.report import NeverStop
+from foretext.runs.report import StopRequest
 
 CHILD = """
 import sys, time
@@ -73,6 +73,5 @@ def test_a_forked_worker_ignores_ctrl_c_and_dies_by_sigterm() -> None:
 
 def test_never_stop_installs_nothing() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with NeverStop() as stop:
-        assert stop.requested is None
-        assert signal.getsignal(signal.SIGINT) is before
+    assert StopRequest().requested is None
+    assert signal.getsignal(signal.SIGINT) is before

@@ -40,7 +40,7 @@ from foretext.runs.directory import RunDirectory
 from foretext.runs.inspection import summary_of
 from foretext.runs.machine import clock
 from foretext.runs.model import SavedModel, load_model
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
 from foretext.runs.run_config import MIXTURE, FinetuneConfig, RunConfig, loss_terms, read_config, read_position
 from foretext.runs.scoring import encode, example_scores
 from foretext.systems import SYSTEMS
@@ -278,7 +278,7 @@ def test_new_rows_learn_from_the_first_step(thaw: str, monkeypatch: pytest.Monke
 
 def test_from_scratch_everything_learns_from_the_first_step() -> None:
     """Whatever the plan says, unless the user himself says when to thaw."""
-    heard, notes = Silent(), list[str]()
+    heard, notes = Reporter(), list[str]()
     heard.note = notes.append  # type: ignore[method-assign]
     sets = (*NO_DROPOUT, "training.weight_decay=0.0", "training.batch_size=16")
     asked = request_of("classification", plan="ulmfit", from_scratch=True, sets=sets, epochs=1, valid=[])
@@ -363,7 +363,7 @@ def test_plan_and_info_name_every_loss(system: str, plan: str | None, tmp_path: 
 def test_a_plan_that_cannot_be_followed_says_so(
     system: str, kind: str, plan: str | None, parts: list[str], untrained: None
 ) -> None:
-    heard, notes = Silent(), list[str]()
+    heard, notes = Reporter(), list[str]()
     heard.note = notes.append  # type: ignore[method-assign]
     base = shaken_model(system, 0.1)
     finetune(request_of(kind, base=replace(base), plan=plan, sets=(), epochs=1, valid=[]), heard)
@@ -520,7 +520,7 @@ def test_exactly_the_named_groups_move_in_each_epoch(monkeypatch: pytest.MonkeyP
 def test_lm_weight_is_a_loss_or_none() -> None:
     seen: dict[float, set[str]] = {}
 
-    class Watch(Silent):
+    class Watch(Reporter):
         def step(self, report: Any) -> None:
             seen.setdefault(weight, set()).update(report.losses)
 
@@ -601,7 +601,7 @@ def test_the_best_epoch_is_scored_once(monkeypatch: pytest.MonkeyPatch, tmp_path
     seen = scorings(monkeypatch)
     made = finetune(request_of("classification", rows_of("classification", 40), out=tmp_path / "run", epochs=3))
     assert len(made.held_out) == 6 and seen == [6] * 3, "once an epoch, and not again at the end"
-    assert made.validated is not None and made.scores(Silent()) is made.validated
+    assert made.validated is not None and made.scores(Reporter()) is made.validated
     assert made.validated == TaskModel(made.model, None).evaluate(made.held_out)
     assert (tmp_path / "run/confusion.png").exists()
 
@@ -620,7 +620,7 @@ def test_the_best_epochs_scores_are_found_again(monkeypatch: pytest.MonkeyPatch,
     assert read_position(RunDirectory(tmp_path / "a")).best_step < 13
     assert seen == [4, 4], "the last epoch, then the best again"
     done = finetune(replace(request, resume=True))
-    assert done.validated is None and seen == [4, 4] and done.scores(Silent()) == straight.validated
+    assert done.validated is None and seen == [4, 4] and done.scores(Reporter()) == straight.validated
 
 
 def test_a_run_may_be_named(tmp_path: Path) -> None:
@@ -739,7 +739,7 @@ def test_going_on_equals_never_stopping(tmp_path: Path) -> None:
     assert a.read("model.safetensors") == b.read("model.safetensors")
     said: list[str] = []
 
-    class Notes(Silent):
+    class Notes(Reporter):
         def note(self, text: str) -> None:
             said.append(text)
 
@@ -760,7 +760,7 @@ def test_encoding_is_told_and_a_signal_ends_it(tmp_path: Path, monkeypatch: pyte
     told: list[tuple[str, int, int]] = []
     stop = SimpleNamespace(requested=None)
 
-    class Heard(Silent):
+    class Heard(Reporter):
         def work(self, title: str, done: int, total: int) -> None:
             told.append((title, done, total))
             if done == 10:
@@ -801,7 +801,7 @@ def test_too_little_memory_is_said_before_training(tmp_path: Path, monkeypatch: 
         assert caught.value.code == 4 and not (tmp_path / "run").exists()
 
 
-class Plans(Silent):
+class Plans(Reporter):
     def __init__(self) -> None:
         self.plans: list[dict[str, str]] = []
 
@@ -872,7 +872,7 @@ def test_going_on_says_what_is_changed(tmp_path: Path) -> None:
     request = stopped(tmp_path / "run", sets=("training.batch_size=4",))
     said: list[str] = []
 
-    class Notes(Silent):
+    class Notes(Reporter):
         def note(self, text: str) -> None:
             said.append(text)
 

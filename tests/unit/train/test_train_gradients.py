@@ -35,7 +35,7 @@ from foretext.batch import IGNORE
 from foretext.objectives.base import Objective
 from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig
 from foretext.objectives.causal import CausalObjective
-from foretext.runs.report import NeverStop, Silent
+from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import Budget
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts
@@ -71,7 +71,7 @@ def loop_over(
         seed=0,
         device=torch.device("cpu"),
     )
-    return Loop(job, None, Silent(), NeverStop())
+    return Loop(job, None, Reporter(), StopRequest())
 
 
 def step_gradients(loop: Loop) -> tuple[dict[str, torch.Tensor], dict[str, float]]:

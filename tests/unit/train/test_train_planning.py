@@ -16,7 +16,7 @@ from foretext.errors import EXIT_MACHINE, Interrupted
 from foretext.nn.recurrent.cove import CoveConfig
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import size_text
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
 from foretext.systems.transformer_xl import SIZES
 from foretext.tasks.files.rows import rows_from
 from foretext.train import planning
@@ -105,7 +105,7 @@ def test_rows_whose_memories_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPa
     assert no.value.code == EXIT_MACHINE
 
 
-class Plans(Silent):
+class Plans(Reporter):
     def __init__(self) -> None:
         self.lines: dict[str, str] = {}
 

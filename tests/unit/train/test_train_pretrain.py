@@ -35,7 +35,7 @@ from foretext.runs import machine
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import size_text
 from foretext.runs.model import load_model
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
 from foretext.runs.run_config import MOST, Budget, read_config
 from foretext.systems import SYSTEMS
 from foretext.text.tokenizers.byte_bpe import byte_bpe_from_merges
@@ -51,7 +51,7 @@ BRIEF = ("training.batch_size=4", "training.warmup_steps=0")
 EVEN = ("training.optimizer=sgd", "training.rate=0.1")
 
 
-class Notes(Silent):
+class Notes(Reporter):
     def __init__(self) -> None:
         self.said: list[str] = []
         self.plans: list[dict[str, str]] = []
@@ -282,7 +282,7 @@ def test_shards_that_no_configuration_speaks_for_are_made_again(text: Path, tmp_
 
 @pytest.mark.parametrize("kind", ["byte-bpe", "char-bpe"])
 def test_a_signal_while_the_vocabulary_is_learned_ends_it(kind: str, text: Path, tmp_path: Path) -> None:
-    class Impatient(Silent):
+    class Impatient(Reporter):
         requested: int | None = None
 
         def work(self, title: str, done: int, total: int) -> None:

@@ -14,7 +14,7 @@ from systems_under_test import OWN_MODEL, base_model, stopping_after
 from foretext.errors import Interrupted
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import load_model
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
 from foretext.tasks.files.rows import rows_from
 from foretext.tasks.heads.recurrent_models import RecurrentRows
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
@@ -51,7 +51,7 @@ def test_words_are_counted_once_and_kept(tmp_path: Path, monkeypatch: pytest.Mon
     assert of == {"g": 3, "o": 6, "a": 3, "b": 3, "z": 0}
 
 
-class Notes(Silent):
+class Notes(Reporter):
     def __init__(self) -> None:
         self.said: list[str] = []
 
