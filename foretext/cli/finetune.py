@@ -24,8 +24,9 @@ from foretext.cli.input import (
     parse_columns,
     unlabelled_lines,
 )
-from foretext.cli.output import show_scores, watched
+from foretext.cli.output import show_baselines, show_scores, watched
 from foretext.errors import UserError
+from foretext.plan import views_named
 
 
 def finetune(
@@ -64,7 +65,12 @@ def finetune(
         typer.Option(help="With --system cvt: another task beside it, as tagging=names.txt or names.txt:tag=2."),
     ] = None,
     vectors: Annotated[
-        Path | None, typer.Option(help="With --system cvt: what the words' vectors start as, text or gzip.")
+        Path | None,
+        typer.Option(help="A word2vec run, for views. With --system cvt: what words start as, a run or a file."),
+    ] = None,
+    views: Annotated[
+        str | None,
+        typer.Option(help="One head over these, the trunk stays as it is: ngrams,lsa,vectors,states; or none."),
     ] = None,
     epochs: Annotated[int | None, typer.Option()] = None,
     seed: Annotated[int, typer.Option()] = 0,
@@ -108,6 +114,7 @@ def finetune(
         columns=names,
         format=format,
         metric=metric,
+        views=views_named(views),
         sets=tuple(settings),
         resume=resume,
         device=device,
@@ -118,7 +125,9 @@ def finetune(
         made = train(request, terminal, stopper)
     scores = made.scores(terminal) if as_json else made.validated
     if scores is not None:
-        show_scores(scores, as_json, "the best epoch on the validation rows:\n")
+        show_scores(scores, as_json, f"{made.how}:\n")
+        if not as_json:
+            show_baselines(scores, made.rivals)
     elif as_json:
         typer.echo("null")
     terminal.note(f"the model is in {out}; next: foretext predict {out} {family_of(kind).next_step}")

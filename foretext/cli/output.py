@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from foretext.tasks.scores.metrics import Scores
+    from foretext.tasks.views.baselines import Baseline
 
 QUIET_SECONDS = 2.0  # shorter work shows no bar
 PLAIN_SECONDS = 15.0  # between plain lines off a terminal
@@ -40,6 +41,15 @@ def show_scores(scores: Scores, as_json: bool, title: str = "") -> None:
     from foretext.tasks.scores.metrics import format_scores
 
     typer.echo(json.dumps(scores.to_dict(), ensure_ascii=False) if as_json else title + format_scores(scores))
+
+
+def show_baselines(scores: Scores, rivals: Sequence[Baseline]) -> None:
+    """What is cheap, beside the model's own score."""
+    for rival in rivals:
+        typer.echo(f"  {rival.name}: {rival.metric} {rival.value:.4f}")
+    best = max(rivals, key=lambda rival: rival.value, default=None)
+    if best is not None and best.value >= scores.values.get(best.metric, 0.0):
+        typer.echo(f"{best.name} is as good on these rows: more unlabelled text, or more labels, would help")
 
 
 def show_notes(notes: Iterable[str]) -> None:

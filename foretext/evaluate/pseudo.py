@@ -18,8 +18,8 @@ from foretext.batch import BATCH_TOKENS
 from foretext.errors import UserError
 from foretext.evaluate.fill import filling_objective
 from foretext.evaluate.perplexity import Perplexity, figures
-from foretext.runs.reading import read_as
 from foretext.runs.model import SavedModel
+from foretext.runs.reading import read_as
 from foretext.runs.report import Reporter
 from foretext.text.corpus.encoding import encode_texts
 

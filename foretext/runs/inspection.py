@@ -76,10 +76,10 @@ def summary_of(run: RunDirectory) -> str:
         ("shape", config.model.describe()),
         ("vocabulary", f"{tokenizer.size:,} pieces of {tokenizer.kind}, special tokens included"),
         *(_task_lines(config) if isinstance(config, FinetuneConfig) else [_origin(config.data)]),
-        ("trained", _progress_of(run, config.budget)),
+        *(_view_lines(run) if _has_views(config) else [("trained", _progress_of(run, config.budget))]),
         ("validation", "  ".join(shown) + "  (the last)" if shown else ""),
         ("settings", _own_settings(config) or f"those of {info.system} {info.size}"),
-        ("paper", _unlike_the_paper(config) if PAPER in system.sizes else ""),
+        ("paper", _unlike_the_paper(config) if PAPER in system.sizes and not _has_views(config) else ""),
         ("files", ", ".join(f"{name} {size_text(size)}" for name, size in run.sizes().items())),
     ]
     return "\n".join([str(run.path), *(f"  {name:10}  {value}" for name, value in lines if value)])
@@ -106,7 +106,7 @@ def _task_lines(config: FinetuneConfig) -> list[tuple[str, str]]:
     others = (f"{name} ({said.replace(' ', ', ')} classes)" for name, said in task.also.items())
     return [
         ("began with", began),
-        ("loss", describe_loss(config)),
+        ("loss", "" if _has_views(config) else describe_loss(config)),
         ("text", f"{task.sentences:,} unlabelled sentences beside the rows" if task.sentences else ""),
         ("beside it", ", ".join(others)),
         ("labels", LabelSet(tuple(task.labels)).listing()),
@@ -115,6 +115,30 @@ def _task_lines(config: FinetuneConfig) -> list[tuple[str, str]]:
         ("layout", task.format or ""),
         ("chosen by", task.metric or ""),
         ("columns", ", ".join(f"{field}={column}" for field, column in task.columns.items())),
+    ]
+
+
+def _has_views(config: Config) -> bool:
+    return isinstance(config, FinetuneConfig) and config.views is not None
+
+
+def _view_lines(run: RunDirectory) -> list[tuple[str, str]]:
+    """What the head reads, how much of the scores each view makes up, and what it is worth."""
+    from foretext.runs.views import read_index
+
+    index = read_index(run)
+    shares: dict[str, float] = {}
+    for block, share in index.get("shares", {}).items():
+        view = block.partition(".")[0]
+        shares[view] = shares.get(view, 0.0) + float(share)
+    parts = (f"{view} {share:.0%}" for view, share in sorted(shares.items(), key=lambda one: -one[1]))
+    scored = {name: value for name, value in index.get("scored", {}).items() if isinstance(value, float)}
+    told = "  ".join(f"{name} {value:.4g}" for name, value in scored.items())
+    rivals = "  ".join(f"{name} {value:.4g}" for name, value in index.get("baselines", {}).items())
+    return [
+        ("views", f"{', '.join(parts)} of the scores; the trunk stays as it is"),
+        ("scored", f"{told}  ({index['scored']['rows']})" if told else ""),
+        ("baselines", rivals),
     ]
 
 

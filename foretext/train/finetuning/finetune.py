@@ -109,7 +109,8 @@ def finetune(
         return training.finished(run)
     with writing(run, training.reporter.note, over) as writer:
         made = training.train(writer, notes)
-        write_curve(run.path)
+        if made.model.views is None:
+            write_curve(run.path)
         _draw_confusion(made.validated, run)
     return made
 
@@ -137,6 +138,8 @@ class _Finetuning:
             return request
         if base.run is not None:
             request = replace(request, base=pretrained_model(base.run))
+            if base.vectors is not None:
+                request = replace(request, knowledge=pretrained_model(base.vectors))
         elif base.system is not None:
             work = functools.partial(self.work, None)
             request = new_base(request, base, self.split.train, self.reporter.note, work)
@@ -147,18 +150,23 @@ class _Finetuning:
         changes: list[Change] = []
         resolve(self.request, self.family, self.split, run, changes.append)
         self.reporter.note(finished(run.path, changes))
-        draw_missing_curve(run.path, self.reporter.note)
         made = Finetuned(load_model(run.path), self.split.valid)
+        if made.model.views is not None:
+            return replace(made, held_out=self.request.valid or ())
+        draw_missing_curve(run.path, self.reporter.note)
         if self.family.draws_confusion(made.model.task_config) and not (run.path / CONFUSION).exists():
             _draw_confusion(made.scores(self.reporter), run)
         return made
 
     def train(self, writer: RunWriter | None, notes: Sequence[str]) -> Finetuned:
         request, reporter, run = self.request, self.reporter, writer.run if writer else None
-        for note in notes:
-            reporter.note(note)
         config = resolve(request, self.family, self.split, run, lambda change: reporter.note(going_on(change)))
-        for note in (*unused_head(request, self.family), *not_followed(request, config.transfer)):
+        by_views = config.views is not None  # then nothing is held out
+        for note in (
+            *(note for note in notes if not (by_views and note == self.split.note)),
+            *unused_head(request, self.family),
+            *not_followed(request, config.transfer),
+        ):
             reporter.note(note)
         device = choose_device(request.device)
         if device.type == "cpu":
