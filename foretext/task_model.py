@@ -17,7 +17,7 @@ from foretext.evaluate.features import LayerMix, WordVectors, features_of, word_
 from foretext.runs.model import SavedModel
 from foretext.runs.report import Reporter
 from foretext.runs.scoring import encode, example_scores
-from foretext.runs.views import view_scores
+from foretext.runs.views import view_reasons, view_scores
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Progress, Reading
 from foretext.tasks.files.predictions import Predictions
@@ -98,6 +98,10 @@ class TaskModel:
             return own
         others = [other._predictions(rows, False, progress, reporter) for other in self.others]
         return self.family.averaged([own, *others])
+
+    def explain(self, data: Any) -> list[str]:
+        """Why each row is predicted so, in a line: what each view adds, and the words that count most."""
+        return view_reasons(self.model, self.rows(data))
 
     def predict(self, data: Any, columns: dict[str, str] | None = None, format: str | None = None) -> list[Any]:
         """Class names, numbers of choices (from 1), scores, lists of tags, or texts of answers. `columns`, `format`: as

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -36,10 +37,11 @@ def predict(
     columns: Columns = "",
     format: Format = None,
     errors: Errors = "strict",
+    explain: Annotated[bool, typer.Option("--explain", help="A column that says why, for runs with views.")] = False,
     as_json: Json = False,
 ) -> None:
     """Predict labels, choices, scores, tags or answers, with probabilities."""
-    from foretext.tasks.files.predictions import output_text, write_output
+    from foretext.tasks.files.predictions import output_text, with_column, write_output
 
     if out is not None:
         check_output(out)
@@ -48,6 +50,8 @@ def predict(
     read = rows_to_predict(model, file, text, parse_columns(columns), format, errors)
     predictions = model.predictions(read.rows, progress("predicting"), Terminal())
     notes: list[str] = []
+    if explain:
+        read = replace(read, table=with_column(read.table, "why", model.explain(read.rows)))
     result = model.family.output(read, predictions, form, notes)
     show_notes(notes)
     if out is not None:

@@ -22,6 +22,7 @@ from foretext.runs.text_states import text_states
 from foretext.tasks.files.rows import Row
 from foretext.tasks.heads.supervised import UNORDERED
 from foretext.tasks.views.base import Tensors, Units, View, units_of
+from foretext.tasks.views.explain import reasons
 from foretext.tasks.views.head import ViewHead, read_blocks
 from foretext.tasks.views.ngrams import NGrams
 from foretext.tasks.views.overlap import Overlap
@@ -59,6 +60,14 @@ def view_scores(model: SavedModel, rows: Sequence[Row], progress: Progress | Non
     assert model.views is not None
     wants_states = any(view.name == States.name for view in model.views.views)
     return model.views.scores(units_for(model, rows, wants_states, progress))
+
+
+def view_reasons(model: SavedModel, rows: Sequence[Row]) -> list[str]:
+    """Why the views say what they say of each row, in a line."""
+    if model.views is None:
+        raise UserError("--explain is for runs whose head reads views; fine-tune with --views, or leave it out")
+    wants_states = any(view.name == States.name for view in model.views.views)
+    return reasons(model.views, units_for(model, rows, wants_states))
 
 
 # -- files -----------------------------------------------------------------------------------------------------------

@@ -43,6 +43,15 @@ class Predictions:
     labels: tuple[str, ...] | None = None
 
 
+def with_column(table: Table | None, name: str, cells: Sequence[Any]) -> Table:
+    """The table with one more column, in front."""
+    assert table is not None and len(table.rows) == len(cells)
+    while name in table.columns:
+        name = f"{name}_"
+    rows = [(cell, *row) for cell, row in zip(cells, table.rows)]
+    return Table(table.name, (name, *table.columns), rows, table.where)
+
+
 def prediction_table(table: Table, predictions: Predictions, notes: list[str] | None = None) -> Table:
     """The rows of `table` with the columns of the predictions behind their own."""
     assert len(table.rows) == len(predictions.values), "one prediction a row"

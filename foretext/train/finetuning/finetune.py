@@ -161,12 +161,9 @@ class _Finetuning:
     def train(self, writer: RunWriter | None, notes: Sequence[str]) -> Finetuned:
         request, reporter, run = self.request, self.reporter, writer.run if writer else None
         config = resolve(request, self.family, self.split, run, lambda change: reporter.note(going_on(change)))
-        by_views = config.views is not None  # then nothing is held out
-        for note in (
-            *(note for note in notes if not (by_views and note == self.split.note)),
-            *unused_head(request, self.family),
-            *not_followed(request, config.transfer),
-        ):
+        if config.views is not None:  # nothing is held out
+            notes = [note for note in notes if note != self.split.note]
+        for note in (*notes, *unused_head(request, self.family), *not_followed(request, config.transfer)):
             reporter.note(note)
         device = choose_device(request.device)
         if device.type == "cpu":

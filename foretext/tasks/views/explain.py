@@ -1,0 +1,65 @@
+"""Why the head over the views says what it says of a row, in a line:
+
+    vectors +1.21, ngrams +0.64, lsa −0.10; gorgeous +0.41, witty +0.22, film −0.05
+
+Each figure is what is added to the score of the prediction, less the mean of what is added to the others (regression:
+to the score); so they and the bias add up to the margin that decides. Then the n-grams that count most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from foretext.tasks.views.base import Units
+from foretext.tasks.views.head import ViewHead, by_row
+from foretext.tasks.views.ngrams import NGrams, terms_of
+
+TERMS = 5
+
+
+def reasons(head: ViewHead, units: Units) -> list[str]:
+    """A line for each row."""
+    scores = head.scores(units)
+    best = [int(np.argmax(own)) if np.ndim(own) else 0 for own in scores]
+    views: dict[str, list[float]] = {}
+    for block, said in head.contributions(units).items():
+        margins = _margins(by_row(said, units, head.kind), best)
+        view = block.partition(".")[0]
+        before = views.get(view, [0.0] * len(margins))
+        views[view] = [old + new for old, new in zip(before, margins)]
+    lines = []
+    for row in range(len(scores)):
+        own = sorted(((view, said[row]) for view, said in views.items()), key=lambda one: -abs(one[1]))
+        lines.append("; ".join(filter(None, (_listed(own), _listed(_terms(head, units, row, best[row]))))))
+    return lines
+
+
+def _margins(said: Sequence[np.ndarray], best: Sequence[int]) -> list[float]:
+    """Of each row: the predicted class or choice, less the mean of the others."""
+    return [float(own) if np.ndim(own) == 0 else _margin(own, place) for own, place in zip(said, best)]
+
+
+def _margin(own: np.ndarray, place: int) -> float:
+    others = np.delete(own, place)
+    return float(own[place] - (others.mean() if len(others) else 0.0))
+
+
+def _terms(head: ViewHead, units: Units, row: int, best: int) -> list[tuple[str, float]]:
+    """The n-grams of a row of single texts that count most."""
+    view = next((view for view in head.views if isinstance(view, NGrams)), None)
+    if view is None or units.pairs:
+        return []
+    weights = head.weights["ngrams.words"]
+    matrix = view.matrix([units.words[row][0]])
+    added = [
+        (view.terms[column], value * (_margin(weights[column], best) if weights.shape[1] > 1 else weights[column, 0]))
+        for column, value in zip(matrix.indices, matrix.data)
+    ]
+    order = {term: place for place, term in enumerate(terms_of(units.words[row][0]))}
+    return sorted(added, key=lambda one: (-abs(one[1]), order[one[0]]))[:TERMS]
+
+
+def _listed(added: Sequence[tuple[str, float]]) -> str:
+    return ", ".join(f"{name} {'+' if value >= 0 else '−'}{abs(value):.2f}" for name, value in added)
