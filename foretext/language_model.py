@@ -33,7 +33,8 @@ from foretext.generate.beam_search import Search
 from foretext.generate.many import Written, beam_search, write_many
 from foretext.generate.sampling import Sampling, generate_text
 from foretext.objectives.base import Objective
-from foretext.runs.model import SavedModel, facing, need_trained_head, reach_of
+from foretext.plan import NO_VIEWS, views_named
+from foretext.runs.model import SavedModel, facing, need_trained_head, pretrained_model, reach_of
 from foretext.runs.reading import given_texts
 from foretext.runs.report import Reporter, StopRequest
 from foretext.task_model import TaskModel
@@ -242,6 +243,8 @@ class LanguageModel:
         hold_out: float | None = None,
         unlabelled: Sequence[str] = (),
         also: Sequence[OtherTask] = (),
+        views: Sequence[str] | None = None,
+        vectors: str | Path | None = None,
         sets: Sequence[str | Setting] = (),
         resume: bool = False,
         device: str = "auto",
@@ -254,7 +257,8 @@ class LanguageModel:
         is chosen by, if not the layout's or the task's own. `hold_out`: the part of the rows to validate on where
         `valid` is None, if not .15; 0 trains on all and keeps the last epoch. `unlabelled` (a list of
         sentences, as `read_sentences` gives them) and `also` (other tasks) are for a system that learns from them at
-        once (cvt)."""
+        once (cvt). `views` (ngrams, lsa, vectors, states): what one head reads of each row instead of training the
+        trunk; () trains it. `vectors`: a word2vec run for the views lsa and vectors."""
         format = layout_name(format)
         task = kind_of(task, format)
         request = FinetuneRequest(
@@ -275,6 +279,8 @@ class LanguageModel:
             hold_out=hold_out,
             unlabelled=as_sentences(unlabelled, "unlabelled"),
             also=as_tasks(also),
+            views=None if views is None else views_named(",".join(views) or NO_VIEWS),
+            knowledge=None if vectors is None else pretrained_model(vectors),
             sets=tuple(sets),
             resume=resume,
             device=device,
