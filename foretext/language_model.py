@@ -41,6 +41,7 @@ from foretext.task_model import TaskModel
 from foretext.tasks.family import Progress
 from foretext.tasks.files.formats import kind_of
 from foretext.tasks.files.remembered import layout_name
+from foretext.text.words.knowledge import TextKnowledge
 from foretext.train.finetuning.finetune import finetune
 from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, as_rows, as_sentences, as_tasks
 
@@ -195,6 +196,12 @@ class LanguageModel:
         """Loss, perplexity and BLEU on two files, line n of one the translation of line n of the other. `language` of
         the target chooses how BLEU tells words apart (zh, ja, ko)."""
         return score_files(self.model, source, target, Search(beams=beams), language, errors, progress)
+
+    @property
+    def knowledge(self) -> TextKnowledge | None:
+        """What the run knows of whole words, if its system learns vectors of them: words, vectors, counts, topics."""
+        model = self.model
+        return None if model.objective is None else model.objective.knowledge(model.trunk, model.tokenizer)
 
     def features(
         self,
