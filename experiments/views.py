@@ -25,7 +25,7 @@ import foretext as ft
 from bench.common import arguments_for, commit, head_lines, need_data
 from experiments import chnsenticorp, imdb_transfer
 from experiments.common import Data, Log, accuracy, check_settings, drawn_rows, imported, read_task, texts_of
-from experiments.minilm import find_minilm
+from experiments.minilm import need_minilm
 from experiments.results import Cell, Results, result_table
 from foretext.api import load_language_model
 from foretext.tasks.files.rows import Row
@@ -126,7 +126,13 @@ def ours(base: ft.LanguageModel, knowledge: Path | None, views: Sequence[str], d
 
 
 def measure(
-    task: str, labels: int, draw: int, data: Data, bases: Bases, given: argparse.Namespace, keep: Callable[..., None]
+    task: str,
+    labels: int,
+    draw: int,
+    data: Data,
+    bases: Bases,
+    given: argparse.Namespace,
+    keep: Callable[[Cell, float, float], None],
 ) -> None:
     """All methods of a cell that are missing."""
     train, done = drawn_rows(data.train, labels, draw), given.done
@@ -174,11 +180,8 @@ def main(words: Sequence[str] | None = None) -> int:
     log, results = Log(given.out / "log.txt"), Results(given.out / "results.jsonl")
     for line in head_lines(["torch", "scikit-learn", "gensim"], "python -m experiments.views"):
         log.note(line)
-    folder = find_minilm()
-    if folder is None:
-        given.able, able = (lambda method, task: method not in STATES and able(method, task)), given.able
-    else:
-        given.minilm = load_language_model(imported(folder, given.out / "minilm", log.note))
+    folder = need_minilm() if any(given.able(name, "sst2") for name in STATES) else None
+    given.minilm = None if folder is None else load_language_model(imported(folder, given.out / "minilm", log.note))
     given.done = results.accuracies()
 
     def keep(cell: Cell, found: float, seconds: float) -> None:
