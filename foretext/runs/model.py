@@ -20,7 +20,7 @@ from foretext.objectives.base import Direction, Objective, Scored
 from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.runs.budget import Budget
 from foretext.runs.directory import RunDirectory
-from foretext.systems import system_named
+from foretext.systems import SYSTEMS, system_named
 from foretext.systems.base import (
     HeadParts,
     ObjectiveParts,
@@ -198,9 +198,10 @@ def need_causal(model: SavedModel, what: str) -> None:
     """UserError for what only a model that reads in one direction can do."""
     if not model.system.causal:
         fills = model.system.fills and model.objective is not None
+        able = ", ".join(name for name, system in SYSTEMS.items() if system.writes)
         raise UserError(
-            f"{what} needs a model that predicts each token from those before it, and {model.system.name} sees both "
-            f"sides{'; foretext fill asks it about blanks' if fills else ''}"
+            f"{what} needs a model that predicts each token from those before it ({able}), and {model.system.name} "
+            f"sees both sides{'; foretext fill asks it about blanks' if fills else ''}"
         )
 
 
@@ -223,6 +224,8 @@ def facing(model: SavedModel, direction: str) -> SavedModel:
         raise UserError(f"--direction {direction}: there is forward and backward")
     if direction == model.info.direction:
         return model
+    if model.scored != "both ways" and not model.system.causal:
+        raise UserError(f"--direction {direction}: {model.system.name} has no directions to choose from; leave it out")
     if model.scored != "both ways":
         raise UserError(
             f"--direction {direction}: this run of {model.system.name} reads {model.info.direction}; leave it out, or "
