@@ -42,11 +42,12 @@ class TaskModel:
                 f"what several runs say has no mean in {self.task}: --with is for tasks with one label a row; leave it "
                 "out"
             )
-        for other in others:
+        for number, other in enumerate(others, 2 + len(self.others)):
             if other.task != self.task or other.labels != self.labels:
+                first, second = self.path or "model 1", other.path or f"model {number}"  # only runs have folders
                 raise UserError(
-                    f"{other.path} and {self.path} cannot be averaged: {_taught(other)} and {_taught(self)}; fine-tune "
-                    "both on the same rows"
+                    f"{second} and {first} cannot be averaged: {_taught(other)} and {_taught(self)}; fine-tune both on "
+                    "the same rows"
                 )
         return TaskModel(self.model, self.path, (*self.others, *others))
 

@@ -182,6 +182,9 @@ class Family(Protocol):
     def settle(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> None:
         """Chooses on validation rows what is chosen there, and keeps it in the head."""
 
+    def unsettled(self, config: TaskConfig) -> str:
+        """What that means where there are no validation rows, in words for the plan; "" if nothing is chosen there."""
+
     def predictions(
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
     ) -> Predictions: ...

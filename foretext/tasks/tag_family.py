@@ -206,6 +206,9 @@ class TagFamily:
     def settle(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> None:
         pass
 
+    def unsettled(self, config: TaskConfig) -> str:
+        return ""
+
     def predictions(
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
     ) -> Predictions:

@@ -70,7 +70,7 @@ BAD_FILES = {
         "a.csv",
         b"text,y\na,1\n",
         "classification",
-        ["a.csv: ", "column 'label'", "text, y", "--columns"],
+        ["a.csv: ", "column 'label'", "text, y", '--columns "label=y"'],
     ),
     "same column twice": (
         "a.csv",
@@ -191,6 +191,24 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
     (tmp_path / "b.csv").mkdir()
     with refused(str(tmp_path / "b.csv"), "folder"):
         read_rows(tmp_path / "b.csv", "classification")
+
+
+@pytest.mark.parametrize(
+    ("header", "kind", "columns", "remedy"),
+    [
+        ("labels,y", "classification", {"text": "labels"}, '--columns "label=y"'),
+        ("text1,label,second", "similarity", None, '--columns "text2=second"'),
+        ("text", "classification", None, ""),
+        ("premise,label", "entailment", None, ""),
+    ],
+)
+def test_a_column_in_use_is_no_remedy(
+    tmp_path: Path, header: str, kind: str, columns: dict[str, str] | None, remedy: str
+) -> None:
+    (tmp_path / "a.csv").write_text(header + "\n" + ",".join("a" for _ in header.split(",")) + "\n")
+    with refused("a.csv: ", "column '", header.replace(",", ", ")) as caught:
+        read_rows(tmp_path / "a.csv", kind, columns=columns)
+    assert remedy in str(caught.value) if remedy else "--columns" not in str(caught.value)
 
 
 def test_columns_for_a_field_that_the_kind_does_not_have(tmp_path: Path) -> None:

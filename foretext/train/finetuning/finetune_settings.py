@@ -44,7 +44,7 @@ def resolve(
     old = read_config(run) if run is not None and run.has("config.toml") else None
     training, transfer, pooling, objective, epochs = _settings(request, family, size, old)
     task = dataclasses.replace(
-        _task_config(request, family, split.train, old),
+        _task_config(request, family, split, old),
         epochs=epochs,
         from_scratch=request.from_scratch or (old is not None and old["task"].from_scratch),
         rows=rows_fingerprint([*split.train, *split.valid], family),
@@ -329,20 +329,18 @@ def not_followed(request: FinetuneRequest, sections: dict[str, Any]) -> list[str
     return said
 
 
-def _task_config(
-    request: FinetuneRequest, family: Family, train: Sequence[Any], old: dict[str, Any] | None
-) -> TaskConfig:
+def _task_config(request: FinetuneRequest, family: Family, split: Split[Any], old: dict[str, Any] | None) -> TaskConfig:
     given = TaskConfig(
         kind=request.kind,
         columns={field: str(column) for field, column in (request.columns or {}).items()},
         format=request.format,
         base=str(request.start.run.path) if request.start.run else None,
     )
-    config = family.learned(train, given)
+    config = family.learned(split.train, given)
     if old is not None:  # a run of an earlier version goes on as it began
         config = dataclasses.replace(config, both_orders=old["task"].both_orders, shrinks=old["task"].shrinks)
-    elif request.plan == PAPER:
-        config = dataclasses.replace(config, shrinks=False)  # no paper draws scores to the mean
+    elif request.plan == PAPER or not split.valid:  # no paper draws scores to the mean; nor can it be told how far
+        config = dataclasses.replace(config, shrinks=False)
     return dataclasses.replace(config, metric=_metric(request, family, config, old))
 
 
