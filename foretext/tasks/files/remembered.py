@@ -63,8 +63,8 @@ def read_as_trained(
         own = text_fields(kind, texts)
         naming = ",".join(f"{field}=…" for field in own)
         raise UserError(
-            f"{path}: it has no header with {', '.join(own)}, and cannot be read as the run's layout, {trained.format} "
-            f'({error}); name its columns by --columns "{naming}", or another layout by --format',
+            f"{path}: it has no header with {', '.join(own)}, and cannot be read as {trained.format}, as in the "
+            f'fine-tuning ({error}); name its columns by --columns "{naming}", or another layout by --format',
             error.code,
         ) from None
 
