@@ -90,9 +90,8 @@ class TaskModel:
     def _predictions(
         self, rows: Sequence[Any], labelled: bool, progress: Progress | None, reporter: Reporter | None
     ) -> Predictions:
-        assert self.model.task is not None
         encoded, scores = self._scores(rows, labelled, progress, reporter)
-        own = self.family.predictions(encoded, scores, self.model.task_config, self.model.task)
+        own = self.family.predictions(encoded, scores, self.model.task_config, self.model.head)
         if not self.others:
             return own
         others = [other._predictions(rows, False, progress, reporter) for other in self.others]
@@ -167,10 +166,8 @@ class TaskModel:
     ) -> tuple[Encoded, list[np.ndarray]]:
         if not rows:
             raise UserError("there are no rows to predict")
-        assert self.model.task is not None
-        device = next(self.model.trunk.parameters()).device
         encoded = encode(rows, self.model, reporter, labelled=labelled)
-        return encoded, example_scores(self.model.trunk, self.model.task, encoded.examples, device, progress)
+        return encoded, example_scores(self.model, encoded.examples, progress)
 
 
 def _taught(model: TaskModel) -> str:

@@ -77,6 +77,16 @@ class SavedModel:
         return self.finetuned.task
 
     @property
+    def head(self) -> TaskHead:
+        """What a fine-tuned model has on its trunk."""
+        assert self.task is not None
+        return self.task
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.trunk.parameters()).device
+
+    @property
     def finetuned(self) -> FinetuneConfig:
         """The configuration of a fine-tuned run."""
         assert isinstance(self.config, FinetuneConfig)
