@@ -140,10 +140,6 @@ def reach_of(model: SavedModel) -> int | None:
     return None if reads_on(model.trunk) else model.model_config.reads
 
 
-def open_run(path: str | Path) -> RunDirectory:
-    return RunDirectory(Path(path))
-
-
 def load_tokenizer(run: RunDirectory, info: RunConfig) -> Tokenizer:
     where = str(run.path / "tokenizer.json")
     tokenizer = tokenizer_from_json(text_of(run, "tokenizer.json"), where)
@@ -161,7 +157,7 @@ def build_task(system: System, config: FinetuneConfig, tokenizer: Tokenizer, dro
 
 def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedModel:
     """Everything in a run directory that prediction and generation need."""
-    run = open_run(path)
+    run = RunDirectory(path)
     config = read_config(run)
     tokenizer = load_tokenizer(run, config.run)
     if not run.has("model.safetensors"):

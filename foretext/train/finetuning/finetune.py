@@ -22,7 +22,6 @@ from foretext.runs.model import (
     facing,
     load_model,
     need_trained_head,
-    open_run,
     pretrained_model,
 )
 from foretext.runs.report import Reporter, StopRequest, Warns, Work
@@ -93,7 +92,7 @@ def finetune(
     training = replace(training, request=request)
     if request.out is None:
         return training.train(None, notes)
-    run = open_run(request.out)
+    run = RunDirectory(request.out)
     if request.resume and run.has("config.toml") and not isinstance(read_config(run), FinetuneConfig):
         raise UserError(f"{run.path} is a pre-trained run, which is not gone on with here; choose another --out")
     over = starts_over(run, request.resume)
