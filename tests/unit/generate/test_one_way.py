@@ -167,7 +167,7 @@ def test_the_auxiliary_loss_is_that_of_one_direction(
     model = lm.facing(direction).finetune(rows, task="classification", plan="gpt", hold_out=0.0).model
     task, tokenizer, backward = model.task, lm.model.tokenizer, direction == "backward"
     assert model.task_config.softmax == TARGETS and task is not None and tokenizer.unknown is not None
-    examples = encode([Row((text,), label, "row") for text, label in rows], model)
+    examples = encode([Row((text,), label, "row") for text, label in rows], model).examples
     batch = task.make(examples)
     found = task.eval()(model.trunk.eval(), batch).losses["lm"]
     nats = []
