@@ -30,12 +30,13 @@ from transformers import BertForSequenceClassification, GPT2ForSequenceClassific
 
 from bench.common import Turns, alternate, arguments_for, medians, need_data, print_head, ratio_cell, reviews, table
 from bench.models import Shape
-from foretext.runs.model import RunConfig, SavedModel
-from foretext.runs.report import Silent
+from foretext.runs.model import SavedModel
+from foretext.runs.report import Reporter, StopRequest
+from foretext.runs.run_config import ModelSections, RunConfig
 from foretext.systems import system_named
 from foretext.systems.base import TrunkParts
 from foretext.tasks.files.rows import Row, read_rows
-from foretext.tasks.splits import draw
+from foretext.tasks.labelled import draw
 from foretext.text.tokenizers.base import END, Tokenizer, tokenizer_from_json
 from foretext.text.tokenizers.training import train_tokenizer
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
@@ -87,7 +88,7 @@ class Specification:
         return [layout.sequences("classification", [ids.tolist()])[0].ids for ids in encoded]
 
 
-class _Epochs:
+class _Epochs(StopRequest):
     """Stands where a signal would ask the loop to stop, which the loop looks at after each step: counts them, from the
     first turn on (before it, fitting the head looks too)."""
 
@@ -104,7 +105,7 @@ class _Epochs:
         return None
 
 
-class _WaitBeforeTraining(Silent):
+class _WaitBeforeTraining(Reporter):
     def __init__(self, epochs: _Epochs) -> None:
         self.epochs = epochs
 
@@ -118,7 +119,7 @@ def ours(spec: Specification, turns: Turns) -> None:
     system = system_named(spec.system)
     model = replace(spec.shape.ours(spec.system, spec.dropout), vocabulary=tokenizer.size)
     torch.manual_seed(0)
-    sections = {"run": RunConfig(system=spec.system), "model": model}
+    sections = ModelSections(RunConfig(system=spec.system), model)
     base = SavedModel(None, sections, system, tokenizer, system.build_trunk(TrunkParts(model, tokenizer)))
     sets = (f"training.batch_size={spec.batch}", f"training.dropout={spec.dropout}", "training.rate=1e-4")
     request = FinetuneRequest(

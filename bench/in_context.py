@@ -21,7 +21,8 @@ import torch
 from bench.common import Turns, Worker, arguments_for, medians, need_data, print_head, ratio_cell, table
 from foretext.evaluate.in_context import Template, answer_rows, prompts_of
 from foretext.interop.hub import export_hub
-from foretext.runs.model import RunConfig, SavedModel
+from foretext.runs.model import SavedModel
+from foretext.runs.run_config import ModelSections, RunConfig
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
 from foretext.tasks.files.rows import Row, read_rows
@@ -47,7 +48,7 @@ class Specification:
         torch.manual_seed(0)
         return SavedModel(
             None,
-            {"run": RunConfig(system="gpt2"), "model": model},
+            ModelSections(RunConfig(system="gpt2"), model),
             system,
             tokenizer,
             system.build_trunk(TrunkParts(model)),

@@ -20,18 +20,16 @@ from bench.common import Side, Turns, alternate, arguments_for, medians, ratio_c
 from foretext.nn.transformer.block import Attention
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Examples, ListedExamples, Objective
-from foretext.runs.budget import Budget
 from foretext.runs.machine import tune_allocator
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter, StopRequest
+from foretext.runs.run_config import MICRO_TOKENS, Budget
 from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TrainingConfig, TrunkParts
 from foretext.systems.gpt import SIZES
 from foretext.text.tokenizers.wordpiece import SPECIALS, WordPiece, wordpiece_from_pieces
 from foretext.train.checkpoint import Job, Stage
-from foretext.train.from_run import make_optimizer
 from foretext.train.loop import Loop
-from foretext.train.pretraining.pretrain_request import MICRO_TOKENS
-from foretext.train.signals import NeverStop
+from foretext.train.optim import make_optimizer
 
 BATCHES = 16  # different ones, seen again and again
 RATE = 3e-4
@@ -139,7 +137,7 @@ def product_loop(
         seed=0,
         device=torch.device("cpu"),
     )
-    loop = Loop(job, None, Silent(), NeverStop())
+    loop = Loop(job, None, Reporter(), StopRequest())
     loop.model.train()
     return loop
 

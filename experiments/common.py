@@ -22,15 +22,15 @@ import foretext as ft
 from bench.common import arguments_for, commit, head_lines, need_data
 from experiments.results import TITLES, Cell, Results, first_words, own_options, plan_cells, result_table, sets_for
 from foretext.api import load_language_model
-from foretext.cli.terminal import Stopper
+from foretext.cli.output import Stopper
 from foretext.errors import Interrupted, UserError
 from foretext.interop.exchange import import_model
-from foretext.runs.budget import read_position
 from foretext.runs.directory import RunDirectory
-from foretext.runs.report import Silent, StepReport
+from foretext.runs.report import Reporter, StepReport
+from foretext.runs.run_config import read_position
 from foretext.systems import system_named
 from foretext.tasks.files.rows import Row, read_rows
-from foretext.tasks.splits import draw
+from foretext.tasks.labelled import draw
 
 DRAW_SEED = 1000  # seed of a draw's rows is this and its number: others than those that training uses
 TEST_SEED = 1
@@ -169,7 +169,7 @@ def check_settings(given: argparse.Namespace, out: Path, names: Sequence[str] = 
 # -- log -------------------------------------------------------------------------------------------------------------
 
 
-class Log(Silent):
+class Log(Reporter):
     """Lines with the time, on standard error and in log.txt; the reporter of pre-training too."""
 
     def __init__(self, path: Path) -> None:

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, TypeVar
 from bench.common import arguments_for, commit, head_lines
 from experiments.common import Log, check_settings
 from experiments.results import Results
-from foretext.cli.terminal import Stopper
+from foretext.cli.output import Stopper
 from foretext.errors import Interrupted, UserError
-from foretext.train.signals import StopRequest
+from foretext.runs.report import StopRequest
 
 AGAIN = "give the same command again"
 T = TypeVar("T")

@@ -35,11 +35,11 @@ from experiments.minilm import load_minilm, minilm_line
 from foretext.api import LanguageModel, TaskModel
 from foretext.errors import UserError
 from foretext.runs.model import SavedModel
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
+from foretext.runs.scoring import encode
 from foretext.systems.base import TrunkParts
 from foretext.tasks.files.squad import Answer, Question
 from foretext.tasks.scores.span_metrics import answer_score, score_answers
-from foretext.train.finetuning.examples import encode
 
 SHORT, LONG = 80, 160  # words of the passages to train on, half of each
 TEST = {100: 50, 300: 50, 600: 25}  # words of a passage to ask about → passages, each with four questions
@@ -191,13 +191,13 @@ def shortened(lm: LanguageModel, context: int) -> LanguageModel:
     if rows > len(weights["positions.weight"]):
         raise UserError(f"--context {context}: the encoder has {old.model_config.context}; give no more")
     trunk.load_state_dict(weights | {"positions.weight": weights["positions.weight"][:rows]})
-    sections = old.sections | {"model": config}
+    sections = dataclasses.replace(old.config, model=config)
     return LanguageModel(SavedModel(None, sections, old.system, old.tokenizer, trunk), lm.path)
 
 
 def windows_of(model: TaskModel, questions: Sequence[Question]) -> float:
     """Windows a question, on average."""
-    return len(encode(questions, model.model, Silent()).windows) / len(questions)
+    return len(encode(questions, model.model, Reporter()).windows) / len(questions)
 
 
 def by_third(questions: Sequence[Question], answers: Sequence[str]) -> list[float | None]:

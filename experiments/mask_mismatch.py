@@ -36,8 +36,8 @@ from bench.common import table
 from experiments import imdb_transfer
 from experiments.common import Experiment, Start, main
 from foretext.config import apply_sets
-from foretext.runs.budget import read_position
 from foretext.runs.model import SavedModel
+from foretext.runs.run_config import PretrainConfig, read_position
 from foretext.systems.base import ObjectiveParts
 from foretext.train.pretraining.pretrain import validator
 
@@ -56,8 +56,8 @@ STARTS = {
 
 def masked_loss(model: SavedModel, sets: Sequence[str]) -> float:
     """The loss at the masked tokens of the run's validation text, masked as `sets` say."""
-    assert model.run is not None and model.objective is not None
-    settings = apply_sets({"objective": model.sections["objective"]}, sets)["objective"]
+    assert model.run is not None and model.objective is not None and isinstance(model.config, PretrainConfig)
+    settings = apply_sets({"objective": model.config.objective}, sets)["objective"]
     objective = model.system.build_objective(ObjectiveParts(model.model_config, settings, model.tokenizer))
     objective.load_state_dict(model.objective.state_dict())
     device = torch.device("cpu")

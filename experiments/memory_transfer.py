@@ -25,7 +25,7 @@ from bench.common import commit
 from experiments import imdb_transfer
 from experiments.common import TEST_SEED, Experiment, Start, main, read_task, texts_of
 from experiments.results import TEXT, Results, text_table
-from foretext.runs.budget import read_position
+from foretext.runs.run_config import read_position
 
 TITLES = {"transformer_xl": "Transformer-XL", "xlnet": "XLNet", "gpt": "GPT"}
 REVIEWS = 300

@@ -33,13 +33,12 @@ from experiments.course import Course, conduct
 from foretext.errors import Interrupted, UserError
 from foretext.evaluate.heuristics import VERY, acceptability, sentence_scores
 from foretext.evaluate.in_context import Round, Template, answer_rows
-from foretext.runs.budget import POSITION
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import SavedModel
-from foretext.runs.report import StepReport
+from foretext.runs.report import StepReport, StopRequest
+from foretext.runs.run_config import POSITION
 from foretext.tasks.files.rows import Row, read_rows
-from foretext.tasks.splits import draw
-from foretext.train.signals import StopRequest
+from foretext.tasks.labelled import draw
 
 ROWS = {"cola": 527, "cola_train": 500, "sst2": 872, "sst2_train": 500, "copa": 500, "copa_test": 500, "lambada": 5153}
 FIRST = 50  # the loop reports at least at every fiftieth update
@@ -53,7 +52,7 @@ PLOTTED = {  # and what guessing gives
 }
 
 
-class Stopping(Log):
+class Stopping(Log, StopRequest):
     """Asks the run to stop once it has made so many updates, or when a signal comes."""
 
     def __init__(self, path: Path, updates: int, signals: StopRequest) -> None:

@@ -10,7 +10,6 @@ ft.load("runs/clf").evaluate("test.csv").values
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,16 +18,15 @@ from typing import Any, Literal
 from foretext.config import Setting
 from foretext.errors import UserError
 from foretext.language_model import LanguageModel
-from foretext.runs.budget import Budget
-from foretext.runs.model import load_model
-from foretext.runs.report import Reporter, Silent
+from foretext.runs.model import load_model, pretrained_model
+from foretext.runs.report import Reporter, StopRequest
+from foretext.runs.run_config import Budget
 from foretext.task_model import TaskModel
 from foretext.tasks.files.remembered import layout_name
 from foretext.train.finetuning.finetune_request import OtherTask, as_rows, as_sentences, as_tasks
 from foretext.train.pretraining.pretrain import pretrain as run_pretraining
-from foretext.train.pretraining.pretrain_request import PretrainRequest
-from foretext.train.signals import StopRequest
-from foretext.train.untrained import fresh_model, pretrained_model, texts_of
+from foretext.train.pretraining.pretrain_request import PretrainRequest, written_texts
+from foretext.train.untrained import fresh_model, texts_of
 
 
 def new_model(
@@ -51,7 +49,7 @@ def new_model(
     as."""
     sentences, others = as_sentences(more, "more"), as_tasks(also)
     learned = [OtherTask("rows", task, as_rows(rows, task, columns, layout_name(format))), *others]
-    texts, reporter = texts_of(learned, sentences), reporter or Silent()
+    texts, reporter = texts_of(learned, sentences), reporter or Reporter()
     model = fresh_model(system, size, texts, seed, sets, vectors, reporter.note, reporter.work)
     return LanguageModel(model, Path())
 
@@ -104,10 +102,7 @@ def pretrain(
     inputs = [texts] if isinstance(texts, str | Path) else list(texts)
     with tempfile.TemporaryDirectory(prefix="foretext-text-") as scratch:
         if documents is not None:
-            file = Path(scratch) / "documents.jsonl"
-            lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in documents)
-            file.write_text("".join(lines), encoding="utf-8", errors="replace")
-            inputs = [file]
+            inputs = [written_texts(documents, Path(scratch) / "documents.jsonl")]
         request = PretrainRequest(
             inputs=tuple(str(path) for path in inputs),
             out=folder,

@@ -6,7 +6,7 @@ N packed real tokens (all sequences end to end, padding left out), C classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -124,11 +124,16 @@ class Outcome:
     scores: Tensor | None = None  # tasks: [examples, C] logits, or [examples] predicted scores
 
 
+def mapped(state: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """A carried state, which is made of tensors, tuples and dictionaries, with each of its tensors changed."""
+    if isinstance(state, Tensor):
+        return change(state)
+    if isinstance(state, tuple):
+        return tuple(mapped(part, change) for part in state)
+    assert isinstance(state, dict), f"a carried state is made of tensors, tuples and dictionaries, not {type(state)}"
+    return {name: mapped(part, change) for name, part in state.items()}
+
+
 def detached(state: Any) -> Any:
     """The same state without the graph that made it: gradients do not flow into the step before."""
-    if isinstance(state, Tensor):
-        return state.detach()
-    if isinstance(state, tuple):
-        return tuple(detached(part) for part in state)
-    assert isinstance(state, dict), f"a carried state is made of tensors, tuples and dictionaries, not {type(state)}"
-    return {name: detached(part) for name, part in state.items()}
+    return mapped(state, Tensor.detach)

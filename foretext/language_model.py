@@ -35,14 +35,13 @@ from foretext.generate.many import Written, beam_search, write_many
 from foretext.generate.sampling import Sampling, generate_text
 from foretext.objectives.base import Objective
 from foretext.runs.model import SavedModel, facing, need_trained_head, reach_of
-from foretext.runs.report import Reporter
+from foretext.runs.report import Reporter, StopRequest
 from foretext.task_model import TaskModel
 from foretext.tasks.family import Progress
 from foretext.tasks.files.formats import kind_of
 from foretext.tasks.files.remembered import layout_name
 from foretext.train.finetuning.finetune import finetune
 from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, as_rows, as_sentences, as_tasks
-from foretext.train.signals import StopRequest
 
 
 class LanguageModel:

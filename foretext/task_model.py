@@ -16,12 +16,11 @@ from foretext.errors import UserError
 from foretext.evaluate.features import LayerMix, WordVectors, features_of, word_features_of
 from foretext.runs.model import SavedModel
 from foretext.runs.report import Reporter
-from foretext.runs.scoring import example_scores
+from foretext.runs.scoring import encode, example_scores
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Progress, Reading
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.scores.metrics import Scores, check_metric, with_main
-from foretext.train.finetuning.examples import encode
 
 
 class TaskModel:
@@ -92,9 +91,8 @@ class TaskModel:
     def _predictions(
         self, rows: Sequence[Any], labelled: bool, progress: Progress | None, reporter: Reporter | None
     ) -> Predictions:
-        assert self.model.task is not None
         encoded, scores = self._scores(rows, labelled, progress, reporter)
-        own = self.family.predictions(encoded, scores, self.model.task_config, self.model.task)
+        own = self.family.predictions(encoded, scores, self.model.task_config, self.model.head)
         if not self.others:
             return own
         others = [other._predictions(rows, False, progress, reporter) for other in self.others]
@@ -169,10 +167,8 @@ class TaskModel:
     ) -> tuple[Encoded, list[np.ndarray]]:
         if not rows:
             raise UserError("there are no rows to predict")
-        assert self.model.task is not None
-        device = next(self.model.trunk.parameters()).device
         encoded = encode(rows, self.model, reporter, labelled=labelled)
-        return encoded, example_scores(self.model.trunk, self.model.task, encoded.examples, device, progress)
+        return encoded, example_scores(self.model, encoded.examples, progress)
 
 
 def _taught(model: TaskModel) -> str:

@@ -42,13 +42,14 @@ from foretext.objectives.masking import MaskingConfig
 from foretext.objectives.permutation import PermutationObjective
 from foretext.objectives.spans import Span
 from foretext.objectives.translation_pairs import Pair
-from foretext.runs.budget import Budget
-from foretext.runs.model import RunConfig, SavedModel
+from foretext.runs.model import SavedModel
+from foretext.runs.report import StopRequest
+from foretext.runs.run_config import Budget, ModelSections, RunConfig
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrainingConfig, TrunkParts
 from foretext.tasks.heads.supervised import Example, SupervisedTask
 from foretext.tasks.layouts.base import TokenSequence
-from foretext.tasks.layouts.running_text import RunningTextLayout
+from foretext.tasks.layouts.causal import RunningTextLayout
 from foretext.text.order.two_ways import Stretch
 from foretext.text.tokenizers.base import END
 from foretext.text.tokenizers.byte_bpe import ByteBPE
@@ -56,7 +57,6 @@ from foretext.text.tokenizers.word_tokenizer import WordTokenizer, word_tokenize
 from foretext.text.words.word_list import WordList
 from foretext.train.loop import Loop
 from foretext.train.pretraining.pretrain_request import PretrainRequest
-from foretext.train.signals import StopRequest
 
 SHAPE = TransformerConfig(vocabulary=61, layers=2, width=32, heads=4, context=24, dropout=0.0)
 MASKED = EncoderConfig(vocabulary=262, layers=2, width=32, heads=4, context=24, dropout=0.0)
@@ -386,5 +386,5 @@ def base_model(system: str = "gpt", seed: int = 0) -> SavedModel:
     built: System = SYSTEMS[system]
     info = RunConfig("pretrain", system, "tiny", tokenizer=tokenizer.fingerprint())
     return SavedModel(
-        None, {"run": info, "model": shape}, built, tokenizer, built.build_trunk(TrunkParts(shape, tokenizer))
+        None, ModelSections(info, shape), built, tokenizer, built.build_trunk(TrunkParts(shape, tokenizer))
     )

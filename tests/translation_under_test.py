@@ -12,7 +12,8 @@ from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
 from foretext.nn.recurrent.translation import AttentionDecoder, ContextEncoder, DecoderState, TranslationConfig
 from foretext.objectives.translation import TranslationObjective
 from foretext.objectives.translation_pairs import TranslationSettings
-from foretext.runs.model import RunConfig, SavedModel
+from foretext.runs.model import SavedModel
+from foretext.runs.run_config import ModelSections, RunConfig
 from foretext.systems.cove import COVE
 from foretext.text.tokenizers.word_tokenizer import word_tokenizer
 from foretext.text.words.word_list import WordList
@@ -63,4 +64,4 @@ def translating_model(settings: TranslationSettings | None = None) -> SavedModel
             tensor.copy_(torch.from_numpy(draw.normal(0.0, 1.4, tuple(tensor.shape))))
         trunk.vectors.table_VE[:2] = 0.0
     info = RunConfig("pretrain", "cove", "tiny", tokenizer=tokenizer.fingerprint())
-    return SavedModel(None, {"run": info, "model": SHAPE}, COVE, tokenizer, trunk.train(), objective=objective.train())
+    return SavedModel(None, ModelSections(info, SHAPE), COVE, tokenizer, trunk.train(), objective=objective.train())

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from foretext.cli.input import load_run
-from foretext.cli.options import RunArgument, check_output, text_argument
+from foretext.cli.input import RunArgument, check_output, load_run, text_argument
 
 
 def attention(

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from foretext.cli.output import Stopper
+
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the runs and report.html.")] = Path("demo-out"),
@@ -14,7 +16,6 @@ def demo(
     """Everything, on text that is already on this machine: at most 15 minutes on 2 cores."""
     from rich.console import Console
 
-    from foretext.cli.terminal import Stopper
     from foretext.demo.runner import Demo
 
     console = Console()

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foretext.cli.input import averaged_model, language_model, load_run, read_texts, rows_for
-from foretext.cli.options import (
+from foretext.cli.input import (
     Columns,
     Errors,
     Format,
@@ -22,11 +21,16 @@ from foretext.cli.options import (
     Target,
     TextColumn,
     With,
+    averaged_model,
     check_output,
+    language_model,
+    load_run,
     parse_columns,
+    read_texts,
     refuse,
+    rows_for,
 )
-from foretext.cli.output import progress, show_notes, show_scores
+from foretext.cli.output import Terminal, progress, show_notes, show_scores
 from foretext.errors import UserError
 
 if TYPE_CHECKING:
@@ -104,7 +108,6 @@ def evaluate(
 
 def _scores(model: TaskModel, rows: list[Any], metric: str | None, confusion: Path | None, as_json: bool) -> None:
     """A task's metrics on labelled rows."""
-    from foretext.cli.terminal import Terminal
     from foretext.tasks.scores.confusion_picture import confusion_matrix_png
 
     scores = model.evaluate(rows, progress("predicting"), metric=metric, reporter=Terminal())
@@ -133,8 +136,6 @@ def _translations(
 def show_perplexity(
     model: LanguageModel, texts: list[str], stride: int | None, as_json: bool, memory: int | None = None
 ) -> None:
-    from foretext.cli.terminal import Terminal
-
     measured = model.perplexity(texts, stride, progress("measuring"), Terminal(), memory)
     notes = _perplexity_notes(measured)
     if as_json:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from foretext.cli.options import RunArgument
+from foretext.cli.input import RunArgument
 from foretext.cli.output import show_notes
 
 

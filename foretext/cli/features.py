@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from foretext.cli.input import load_run, read_texts
-from foretext.cli.options import Documents, Errors, RunArgument, TextColumn, check_output
-from foretext.cli.output import progress
+from foretext.cli.input import Documents, Errors, RunArgument, TextColumn, check_output, load_run, read_texts
+from foretext.cli.output import Terminal, progress
 from foretext.errors import UserError
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ def features(
     import numpy as np
     import polars
 
-    from foretext.cli.terminal import Terminal
     from foretext.evaluate.features import LayerMix, check_gives_vectors, text_vectors, word_vectors
     from foretext.text.corpus.whole_files import write_whole
 

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from foretext.cli.input import labelled_rows, other_tasks, unlabelled_lines
-from foretext.cli.options import (
+from foretext.cli.input import (
     Columns,
     Config,
     Device,
@@ -20,9 +19,12 @@ from foretext.cli.options import (
     Resume,
     Sets,
     given_settings,
+    labelled_rows,
+    other_tasks,
     parse_columns,
+    unlabelled_lines,
 )
-from foretext.cli.output import show_scores
+from foretext.cli.output import show_scores, watched
 from foretext.errors import UserError
 
 
@@ -77,7 +79,6 @@ def finetune(
     as_json: Json = False,
 ) -> None:
     """Teach a pre-trained model a task from labelled rows."""
-    from foretext.cli.terminal import watched
     from foretext.tasks.families import family_of
     from foretext.tasks.files.remembered import layout_name
     from foretext.train.finetuning.finetune_request import Base, FinetuneRequest

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foretext.cli.input import reading_model, standard_input
-from foretext.cli.options import Json, refuse, text_argument
+from foretext.cli.input import Json, reading_model, refuse, standard_input, text_argument
 from foretext.cli.output import show_notes
 from foretext.errors import UserError
 

@@ -6,7 +6,7 @@ import json
 
 import typer
 
-from foretext.cli.options import Json, RunArgument
+from foretext.cli.input import Json, RunArgument
 
 
 def info(run: RunArgument, as_json: Json = False) -> None:

@@ -1,24 +1,35 @@
-"""What the command line shows, and how it ends: results, progress, one line for each error, documented exit codes."""
+"""What the command line shows and hears: results, live lines and bars on a terminal, plain lines elsewhere; signals.
+
+The first signal asks: the step ends, a checkpoint is written, the exit code says which signal it was. A library must
+not take a program's signal handlers, so only programs use `Stopper`; elsewhere nobody asks the loop to stop."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import json
+import math
 import os
+import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TextIO
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from foretext.errors import EXIT_BUG, EXIT_MACHINE, EXIT_USER, Interrupted, UserError
+from foretext.runs.machine import clock
+from foretext.runs.report import Reporter, StepReport, StopRequest
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
     from foretext.tasks.scores.metrics import Scores
 
-EXIT_BROKEN_PIPE = 141
-TRACEBACK = "FORETEXT_TRACEBACK"
+QUIET_SECONDS = 2.0  # shorter work shows no bar
+PLAIN_SECONDS = 15.0  # between plain lines off a terminal
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 # -- results ---------------------------------------------------------------------------------------------------------
@@ -43,114 +54,163 @@ def visible(piece: str) -> str:
 
 def progress(title: str) -> Callable[[int, int], None]:
     """Shows work that takes more than two seconds."""
-    from foretext.cli.terminal import Terminal
-
     return functools.partial(Terminal().work, title)
 
 
-# -- the end ---------------------------------------------------------------------------------------------------------
+# -- the terminal ----------------------------------------------------------------------------------------------------
 
 
-class OutputError(UserError):
-    """Standard output cannot be written."""
+class Terminal(Reporter):
+    """A reporter for people. Everything goes to standard error, so that standard output stays a result."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self.console = Console(stderr=True, highlight=False)
+        self.live = self.console.is_terminal
+        self._bar: Progress | None = None
+        self._bar_id: TaskID | None = None
+        self._title = ""
+        self._since = 0.0
+        self._last_plain = 0.0
+        self._line_open = False
+
+    def note(self, text: str) -> None:
+        self._close()
+        self.console.print(text, markup=False, soft_wrap=True)
+
+    def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
+        self._close()
+        self.console.print(title, style="bold", markup=False, soft_wrap=True)
+        wide = max(len(name) for name, _ in lines)
+        for name, value in lines:
+            self.console.print(f"  {name:{wide}}  {value}", markup=False, soft_wrap=True)
+
+    def step(self, report: StepReport) -> None:
+        parts = [f"step {report.step:,}"]
+        for name, loss in report.losses.items():
+            parts.append(f"{name} {loss:.3f}")
+        if "lm" in report.losses:
+            parts.append(f"perplexity {math.exp(min(report.losses['lm'], 50.0)):,.1f}")
+        parts += [f"{report.tokens_per_second:,.0f} tokens/s", f"{report.progress:.0%}"]
+        self._show("  ".join([*parts, f"{clock(report.seconds_left)} left"]))
+
+    def evaluation(self, step: int, values: dict[str, float]) -> None:
+        shown = "  ".join(f"{name} {value:.4g}" for name, value in values.items() if name != "main")
+        if shown:
+            self.note(f"step {step:,}  validation: {shown}")
+
+    def work(self, title: str, done: int, total: int) -> None:
+        if total and done >= total:
+            self._close()
+            return
+        now = time.monotonic()
+        if title != self._title:
+            self._close()
+            self._title, self._since, self._last_plain = title, now, now
+        if now - self._since < QUIET_SECONDS:
+            return
+        if not self.live:
+            if now - self._last_plain > PLAIN_SECONDS:
+                self._last_plain = now
+                left = (now - self._since) * (total - done) / max(1, done)
+                so_far = f"{done / total:.0%}, {clock(left)} left" if total else f"{clock(now - self._since)} so far"
+                self.console.print(f"{title}: {so_far}", markup=False)
+            return
+        if self._bar is None:
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+            known = (TextColumn("{task.percentage:.0f} %"), TimeRemainingColumn()) if total else (TimeElapsedColumn(),)
+            columns = (TextColumn("{task.description}"), BarColumn(), *known)
+            self._bar = Progress(*columns, console=self.console, transient=True)
+            self._bar.start()
+            self._bar_id = self._bar.add_task(title, total=total or None)
+        assert self._bar_id is not None
+        self._bar.update(self._bar_id, completed=done, total=total or None)
+
+    def close(self) -> None:
+        self._close()
+
+    def _show(self, line: str) -> None:
+        if self.live:
+            self._end_bar()
+            width = self.console.width
+            sys.stderr.write("\r\x1b[2K" + line[: width - 1])
+            sys.stderr.flush()
+            self._line_open = True
+            return
+        now = time.monotonic()
+        if now - self._last_plain >= PLAIN_SECONDS or not self._last_plain:
+            self._last_plain = now
+            self.console.print(line, markup=False, soft_wrap=True)
+
+    def _end_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+        self._title = ""
+
+    def _close(self) -> None:
+        self._end_bar()
+        if self._line_open:
+            sys.stderr.write("\n")
+            self._line_open = False
 
 
-class _Output:
-    """Standard output; what fails in writing to it says so, since the system's error does not name it."""
+class Stopper(StopRequest):
+    """A context manager over SIGINT and SIGTERM: the first sets `requested`, the second ends the process at once.
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    `notice` gets one line at the first signal. Use it in the main thread; the handlers that stood before come back
+    at the end.
+    """
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+    def __init__(self, notice: Callable[[str], None] | None = None) -> None:
+        self._requested: int | None = None
+        self._notice = notice
+        self._before: dict[int, Any] = {}
+        self._process = 0
 
-    def write(self, text: str) -> int:
-        with self._named():
-            return self._stream.write(text)
+    @property
+    def requested(self) -> int | None:
+        return self._requested
 
-    def flush(self) -> None:
-        with self._named():
-            self._stream.flush()
+    def __enter__(self) -> Stopper:
+        self._process = os.getpid()
+        self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        return self
 
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise OutputError(
-                f"standard output cannot be written ({error.strerror or error}); "
-                "make room there, or send the output elsewhere",
-                EXIT_MACHINE,
-            ) from None
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            # None: the handler was not installed from Python, and cannot be put back
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        self._before = {}
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:
+            # A forked worker: Ctrl-C goes to the whole group and is the parent's to answer; SIGTERM is how the parent
+            # ends its workers.
+            if number == signal.SIGTERM:
+                _die_by(number)
+            return
+        if self._requested is not None:
+            _die_by(number)
+        self._requested = 128 + number
+        if self._notice is not None:
+            with contextlib.suppress(RuntimeError):  # the signal came in the middle of another write to the terminal
+                self._notice("stopping; a second signal aborts at once")
 
 
-def _drop_output() -> None:
-    """What is still buffered must not fail at the interpreter's end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _die_by(number: int) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
-def run_app(app: typer.Typer) -> None:
-    """Runs the command line. Whatever goes wrong is one line on standard error and an exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character is no reason to stop
-            stream.reconfigure(errors="backslashreplace")
+@contextlib.contextmanager
+def watched() -> Iterator[tuple[Terminal, Stopper]]:
+    """A terminal, and signals that ask, for a training."""
+    terminal = Terminal()
     try:
-        with contextlib.redirect_stdout(_Output(sys.stdout)):
-            code = _invoke(app)
-            sys.stdout.flush()
-    except BrokenPipeError:
-        _drop_output()  # whoever read the output wants no more
-        code = EXIT_BROKEN_PIPE
-    except (Exception, KeyboardInterrupt) as error:
-        message, code = explained(error)
-        if os.environ.get(TRACEBACK) and code == EXIT_BUG:
-            raise
-        if isinstance(error, OutputError):
-            _drop_output()
-        typer.echo(f"foretext: {message}", err=True)
-    sys.exit(code)
-
-
-def _invoke(app: typer.Typer) -> int:
-    """The verb itself. Typer's own `main` is left out, since it answers closed pipes and Ctrl-C in its own way."""
-    command = typer.main.get_command(app)
-    try:
-        with command.make_context("foretext", sys.argv[1:]) as context:
-            command.invoke(context)
-    except typer.Exit as ended:  # --help
-        return int(ended.exit_code)
-    return 0
-
-
-def explained(error: BaseException) -> tuple[str, int]:
-    """The line for a user, and the exit code."""
-    if isinstance(error, UserError):
-        return str(error), error.code
-    if isinstance(error, Interrupted):
-        return str(error), error.code
-    if isinstance(error, KeyboardInterrupt | typer.Abort):
-        return "interrupted", 130
-    # Typer's usage errors are click's, or those of its own copy of click, by version: told by their shape.
-    if hasattr(error, "format_message") and hasattr(error, "exit_code"):
-        return _usage(error), EXIT_USER
-    from foretext.runs.machine import is_out_of_memory
-
-    if is_out_of_memory(error):
-        return "out of memory: close other programs, or use a smaller model or less text at a time", EXIT_MACHINE
-    if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}", EXIT_MACHINE
-    said = " ".join(str(error).split())
-    return (
-        f"internal error ({type(error).__name__}: {said}), which is a fault of foretext, not yours; "
-        f"{TRACEBACK}=1 shows where",
-        EXIT_BUG,
-    )
-
-
-def _usage(error: BaseException) -> str:
-    message = " ".join(error.format_message().split()).removesuffix(".")  # type: ignore[attr-defined]
-    context = getattr(error, "ctx", None)
-    return f"{message}; see {context.command_path if context else 'foretext'} --help"
+        with Stopper(terminal.note) as stopper:
+            yield terminal, stopper
+    finally:
+        terminal.close()

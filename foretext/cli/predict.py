@@ -7,9 +7,20 @@ from typing import Annotated
 
 import typer
 
-from foretext.cli.input import averaged_model, rows_to_predict, task_model
-from foretext.cli.options import Columns, Errors, Format, Json, RunArgument, With, check_output, parse_columns
-from foretext.cli.output import progress, show_notes
+from foretext.cli.input import (
+    Columns,
+    Errors,
+    Format,
+    Json,
+    RunArgument,
+    With,
+    averaged_model,
+    check_output,
+    parse_columns,
+    rows_to_predict,
+    task_model,
+)
+from foretext.cli.output import Terminal, progress, show_notes
 
 
 def predict(
@@ -28,7 +39,6 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict labels, choices, scores, tags or answers, with probabilities."""
-    from foretext.cli.terminal import Terminal
     from foretext.tasks.files.predictions import output_text, write_output
 
     if out is not None:

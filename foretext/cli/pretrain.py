@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from foretext.cli.options import Config, Device, Resume, Sets, Source, Target, TextColumn, given_settings
+from foretext.cli.input import Config, Device, Resume, Sets, Source, Target, TextColumn, given_settings
+from foretext.cli.output import watched
 
 
 class Direction(enum.StrEnum):
@@ -49,8 +50,7 @@ def pretrain(
     sets: Sets = None,
 ) -> None:
     """Pre-train a language model on unlabelled text."""
-    from foretext.cli.terminal import watched
-    from foretext.runs.budget import Budget
+    from foretext.runs.run_config import Budget
     from foretext.train.pretraining.pretrain import pretrain as run
     from foretext.train.pretraining.pretrain_request import PretrainRequest
 

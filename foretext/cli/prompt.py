@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from foretext.cli.input import labelled_rows, plain_table, read_texts, reading_model
-from foretext.cli.options import Json, check_output, parse_columns, parse_pairs, refuse, text_argument
+from foretext.cli.input import (
+    Json,
+    check_output,
+    labelled_rows,
+    parse_columns,
+    parse_pairs,
+    plain_table,
+    read_texts,
+    reading_model,
+    refuse,
+    text_argument,
+)
 from foretext.cli.output import progress
 from foretext.errors import UserError
 
@@ -207,7 +217,7 @@ def _drawn(rows: list[Asked], count: int) -> list[Asked]:
 
 def _template(task: str, text: str | None, rows: list[Row], words: str) -> Template:
     from foretext.evaluate.in_context import Template
-    from foretext.tasks.labels import LabelSet
+    from foretext.tasks.labelled import LabelSet
 
     labels = LabelSet.from_rows(rows).names if task in LABELLED else ()
     given = None if text is None else text_argument(text, "--template")

@@ -6,7 +6,7 @@ import json
 
 import typer
 
-from foretext.cli.options import Json
+from foretext.cli.input import Json
 
 
 def systems(as_json: Json = False) -> None:

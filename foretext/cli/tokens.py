@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foretext.cli.options import Json, RunArgument, text_argument
+from foretext.cli.input import Json, RunArgument, text_argument
 from foretext.cli.output import visible
 
 if TYPE_CHECKING:

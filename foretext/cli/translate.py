@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foretext.cli.input import language_model, standard_input
-from foretext.cli.options import Errors, Json, check_output, text_argument
+from foretext.cli.input import Errors, Json, check_output, language_model, standard_input, text_argument
 from foretext.cli.output import progress, show_notes, visible
 from foretext.errors import UserError
 

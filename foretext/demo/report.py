@@ -169,8 +169,9 @@ def _curves(training: Curve, validation: Curve) -> str:
     if len(points) < 2:
         return ""
     left, top, width, height = 50, 12, 650, 260
-    last = max(tokens for tokens, _ in points) or 1
-    low, high = math.floor(min(loss for _, loss in points)), math.floor(max(loss for _, loss in points)) + 1
+    seen, losses = zip(*points)
+    last = max(seen) or 1
+    low, high = math.floor(min(losses)), math.floor(max(losses)) + 1
 
     def place(tokens: float, loss: float) -> tuple[float, float]:
         return left + width * tokens / last, top + height * (high - loss) / (high - low)

@@ -29,9 +29,8 @@ from foretext.demo.report import ReportData, TaskResult, percent, render
 from foretext.demo.tasks import COLUMNS, ROWS, TASKS, DemoData, prepare
 from foretext.errors import Interrupted, UserError
 from foretext.runs.directory import RunDirectory
-from foretext.runs.report import Reporter, Silent
+from foretext.runs.report import Reporter, StopRequest
 from foretext.text.corpus.whole_files import write_whole
-from foretext.train.signals import NeverStop, StopRequest
 
 QUESTIONS = {
     "classification": "Which area of programming is this docstring from?",
@@ -63,7 +62,7 @@ class Demo:
     console: Console = field(default_factory=Console)
     roots: Sequence[Path] = ()
     now: Callable[[], float] = time.monotonic
-    stopping: StopRequest = field(default_factory=NeverStop)
+    stopping: StopRequest = field(default_factory=StopRequest)
     reporter: Reporter | None = None
 
     def __post_init__(self) -> None:
@@ -191,10 +190,10 @@ class Demo:
             seed=seed,
             epochs=self.epochs,
             from_scratch=not pretrained,
-            reporter=Silent(),  # a long row is cut alike with and without pre-training
+            reporter=Reporter(),  # a long row is cut alike with and without pre-training
             stopping=self.stopping,
         )
-        return model.evaluate(data.path(task, "test"), reporter=Silent()).values["accuracy"]
+        return model.evaluate(data.path(task, "test"), reporter=Reporter()).values["accuracy"]
 
     def generate(self, prompt: str) -> str:
         from foretext.api import load_language_model

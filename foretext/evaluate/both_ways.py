@@ -21,7 +21,7 @@ from foretext.errors import UserError
 from foretext.evaluate.perplexity import Perplexity, figures
 from foretext.objectives.base import Objective
 from foretext.runs.model import SavedModel, need_trained_head
-from foretext.runs.report import Reporter, Silent
+from foretext.runs.report import Reporter
 from foretext.text.corpus.encoding import encode_texts
 
 PIECE = 256  # tokens of a document that are read at a time
@@ -39,7 +39,7 @@ def perplexity_of_both(
     objective = model.objective
     assert objective is not None and objective.scored == "both ways"
     need_trained_head(model, "perplexity")
-    heard = functools.partial((reporter or Silent()).work, "encoding")
+    heard = functools.partial((reporter or Reporter()).work, "encoding")
     encoded = [ids.astype(np.int64) for ids in encode_texts(texts, model.tokenizer, heard)]
     tokens = sum(map(len, encoded))
     if not tokens:

@@ -35,7 +35,7 @@ from foretext.generate.decoder import reader_of
 from foretext.nn.relative.memory import LONGEST_MEMORY
 from foretext.nn.trunk import Trunk, remembering
 from foretext.runs.model import SavedModel
-from foretext.runs.report import Reporter, Silent
+from foretext.runs.report import Reporter
 from foretext.text.corpus.encoding import encode_texts
 
 LEFT_TO_RIGHT = "left to right"
@@ -86,7 +86,7 @@ def perplexity(
     `progress` hears of the measuring, `reporter` of the encoding before it."""
     (reader, context), seen = reader_of(model, "perplexity"), memory_of(model, memory)
     stride = _checked_stride(model, context, stride)
-    heard = functools.partial((reporter or Silent()).work, "encoding")
+    heard = functools.partial((reporter or Reporter()).work, "encoding")
     encoded = [ids.tolist() for ids in encode_texts(texts, model.tokenizer, heard)]
     tokens = sum(len(ids) for ids in encoded)
     if not tokens:

@@ -20,7 +20,7 @@ from foretext.evaluate.fill import filling_objective
 from foretext.evaluate.perplexity import Perplexity, figures
 from foretext.evaluate.reading import read_as
 from foretext.runs.model import SavedModel
-from foretext.runs.report import Reporter, Silent
+from foretext.runs.report import Reporter
 from foretext.text.corpus.encoding import encode_texts
 
 
@@ -43,7 +43,7 @@ def pseudo_perplexity(
     objective = filling_objective(model, "pseudo-perplexity").eval()
     trunk = model.trunk.eval()
     device = next(trunk.parameters()).device
-    heard = functools.partial((reporter or Silent()).work, "encoding")
+    heard = functools.partial((reporter or Reporter()).work, "encoding")
     encoded = [ids.tolist() for ids in encode_texts(texts, model.tokenizer, heard)]
     tokens = sum(map(len, encoded))
     if not tokens:

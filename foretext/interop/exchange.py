@@ -12,9 +12,9 @@ from foretext.errors import UserError
 from foretext.interop.bilm_weights import is_published_elmo, read_published_elmo
 from foretext.interop.hub import Foreign, export_hub, read_hub
 from foretext.interop.openai_gpt import is_openai_gpt, read_openai_gpt
-from foretext.runs.budget import POSITION, Budget, Position
 from foretext.runs.directory import RunDirectory
-from foretext.runs.model import DataConfig, RunConfig, config_text, load_model
+from foretext.runs.model import load_model
+from foretext.runs.run_config import POSITION, Budget, DataConfig, Position, PretrainConfig, RunConfig
 from foretext.systems.base import System, TokenizerConfig
 from foretext.systems.hub_names import HEAD
 from foretext.text.tokenizers.base import Tokenizer
@@ -62,21 +62,21 @@ def _about(foreign: Foreign) -> str:
 def _write(foreign: Foreign, run: RunDirectory, source: Path) -> None:
     size = _size_of(foreign.system, foreign)
     tokenizer = foreign.tokenizer
-    sections = {
-        "run": RunConfig("pretrain", foreign.system.name, size, tokenizer=tokenizer.fingerprint()),
-        "model": foreign.model,
-        "tokenizer": _described(tokenizer),
-        "objective": foreign.system.sizes[size].objective,
-        "training": foreign.system.sizes[size].pretraining,
-        "budget": Budget(steps=1),
-        "data": DataConfig(imported_from=str(source), head_drawn=foreign.head_drawn),
-    }
+    config = PretrainConfig(
+        RunConfig("pretrain", foreign.system.name, size, tokenizer=tokenizer.fingerprint()),
+        foreign.model,
+        tokenizer=_described(tokenizer),
+        objective=foreign.system.sizes[size].objective,
+        training=foreign.system.sizes[size].pretraining,
+        budget=Budget(steps=1),
+        data=DataConfig(imported_from=str(source), head_drawn=foreign.head_drawn),
+    )
     position = Position(finished=True)
     weights = {name if name.startswith(HEAD) else f"trunk.{name}": weight for name, weight in foreign.weights.items()}
     with run.writer() as writer:
         writer.commit(
             {
-                "config.toml": config_text(sections).encode(),
+                "config.toml": config.text().encode(),
                 "tokenizer.json": tokenizer.to_json().encode(),
                 "model.safetensors": weights,
                 POSITION: (json.dumps(asdict(position), indent=1) + "\n").encode(),

@@ -188,8 +188,7 @@ def _heads(
         return tensors
     if not names.pretraining:
         return {}
-    data = model.sections.get("data")
-    if model.objective is None or (data is not None and data.head_drawn):
+    if model.objective is None or model.head_drawn:
         config["architectures"] = [names.bare]
         lacked = names.absent.get(f"{HEAD}head.", "head")
         notes.append(f"no {lacked} was trained, so none is exported: load the model by AutoModel")

@@ -123,7 +123,7 @@ _READ = {  # by `transfer.pooling`
 def head_of(model: SavedModel, names: HubNames) -> HubHead:
     """Their head for the task of this model; UserError if they have none that is the same function."""
     task: Any = model.task
-    if model.sections["transfer"].model != "linear":
+    if model.finetuned.transfer.model != "linear":
         raise UserError(
             "the task's own model (transfer.model=recurrent) has no counterpart in transformers; fine-tune with "
             "--set transfer.model=linear to export"

@@ -41,7 +41,7 @@ from foretext.interop.hub_pieces import (
     wordpiece_of_lines,
 )
 from foretext.systems.hub_names import OPENAI_IDS, HubNames
-from foretext.tasks.layouts.delimited import DELIMITER, EXTRACT, START
+from foretext.tasks.layouts.causal import DELIMITER, EXTRACT, START
 from foretext.tasks.layouts.framed import AT_END, FramedLayout
 from foretext.text.tokenizers.base import END, Tokenizer, tokenizer_from_json
 from foretext.text.tokenizers.byte_bpe import ByteBPE

@@ -12,14 +12,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from foretext.errors import UserError
-from foretext.runs.budget import Budget
 from foretext.runs.model import SavedModel, load_model, model_of_state, model_state
-from foretext.runs.scoring import task_scores
+from foretext.runs.run_config import Budget
 from foretext.systems import size_named, system_named
-from foretext.tasks.files.predictions import probabilities_of
+from foretext.task_model import TaskModel
 from foretext.tasks.files.rows import Row
 from foretext.text.tokenizers.training import train_tokenizer
-from foretext.train.finetuning.examples import encode_rows
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 
 _LISTED = 20  # labels that a message names
@@ -90,19 +88,16 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     def _base(self, texts: list[str]) -> SavedModel:
         if self.run is not None:
             return load_model(self.run)
-        import json
         import tempfile
         from pathlib import Path
 
         from foretext.train.pretraining.pretrain import pretrain
-        from foretext.train.pretraining.pretrain_request import PretrainRequest
+        from foretext.train.pretraining.pretrain_request import PretrainRequest, written_texts
 
         size = sum(len(text.encode("utf-8", "replace")) for text in texts)
         minutes = self.minutes if self.minutes is not None else min(5.0, max(0.25, 0.25 * size / 1e6))
         with tempfile.TemporaryDirectory(prefix="foretext-") as folder:
-            file = Path(folder) / "texts.jsonl"
-            lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
-            file.write_text("".join(lines), encoding="utf-8", errors="replace")
+            file = written_texts(texts, Path(folder) / "texts.jsonl")
             context, vocabulary = _shape(texts, self.size)
             request = PretrainRequest(
                 inputs=(str(file),),
@@ -118,11 +113,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         """Probabilities [texts, classes], in the order of `classes_`."""
         check_is_fitted(self, "model_")
         rows = [Row((text,), None, f"row {i + 1}") for i, text in enumerate(_checked(X))]
-        assert self.model_.task is not None
-        device = next(self.model_.trunk.parameters()).device
-        scores = task_scores(self.model_.trunk, self.model_.task, encode_rows(rows, self.model_), device)
         order = [self.model_.task_config.labels.index(_name(number)) for number in range(len(self.classes_))]
-        return probabilities_of(scores)[:, order]
+        return TaskModel(self.model_, None).predict_proba(rows)[:, order]
 
     def predict(self, X: Sequence[str]) -> np.ndarray:
         """The most probable class of each text."""

@@ -8,75 +8,81 @@ from typing import Any
 
 from foretext.config import Change, difference, to_plain
 from foretext.plan import PAPER
-from foretext.runs.budget import read_position
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import clock, size_text
-from foretext.runs.model import DataConfig, load_tokenizer, read_config
+from foretext.runs.model import load_tokenizer
+from foretext.runs.run_config import (
+    Budget,
+    DataConfig,
+    FinetuneConfig,
+    PretrainConfig,
+    describe_loss,
+    has_begun,
+    read_config,
+    read_position,
+)
 from foretext.systems import size_named, system_named
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoding
-from foretext.tasks.labels import LabelSet
-from foretext.tasks.losses import describe_loss
+from foretext.tasks.labelled import LabelSet
 
+Config = PretrainConfig | FinetuneConfig
 Pieces = list[tuple[int, str]]
 
 
 def pieces_of(run: RunDirectory, text: str) -> Pieces:
     """Ids and pieces of a text."""
-    tokenizer = load_tokenizer(run, read_config(run)["run"])
+    tokenizer = load_tokenizer(run, read_config(run).run)
     return [(number, tokenizer.piece(number)) for number in tokenizer.encode(text)]
 
 
 def sequences_of(run: RunDirectory, texts: Sequence[str]) -> list[Pieces]:
     """The transformed sequences that a fine-tuned run makes of `texts`; none for a pre-trained run."""
-    sections = read_config(run)
-    info = sections["run"]
-    if info.kind != "finetune":
+    config = read_config(run)
+    if not isinstance(config, FinetuneConfig):
         return []
-    tokenizer = load_tokenizer(run, info)
-    system = system_named(info.system)
-    layout = system.build_layout(dict(tokenizer.specials), sections["model"].reads, info.direction)
-    made = family_of(sections["task"].kind).sequences(texts, Encoding(sections["task"], tokenizer, layout))
+    tokenizer, task = load_tokenizer(run, config.run), config.task
+    build_layout = system_named(config.run.system).build_layout
+    layout = build_layout(dict(tokenizer.specials), config.model.reads, config.run.direction)
+    made = family_of(task.kind).sequences(texts, Encoding(task, tokenizer, layout))
     return [[(number, tokenizer.piece(number)) for number in ids] for ids in made]
 
 
 def describe_run(run: RunDirectory) -> dict[str, dict[str, Any]]:
     """Configuration, progress and files of a run."""
-    sections = read_config(run)
-    described = {name: to_plain(section) for name, section in sections.items()}
-    if run.has("training/position.json"):
+    described = {name: to_plain(section) for name, section in read_config(run).by_name().items()}
+    if has_begun(run):
         described["position"] = asdict(read_position(run))
-    validations = [record["validation"] for record in run.metrics() if "validation" in record]
-    if validations:
-        described["last validation"] = {name: value for name, value in validations[-1].items() if name != "main"}
+    if validation := _last_validation(run):
+        described["last validation"] = validation
     described["files"] = run.sizes()
     return described
 
 
+def _last_validation(run: RunDirectory) -> dict[str, Any]:
+    validations = [record["validation"] for record in run.metrics() if "validation" in record]
+    return {name: value for last in validations[-1:] for name, value in last.items() if name != "main"}
+
+
 def summary_of(run: RunDirectory) -> str:
     """The same for people: what the run is, how far it has come, and which settings are not the size's own."""
-    sections = read_config(run)
-    info, model = sections["run"], sections["model"]
+    config = read_config(run)
+    info, system = config.run, system_named(config.run.system)
     tokenizer = load_tokenizer(run, info)
-    what = "a pre-trained model" if info.kind == "pretrain" else f"a model for {sections['task'].kind}"
-    system = system_named(info.system)
+    what = f"a model for {config.task.kind}" if isinstance(config, FinetuneConfig) else "a pre-trained model"
+    shown = [f"{name} {value:.4g}" for name, value in _last_validation(run).items() if value is not None]
     lines = [
         ("is", f"{what}: {info.system} {info.size}, {_DIRECTIONS[info.direction] if system.causal else _BOTH}"),
-        ("shape", model.describe()),
+        ("shape", config.model.describe()),
         ("vocabulary", f"{tokenizer.size:,} pieces of {tokenizer.kind}, special tokens included"),
-        *(_task_lines(sections) if info.kind == "finetune" else [_origin(sections["data"])]),
-        ("trained", _progress_of(run, sections)),
+        *(_task_lines(config) if isinstance(config, FinetuneConfig) else [_origin(config.data)]),
+        ("trained", _progress_of(run, config.budget)),
+        ("validation", "  ".join(shown) + "  (the last)" if shown else ""),
+        ("settings", _own_settings(config) or f"those of {info.system} {info.size}"),
+        ("paper", _unlike_the_paper(config) if PAPER in system.sizes else ""),
+        ("files", ", ".join(f"{name} {size_text(size)}" for name, size in run.sizes().items())),
     ]
-    validations = [record["validation"] for record in run.metrics() if "validation" in record]
-    last = validations[-1] if validations else {}
-    shown = {name: value for name, value in last.items() if name != "main" and value is not None}
-    if shown:
-        lines.append(("validation", "  ".join(f"{name} {value:.4g}" for name, value in shown.items()) + "  (the last)"))
-    lines.append(("settings", _own_settings(sections) or f"those of {info.system} {info.size}"))
-    if PAPER in system.sizes:
-        lines.append(("paper", _unlike_the_paper(sections)))
-    lines.append(("files", ", ".join(f"{name} {size_text(size)}" for name, size in run.sizes().items())))
-    return "\n".join([str(run.path), *(f"  {name:10}  {value}" for name, value in lines)])
+    return "\n".join([str(run.path), *(f"  {name:10}  {value}" for name, value in lines if value)])
 
 
 def _origin(data: DataConfig) -> tuple[str, str]:
@@ -88,64 +94,55 @@ def _origin(data: DataConfig) -> tuple[str, str]:
 
 
 _DIRECTIONS = {"forward": "left to right", "backward": "right to left"}
+_CHUNKS = {"": "", "other": "marked otherwise than IOB"}
 _BOTH = "in both directions at once"
 
 
-def _task_lines(sections: dict[str, Any]) -> list[tuple[str, str]]:
-    task, transfer = sections["task"], sections["transfer"]
+def _task_lines(config: FinetuneConfig) -> list[tuple[str, str]]:
+    task, transfer = config.task, config.transfer
     began = "new weights" if task.from_scratch else f"the weights of {task.base or 'a model in memory'}"
     if not task.from_scratch and transfer.layers >= 0:
         began += f", its first {transfer.layers} blocks only"
-    lines = [("began with", began), ("loss", describe_loss(sections))]
-    if task.sentences:
-        lines.append(("text", f"{task.sentences:,} unlabelled sentences beside the rows"))
-    if task.also:
-        others = (f"{name} ({said.replace(' ', ', ')} classes)" for name, said in task.also.items())
-        lines.append(("beside it", ", ".join(others)))
-    if task.labels:
-        lines.append(("labels", LabelSet(tuple(task.labels)).listing()))
-    if task.scheme:
-        lines.append(("chunks", f"marked as {task.scheme}" if task.scheme != "other" else "marked otherwise than IOB"))
-    if task.unanswerable:
-        lines.append(("answers", "a question may have none"))
-    if task.format:
-        lines.append(("layout", task.format))
-    if task.metric:
-        lines.append(("chosen by", task.metric))
-    if task.columns:
-        lines.append(("columns", ", ".join(f"{field}={column}" for field, column in task.columns.items())))
-    return lines
+    others = (f"{name} ({said.replace(' ', ', ')} classes)" for name, said in task.also.items())
+    return [
+        ("began with", began),
+        ("loss", describe_loss(config)),
+        ("text", f"{task.sentences:,} unlabelled sentences beside the rows" if task.sentences else ""),
+        ("beside it", ", ".join(others)),
+        ("labels", LabelSet(tuple(task.labels)).listing()),
+        ("chunks", _CHUNKS.get(task.scheme, f"marked as {task.scheme}")),
+        ("answers", "a question may have none" if task.unanswerable else ""),
+        ("layout", task.format or ""),
+        ("chosen by", task.metric or ""),
+        ("columns", ", ".join(f"{field}={column}" for field, column in task.columns.items())),
+    ]
 
 
-def _progress_of(run: RunDirectory, sections: dict[str, Any]) -> str:
-    if not run.has("training/position.json"):
-        return f"not yet to the first checkpoint (budget: {sections['budget']})"
+def _progress_of(run: RunDirectory, budget: Budget | None) -> str:
+    if not has_begun(run):
+        return f"not yet to the first checkpoint (budget: {budget})"
     position = read_position(run)
     done = f"{position.step:,} steps, {position.tokens:,} tokens, {clock(position.seconds)}"
     best = f"; the weights are those of step {position.best_step:,}" if position.best_step else ""
-    return f"{done} of {sections['budget']}: {'finished' if position.finished else 'go on with --resume'}{best}"
+    return f"{done} of {budget}: {'finished' if position.finished else 'go on with --resume'}{best}"
 
 
-def _own_settings(sections: dict[str, Any]) -> str:
+def _own_settings(config: Config) -> str:
     """Settings of model, tokenizer, objective, training, start and pooling that are not the size's defaults."""
-    changes = _unlike(
-        sections, sections["run"].size, ("model", "tokenizer", "objective", "training", "start", "pooling")
-    )
-    return ", ".join(f"{change.key}={change.new}" for change in changes)
+    parts = ("model", "tokenizer", "objective", "training", "start", "pooling")
+    return ", ".join(f"{change.key}={change.new}" for change in _unlike(config, config.run.size, parts))
 
 
 _DERIVED = ("model.vocabulary", "model.dropout")  # from the tokenizer, and from training.dropout
 
 
-def _unlike(sections: dict[str, Any], name: str, parts: tuple[str, ...]) -> list[Change]:
+def _unlike(config: Config, name: str, parts: tuple[str, ...]) -> list[Change]:
     """The settings in `parts` that are not those of the size `name`."""
-    info = sections["run"]
-    size = size_named(system_named(info.system), name)
-    training = size.pretraining if info.kind == "pretrain" else size.finetuning
+    size, sections = size_named(system_named(config.run.system), name), config.by_name()
+    training = size.pretraining if isinstance(config, PretrainConfig) else size.finetuning
     if "start" in sections:
         training = size.onward or size.pretraining
-    usual = {"model": size.model, "tokenizer": size.tokenizer, "objective": size.objective, "training": training}
-    usual |= {"start": size.start, "pooling": size.pooling, "transfer": size.transfer}
+    usual = vars(size) | {"training": training}
     kept = {part: sections[part] for part in parts if part in sections}
     changes = difference({part: usual[part] for part in kept}, kept)
     return [change for change in changes if change.key not in _DERIVED]
@@ -175,35 +172,37 @@ _NOT_OF_A_PAPER = (
 )
 
 
-def _unlike_the_paper(sections: dict[str, Any]) -> str:
+def _unlike_the_paper(config: Config) -> str:
     """In what a run differs from its system's paper, in plain words: what it has, and in brackets the paper's."""
-    info = sections["run"]
-    fine = info.kind == "finetune"
-    parts = ("training", "transfer", "objective") if fine else ("model", "tokenizer", "objective", "training", "start")
-    changes = _unlike(sections, PAPER, parts)
-    if fine and sections["transfer"].pooling == "concat":
-        changes += _unlike(sections, PAPER, ("pooling",))
-    if fine and sections["transfer"].model != "recurrent":
+    if isinstance(config, FinetuneConfig):
+        return _finetuned_unlike_the_paper(config)
+    said = _differences(_unlike(config, PAPER, ("model", "tokenizer", "objective", "training", "start")))
+    return f"differs in {', '.join(said)}; the paper's in brackets" if said else "all settings are the paper's"
+
+
+def _finetuned_unlike_the_paper(config: FinetuneConfig) -> str:
+    task, system = config.task, system_named(config.run.system)
+    changes = _unlike(config, PAPER, ("training", "transfer", "objective", "pooling"))
+    if config.transfer.model != "recurrent":
         changes = [change for change in changes if not change.key.startswith("transfer.reader.")]
-    said = [
-        f"{_plain(change.key)} {change.new} ({change.old})"
-        for change in changes
-        if change.key.rpartition(".")[2] not in _NOT_OF_A_PAPER
-    ]
-    system = system_named(info.system)
+    said = _differences(changes)
     epochs = size_named(system, PAPER).epochs
-    if fine and sections["task"].epochs != epochs:
-        said.append(f"epochs {sections['task'].epochs} ({epochs})")
-    if fine and sections["task"].from_scratch and not system.build_head:
+    if task.epochs != epochs:
+        said.append(f"epochs {task.epochs} ({epochs})")
+    if task.from_scratch and not system.build_head:
         said.append("weights new (pre-trained)")
-    if fine and sections["task"].shrinks:
+    if task.shrinks:
         said.append("scores drawn to the mean (as predicted)")
-    shape = "; the shape is not the paper's" if fine and _unlike(sections, PAPER, ("model",)) else ""
-    whose = "the paper's" if system.finetuned or not fine else "GPT's, for the paper does not fine-tune"
+    shape = "; the shape is not the paper's" if _unlike(config, PAPER, ("model",)) else ""
+    whose = "the paper's" if system.finetuned else "GPT's, for the paper does not fine-tune"
     if not said:
-        return f"all settings{' of fine-tuning' if fine else ''} are {whose}{shape}"
-    remedy = "; --plan paper has the paper's" if fine else ""
-    return f"differs in {', '.join(said)}; {whose} in brackets{remedy}{shape}"
+        return f"all settings of fine-tuning are {whose}{shape}"
+    return f"differs in {', '.join(said)}; {whose} in brackets; --plan paper has the paper's{shape}"
+
+
+def _differences(changes: Sequence[Change]) -> list[str]:
+    told = [change for change in changes if change.key.rpartition(".")[2] not in _NOT_OF_A_PAPER]
+    return [f"{_plain(change.key)} {change.new} ({change.old})" for change in told]
 
 
 def _plain(key: str) -> str:

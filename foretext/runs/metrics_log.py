@@ -1,4 +1,4 @@
-"""metrics.jsonl: the append-only log of a run, one JSON object a line.
+"""metrics.jsonl: the append-only log of a run, one JSON object a line, and its loss curve as a picture.
 
 It is not in the manifest: it grows between checkpoints. A checkpoint's position records how long the log was; going on
 cuts it back to that, so that the log of a stopped run ends up equal to that of one that was never stopped. What was
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import math
 import os
@@ -20,8 +21,10 @@ from foretext.errors import UserError
 from foretext.runs.commit import sync_file
 from foretext.runs.machine import write_error
 from foretext.runs.manifest import is_a_link
+from foretext.text.corpus.whole_files import write_whole
 
 METRICS = "metrics.jsonl"
+CURVE = "loss.png"
 
 
 class MetricsLog:
@@ -114,3 +117,47 @@ def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+# -- the picture -----------------------------------------------------------------------------------------------------
+
+
+def loss_curve_png(metrics: list[dict[str, Any]], path: Path) -> None:
+    """Training and validation loss against tokens (fine-tuning: against steps), from the lines of metrics.jsonl."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    training: dict[str, list[tuple[float, float]]] = {}
+    validation: list[tuple[float, float]] = []
+    for record in metrics:
+        for name, loss in record.get("losses", {}).items():
+            training.setdefault(name, []).append((record["tokens"], loss))
+        if "loss" in record.get("validation", {}):
+            validation.append((record["tokens"], record["validation"]["loss"]))
+    for name, points in training.items():
+        axes.plot(*zip(*points), linewidth=0.8, alpha=0.7, label=f"training ({name})")
+    if validation:
+        axes.plot(*zip(*validation), marker="o", markersize=3, linewidth=1.4, label="validation")
+    axes.set_xlabel("tokens seen")
+    axes.set_ylabel("loss (nats)")
+    axes.grid(alpha=0.3)
+    if training or validation:
+        axes.legend(frameon=False)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png")
+    write_whole(path, picture.getvalue())
+
+
+def write_curve(folder: Path) -> None:
+    """The loss curve of the run in a folder, as a picture there."""
+    loss_curve_png(read_metrics(folder), folder / CURVE)
+
+
+def draw_missing_curve(folder: Path, note: Callable[[str], None]) -> None:
+    """For a finished run that was killed between its last checkpoint and its picture."""
+    if not (folder / CURVE).exists() and read_metrics(folder):
+        write_curve(folder)
+        note(f"{folder / CURVE} was missing and is drawn from the log")

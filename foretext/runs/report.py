@@ -1,12 +1,12 @@
 """What training tells whoever is watching. The command line shows it on a terminal; a library user hears, by default,
-only what should be known about the data, as Python's warnings."""
+only what should be known about the data, as Python's warnings. And being asked to stop: the loop looks at
+`stop.requested` between steps; who asks (the command line's `Stopper`, by a signal) is no concern of it."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,9 @@ class StepReport:
     seconds_left: float
 
 
-class Reporter(Protocol):
+class Reporter:
+    """Hears of a training. This one says nothing; what is heard is a subclass's to show."""
+
     def note(self, text: str) -> None:
         """One line that stays."""
 
@@ -43,27 +45,17 @@ Work = Callable[[str, int, int], None]  # what `Reporter.work` is
 Note = Callable[[str], None]
 
 
-class Silent:
-    """A reporter that says nothing."""
-
-    def note(self, text: str) -> None:
-        pass
-
-    def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
-        pass
-
-    def step(self, report: StepReport) -> None:
-        pass
-
-    def evaluation(self, step: int, values: dict[str, float]) -> None:
-        pass
-
-    def work(self, title: str, done: int, total: int) -> None:
-        pass
-
-
-class Warns(Silent):
+class Warns(Reporter):
     """Says what stays (texts that were cut) by Python's warnings, and nothing else."""
 
     def note(self, text: str) -> None:
         warnings.warn(text, UserWarning, stacklevel=2)
+
+
+class StopRequest:
+    """What the loop looks at. Here, for library use, nothing is installed and nothing is ever requested."""
+
+    @property
+    def requested(self) -> int | None:
+        """The exit code (130 or 143) once a stop was asked for, None until then."""
+        return None

@@ -1,10 +1,11 @@
-"""Running a trained model over many examples without gradients: batches of like length, results in the order given."""
+"""Running a trained model over many examples without gradients: rows as its examples, batches of like length, results
+in the order given."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,25 +13,34 @@ import torch
 from foretext.batch import Batch, length_batches
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Objective
-from foretext.tasks.family import TaskExample
-from foretext.tasks.row_family import score_table
+from foretext.runs.model import SavedModel
+from foretext.runs.report import Reporter, Warns, Work
+from foretext.tasks.families import family_of
+from foretext.tasks.family import Encoded, Encoding, Progress
 
-if TYPE_CHECKING:
-    from foretext.tasks.family import TaskHead
+
+def encode(
+    rows: Sequence[Any],
+    model: SavedModel,
+    reporter: Reporter | None = None,
+    work: Work | None = None,
+    labelled: bool = True,
+) -> Encoded:
+    """Rows as examples, with labels if `labelled`; what had to be cut or was not understood is counted and said. `work`
+    hears of the progress, if not the reporter; without one, Python's warnings say it."""
+    reporter = reporter or Warns()
+    tell = work or reporter.work
+    encoding = Encoding(model.task_config, model.tokenizer, model.layout)
+    return family_of(model.task_config.kind).encode(
+        rows, encoding, labelled, reporter.note, lambda done, total: tell("encoding", done, total)
+    )
 
 
 @torch.no_grad()
-def example_scores(
-    trunk: Trunk,
-    task: Objective,
-    examples: Sequence[TaskExample],
-    device: torch.device,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[np.ndarray]:
+def example_scores(model: SavedModel, examples: Sequence[Any], progress: Progress | None = None) -> list[np.ndarray]:
     """The scores of each example, as far as they are about it: logits of its classes or choices, its predicted score,
     logits of each word's tags, or each token's as start and end."""
-    trunk.eval()
-    task.eval()
+    trunk, task, device = model.trunk.eval(), model.head.eval(), model.device
     found: dict[int, np.ndarray] = {}
     for indices in length_batches([example.tokens for example in examples]):
         batch = task.make([examples[index] for index in indices])
@@ -41,18 +51,6 @@ def example_scores(
         if progress is not None:
             progress(len(found), len(examples))
     return [found[index] for index in range(len(examples))]
-
-
-def task_scores(
-    trunk: Trunk,
-    task: TaskHead,
-    examples: Sequence[TaskExample],
-    device: torch.device,
-    progress: Callable[[int, int], None] | None = None,
-) -> np.ndarray:
-    """The same for rows with one label, as a table: logits [examples, classes] (choices that an example lacks are very
-    negative), or predicted scores [examples]."""
-    return score_table(example_scores(trunk, task, examples, device, progress), task.kind)
 
 
 @torch.no_grad()

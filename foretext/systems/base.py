@@ -15,8 +15,8 @@ from foretext.objectives.base import Direction, Objective, ObjectiveConfig
 from foretext.objectives.causal import CausalConfig
 from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.systems.hub_names import HubNames
+from foretext.tasks.family import TaskConfig
 from foretext.tasks.layouts.base import Layout
-from foretext.tasks.task_config import TaskConfig
 from foretext.text.tokenizers.base import Tokenizer
 
 MOST_PIECES = 10_000_000

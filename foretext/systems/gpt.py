@@ -43,7 +43,7 @@ from foretext.systems.hub_names import (
     openai_heads,
 )
 from foretext.systems.small_sizes import short_size
-from foretext.tasks.layouts.delimited import DelimitedLayout
+from foretext.tasks.layouts.causal import DelimitedLayout
 
 SIZES = {
     "tiny": short_size(TransformerConfig(vocabulary=0, layers=4, width=192, heads=3, context=256), 8000),

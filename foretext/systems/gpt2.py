@@ -36,7 +36,7 @@ from foretext.systems.hub_names import (
     openai_heads,
 )
 from foretext.systems.small_sizes import short_size
-from foretext.tasks.layouts.delimited import DelimitedLayout
+from foretext.tasks.layouts.causal import DelimitedLayout
 
 
 def _shape(layers: int, width: int, heads: int, context: int = 1024) -> TransformerConfig:

@@ -43,7 +43,7 @@ from foretext.objectives.stream import StreamConfig, StreamObjective
 from foretext.plan import TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
 from foretext.systems.small_sizes import short_size
-from foretext.tasks.layouts.delimited import DelimitedLayout
+from foretext.tasks.layouts.causal import DelimitedLayout
 
 STREAMS = StreamConfig(activation=0.0, temporal=0.0, length_spread=0.0, length_half=0.0)  # the language model alone
 FORGETTING = ForgettingConfig(forget=0.25)  # so that tasks, whose texts have nothing before them, are no news to it

@@ -28,10 +28,9 @@ from foretext.nn.model_config import ModelConfig
 from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.files.remembered import Naming, layout_name
+from foretext.tasks.labelled import Split
 from foretext.tasks.layouts.base import Layout
-from foretext.tasks.scores.metrics import Scores
-from foretext.tasks.splits import Split
-from foretext.tasks.task_config import TaskConfig
+from foretext.tasks.scores.metrics import Scores, merit
 from foretext.text.corpus.tables import Table
 from foretext.text.tokenizers.base import Tokenizer
 
@@ -46,6 +45,39 @@ if TYPE_CHECKING:
 
 Note = Callable[[str], None]  # gets a sentence for the user
 Progress = Callable[[int, int], None]  # gets how much is done, and of how much
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    """[task]: what a fine-tuned run was taught."""
+
+    kind: str = ""
+    labels: tuple[str, ...] = ()  # classes, or tags (chunk tags as IOB2)
+    choices: int = 0  # the largest number of alternatives seen
+    texts: int = 0  # regression: texts a row, 1 or 2 (pairs); 0: not kept, in runs of earlier versions
+    both_orders: bool = False  # regression of pairs: read as a similarity is; false in runs of earlier versions
+    mean: float = 0.0  # regression: scores are learned standardised
+    deviation: float = 1.0
+    shrinks: bool = False  # regression: scores are drawn towards the mean by a factor; false in earlier versions
+    scheme: str = ""  # tagging: how chunks are marked in the training file; empty: the tags mark none
+    fallback: str = ""  # tagging: the tag of a word of which the tokenizer leaves nothing
+    unanswerable: bool = False  # span: whether a question may have no answer
+    softmax: int = 0  # words that λ·L1 is told from where the trunk has no output layer of its own (elmo)
+    columns: dict[str, str] = field(default_factory=dict)
+    format: str | None = None
+    metric: str | None = None  # what the best epoch is chosen by; None: the kind's own
+    base: str | None = None
+    from_scratch: bool = False
+    epochs: int = 0
+    also: dict[str, str] = field(default_factory=dict)  # tasks learned beside it: name → kind and classes
+    sentences: int = 0  # of unlabelled text that is learned from too
+    unlabelled: str = ""  # fingerprint of the unlabelled text and of the other tasks' rows
+    rows: str = ""  # fingerprint of the labelled rows, so that going on with others is refused
+
+    @property
+    def arrangement(self) -> str:
+        """The kind of task whose input transformation it has: a score for a pair has no order, as a similarity."""
+        return "similarity" if self.both_orders else self.kind
 
 
 @dataclass(frozen=True)
@@ -92,6 +124,17 @@ class Encoding:
     layout: Layout
 
 
+@dataclass(frozen=True)
+class HeadPlan:
+    """What a head is made of, where the system has none of its own."""
+
+    task: TaskConfig
+    model: ModelConfig
+    transfer: TransferPlan
+    dropout: float
+    pooling: ConcatPoolingConfig | None = None  # its settings, if that is what the plan says and the family does
+
+
 class TaskExample(Protocol):
     """What a head is trained on and asked about: one or more sequences of token ids, with or without labels."""
 
@@ -113,11 +156,11 @@ class Encoded:
 
 
 class Family(Protocol):
-    """Kinds of task that are read, encoded and scored alike. See the module's docstring."""
+    """Kinds of task that are read, encoded and scored alike, the base of the three. See the module's docstring."""
 
     kinds: tuple[str, ...]
-    fits_head: bool  # whether the head can be fitted to the states before anything learns (transfer.head=probe)
-    averages: bool  # whether what several models say of a row has a mean (--with)
+    fits_head: bool = False  # whether the head can be fitted to the states before anything learns (transfer.head=probe)
+    averages: bool = False  # whether what several models say of a row has a mean (--with)
     next_step: str  # the arguments of `foretext predict RUN`, as an example
 
     # -- rows
@@ -150,6 +193,7 @@ class Family(Protocol):
 
     def published_metric(self, format: str | None) -> str | None:
         """What a published layout is scored by, where it is not the task's own."""
+        return None
 
     def content(self, row: Any) -> list[Any]:
         """All that training depends on in a row, as plain data."""
@@ -159,15 +203,8 @@ class Family(Protocol):
 
     # -- the model
 
-    def head(
-        self,
-        config: TaskConfig,
-        model: ModelConfig,
-        plan: TransferPlan,
-        dropout: float,
-        pooling: ConcatPoolingConfig | None = None,
-    ) -> TaskHead:
-        """`pooling`: its settings, if that is what the plan says and the family does."""
+    def head(self, plan: HeadPlan) -> TaskHead:
+        """What is put on a trunk."""
 
     def encode(
         self, rows: Sequence[Any], encoding: Encoding, labelled: bool, note: Note, progress: Progress
@@ -180,10 +217,12 @@ class Family(Protocol):
     # -- results; `scores` has an array for each example, what its `asked` gave
 
     def settle(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> None:
-        """Chooses on validation rows what is chosen there, and keeps it in the head."""
+        """Chooses on validation rows what is chosen there, and keeps it in the head: nothing, unless a family does."""
+        return
 
     def unsettled(self, config: TaskConfig) -> str:
         """What that means where there are no validation rows, in words for the plan; "" if nothing is chosen there."""
+        return ""
 
     def predictions(
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
@@ -191,6 +230,7 @@ class Family(Protocol):
 
     def averaged(self, several: Sequence[Predictions]) -> Predictions:
         """What several models of one task say of the same rows, as one; for families that have such a mean."""
+        raise AssertionError("there is no mean")
 
     def score(self, rows: Sequence[Any], predictions: Predictions, config: TaskConfig) -> Scores: ...
 
@@ -199,6 +239,7 @@ class Family(Protocol):
 
     def merit(self, scores: Scores, loss: float, config: TaskConfig) -> float:
         """What the best epoch is chosen by: more is better."""
+        return merit(scores, loss)
 
     def values(self, predictions: Predictions) -> list[Any]:
         """What `TaskModel.predict` gives: a plain value for each row."""
@@ -208,6 +249,7 @@ class Family(Protocol):
 
     def draws_confusion(self, config: TaskConfig) -> bool:
         """Whether the scores have a confusion matrix to draw."""
+        return False
 
     def form(self, path: Path | None, as_json: bool) -> str:
         """How predictions are written into this file (None: standard output); UserError for an unknown ending."""

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
-from foretext.plan import ConcatPoolingConfig, TransferPlan
-from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading
+from foretext.tasks.family import Encoded, Encoding, Family, HeadPlan, Note, Progress, Read, Reading, TaskConfig
 from foretext.tasks.files.formats import find_format
 from foretext.tasks.files.predictions import Predictions, prediction_table, probabilities_of
 from foretext.tasks.files.remembered import Naming, layout_name, names_in, read_as_trained
@@ -29,11 +27,9 @@ from foretext.tasks.files.rows import (
     rows_of,
     table_from,
 )
-from foretext.tasks.labels import LabelSet, label_warnings
+from foretext.tasks.labelled import LabelSet, Split, hold_out, label_warnings
 from foretext.tasks.layouts.base import keeping_question
-from foretext.tasks.scores.metrics import Scores, merit, metrics_of, score
-from foretext.tasks.splits import Split, hold_out
-from foretext.tasks.task_config import TaskConfig
+from foretext.tasks.scores.metrics import Scores, metrics_of, score
 from foretext.text.corpus.encoding import encode_texts
 from foretext.text.corpus.tables import Table, parse_jsonl, table_kind
 from foretext.text.corpus.text_files import text_lines
@@ -59,7 +55,7 @@ LEAST_SPREAD = 0.01  # so that rows keep their order
 _CLASSLESS = ("regression", "choice")  # kinds whose labels are no class names
 
 
-class RowFamily:
+class RowFamily(Family):
     kinds: tuple[str, ...] = KINDS
     fits_head: bool = True
     averages: bool = True
@@ -149,35 +145,30 @@ class RowFamily:
 
     # -- the model ---------------------------------------------------------------------------------------------------
 
-    def head(
-        self,
-        config: TaskConfig,
-        model: ModelConfig,
-        plan: TransferPlan,
-        dropout: float,
-        pooling: ConcatPoolingConfig | None = None,
-    ) -> TaskHead:
+    def head(self, plan: HeadPlan) -> TaskHead:
         from foretext.tasks.heads.concat_pooling import ConcatPoolingTask
         from foretext.tasks.heads.recurrent_models import RecurrentRows
         from foretext.tasks.heads.supervised import SupervisedTask, keep_factor
 
+        config, model, transfer = plan.task, plan.model, plan.transfer
+        kind, classes = config.kind, len(config.labels)
         task: RecurrentRows | SupervisedTask
-        if plan.model == "recurrent":
-            pairs = config.texts == 2 if config.kind == "regression" else config.kind != "classification"
-            task = RecurrentRows(config.kind, len(config.labels), pairs, model, plan.reader, dropout)
-        elif plan.pooling == "concat":
-            assert pooling is not None
-            task = ConcatPoolingTask(config.kind, len(config.labels), model.width, pooling, plan.lm_weight)
+        if transfer.model == "recurrent":
+            pairs = config.texts == 2 if kind == "regression" else kind != "classification"
+            task = RecurrentRows(kind, classes, pairs, model, transfer.reader, plan.dropout)
+        elif transfer.pooling == "concat":
+            assert plan.pooling is not None
+            task = ConcatPoolingTask(kind, classes, model.width, plan.pooling, transfer.lm_weight)
         else:
             task = SupervisedTask(
-                config.kind,
-                len(config.labels),
+                kind,
+                classes,
                 model.width,
-                plan.lm_weight,
-                dropout,
+                transfer.lm_weight,
+                plan.dropout,
                 model.init_std,
-                plan.pooling,
-                hidden=plan.head == "hidden",
+                transfer.pooling,
+                hidden=transfer.head == "hidden",
             )
         if config.shrinks:
             keep_factor(task, SPREAD)
@@ -277,7 +268,9 @@ class RowFamily:
     def merit(self, scores: Scores, loss: float, config: TaskConfig) -> float:
         """Regression: the mean of the correlation and of 1 − the squared error of standardised scores, so that both
         order and level count. Predicting the mean of the training rows has a squared error of about 1."""
-        return (scores.main_value + 1.0 - loss) / 2 if config.kind == "regression" else merit(scores, loss)
+        return (
+            (scores.main_value + 1.0 - loss) / 2 if config.kind == "regression" else super().merit(scores, loss, config)
+        )
 
     def values(self, predictions: Predictions) -> list[Any]:
         """Class names, numbers of choices (from 1), or scores."""

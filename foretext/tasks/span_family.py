@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
-from foretext.plan import ConcatPoolingConfig, TransferPlan
-from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading
+from foretext.tasks.family import Encoded, Encoding, Family, HeadPlan, Note, Progress, Read, Reading, TaskConfig
 from foretext.tasks.files.predictions import Predictions, written_probability
 from foretext.tasks.files.remembered import layout_name
 from foretext.tasks.files.squad import Question, check_ids, questions_from, read_squad
+from foretext.tasks.labelled import Split, hold_out_by
 from foretext.tasks.layouts.windows import (
     LONGEST_ANSWER,
     Answered,
@@ -35,10 +34,8 @@ from foretext.tasks.layouts.windows import (
     span_windows,
 )
 from foretext.tasks.row_family import is_json_object
-from foretext.tasks.scores.metrics import Scores, merit
+from foretext.tasks.scores.metrics import Scores
 from foretext.tasks.scores.span_metrics import SPAN_METRICS, best_threshold, score_answers
-from foretext.tasks.splits import Split, hold_out_by
-from foretext.tasks.task_config import TaskConfig
 from foretext.text.corpus.encoding import encode_texts
 from foretext.text.corpus.tables import Table, parse_jsonl
 from foretext.text.corpus.text_files import TABLES, ending, text_lines
@@ -52,10 +49,8 @@ FORMAT = "squad"  # the one layout; naming it changes nothing
 _DIRECTION = "standard input: span has a question and a passage a row: write JSON lines with both, or name a file"
 
 
-class SpanFamily:
+class SpanFamily(Family):
     kinds: tuple[str, ...] = ("span",)
-    fits_head: bool = False
-    averages: bool = False
     next_step: str = "questions.json --out answers.json"
 
     # -- rows --------------------------------------------------------------------------------------------------------
@@ -112,9 +107,6 @@ class SpanFamily:
     def metrics(self, config: TaskConfig) -> tuple[str, ...]:
         return SPAN_METRICS
 
-    def published_metric(self, format: str | None) -> str | None:
-        return None
-
     def content(self, row: Question) -> list[Any]:
         return [row.question, row.passage, [[answer.text, answer.start] for answer in row.answers], row.impossible]
 
@@ -124,20 +116,14 @@ class SpanFamily:
 
     # -- the model ---------------------------------------------------------------------------------------------------
 
-    def head(
-        self,
-        config: TaskConfig,
-        model: ModelConfig,
-        plan: TransferPlan,
-        dropout: float,
-        pooling: ConcatPoolingConfig | None = None,
-    ) -> TaskHead:
+    def head(self, plan: HeadPlan) -> TaskHead:
         from foretext.tasks.heads.recurrent_models import RecurrentSpan
         from foretext.tasks.heads.span import SpanTask
 
-        if plan.model == "recurrent":
-            return RecurrentSpan(model, plan.reader, dropout)
-        return SpanTask(model.width, plan.lm_weight, dropout, model.init_std)
+        model, transfer = plan.model, plan.transfer
+        if transfer.model == "recurrent":
+            return RecurrentSpan(model, transfer.reader, plan.dropout)
+        return SpanTask(model.width, transfer.lm_weight, plan.dropout, model.init_std)
 
     def encode(
         self, rows: Sequence[Question], encoding: Encoding, labelled: bool, note: Note, progress: Progress
@@ -215,9 +201,6 @@ class SpanFamily:
         threshold = float(head.threshold) if config.unanswerable else None
         return Predictions(config.kind, _answers(encoded, scores, threshold))
 
-    def averaged(self, several: Sequence[Predictions]) -> Predictions:
-        raise AssertionError("answers have no mean")
-
     def score(self, rows: Sequence[Question], predictions: Predictions, config: TaskConfig) -> Scores:
         return score_answers(rows, [answered.text for answered in predictions.values], main=config.metric)
 
@@ -229,18 +212,12 @@ class SpanFamily:
                 total += (highest + math.log(np.exp(column - highest).sum()) - column[place]) / 2
         return float(total / max(1, len(encoded.examples)))
 
-    def merit(self, scores: Scores, loss: float, config: TaskConfig) -> float:
-        return merit(scores, loss)
-
     def values(self, predictions: Predictions) -> list[Any]:
         """The text of each answer; empty: there is none."""
         return [answered.text for answered in predictions.values]
 
     def probabilities(self, scores: Sequence[np.ndarray], config: TaskConfig) -> np.ndarray:
         raise UserError("answers have candidates, not classes; predictions(data).values has their probabilities")
-
-    def draws_confusion(self, config: TaskConfig) -> bool:
-        return False
 
     def form(self, path: Path | None, as_json: bool) -> str:
         """JSON, the shape that official scripts read, or a table."""

@@ -12,20 +12,18 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
-from foretext.plan import ConcatPoolingConfig, TransferPlan
-from foretext.tasks.family import Encoded, Encoding, Note, Progress, Read, Reading
+from foretext.tasks.family import Encoded, Encoding, Family, HeadPlan, Note, Progress, Read, Reading, TaskConfig
 from foretext.tasks.files.conll import ColumnsError, TaggedSentence, conll_text, read_conll, sentences_from
 from foretext.tasks.files.predictions import Predictions, written_probability
-from foretext.tasks.labels import LabelSet, order_names
+from foretext.tasks.labelled import LabelSet, Split, hold_out_by, order_names
 from foretext.tasks.layouts.windows import OUTSIDE, TagWindow, fallback_tag, gather_tags, running_words, tag_windows
 from foretext.tasks.row_family import is_json_object
-from foretext.tasks.scores.metrics import Scores, merit
+from foretext.tasks.scores.metrics import Scores
 from foretext.tasks.scores.tag_metrics import (
     are_chunk_tags,
     metrics_of_tags,
@@ -35,22 +33,19 @@ from foretext.tasks.scores.tag_metrics import (
     to_iob1,
     to_iob2,
 )
-from foretext.tasks.splits import Split, hold_out_by
-from foretext.tasks.task_config import TaskConfig
 from foretext.text.corpus.encoding import encode_texts
 from foretext.text.corpus.tables import Table, parse_jsonl
 from foretext.text.corpus.text_files import TABLES, ending, text_lines
 
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
+    from foretext.tasks.heads.tagging import WordByWord
 
 _NO_COLUMNS = (".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".pq")  # endings of files that are no such columns
 
 
-class TagFamily:
+class TagFamily(Family):
     kinds: tuple[str, ...] = ("tagging",)
-    fits_head: bool = False
-    averages: bool = False
     next_step: str = "new.txt --out predicted.txt"
 
     # -- rows --------------------------------------------------------------------------------------------------------
@@ -131,9 +126,6 @@ class TagFamily:
     def metrics(self, config: TaskConfig) -> tuple[str, ...]:
         return metrics_of_tags(config.labels)
 
-    def published_metric(self, format: str | None) -> str | None:
-        return None
-
     def content(self, row: TaggedSentence) -> list[Any]:
         return [list(row.words), None if row.tags is None else list(row.tags)]
 
@@ -142,21 +134,14 @@ class TagFamily:
 
     # -- the model ---------------------------------------------------------------------------------------------------
 
-    def head(
-        self,
-        config: TaskConfig,
-        model: ModelConfig,
-        plan: TransferPlan,
-        dropout: float,
-        pooling: ConcatPoolingConfig | None = None,
-    ) -> TaskHead:
+    def head(self, plan: HeadPlan) -> TaskHead:
         from foretext.tasks.heads.recurrent_models import RecurrentTagging
         from foretext.tasks.heads.tagging import TaggingTask
 
-        if plan.model == "recurrent":
-            chunks = are_chunk_tags(config.labels)
-            return RecurrentTagging(config.labels, chunks, model, plan.reader, dropout)
-        return TaggingTask(len(config.labels), model.width, plan.lm_weight, dropout, model.init_std)
+        labels, model, transfer = plan.task.labels, plan.model, plan.transfer
+        if transfer.model == "recurrent":
+            return RecurrentTagging(labels, are_chunk_tags(labels), model, transfer.reader, plan.dropout)
+        return TaggingTask(len(labels), model.width, transfer.lm_weight, plan.dropout, model.init_std)
 
     def encode(
         self, rows: Sequence[TaggedSentence], encoding: Encoding, labelled: bool, note: Note, progress: Progress
@@ -203,12 +188,6 @@ class TagFamily:
 
     # -- results: the scores of an example are [words that are asked about, classes] ---------------------------------
 
-    def settle(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> None:
-        pass
-
-    def unsettled(self, config: TaskConfig) -> str:
-        return ""
-
     def predictions(
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
     ) -> Predictions:
@@ -225,9 +204,6 @@ class TagFamily:
         tags = [_written(own, config) for own in tags]
         return Predictions(config.kind, tags, probabilities, tuple(config.labels))
 
-    def averaged(self, several: Sequence[Predictions]) -> Predictions:
-        raise AssertionError("tags have no mean")
-
     def score(self, rows: Sequence[TaggedSentence], predictions: Predictions, config: TaskConfig) -> Scores:
         chunks = are_chunk_tags(config.labels)
         gold, predicted = ([_written(own, config) for own in side] for side in (map(_tags, rows), predictions.values))
@@ -240,9 +216,6 @@ class TagFamily:
             total += _tagger(head).surprise(own, tags, example.begins)
             count += int((tags >= 0).sum())  # the others were not trained on
         return total / max(1, count)
-
-    def merit(self, scores: Scores, loss: float, config: TaskConfig) -> float:
-        return merit(scores, loss)
 
     def values(self, predictions: Predictions) -> list[Any]:
         """A list of tags for each sentence."""
@@ -285,19 +258,9 @@ class TagFamily:
         return Table("predictions", tuple(names), found, [""] * len(found))
 
 
-class _Tagger(Protocol):
-    """What a head for tags says of the scores [words, C] of an example, which `begins` its sentence or does not."""
-
-    def best(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray: ...
-
-    def probabilities(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray: ...
-
-    def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray, begins: bool = True) -> float: ...
-
-
-def _tagger(head: TaskHead) -> _Tagger:
+def _tagger(head: TaskHead) -> WordByWord:
     assert head.kind == "tagging"
-    return cast(_Tagger, head)
+    return cast("WordByWord", head)
 
 
 def _tag_column(columns: dict[str, str] | None) -> int | None:
@@ -337,9 +300,8 @@ def _classes(rows: Sequence[TaggedSentence], config: TaskConfig, note: Note) -> 
     known = {tag: number for number, tag in enumerate(config.labels)}
     turned = [_turned(_tags(row), chunks) for row in rows]
     counts = Counter(tag for own in turned for tag in own)
-    unknown = order_names(tag for tag in counts if tag not in known)
-    telling = {tag for tag in counts if tag != OUTSIDE}
-    if unknown and not telling & known.keys():
+    unknown = order_names(counts.keys() - known.keys())
+    if unknown and not (counts.keys() - {OUTSIDE}) & known.keys():
         here = order_names(tag for row in rows for tag in _tags(row))
         raise UserError(
             f"{rows[0].where}: no tag here was trained on; here are {LabelSet(here).listing()}, the model has "

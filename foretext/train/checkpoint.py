@@ -18,13 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from foretext.batch import mapped
 from foretext.errors import EXIT_NOT_FINITE, UserError
 from foretext.nn.trunk import Trunk
 from foretext.nn.weights import FOREIGN, AveragedWeights, check_names, check_tensor, check_tensors
 from foretext.objectives.base import Objective
-from foretext.runs.budget import POSITION, Budget, Position, has_begun, read_position
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.report import Reporter
+from foretext.runs.run_config import POSITION, Budget, Position, has_begun, read_position
 from foretext.systems.base import TrainingConfig
 from foretext.text.order.sample_order import SampleOrder
 from foretext.train.optim import Optimizer
@@ -202,12 +203,12 @@ class Training:
 def on_its_own(state: Any) -> Any:
     """The same state without the rest of what it is a part of: a memory is the end of a longer tensor, all of which
     would be held with it from step to step."""
-    if isinstance(state, Tensor):
-        whole = state.untyped_storage().nbytes() <= state.numel() * state.element_size()
-        return state if whole else state.clone()
-    if isinstance(state, tuple):
-        return tuple(on_its_own(part) for part in state)
-    return {name: on_its_own(part) for name, part in state.items()}
+
+    def alone(tensor: Tensor) -> Tensor:
+        whole = tensor.untyped_storage().nbytes() <= tensor.numel() * tensor.element_size()
+        return tensor if whole else tensor.clone()
+
+    return mapped(state, alone)
 
 
 def split_again(states: Mapping[int, Any], size: int) -> dict[int, Any]:
@@ -220,7 +221,11 @@ def split_again(states: Mapping[int, Any], size: int) -> dict[int, Any]:
     if all(_rows(part) == min(size, rows - number * size) for number, part in enumerate(parts)):
         return dict(states)
     starts = range(0, rows, size)
-    return {number: _of_rows(whole, slice(start, start + size)) for number, start in enumerate(starts)}
+    return {number: _of_rows(whole, start, size) for number, start in enumerate(starts)}
+
+
+def _of_rows(state: Any, start: int, size: int) -> Any:
+    return mapped(state, lambda tensor: tensor[start : start + size].clone())
 
 
 def _rows(state: Any) -> int:
@@ -241,14 +246,6 @@ def _joined(parts: Sequence[Any]) -> Any:
     longest = max(part.shape[1] for part in parts)
     missing = [part.new_zeros(len(part), longest - part.shape[1], *part.shape[2:]) for part in parts]
     return torch.cat([torch.cat(pair, dim=1) for pair in zip(missing, parts)])
-
-
-def _of_rows(state: Any, rows: slice) -> Any:
-    if isinstance(state, tuple):
-        return tuple(_of_rows(part, rows) for part in state)
-    if isinstance(state, dict):
-        return {name: _of_rows(part, rows) for name, part in state.items()}
-    return state[rows].clone()
 
 
 def to_tensors(states: Mapping[int, Any]) -> dict[str, Tensor]:
@@ -283,19 +280,24 @@ def check_carried(tensors: Mapping[str, Tensor], new: Any, rows: int, longest: i
     found = 0
     for number in sorted(parts):
         own = {name: tensors[number + name] for name in wanted}
-        first = next(iter(own.values()))
-        of_part = len(first) if first.ndim else 0
-        length = max((tensor.shape[1] for tensor in own.values() if tensor.ndim > 1), default=0)
-        found += of_part
-        if length > longest and any(like.ndim > 1 and like.shape[1] == 0 for like in wanted.values()):
-            raise UserError(f"{where}: a memory of {length} tokens instead of at most {longest}; {FOREIGN}")
-        for name, tensor in own.items():
-            like = wanted[name]
-            memory = like.ndim > 1 and like.shape[1] == 0
-            shape = (of_part, *((length, *like.shape[2:]) if memory else like.shape[1:]))
-            check_tensor(tensor, shape, like.dtype, f"{where}: {number}{name}")
+        found += _check_part(own, wanted, longest, where, number)
     if found != rows:
         raise UserError(f"{where}: states of {found} rows instead of {rows}; {FOREIGN}")
+
+
+def _check_part(own: Mapping[str, Tensor], wanted: Mapping[str, Tensor], longest: int, where: str, number: str) -> int:
+    """How many rows the state of one micro-batch has; UserError if its tensors are not like those that are wanted."""
+    first = next(iter(own.values()))
+    rows = len(first) if first.ndim else 0
+    length = max((tensor.shape[1] for tensor in own.values() if tensor.ndim > 1), default=0)
+    memories = {name for name, like in wanted.items() if like.ndim > 1 and like.shape[1] == 0}
+    if length > longest and memories:
+        raise UserError(f"{where}: a memory of {length} tokens instead of at most {longest}; {FOREIGN}")
+    for name, tensor in own.items():
+        like = wanted[name]
+        shape = (rows, *((length, *like.shape[2:]) if name in memories else like.shape[1:]))
+        check_tensor(tensor, shape, like.dtype, f"{where}: {number}{name}")
+    return rows
 
 
 def from_tensors(tensors: Mapping[str, Tensor], device: torch.device) -> dict[int, Any]:

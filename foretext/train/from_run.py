@@ -1,5 +1,5 @@
 """What a pre-training takes over from the run that it starts from (`pretrain --from RUN`): weights, and, for text with
-words of its own, what is kept for each piece of the vocabulary; then how much each layer may move.
+words of its own, what is kept for each piece of the vocabulary.
 
 ULMFiT's second stage (Howard and Ruder 2018) is such a start: the general model goes on with the target's text, the
 lower layers at lower rates, and with a vocabulary of that text, if so chosen. Both work on every system that says which
@@ -24,14 +24,11 @@ from foretext.nn.model_config import ModelConfig
 from foretext.nn.trunk import Trunk
 from foretext.nn.weights import carried_rows
 from foretext.objectives.base import Objective
-from foretext.plan import TransferPlan
 from foretext.runs.model import SavedModel, put_weights
-from foretext.systems.base import System, TrainingConfig
+from foretext.systems.base import System
 from foretext.text.tokenizers.base import Tokenizer
-from foretext.train.optim import Group, Optimizer
 
 NEW = -1  # in place of an old id: the old vocabulary has no such piece
-_ADAPTIVE = "trunk.adaptive."  # what begins so is an adaptive softmax, all of which predicts
 
 
 def check_new_vocabulary(system: System, model: ModelConfig) -> None:
@@ -101,33 +98,3 @@ def _ids_of_bytes(tokenizer: Tokenizer) -> dict[bytes, int]:
         if id not in special and (text := tokenizer.piece_bytes(id)):
             known.setdefault(text, id)
     return known
-
-
-# -- how much moves --------------------------------------------------------------------------------------------------
-
-
-def layered_names(trunk: Trunk) -> list[list[str]]:
-    """The names of a trunk's parameters, group by group from the embeddings up."""
-    return [[f"trunk.{name}" for name in group] for group in trunk.layer_groups()]
-
-
-def make_optimizer(
-    config: TrainingConfig,
-    trunk: Trunk,
-    objective: Objective,
-    rate_decay: float = 1.0,
-    predicting: tuple[str, ...] = (),
-) -> Optimizer:
-    """Every parameter learns from the start: all at one rate, or each group at 1/`rate_decay` of the one above.
-
-    `predicting`: the embeddings of a system whose output layer they are too. They belong to the top, as in ULMFiT's
-    released code, and so does an adaptive softmax; only a classifier has them at the bottom."""
-    parameters = {f"trunk.{name}": p for name, p in trunk.named_parameters()}
-    parameters |= {f"task.{name}": p for name, p in objective.named_parameters()}
-    if rate_decay == 1.0:
-        return Optimizer(config, parameters, [Group(list(parameters))])
-    top = [name for name in parameters if name in predicting or name.startswith(("task.", _ADAPTIVE))]
-    names = [[name for name in group if name not in top] for group in layered_names(trunk)]
-    names = [group for group in (*names, top) if group]
-    plan = TransferPlan(rate_decay=rate_decay)
-    return Optimizer(config, parameters, [Group(own, plan.rate_factor(i, len(names))) for i, own in enumerate(names)])

@@ -21,13 +21,11 @@ import torch
 from foretext.batch import Batch, detached
 from foretext.errors import EXIT_NOT_FINITE, Interrupted, UserError
 from foretext.objectives.base import Draw
-from foretext.runs.budget import Position
 from foretext.runs.directory import RunWriter
-from foretext.runs.report import Reporter, StepReport
+from foretext.runs.report import Reporter, StepReport, StopRequest
+from foretext.runs.run_config import Position
 from foretext.train.checkpoint import Job, Stage, Training, on_its_own
-from foretext.train.optim import clip_gradients
-from foretext.train.schedule import rate_at
-from foretext.train.signals import StopRequest
+from foretext.train.optim import clip_gradients, rate_at
 
 REPORT_SECONDS = 1.0
 EVALUATION_SHARE = 0.05

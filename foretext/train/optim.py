@@ -1,4 +1,4 @@
-"""Optimisers: AdamW with decay on matrices only, Muon for the matrices between states, LAMB, and plain SGD.
+"""Optimisers and their rates: AdamW with decay on matrices only, Muon for the matrices between states, LAMB, SGD.
 
 Muon (Jordan et al. 2024) replaces a matrix's momentum by the nearest orthogonal matrix, found by five Newton–Schulz
 steps. torch's own computes them in bf16, which a CPU without bf16 units does hundreds of times slower than fp32; here
@@ -16,10 +16,18 @@ Queries, keys and values are one tensor here and three matrices in the papers: M
 SGD is v ← β₁ v + g, w ← w − rate · v, the decay of matrices decoupled as AdamW's is; without momentum it keeps nothing.
 
 State is kept by parameter name, as tensors only, so that a checkpoint is a safetensors file.
+
+The learning rate is a function of how much of the budget is spent, so that a budget in minutes ends like one in steps:
+linear warm-up to the peak, then from the peak down to the end of the budget. Nothing is remembered from step to step:
+the rate depends on the position alone, so that a run that goes on has the rates of one that was never stopped. Two
+schedules of the recurrent systems do not look at the budget. `halving` (CoVe's): the rate stays until a validation loss
+is higher than the one before it, is halved then, and once more after every epoch; how often it has been is part of the
+position. `root` (cross-view training's released code): 1 / (1 + .005 √step) of the rate, the warm-up on top.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -27,10 +35,15 @@ import torch
 from torch import Tensor, nn
 
 from foretext.errors import UserError
+from foretext.nn.trunk import Trunk
 from foretext.nn.weights import FOREIGN, check_names, check_tensor
+from foretext.objectives.base import Objective
+from foretext.plan import TransferPlan
 from foretext.systems.base import TrainingConfig
 
 MOMENTUM = 0.95
+ROOT_DECAY = 0.005
+_ADAPTIVE = "trunk.adaptive."  # what begins so is an adaptive softmax, all of which predicts
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 NEWTON_SCHULZ_STEPS = 5
 BETWEEN_STATES = frozenset(("blocks", "project", "dense", "pooler"))  # modules whose matrices Muon takes
@@ -276,3 +289,73 @@ def clip_gradients(gradients: list[Tensor], limit: float) -> float:
     if limit and bool(norm > limit):
         torch._foreach_mul_(gradients, limit / (norm + 1e-6))
     return float(norm)
+
+
+# -- what learns, and how much ---------------------------------------------------------------------------------------
+
+
+def layered_names(trunk: Trunk) -> list[list[str]]:
+    """The names of a trunk's parameters, group by group from the embeddings up."""
+    return [[f"trunk.{name}" for name in group] for group in trunk.layer_groups()]
+
+
+def make_optimizer(
+    config: TrainingConfig,
+    trunk: Trunk,
+    objective: Objective,
+    rate_decay: float = 1.0,
+    predicting: tuple[str, ...] = (),
+) -> Optimizer:
+    """Every parameter learns from the start: all at one rate, or each group at 1/`rate_decay` of the one above.
+
+    `predicting`: the embeddings of a system whose output layer they are too. They belong to the top, as in ULMFiT's
+    released code, and so does an adaptive softmax; only a classifier has them at the bottom."""
+    parameters = {f"trunk.{name}": p for name, p in trunk.named_parameters()}
+    parameters |= {f"task.{name}": p for name, p in objective.named_parameters()}
+    if rate_decay == 1.0:
+        return Optimizer(config, parameters, [Group(list(parameters))])
+    top = [name for name in parameters if name in predicting or name.startswith(("task.", _ADAPTIVE))]
+    names = [[name for name in group if name not in top] for group in layered_names(trunk)]
+    names = [group for group in (*names, top) if group]
+    plan = TransferPlan(rate_decay=rate_decay)
+    return Optimizer(config, parameters, [Group(own, plan.rate_factor(i, len(names))) for i, own in enumerate(names)])
+
+
+# -- the rate --------------------------------------------------------------------------------------------------------
+
+
+def rate_at(config: TrainingConfig, progress: float, step: int, halvings: int = 0) -> float:
+    """The rate at `progress` (0 … 1 of the budget). Warm-up counts steps if `warmup_steps` is set, the budget
+    otherwise."""
+    progress = min(max(progress, 0.0), 1.0)
+    peak = config.rate * 0.5**halvings
+    if config.schedule == "root":
+        peak /= 1.0 + ROOT_DECAY * math.sqrt(step)
+    if config.warmup_steps:
+        warm = min(1.0, (step + 1) / config.warmup_steps)
+        rest = _rest_after_steps(progress, step, config.warmup_steps - 1)
+    else:
+        # The first step of a budget in minutes stands at progress 0; a rate of exactly 0 would waste it.
+        warm = min(1.0, max(progress, 1e-3) / config.warmup) if config.warmup else 1.0
+        rest = max(0.0, (progress - config.warmup) / (1.0 - config.warmup)) if config.warmup < 1.0 else 0.0
+    return peak * min(warm, _shape(config, rest))
+
+
+def _rest_after_steps(progress: float, step: int, peak: int) -> float:
+    """The part (0 … 1) of the way from the step `peak` to the end of the budget.
+
+    Where that step stood in the budget is reckoned from the steps so far, at progress · peak / step: exactly for a
+    budget in steps; for tokens and minutes as if steps had been equally long. It is 0 at the peak, 1 when the budget
+    is spent, and never falls, however long the steps are.
+    """
+    return progress * (step - peak) / (step - progress * peak) if step > peak else 0.0
+
+
+def _shape(config: TrainingConfig, rest: float) -> float:
+    if config.schedule in ("constant", "halving", "root"):
+        falling = 1.0
+    elif config.schedule == "linear":
+        falling = 1.0 - rest
+    else:
+        falling = 0.5 * (1.0 + math.cos(math.pi * rest))
+    return config.final_rate + (1.0 - config.final_rate) * falling

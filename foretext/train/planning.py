@@ -8,7 +8,6 @@ import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,10 +19,9 @@ from foretext.objectives.base import Objective, Stock
 from foretext.plan import TransferPlan
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import available_memory, check_space, clock, size_text
+from foretext.runs.run_config import FinetuneConfig, describe_loss
 from foretext.tasks.families import family_of
-from foretext.tasks.family import Encoded
-from foretext.tasks.losses import describe_loss
-from foretext.tasks.task_config import TaskConfig
+from foretext.tasks.family import Encoded, TaskConfig
 from foretext.train.checkpoint import Job, Stage
 from foretext.train.loop import Loop
 
@@ -60,12 +58,12 @@ def describe_plan(loop: Loop, speeds: Sequence[float], corpus: int, model: Model
 
 
 def describe_finetuning(
-    loop: Loop, sections: dict[str, Any], train: Encoded, valid: Encoded, stock: Stock
+    loop: Loop, config: FinetuneConfig, train: Encoded, valid: Encoded, stock: Stock
 ) -> list[tuple[str, str]]:
     """The plan of a fine-tuning on rows that are encoded, `stock` being all that is learned from; the time is that of
     the updates which are left."""
-    task, training, transfer, model = (sections[name] for name in ("task", "training", "transfer", "model"))
-    job, updates = loop.job, sections["budget"].steps
+    task, transfer, model, updates = config.task, config.transfer, config.model, config.updates
+    job = loop.job
     turns = stock.epoch_tokens(job.stages[-1].order)
     tokens = sum(own for _, own in turns)
     cut = len(train.examples) != len(train.rows)  # then an update counts parts of rows
@@ -82,9 +80,9 @@ def describe_finetuning(
         ("labels", ", ".join(task.labels[:12]) or task.kind),
         ("model", f"{model.parameters():,} parameters: {model.describe()}; {weights}"),
         ("task model", _task_model(job.objective, transfer)),
-        ("loss", describe_loss(sections)),
+        ("loss", describe_loss(config)),
         ("validation", _unsettled(task, valid)),
-        ("budget", f"{task.epochs} epochs, {updates:,} updates of {training.batch_size} {unit}"),
+        ("budget", f"{task.epochs} epochs, {updates:,} updates of {config.training.batch_size} {unit}"),
         ("frozen", _frozen(loop, updates)),
         ("time", _finetuning_time(loop, updates, task.epochs, turns, valid)),
         ("batch norm", _normed(loop)),

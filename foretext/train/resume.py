@@ -12,17 +12,18 @@ import dataclasses
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from foretext.config import Change, Setting, difference, setting_of
 from foretext.errors import EXIT_USER, UserError
-from foretext.runs.budget import POSITION
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.lock import LOCK
 from foretext.runs.manifest import MANIFEST
 from foretext.runs.metrics_log import METRICS
-from foretext.runs.model import read_config
+from foretext.runs.run_config import POSITION, FinetuneConfig, PretrainConfig, read_config
 from foretext.text.corpus.token_shards import read_manifest
+
+Config = TypeVar("Config", PretrainConfig, FinetuneConfig)
 
 TOKENS = "tokens"  # folder of the token shards inside a run
 # Keys of config.toml that follow from something else, and what says it.
@@ -125,7 +126,7 @@ def _remove_new(run: RunDirectory, before: set[str]) -> None:
 def _clear(run: RunDirectory, writer: RunWriter) -> None:
     """Takes away what the run wrote, as its manifest and that of its shards say, and nothing else."""
     with contextlib.suppress(UserError):  # shards that are damaged, or of another text, are replaced when new ones come
-        if read_manifest(run.path / TOKENS).tokenizer == read_config(run)["run"].tokenizer:
+        if read_manifest(run.path / TOKENS).tokenizer == read_config(run).run.tokenizer:
             shutil.rmtree(run.path / TOKENS, ignore_errors=True)
     writer.commit({}, remove=run.names())
     for name in (MANIFEST, METRICS):
@@ -135,15 +136,13 @@ def _clear(run: RunDirectory, writer: RunWriter) -> None:
 # -- going on --------------------------------------------------------------------------------------------------------
 
 
-def agreed_sections(
-    old: dict[str, Any], new: dict[str, Any], where: Path, note: Callable[[Change], None] = lambda change: None
-) -> dict[str, Any]:
+def agreed(old: Config, new: Config, where: Path, note: Callable[[Change], None] = lambda change: None) -> Config:
     """`new` if it differs from `old` in changeable keys only; `note` gets each of these. The tokenizer's keys are known
     only once it is there."""
-    new = dict(new)
-    new["run"] = dataclasses.replace(new["run"], tokenizer=old["run"].tokenizer)
-    new["model"] = dataclasses.replace(new["model"], vocabulary=old["model"].vocabulary)
-    changes = difference(old, new)
+    run = dataclasses.replace(new.run, tokenizer=old.run.tokenizer)
+    model = dataclasses.replace(new.model, vocabulary=old.model.vocabulary)
+    new = dataclasses.replace(new, run=run, model=model)
+    changes = difference(old.by_name(), new.by_name())
     for change in changes:
         if not change.key.startswith(CHANGEABLE):
             raise UserError(

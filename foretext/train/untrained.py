@@ -1,4 +1,4 @@
-"""The model that a fine-tuning starts from: a run, or, from nothing, new weights and a vocabulary of the rows."""
+"""A model that a fine-tuning starts from where there is no run: new weights, and a vocabulary of the rows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import numpy as np
 from foretext.config import Setting, apply_sets, setting_of
 from foretext.errors import UserError
 from foretext.runs.directory import RunDirectory
-from foretext.runs.model import RunConfig, SavedModel, facing, load_model, load_tokenizer, read_config
-from foretext.runs.report import Note, Silent, Work
+from foretext.runs.model import SavedModel, load_tokenizer
+from foretext.runs.report import Note, Reporter, Work
+from foretext.runs.run_config import ModelSections, RunConfig, read_config
 from foretext.systems import size_named, system_named
 from foretext.systems.base import System, TokenizerConfig, TrunkParts
 from foretext.tasks.families import family_of
@@ -25,37 +26,22 @@ from foretext.train.planning import Memory, check_memory
 from foretext.train.pretraining.run_setup import new_tokenizer
 from foretext.train.resume import check_seed, check_sets, check_vectors
 
-_SILENT = Silent()
+_SILENT = Reporter()
 
 
-def with_base(request: FinetuneRequest, learned: Sequence[Any], note: Note, work: Work) -> FinetuneRequest:
-    """The request with the model to start from, where it only names it: a run, the model that the run in `out` was
-    begun with, or a new one. Its vocabulary is of the rows `learned` (a word of rows held out is as unknown as any
-    other), of the other tasks and of the unlabelled text."""
-    base = request.base
-    if not isinstance(base, Base):
-        return request
-    if base.run is not None:
-        request = replace(request, base=pretrained_model(base.run))
-    elif base.system is not None:
-        shape = [one for one in map(setting_of, request.sets) if one.names[0] in ("model", "tokenizer")]
-        rest = tuple(one for one in map(setting_of, request.sets) if one not in shape)
-        if request.resume and request.out is not None and RunDirectory(request.out).has("config.toml"):
-            model = begun_model(request.out, base.system, shape, base.vectors)
-        else:
-            texts = texts_of([OtherTask("rows", request.kind, learned), *request.also], request.unlabelled)
-            size, seed = base.size or "tiny", request.seed
-            model = fresh_model(base.system, size, texts, seed, shape, base.vectors, note, work)
-        request = replace(request, base=model, sets=rest, from_scratch=True)
-    return request if base.direction is None else replace(request, base=facing(request.start, base.direction))
-
-
-def pretrained_model(path: str | Path, device: str = "cpu") -> SavedModel:
-    """The model of a pre-trained run; a fine-tuned one is an error."""
-    model = load_model(path, device)
-    if model.task is not None:
-        raise UserError(f"{path} is fine-tuned; here a pre-trained run is wanted")
-    return model
+def new_base(request: FinetuneRequest, base: Base, learned: Sequence[Any], note: Note, work: Work) -> FinetuneRequest:
+    """The request with a new model to start from, or with the one that the run in `out` was begun with. Its vocabulary
+    is of the rows `learned` (a word of rows held out is as unknown as any other), of the other tasks and of the
+    unlabelled text."""
+    assert base.system is not None
+    shape = [one for one in map(setting_of, request.sets) if one.names[0] in ("model", "tokenizer")]
+    rest = tuple(one for one in map(setting_of, request.sets) if one not in shape)
+    if request.resume and request.out is not None and RunDirectory(request.out).has("config.toml"):
+        model = begun_model(request.out, base.system, shape, base.vectors)
+    else:
+        texts = texts_of([OtherTask("rows", request.kind, learned), *request.also], request.unlabelled)
+        model = fresh_model(base.system, base.size or "tiny", texts, request.seed, shape, base.vectors, note, work)
+    return replace(request, base=model, sets=rest, from_scratch=True)
 
 
 def texts_of(tasks: Sequence[OtherTask], more: Sequence[str]) -> Iterator[str]:
@@ -79,25 +65,36 @@ def fresh_model(
     check_sets(sets)
     found = system_named(system)
     chosen = size_named(found, size)
-    sections = apply_sets({"model": chosen.model, "tokenizer": chosen.tokenizer}, sets)
-    sections["model"].check()
-    sections["tokenizer"].check()
-    check_memory(Memory(sections["model"], 1, 1))
-    config: TokenizerConfig = sections["tokenizer"]
-    for remark in sections["model"].remarks():
+    model, config = _shaped(chosen.model, chosen.tokenizer, sets)
+    config.check()
+    check_memory(Memory(model, 1, 1))
+    for remark in model.remarks():
         note(remark)
     tokenizer = new_tokenizer(found, texts, config, seed, work)
     matrix = None
     if vectors is not None:
         tokenizer, matrix = _started_vectors(found, tokenizer, vectors, config.size)
         note(f"{int(matrix.any(axis=1).sum()):,} of {tokenizer.size:,} words have a vector in {vectors}")
-        check_vectors(sets, sections["model"].vectors, matrix.shape[1], vectors)
-        sections["model"] = replace(sections["model"], vectors=matrix.shape[1])
-    sections["model"] = replace(sections["model"], vocabulary=tokenizer.size)
-    sections["model"].check()  # once more: the vocabulary is known
-    sections["run"] = RunConfig("pretrain", system, size, "forward", seed, tokenizer.fingerprint())
-    trunk = found.build_trunk(TrunkParts(sections["model"], tokenizer))
-    return SavedModel(None, sections, found, tokenizer, trunk, vectors=matrix)
+        width = matrix.shape[1]
+        check_vectors(sets, model.vectors, width, vectors)
+        model = replace(model, vectors=width)
+    model = replace(model, vocabulary=tokenizer.size)
+    model.check()  # once more: the vocabulary is known
+    info = RunConfig("pretrain", system, size, "forward", seed, tokenizer.fingerprint())
+    return _new_model(found, ModelSections(info, model), tokenizer, matrix)
+
+
+def _shaped(model: Any, tokenizer: TokenizerConfig, sets: Sequence[str | Setting]) -> tuple[Any, TokenizerConfig]:
+    """[model], which is the system's own, checked, and [tokenizer], with `sets` put in."""
+    sections = apply_sets({"model": model, "tokenizer": tokenizer}, sets)
+    sections["model"].check()
+    return sections["model"], sections["tokenizer"]
+
+
+def _new_model(system: System, config: ModelSections, tokenizer: Tokenizer, vectors: np.ndarray | None) -> SavedModel:
+    return SavedModel(
+        None, config, system, tokenizer, system.build_trunk(TrunkParts(config.model, tokenizer)), vectors=vectors
+    )
 
 
 def begun_model(
@@ -107,19 +104,16 @@ def begun_model(
     `sets` may say the same again."""
     run = RunDirectory(path)
     kept = read_config(run)
-    info: RunConfig = kept["run"]
+    info = kept.run
     if info.system != system:
         raise UserError(f"{path}: begun with --system {info.system}, not {system}; name that one, or start a new run")
     check_sets(sets)
     tokenizer = load_tokenizer(run, info)
-    known = size_named(system_named(system), info.size).tokenizer  # what was said of it is not kept, only the result
-    sections = apply_sets({"model": kept["model"], "tokenizer": known}, sets)
-    sections["model"].check()
     found = system_named(system)
+    # What was said of the tokenizer is not kept, only the result.
+    model, _ = _shaped(kept.model, size_named(found, info.size).tokenizer, sets)
     matrix = None if vectors is None else _started_vectors(found, tokenizer, vectors, tokenizer.size)[1]
-    shape = {"run": replace(info, kind="pretrain"), "model": sections["model"]}
-    trunk = found.build_trunk(TrunkParts(sections["model"], tokenizer))
-    return SavedModel(None, shape, found, tokenizer, trunk, vectors=matrix)
+    return _new_model(found, ModelSections(replace(info, kind="pretrain"), model), tokenizer, matrix)
 
 
 def _started_vectors(

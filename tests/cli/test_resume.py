@@ -11,7 +11,7 @@ import pytest
 from cli_harness import MINUTE, Said, fails, foretext, works
 from complaints import names
 
-from foretext.cli.terminal import Stopper
+from foretext.cli.output import Stopper
 
 Interrupting = Callable[..., Said]
 

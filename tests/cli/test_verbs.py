@@ -173,9 +173,10 @@ def test_tokens_shows_spaces_and_bytes(base: Path, clf: Path) -> None:
 
 def test_special_spellings_stay_text(base: Path, clf: Path, files: Path, here: Path) -> None:
     from foretext.runs.directory import RunDirectory
-    from foretext.runs.model import load_tokenizer, read_config
+    from foretext.runs.model import load_tokenizer
+    from foretext.runs.run_config import read_config
 
-    specials = load_tokenizer(RunDirectory(clf), read_config(RunDirectory(clf))["run"]).specials
+    specials = load_tokenizer(RunDirectory(clf), read_config(RunDirectory(clf)).run).specials
     spelt = " ".join(specials)
     ids = [item["id"] for item in json.loads(works("tokens", clf, spelt, "--json").out)[0]]
     inner = ids[1:-1]

@@ -18,7 +18,7 @@ from tolerance import close, doubles
 import foretext as ft
 from foretext.interop.exchange import import_model
 from foretext.interop.hub import export_hub
-from foretext.runs.budget import Budget
+from foretext.runs.run_config import Budget
 from foretext.text.tokenizers.base import END
 from foretext.train.pretraining.pretrain import pretrain
 from foretext.train.pretraining.pretrain_request import PretrainRequest

@@ -24,7 +24,7 @@ from foretext.errors import Interrupted
 from foretext.interop.hub import _ours, shapes_of
 from foretext.interop.hub_tensors import by_their_names
 from foretext.nn.weights import AveragedWeights
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
 from foretext.systems.gpt2 import GPT2
 from foretext.tasks.files.rows import Row
 from foretext.train.checkpoint import AVERAGE, CARRIED, CURRENT, OPTIMIZER
@@ -103,7 +103,7 @@ def test_every_file_that_is_gone_on_with(unfinished: PretrainRequest, change: Ch
         before = {name: (run / name).read_bytes() for name in (file, "manifest.json")}
         name = changed(run, file, change, number=-1)
         with refused(str(run / file), name):
-            pretrain(unfinished, Silent())
+            pretrain(unfinished, Reporter())
         for part, data in before.items():
             (run / part).write_bytes(data)
 
@@ -135,7 +135,7 @@ def test_a_state_of_the_optimiser_that_lacks_a_parameter(unfinished: PretrainReq
         save_file(left, run / OPTIMIZER)
         renew_hash(run, OPTIMIZER)
         with refused(str(run / OPTIMIZER), "tensors"):
-            pretrain(unfinished, Silent())
+            pretrain(unfinished, Reporter())
         for part, data in before.items():
             (run / part).write_bytes(data)
 
@@ -148,7 +148,7 @@ def test_a_memory_longer_than_the_models(system: str, tmp_path: Path) -> None:
     save_file(longer, request.out / CARRIED)
     renew_hash(request.out, CARRIED)
     with refused(str(request.out / CARRIED), "memory"):
-        pretrain(request, Silent())
+        pretrain(request, Reporter())
 
 
 def test_averages_of_fewer_than_no_updates() -> None:
@@ -174,7 +174,7 @@ def test_shards_of_other_ids(fault: str, tmp_path: Path) -> None:
     (tokens / "manifest.json").write_text(json.dumps(manifest))
     where = shard["name"] if fault == "beyond" else "manifest.json"
     with refused(where, "shards"):
-        pretrain(request, Silent())
+        pretrain(request, Reporter())
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn])

@@ -31,11 +31,11 @@ from systems_under_test import (
     write_text,
 )
 
-from foretext.cli.terminal import Stopper
+from foretext.cli.output import Stopper
 from foretext.errors import EXIT_MACHINE, Interrupted, UserError
-from foretext.runs.budget import Budget, is_finished
 from foretext.runs.directory import RunDirectory
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
+from foretext.runs.run_config import Budget, is_finished
 from foretext.tasks.files.rows import Row
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 from foretext.train.loop import Loop
@@ -232,7 +232,7 @@ def test_a_signal_ends_the_step_and_writes_a_checkpoint(number: int, code: int, 
     logged = len(sample_log(request.out))
     notes: list[str] = []
 
-    class Notes(Silent):
+    class Notes(Reporter):
         def note(self, text: str) -> None:
             notes.append(text)
 

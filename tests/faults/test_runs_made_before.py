@@ -15,9 +15,9 @@ import torch
 from tolerance import close
 
 import foretext
-from foretext.runs.budget import is_finished, read_position
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import load_model
+from foretext.runs.run_config import is_finished, read_position
 from foretext.tasks.files.rows import Row
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 

@@ -10,7 +10,7 @@ import pytest
 from complaints import names, refused
 
 from foretext.tasks.files.rows import read_rows
-from foretext.tasks.labels import LabelSet
+from foretext.tasks.labelled import LabelSet, class_name
 
 CHOICE = "context,choice1,choice2,label\n"
 
@@ -226,7 +226,8 @@ def test_a_label_that_is_only_in_the_test_file(tmp_path: Path) -> None:
     (tmp_path / "test.csv").write_text("text,label\na,neg\nb,Pos\n")
     labels = LabelSet.from_rows(read_rows(tmp_path / "train.csv", "classification"))
     with refused("test.csv row 3: ", "label 'Pos'", "'pos'?", "'neg', 'pos'"):
-        labels.indices(read_rows(tmp_path / "test.csv", "classification"))
+        for row in read_rows(tmp_path / "test.csv", "classification"):
+            labels.index(class_name(row), row.where)
 
 
 def test_a_write_that_runs_out_of_room_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def assert_same_run(first: Path, second: Path) -> None:
         assert torch.equal(a[name], b[name]), name
     assert one.read("tokenizer.json") == two.read("tokenizer.json")
     assert loaded(first).model_config == loaded(second).model_config
-    assert loaded(first).sections["data"].head_drawn == loaded(second).sections["data"].head_drawn
+    assert loaded(first).config.data.head_drawn == loaded(second).config.data.head_drawn
 
 
 def refused(folder: Path, *parts: str) -> None:

@@ -12,7 +12,7 @@ from bench.masked import FRAME, MASKING, framed, masked, spans_of
 from bench.models import BATCHES, Shape, Specification, build_ours, made_up_vocabulary
 from foretext.batch import IGNORE
 from foretext.objectives.base import ListedExamples
-from foretext.runs.budget import Budget
+from foretext.runs.run_config import Budget
 from foretext.systems.base import TrainingConfig
 from foretext.text.tokenizers.wordpiece import SPECIALS
 

@@ -197,7 +197,7 @@ def test_a_block_that_they_do_not_have(system: str, runs: Callable[[str], Path],
     assert set(choices) == set(SYSTEMS[system].hub.fixed)
     model = ft.load(runs(system)).model
     for field, choice in choices.items():
-        changed = replace(model, sections=model.sections | {"model": replace(model.model_config, **{field: choice})})
+        changed = replace(model, config=replace(model.config, model=replace(model.model_config, **{field: choice})))
         with refused(f"model.{field}"):
             export_hub(changed, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -65,7 +65,7 @@ def test_in_and_out_and_in_again(system: str, shape: tuple[int, ...], tmp_path: 
     write_folder(theirs, system, tokenizer, tmp_path / "theirs")
     notes: list[str] = []
     run = import_model(tmp_path / "theirs", tmp_path / "run", notes=notes)
-    assert notes == [] and not loaded(run).sections["data"].head_drawn
+    assert notes == [] and not loaded(run).config.data.head_drawn
     ids = ordinary_ids(tokenizer, 2, 20)
     with torch.no_grad():
         expected = theirs(input_ids=ids)
@@ -123,7 +123,7 @@ def test_a_folder_without_heads(system: str, tmp_path: Path) -> None:
     run = import_model(tmp_path / "theirs", tmp_path / "run", notes=notes)
     assert len(notes) == 1 and "pooler" not in names(notes[0], "model.safetensors", "masked", "foretext pretrain")
     model = loaded(run)
-    assert model.sections["data"].head_drawn
+    assert model.config.data.head_drawn
     ids = ordinary_ids(tokenizer, 2, 20)
     with torch.no_grad():
         output = theirs(input_ids=ids)

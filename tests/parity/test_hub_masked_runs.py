@@ -34,9 +34,11 @@ from foretext.evaluate.fill import fill
 from foretext.interop.exchange import import_model
 from foretext.interop.hub import export_hub
 from foretext.plan import TransferPlan
-from foretext.runs.model import RunConfig, SavedModel, TaskConfig
+from foretext.runs.model import SavedModel
+from foretext.runs.run_config import FinetuneConfig, ModelSections, RunConfig
 from foretext.systems import SYSTEMS
-from foretext.systems.base import TrunkParts
+from foretext.systems.base import TrainingConfig, TrunkParts
+from foretext.tasks.family import TaskConfig
 from foretext.tasks.heads.span import SpanExample, SpanTask
 from foretext.tasks.heads.supervised import SupervisedTask
 from foretext.tasks.heads.tagging import TaggedExample, TaggingTask
@@ -230,13 +232,14 @@ def pretrained_shape(system: str, **changes: Any) -> SavedModel:
     model = replace(paper, **(shape | changes))
     trunk = shaken(built.build_trunk(TrunkParts(model)))
     info = RunConfig("pretrain", system, "paper", tokenizer=tokenizer.fingerprint())
-    return SavedModel(None, {"run": info, "model": model}, built, tokenizer, trunk)
+    return SavedModel(None, ModelSections(info, model), built, tokenizer, trunk)
 
 
 def with_task(system: str, task: Any, config: TaskConfig) -> SavedModel:
     base = pretrained_shape(system)
-    own = {"run": replace(base.info, kind="finetune"), "task": config, "transfer": TransferPlan()}
-    return replace(base, sections=base.sections | own, task=shaken(task))
+    info = replace(base.info, kind="finetune")
+    own = FinetuneConfig(info, base.model_config, training=TrainingConfig(), transfer=TransferPlan(), task=config)
+    return replace(base, config=own, task=shaken(task))
 
 
 @pytest.mark.usefixtures("in_float64")

@@ -39,7 +39,7 @@ def test_berts_lines(tmp_path: Path) -> None:
     cased = loaded(import_model(folder, tmp_path / "cased"))
     assert cased.tokenizer.encode("THE cat") != tokenizer.encode("THE cat")
     assert cased.tokenizer.encode("the cat") == tokenizer.encode("the cat")
-    assert cased.sections["tokenizer"].lower is False
+    assert cased.config.tokenizer.lower is False
     for said, parts in (
         ({"do_lower_case": False, "strip_accents": True}, ("strip_accents", "true")),
         ({"do_lower_case": True, "strip_accents": False}, ("strip_accents", "false")),

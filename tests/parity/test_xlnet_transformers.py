@@ -42,9 +42,11 @@ from foretext.nn.relative.xlnet import OrderedBatch
 from foretext.objectives.base import Draw
 from foretext.objectives.permutation import PermutationObjective, left_to_right
 from foretext.plan import TransferPlan
-from foretext.runs.model import RunConfig, SavedModel, TaskConfig
+from foretext.runs.model import SavedModel
+from foretext.runs.run_config import FinetuneConfig, ModelSections, RunConfig
 from foretext.systems import SYSTEMS
-from foretext.systems.base import ObjectiveParts, TokenizerConfig, TrunkParts
+from foretext.systems.base import ObjectiveParts, TokenizerConfig, TrainingConfig, TrunkParts
+from foretext.tasks.family import TaskConfig
 from foretext.tasks.heads.span import SpanExample, SpanTask
 from foretext.tasks.heads.supervised import SupervisedTask
 from foretext.tasks.heads.tagging import TaggedExample, TaggingTask
@@ -241,7 +243,7 @@ def test_completions_are_scored_as_theirs_are(tokenizer: Tokenizer) -> None:
     theirs = reference(SHAPES[0], tokenizer.size)
     trunk, objective = copy_of(theirs, tokenizer)
     info = RunConfig("pretrain", "xlnet", "paper", tokenizer=tokenizer.fingerprint())
-    model = SavedModel(None, {"run": info, "model": trunk.config}, SYSTEM, tokenizer, trunk, objective=objective)
+    model = SavedModel(None, ModelSections(info, trunk.config), SYSTEM, tokenizer, trunk, objective=objective)
     rows = ordinary_ids(tokenizer, 3, LENGTH).tolist()
     queries = [Query(tuple(row[:4]), (tuple(row[4:]), tuple(row[5:7]))) for row in rows]
     for query, found in zip(queries, score_queries(model, queries), strict=True):
@@ -353,7 +355,7 @@ def test_in_and_out_and_in_again(shape: tuple[int, ...], tokenizer: Tokenizer, t
     notes: list[str] = []
     run = import_model(tmp_path / "theirs", tmp_path / "run", notes=notes)
     model = loaded(run)
-    assert notes == [] and not model.sections["data"].head_drawn
+    assert notes == [] and not model.config.data.head_drawn
     assert model.model_config.context == 512 and model.model_config.memory == 16  # type: ignore[attr-defined]
     ids = ordinary_ids(tokenizer, 2, LENGTH)
     batch, hidden, mapping = drawn(ids, 4)
@@ -379,7 +381,7 @@ def test_as_folders_are_published(tokenizer: Tokenizer, tmp_path: Path) -> None:
     run = import_model(folder, tmp_path / "run", notes=notes)
     assert len(notes) == 1 and names(notes[0], "model.safetensors", "bias", "foretext pretrain")
     model = loaded(run)
-    assert model.model_config.memory == 384 and model.sections["data"].head_drawn  # type: ignore[attr-defined]
+    assert model.model_config.memory == 384 and model.config.data.head_drawn  # type: ignore[attr-defined]
     with complaints.refused(str(run), "bias", "fill", f"foretext pretrain TEXT --from {run}"):
         fill(model, "a <mask> film")
     names(export_model(run, tmp_path / "exported")[0], "bias", "AutoModel")
@@ -516,8 +518,8 @@ def with_task(task: Any, config: TaskConfig, tokenizer: Tokenizer) -> SavedModel
     model = replace(paper, vocabulary=tokenizer.size, layers=2, width=32, heads=4, context=24, dropout=0.0)
     trunk = shaken(SYSTEM.build_trunk(TrunkParts(model)))
     info = RunConfig("finetune", "xlnet", "paper", tokenizer=tokenizer.fingerprint())
-    sections = {"run": info, "model": model, "task": config, "transfer": TransferPlan()}
-    return SavedModel(None, sections, SYSTEM, tokenizer, trunk, task=shaken(task))
+    own = FinetuneConfig(info, model, training=TrainingConfig(), transfer=TransferPlan(), task=config)
+    return SavedModel(None, own, SYSTEM, tokenizer, trunk, task=shaken(task))
 
 
 def test_a_tagger_and_spans_there(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from systems_under_test import shaken_model
 from tolerance import close, doubles
 
 import foretext as ft
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
 
 SETS = ["model.layers=1", "model.width=32", "model.heads=2", "model.context=16", "tokenizer.size=300"]
 TEXTS = [f"the {'good' if i % 2 else 'bad'} film number {i % 9}" for i in range(120)]
@@ -226,7 +226,7 @@ def test_a_remembered_layout_does_not_bind(lm: ft.LanguageModel, tmp_path: Path)
 def test_rows_that_are_cut_are_told_to_a_reporter(clf: ft.TaskModel) -> None:
     said: list[str] = []
 
-    class Listening(Silent):
+    class Listening(Reporter):
         def note(self, text: str) -> None:
             said.append(text)
 
@@ -266,14 +266,14 @@ def test_tagging_from_python(lm: ft.LanguageModel, tmp_path: Path) -> None:
 
 
 def test_answers_from_python(lm: ft.LanguageModel, tmp_path: Path) -> None:
-    qa = lm.finetune(ASKED, task="span", epochs=1, out=tmp_path / "run", reporter=Silent())
+    qa = lm.finetune(ASKED, task="span", epochs=1, out=tmp_path / "run", reporter=Reporter())
     passage = "the good film number 3"
     (text,) = qa.predict([("which 1", passage)])
     assert text and text in passage
     assert ft.load(tmp_path / "run").predict([{"question": "which 1", "passage": passage}]) == [text]
-    scores = qa.evaluate(ASKED, reporter=Silent())
+    scores = qa.evaluate(ASKED, reporter=Reporter())
     assert scores.rows == 24 and scores.values.keys() == {"f1", "exact_match"}
-    (answered,) = qa.predictions(qa.rows([("which 1", passage)]), reporter=Silent()).values
+    (answered,) = qa.predictions(qa.rows([("which 1", passage)]), reporter=Reporter()).values
     assert answered.text == text and answered.candidates[0].text == text
     with refused("data[0]:", "'Ann'", "passage"):
         lm.finetune([("who?", "Tom ran.", "Ann")], task="span")

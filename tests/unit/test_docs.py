@@ -205,7 +205,7 @@ def configured() -> dict[str, type[Any]]:
     """The same headings and the dataclass of each."""
     from foretext.nn.recurrent.char_cnn import CharEncoderConfig
     from foretext.plan import ReaderPlan
-    from foretext.runs.model import SECTIONS
+    from foretext.runs.run_config import SECTIONS
     from foretext.systems import SYSTEMS
 
     gpt, bert, elmo, ulmfit = SYSTEMS["gpt"], SYSTEMS["bert"], SYSTEMS["elmo"], SYSTEMS["ulmfit"]

@@ -39,16 +39,15 @@ from tolerance import close, doubles
 from torch import nn
 
 from foretext.objectives.base import Objective
-from foretext.runs.budget import Budget
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter, StopRequest
+from foretext.runs.run_config import Budget
 from foretext.systems import SYSTEMS
 from foretext.systems.base import HeadParts, TrunkParts
-from foretext.tasks.task_config import TaskConfig
+from foretext.tasks.family import TaskConfig
 from foretext.text.order.sample_order import Order
 from foretext.train.checkpoint import Job, Stage
 from foretext.train.loop import Loop
 from foretext.train.optim import Group, Optimizer
-from foretext.train.signals import NeverStop
 
 GOLDEN = Path(__file__).with_name("golden_losses.json")
 STEPS = 10
@@ -120,7 +119,7 @@ def loop_of(trunk: nn.Module, objective: Objective, stage: Stage, optimizer: str
         seed=1,
         device=torch.device("cpu"),
     )
-    loop = Loop(job, None, Silent(), NeverStop())
+    loop = Loop(job, None, Reporter(), StopRequest())
     loop.model.train()
     return loop
 

@@ -27,8 +27,8 @@ ORDER = [
 APART = {("evaluate", "train"), ("interop", "train")}  # they stand on runs: a finished run needs no training code
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 TORCH_FREE = [
-    *("errors", "config", "text", "tasks/files", "tasks/layouts", "tasks/scores", "tasks/labels", "tasks/splits"),
-    *("tasks/task_config", "tasks/families", "tasks/family"),
+    *("errors", "config", "text", "tasks/files", "tasks/layouts", "tasks/scores", "tasks/labelled"),
+    *("tasks/families", "tasks/family"),
     *("tasks/row_family", "tasks/tag_family", "tasks/span_family"),
 ]
 

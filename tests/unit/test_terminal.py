@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from foretext.cli import terminal as module
-from foretext.cli.output import progress
-from foretext.cli.terminal import Terminal
+from foretext.cli import output as module
+from foretext.cli.output import Terminal, progress
 
 
 @pytest.fixture

@@ -36,8 +36,15 @@ from foretext.nn.recurrent.recurrent_dropout import activation_penalty, penalty_
 from foretext.nn.trunk import Trunk, reads_on
 from foretext.objectives.base import Examples
 from foretext.plan import ConcatPoolingConfig
-from foretext.tasks.heads.sequences import next_tokens, real_places, sequence_lm_loss
-from foretext.tasks.heads.supervised import UNORDERED, Example, SupervisedTask, both_orders
+from foretext.tasks.heads.supervised import (
+    UNORDERED,
+    Example,
+    SupervisedTask,
+    both_orders,
+    next_tokens,
+    real_places,
+    sequence_lm_loss,
+)
 from foretext.text.order.sample_order import LengthOrder, SampleOrder
 
 SORTED_TOGETHER = 8  # batches
@@ -189,8 +196,7 @@ class ConcatPoolingTask(SupervisedTask):
         losses = {name: of(top_BTD, learned.mask_BT) for name, of in penalties.items() if name in self.weights}
         if "lm" in self.weights:
             assert learned.targets_BT is not None
-            lm_loss = sequence_lm_loss(trunk, top_BTD, learned.targets_BT)
-            losses["lm"] = LossSum(lm_loss, float(len(top_BTD)))
+            losses["lm"] = sequence_lm_loss(trunk, top_BTD, learned.targets_BT)
         return losses
 
     def _in_pieces(self, trunk: Trunk, document: Batch) -> tuple[RunningPool, Tensor | None]:

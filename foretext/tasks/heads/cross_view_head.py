@@ -26,9 +26,8 @@ from foretext.errors import UserError
 from foretext.nn.recurrent.cvt import CvtBatch, CvtConfig
 from foretext.objectives.base import Draw, Examples
 from foretext.objectives.cross_view import KINDS, LABEL, CrossViewObjective, CrossViewSettings, CrossViewTask
-from foretext.tasks.files.predictions import probabilities_of
 from foretext.tasks.heads.supervised import Example
-from foretext.tasks.heads.tagging import surprise_of_each, tag_targets
+from foretext.tasks.heads.tagging import WordByWord, tag_targets
 from foretext.text.order.sample_order import LengthOrder, SampleOrder
 from foretext.text.order.turns import Source, Turns
 from foretext.text.words.word_forms import WordForms
@@ -146,7 +145,7 @@ def _source(examples: Sequence[Any], batch_size: int, seed: int) -> Source:
     return Source(len(examples), LengthOrder([example.tokens for example in examples], batch_size, seed))
 
 
-class CrossViewHead(CrossViewObjective):
+class CrossViewHead(WordByWord, CrossViewObjective):
     def __init__(
         self,
         kind: str,
@@ -213,17 +212,6 @@ class CrossViewHead(CrossViewObjective):
         ids_BT, real_BT = padded(rows)
         words_BT = real_BT & ~torch.isin(ids_BT, torch.tensor(self.borders, dtype=torch.int64))
         return CvtBatch(ids_BT, real_BT, words_BT=words_BT, task=task)
-
-    # -- what the scores [words, C] of a tagged example mean
-
-    def best(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
-        return scores_WC.argmax(axis=1)
-
-    def probabilities(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
-        return probabilities_of(scores_WC)
-
-    def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray, begins: bool = True) -> float:
-        return surprise_of_each(scores_WC, tags_W)
 
 
 def _labels(examples: Sequence[Example]) -> Tensor | None:

@@ -32,11 +32,17 @@ from foretext.nn.task_models.word_inputs import WordReader
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
 from foretext.plan import ReaderPlan
-from foretext.tasks.files.predictions import probabilities_of
-from foretext.tasks.heads.sequences import NO_SCORE
 from foretext.tasks.heads.span import SpanExample, SpanTask
-from foretext.tasks.heads.supervised import UNORDERED, Example, arranged, both_orders, loss_of_labels, row_batch
-from foretext.tasks.heads.tagging import TaggedExample, surprise_of_each, tag_batch
+from foretext.tasks.heads.supervised import (
+    NO_SCORE,
+    UNORDERED,
+    Example,
+    arranged,
+    both_orders,
+    loss_of_labels,
+    row_batch,
+)
+from foretext.tasks.heads.tagging import TaggedExample, WordByWord, tag_batch
 from foretext.tasks.heads.trunk_words import TrunkWords
 
 
@@ -45,7 +51,7 @@ class WindowBatch(Batch):
     begins_B: Tensor | None = None  # whether a row begins its sentence; None: all do
 
 
-class RecurrentTagging(Objective):
+class RecurrentTagging(WordByWord, Objective):
     """A biLSTM tagger, with a CRF unless the plan says otherwise; chunk tags (IOB2) follow each other as they may."""
 
     kind = "tagging"
@@ -91,21 +97,18 @@ class RecurrentTagging(Objective):
     # -- what the scores [words, C] of an example mean
 
     def best(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
-        """The class of each word."""
         if self.model.crf is None:
-            return scores_WC.argmax(axis=1)
+            return super().best(scores_WC)
         return self.model.crf.viterbi(*self._alone(scores_WC, begins))[0][0].cpu().numpy()
 
     def probabilities(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
-        """Of each class at each word."""
         if self.model.crf is None:
-            return probabilities_of(scores_WC)
+            return super().probabilities(scores_WC)
         return self.model.crf.marginals(*self._alone(scores_WC, begins))[0].cpu().numpy()
 
     def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray, begins: bool = True) -> float:
-        """The loss of these classes, summed over the words; those that are IGNORE do not count."""
         if self.model.crf is None:
-            return surprise_of_each(scores_WC, tags_W)
+            return super().surprise(scores_WC, tags_W)
         scores, _, begins_B = self._alone(scores_WC, begins)
         tags_BT = torch.as_tensor(tags_W, device=scores.device)[None]
         with torch.no_grad():

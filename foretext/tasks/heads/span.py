@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from foretext.batch import Batch, LossSum, Outcome, padded, padded_segments
 from foretext.nn.fused import dropout
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
-from foretext.tasks.heads.sequences import next_tokens, real_places, sequence_lm_loss, spread
+from foretext.tasks.heads.supervised import loss_weights, new_layer, next_tokens, real_places, sequence_lm_loss, spread
 from foretext.tasks.layouts.windows import SpanWindow, is_whole
 
 
@@ -66,11 +66,9 @@ class SpanTask(Objective):
     def __init__(self, width: int, lm_weight: float, p: float, init_std: float = 0.02) -> None:
         super().__init__()
         self.p = p
-        self.head = nn.Linear(width, 2)  # row 0 is the start vector, row 1 the end vector
-        nn.init.normal_(self.head.weight, std=init_std)
-        nn.init.zeros_(self.head.bias)
+        self.head = new_layer(width, 2, init_std)  # row 0 is the start vector, row 1 the end vector
         self.register_buffer("threshold", torch.zeros(()))
-        self.weights = {"label": 1.0, "lm": lm_weight} if lm_weight else {"label": 1.0}
+        self.weights = loss_weights(lm_weight)
 
     def make(self, examples: Sequence[SpanExample], draw: Draw | None = None) -> Batch:
         """`labels` is [B, 2], start and end; it stays None if an example has none."""
@@ -97,8 +95,7 @@ class SpanTask(Objective):
         if batch.labels is not None:
             losses["label"] = LossSum(self.label_loss(scores_BT2, batch.labels), float(len(batch.labels)))
             if "lm" in self.weights and torch.is_grad_enabled():  # scoring has no use for it
-                lm_loss = sequence_lm_loss(trunk, states_BTD, next_tokens(batch.ids_BT, real_BT))
-                losses["lm"] = LossSum(lm_loss, float(len(batch.ids_BT)))
+                losses["lm"] = sequence_lm_loss(trunk, states_BTD, next_tokens(batch.ids_BT, real_BT))
         return Outcome(losses, None, scores_BT2)
 
     def states(self, trunk: Trunk, batch: Batch) -> Tensor:

@@ -18,17 +18,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foretext.batch import Batch, LossSum, Outcome, padded, padded_segments
+from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded, padded_segments
 from foretext.nn.fused import dropout
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
 from foretext.tasks.heads.fitted_head import fit_head
-from foretext.tasks.heads.sequences import NO_SCORE, next_tokens, sequence_lm_loss
 from foretext.tasks.layouts.base import TokenSequence
 
 # The state at the extract token; that and the mean of all states, added; that through the trunk's own layer for it.
 Pooling = Literal["extract", "mean", "pooler"]
 UNORDERED = ("similarity", "regression")  # kinds whose pairs have no order: a causal layout reads both
+NO_SCORE = -1e9  # of a place that is not asked about: no softmax gives it anything
 NO_CHOICE = NO_SCORE  # score of an alternative that an example does not have
 
 
@@ -69,13 +69,9 @@ class SupervisedTask(Objective):
         self.kind = kind
         self.p = p
         outputs = 1 if kind in ("choice", "regression") else classes
-        self.head = nn.Linear(width, outputs)
-        self.dense = nn.Linear(width, width) if hidden else None
-        for layer in (self.head, self.dense):
-            if layer is not None:
-                nn.init.normal_(layer.weight, std=init_std)
-                nn.init.zeros_(layer.bias)
-        self.weights = {"label": 1.0, "lm": lm_weight} if lm_weight else {"label": 1.0}
+        self.head = new_layer(width, outputs, init_std)
+        self.dense = new_layer(width, width, init_std) if hidden else None
+        self.weights = loss_weights(lm_weight)
 
     def make(self, examples: Sequence[Example], draw: Draw | None = None) -> Batch:
         return row_batch(examples, self.kind)
@@ -96,8 +92,7 @@ class SupervisedTask(Objective):
             losses["label"] = LossSum(self.label_loss(scores, batch.labels), float(len(batch.labels)))
             if with_lm:  # scoring has no use for it
                 assert batch.targets_BT is not None
-                lm_loss = sequence_lm_loss(trunk, hidden.top, batch.targets_BT)
-                losses["lm"] = LossSum(lm_loss, float(len(batch.ids_BT)))
+                losses["lm"] = sequence_lm_loss(trunk, hidden.top, batch.targets_BT)
         return Outcome(losses, None, scores)
 
     def fit_head(
@@ -189,3 +184,52 @@ def loss_of_labels(scores: Tensor, labels: Tensor, kind: str) -> Tensor:
     if kind == "regression":
         return F.mse_loss(scores, labels, reduction="sum")
     return F.cross_entropy(scores, labels, reduction="sum")
+
+
+# -- what every head on a trunk shares -------------------------------------------------------------------------------
+
+
+def new_layer(width: int, outputs: int, deviation: float) -> nn.Linear:
+    layer = nn.Linear(width, outputs)
+    nn.init.normal_(layer.weight, std=deviation)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def loss_weights(lm_weight: float) -> dict[str, float]:
+    """Of L2, and of L1 if it counts."""
+    return {"label": 1.0, "lm": lm_weight} if lm_weight else {"label": 1.0}
+
+
+def real_places(batch: Batch) -> Tensor:
+    """[B, T], true at real tokens."""
+    if batch.mask_BT is not None:
+        return batch.mask_BT
+    return torch.ones_like(batch.ids_BT, dtype=torch.bool)
+
+
+def spread(values_NC: Tensor, places_BT: Tensor) -> Tensor:
+    """The values of the places that are true, as [B, T, C]; `NO_SCORE` at the others."""
+    table = values_NC.new_full((*places_BT.shape, values_NC.shape[1]), NO_SCORE)
+    return table.index_put(places_BT.nonzero(as_tuple=True), values_NC)
+
+
+def next_tokens(ids_BT: Tensor, real_BT: Tensor) -> Tensor:
+    """What the language model has to predict at each place: the token to its right, IGNORE where there is none."""
+    targets_BT = torch.full_like(ids_BT, IGNORE)
+    targets_BT[:, :-1] = ids_BT[:, 1:].masked_fill(~(real_BT[:, :-1] & real_BT[:, 1:]), IGNORE)
+    return targets_BT
+
+
+def sequence_lm_loss(trunk: Trunk, top_BTD: Tensor, targets_BT: Tensor) -> LossSum:
+    """L1: the mean over each sequence's targets, summed over the sequences, as GPT's released code has it. A trunk that
+    drops out what tokens are predicted from in pre-training does so here too; one that reads in two directions
+    (ELMo's) predicts by one of them."""
+    count = float(len(top_BTD))
+    top_BTD, targets_BT = trunk.foretelling(trunk.output_dropout(top_BTD), targets_BT)
+    wanted_BT = targets_BT != IGNORE
+    weights_BT = wanted_BT / wanted_BT.sum(1, keepdim=True).clamp(min=1)
+    chosen = wanted_BT.reshape(-1).nonzero().squeeze(1)
+    top = top_BTD.reshape(-1, top_BTD.shape[-1])[chosen]
+    targets, weights = targets_BT.reshape(-1)[chosen], weights_BT.reshape(-1)[chosen]
+    return LossSum(trunk.output_layer().loss(top, targets, weights), count)

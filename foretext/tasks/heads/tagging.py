@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded, padded_segments
 from foretext.nn.fused import dropout
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
 from foretext.tasks.files.predictions import probabilities_of
-from foretext.tasks.heads.sequences import next_tokens, real_places, sequence_lm_loss, spread
+from foretext.tasks.heads.supervised import loss_weights, new_layer, next_tokens, real_places, sequence_lm_loss, spread
 from foretext.tasks.layouts.windows import TagWindow
 
 
@@ -51,7 +51,25 @@ def tagged_example(window: TagWindow, tags: Sequence[int] | None) -> TaggedExamp
     return TaggedExample(window.frame.ids, window.places, own, window.frame.segments, window.words[0] == 0)
 
 
-class TaggingTask(Objective):
+class WordByWord:
+    """What the scores [words, C] of an example mean where each word is tagged by itself, whatever the others are."""
+
+    def best(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
+        """The class of each word."""
+        return scores_WC.argmax(axis=1)
+
+    def probabilities(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
+        """Of each class at each word."""
+        return probabilities_of(scores_WC)
+
+    def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray, begins: bool = True) -> float:
+        """The loss of these classes, Σ −log softmax(scores)[tag]; words whose tag is IGNORE do not count."""
+        known = np.flatnonzero(tags_W != IGNORE)
+        chosen = probabilities_of(scores_WC.astype(np.float64))[known, tags_W[known]]
+        return -float(np.log(np.maximum(chosen, 1e-12)).sum())
+
+
+class TaggingTask(WordByWord, Objective):
     """Tags on any trunk."""
 
     kind = "tagging"
@@ -59,10 +77,8 @@ class TaggingTask(Objective):
     def __init__(self, classes: int, width: int, lm_weight: float, p: float, init_std: float = 0.02) -> None:
         super().__init__()
         self.p = p
-        self.head = nn.Linear(width, classes)
-        nn.init.normal_(self.head.weight, std=init_std)
-        nn.init.zeros_(self.head.bias)
-        self.weights = {"label": 1.0, "lm": lm_weight} if lm_weight else {"label": 1.0}
+        self.head = new_layer(width, classes, init_std)
+        self.weights = loss_weights(lm_weight)
 
     def make(self, examples: Sequence[TaggedExample], draw: Draw | None = None) -> Batch:
         return tag_batch(examples)
@@ -84,29 +100,8 @@ class TaggingTask(Objective):
             losses["label"] = LossSum(total, float(len(scores_NC)))
             if "lm" in self.weights and torch.is_grad_enabled():  # scoring has no use for it
                 following = next_tokens(batch.ids_BT, real_places(batch))
-                losses["lm"] = LossSum(sequence_lm_loss(trunk, hidden.top, following), float(len(batch.ids_BT)))
+                losses["lm"] = sequence_lm_loss(trunk, hidden.top, following)
         return Outcome(losses, None, spread(scores_NC, asked_BT))
-
-    # -- what the scores [words, C] of an example mean
-
-    def best(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
-        """The class of each word."""
-        return scores_WC.argmax(axis=1)
-
-    def probabilities(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
-        """Of each class at each word."""
-        return probabilities_of(scores_WC)
-
-    def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray, begins: bool = True) -> float:
-        """The loss of these classes, summed over the words; those that are IGNORE do not count."""
-        return surprise_of_each(scores_WC, tags_W)
-
-
-def surprise_of_each(scores_WC: np.ndarray, tags_W: np.ndarray) -> float:
-    """Σ −log softmax(scores)[tag] over the words whose tag is not IGNORE."""
-    known = np.flatnonzero(tags_W != IGNORE)
-    chosen = probabilities_of(scores_WC.astype(np.float64))[known, tags_W[known]]
-    return -float(np.log(np.maximum(chosen, 1e-12)).sum())
 
 
 def tag_batch(examples: Sequence[TaggedExample]) -> Batch:

@@ -29,7 +29,7 @@ from foretext.nn.model_config import ModelConfig
 from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig
 from foretext.nn.trunk import Trunk
 from foretext.plan import ReaderPlan
-from foretext.tasks.heads.sequences import real_places
+from foretext.tasks.heads.supervised import real_places
 from foretext.text.words.characters import WORD_LENGTH
 
 ALPHA = 0.25  # how often words are read as unknown in training

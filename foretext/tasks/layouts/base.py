@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from foretext.errors import UserError
 from foretext.tasks.files.formats import question_in
@@ -47,22 +47,6 @@ class Frame:
         first, length = self.parts[part]
         assert 0 <= token < length, f"token {token} of {length}"
         return first + (length - 1 - token if self.backward else token)
-
-
-class Layout(Protocol):
-    """A system's input transformations."""
-
-    context: int
-    asked_piece: Literal["first", "last"]  # of a word, where it is tagged: the last to be read, if the trunk is causal
-
-    def sequences(self, kind: str, texts: Sequence[Sequence[int]]) -> list[TokenSequence]:
-        """The sequences of one example, given its encoded texts; what does not fit is cut."""
-
-    def overhead(self, texts: int) -> int:
-        """How many special tokens stand round so many texts."""
-
-    def frame(self, first: Sequence[int], second: Sequence[int] | None = None) -> Frame:
-        """One text, or two, between special tokens. Nothing is cut: the caller sees to it that it fits."""
 
 
 class Tailed(list[int]):
@@ -112,3 +96,38 @@ def fit(parts: Sequence[Sequence[int]], room: int) -> tuple[list[list[int]], int
         surplus -= step
     kept = zip(parts, lengths, tails)
     return [[*part[: length - tail], *part[len(part) - tail :]] for part, length, tail in kept], cut
+
+
+class Layout:
+    """A system's input transformations: texts one after the other in one sequence, cut to fit. What stands between them
+    is each layout's own. Each choice is read with what it belongs to."""
+
+    context: int
+    asked_piece: Literal["first", "last"] = "first"  # of a word, where it is tagged
+    both_orders: bool = False  # whether a similarity, which has no order, is read both ways round
+
+    def sequences(self, kind: str, texts: Sequence[Sequence[int]]) -> list[TokenSequence]:
+        """The sequences of one example, given its encoded texts; what does not fit is cut."""
+        if kind == "similarity" and self.both_orders:
+            first, second = texts
+            return [self._join(first, second), self._join(second, first)]
+        if kind == "choice":
+            return [self._join(texts[0], choice) for choice in texts[1:]]
+        return [self._join(*texts)]
+
+    def overhead(self, texts: int) -> int:
+        """How many special tokens stand round so many texts."""
+        raise NotImplementedError
+
+    def frame(self, first: Sequence[int], second: Sequence[int] | None = None) -> Frame:
+        """One text, or two, between special tokens. Nothing is cut: the caller sees to it that it fits."""
+        return self._frame([first] if second is None else [first, second])
+
+    def _join(self, *texts: Sequence[int]) -> TokenSequence:
+        parts, cut = fit(texts, self.context - self.overhead(len(texts)))
+        frame = self._frame(parts)
+        return TokenSequence(frame.ids, frame.extract, cut, frame.segments, frame.parts)
+
+    def _frame(self, texts: Sequence[Sequence[int]]) -> Frame:
+        """The texts, whole, between special tokens."""
+        raise NotImplementedError

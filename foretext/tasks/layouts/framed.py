@@ -14,41 +14,13 @@ text, the end, the second text. A text without a token is one end.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
-from foretext.tasks.layouts.base import Frame, TokenSequence, end_of_document, fit
+from foretext.tasks.layouts.base import Frame, Layout, end_of_document
 
 AT_END = 2  # the type of the token that speaks from the end
 
 
-class _OneOrder:
-    """A pair in one order, as `_frame` puts its texts together."""
-
-    asked_piece: Literal["first", "last"] = "first"
-    context: int
-
-    def sequences(self, kind: str, texts: Sequence[Sequence[int]]) -> list[TokenSequence]:
-        if kind == "choice":
-            return [self._join(texts[0], choice) for choice in texts[1:]]
-        return [self._join(*texts)]
-
-    def overhead(self, texts: int) -> int:
-        """Tokens that are added to so many texts."""
-        raise NotImplementedError
-
-    def frame(self, first: Sequence[int], second: Sequence[int] | None = None) -> Frame:
-        return self._frame([first] if second is None else [first, second])
-
-    def _join(self, *texts: Sequence[int]) -> TokenSequence:
-        parts, cut = fit(texts, self.context - self.overhead(len(texts)))
-        frame = self._frame(parts)
-        return TokenSequence(frame.ids, frame.extract, cut, frame.segments, frame.parts)
-
-    def _frame(self, texts: Sequence[Sequence[int]]) -> Frame:
-        raise NotImplementedError
-
-
-class FramedLayout(_OneOrder):
+class FramedLayout(Layout):
     def __init__(
         self, speaker: int, between: Sequence[int], context: int, segments: bool, at_end: bool = False
     ) -> None:
@@ -77,7 +49,7 @@ class FramedLayout(_OneOrder):
         return Frame(tuple(ids), tuple(parts), extract, tuple(segments) if self.segments else ())
 
 
-class PlainLayout(_OneOrder):
+class PlainLayout(Layout):
     def __init__(self, ids: dict[str, int], longest: int) -> None:
         """`longest`: tokens that are read of a row."""
         self.end, self.context = end_of_document(ids), longest

@@ -12,20 +12,21 @@ the window's length.
 - **Tags**: a word is asked about once, at its first piece, in that piece's best window, in training too. (A trunk that
   reads from left to right has seen the word at its last piece only, and is asked there.) A word of which the tokenizer
   leaves nothing is asked about nowhere, and gets the fallback tag.
+- **Unlabelled text** beside tagged sentences is read in parts that do not overlap: each word once.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from foretext.errors import UserError
 from foretext.tasks.layouts.base import Frame, Layout
-from foretext.text.tokenizers.base import is_unspaced
+from foretext.text.tokenizers.base import Tokenizer, is_unspaced
 
 STRIDE = 128
 LONGEST_ANSWER = 30  # tokens
@@ -33,6 +34,7 @@ LONGEST_QUESTION = 64  # tokens; or half of the room, if that is less
 N_BEST = 20
 OUTSIDE = "O"
 
+Progress = Callable[[int, int], None]
 Offsets = Sequence[tuple[int, int]]  # of each token of a text: its first character and the one behind its last
 _Ranked = tuple[float, int, int, str]  # an answer: score, the characters [start, end), text
 
@@ -282,3 +284,55 @@ def fallback_tag(sentences: Iterable[Sequence[str]]) -> str:
     counts = Counter(tag for sentence in sentences for tag in sentence)
     assert counts, "no tags"
     return OUTSIDE if OUTSIDE in counts else min(counts, key=lambda tag: (-counts[tag], tag))
+
+
+# -- unlabelled text -------------------------------------------------------------------------------------------------
+
+
+def unlabelled_rows(
+    texts: Sequence[str], tokenizer: Tokenizer, layout: Layout, note: Callable[[str], None], progress: Progress
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The ids of sentences, word by word as labelled ones are encoded, and which of them a tag would be asked at; what
+    is longer than the context is read in parts, and what has no word is left out."""
+    room = layout.context - layout.overhead(1)
+    pieces = _PiecesOfWords(tokenizer)
+    rows: list[tuple[np.ndarray, np.ndarray]] = []
+    longer = 0
+    for number, text in enumerate(texts):
+        if number % 1024 == 0:
+            progress(number, len(texts))
+        ids, asked = pieces.read(text)
+        longer += len(ids) > room
+        for window in cut(len(ids), room, stride=room) if ids else ():
+            frame = layout.frame(ids[window.start : window.end])
+            framed = np.zeros(len(frame.ids), dtype=bool)
+            first, length = frame.parts[0]
+            framed[first : first + length] = asked[window.start : window.end]
+            rows.append((np.array(frame.ids, dtype=np.int32), framed))
+    if longer:
+        note(
+            f"{longer:,} of {len(texts):,} unlabelled lines are longer than {room} words and are read in parts; give a "
+            "sentence a line"
+        )
+    return rows
+
+
+class _PiecesOfWords:
+    """The ids of running text, and which of them a tag would be asked at: a word's first, and each character of a
+    script without spaces, whose words nobody has told apart."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.known: dict[str, tuple[list[int], list[bool]]] = {}
+
+    def read(self, text: str) -> tuple[list[int], list[bool]]:
+        ids: list[int] = []
+        asked: list[bool] = []
+        for word in running_words(text.split()):
+            if word not in self.known:
+                own = self.tokenizer.encode(word)
+                unspaced = [is_unspaced(self.tokenizer.piece(id)) for id in own]
+                self.known[word] = own, [place == 0 or unspaced[place] for place in range(len(own))]
+            ids += self.known[word][0]
+            asked += self.known[word][1]
+        return ids, asked

@@ -26,7 +26,7 @@ from typing import Any
 
 from foretext.errors import EXIT_NOT_FINITE, UserError
 from foretext.tasks.files.rows import check_kind
-from foretext.tasks.labels import LabelSet
+from foretext.tasks.labelled import LabelSet
 
 POSITIVE = (
     *("1", "yes", "y", "true", "t", "positive", "pos", "entailment", "entails", "duplicate", "paraphrase"),

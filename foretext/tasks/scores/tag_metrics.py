@@ -28,7 +28,7 @@ from itertools import pairwise
 from typing import Literal
 
 from foretext.errors import UserError
-from foretext.tasks.labels import LabelSet, order_names
+from foretext.tasks.labelled import LabelSet, order_names
 from foretext.tasks.scores.metrics import ClassScore, Scores, score, with_main
 
 Tag = tuple[str, str]  # mark and type

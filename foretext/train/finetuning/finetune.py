@@ -13,41 +13,39 @@ from foretext.config import Change
 from foretext.errors import Interrupted, UserError
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Objective, Stock
-from foretext.plan import TransferPlan
-from foretext.runs.budget import has_begun, is_finished
 from foretext.runs.directory import RunDirectory, RunWriter
-from foretext.runs.loss_curve import draw_missing_curve, write_curve
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator
+from foretext.runs.metrics_log import draw_missing_curve, write_curve
 from foretext.runs.model import (
     SavedModel,
     build_task,
-    config_text,
+    facing,
     load_model,
     need_trained_head,
-    open_run,
-    read_config,
+    pretrained_model,
 )
-from foretext.runs.report import Reporter, Silent, Warns
-from foretext.runs.scoring import example_scores
-from foretext.systems.base import TrainingConfig, TrunkParts
+from foretext.runs.report import Reporter, StopRequest, Warns, Work
+from foretext.runs.run_config import MICRO_TOKENS, Budget, FinetuneConfig, has_begun, is_finished, read_config
+from foretext.runs.scoring import encode, example_scores
+from foretext.systems.base import TrunkParts
 from foretext.tasks.families import family_of
-from foretext.tasks.family import Encoded, Family
+from foretext.tasks.family import Encoded, Encoding, Family
+from foretext.tasks.labelled import DEFAULT_FRACTION, Split
+from foretext.tasks.layouts.windows import unlabelled_rows
 from foretext.tasks.scores.confusion_picture import confusion_matrix_png
 from foretext.tasks.scores.metrics import Scores
-from foretext.tasks.splits import DEFAULT_FRACTION, Split
 from foretext.train.checkpoint import Job, Stage
-from foretext.train.finetuning.examples import all_examples, encode
-from foretext.train.finetuning.finetune_request import FinetuneRequest
+from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
 from foretext.train.finetuning.finetune_settings import (
+    learned_of,
     not_followed,
     resolve,
-    set_length,
     size_of,
     unused_head,
+    with_length,
 )
-from foretext.train.from_run import layered_names
 from foretext.train.loop import Loop, step_seed
-from foretext.train.optim import Group, Optimizer, Rows, split_rows
+from foretext.train.optim import Group, Optimizer, Rows, layered_names, split_rows
 from foretext.train.planning import (
     SMALLER_RUN,
     Memory,
@@ -56,10 +54,8 @@ from foretext.train.planning import (
     describe_finetuning,
     finetuning_memory,
 )
-from foretext.train.pretraining.pretrain_request import MICRO_TOKENS
 from foretext.train.resume import finished, going_on, starts_over, writing
-from foretext.train.signals import NeverStop, StopRequest
-from foretext.train.untrained import with_base
+from foretext.train.untrained import new_base
 
 Validator = Callable[[], dict[str, float]]
 CONFUSION = "confusion.png"
@@ -77,7 +73,7 @@ class Finetuned:
     def scores(self, reporter: Reporter) -> Scores | None:
         """The best epoch's on the rows held out; None without any."""
         if self.validated is None and self.held_out:
-            encoded = encode(self.held_out, self.model, Silent())  # what was cut is said already
+            encoded = encode(self.held_out, self.model, Reporter())  # what was cut is said already
             self.validated = _scored(self.model, encoded, functools.partial(reporter.work, "validating"))
         return self.validated
 
@@ -89,20 +85,22 @@ def finetune(
     family = family_of(request.kind)
     split, notes = _split(request, family)
     tune_allocator()
-    training = _Finetuning(request, family, split, reporter or Silent(), reporter or Warns(), stopping or NeverStop())
-    request = with_base(request, split.train, training.reporter.note, functools.partial(training.work, None))
+    training = _Finetuning(
+        request, family, split, reporter or Reporter(), reporter or Warns(), stopping or StopRequest()
+    )
+    request = training.with_base()
     training = replace(training, request=request)
     if request.out is None:
         return training.train(None, notes)
-    run = open_run(request.out)
-    if request.resume and run.has("config.toml") and read_config(run)["run"].kind != "finetune":
+    run = RunDirectory(request.out)
+    if request.resume and run.has("config.toml") and not isinstance(read_config(run), FinetuneConfig):
         raise UserError(f"{run.path} is a pre-trained run, which is not gone on with here; choose another --out")
     over = starts_over(run, request.resume)
     if request.resume and is_finished(run):
         return training.finished(run)
     with writing(run, training.reporter.note, over) as writer:
         made = training.train(writer, notes)
-        write_curve(run)
+        write_curve(run.path)
         _draw_confusion(made.validated, run)
     return made
 
@@ -123,12 +121,24 @@ class _Finetuning:
     about_rows: Reporter
     stopping: StopRequest
 
+    def with_base(self) -> FinetuneRequest:
+        """The request with the model to start from, where it only names it."""
+        request, base = self.request, self.request.base
+        if not isinstance(base, Base):
+            return request
+        if base.run is not None:
+            request = replace(request, base=pretrained_model(base.run))
+        elif base.system is not None:
+            work = functools.partial(self.work, None)
+            request = new_base(request, base, self.split.train, self.reporter.note, work)
+        return request if base.direction is None else replace(request, base=facing(request.start, base.direction))
+
     def finished(self, run: RunDirectory) -> Finetuned:
         """What is in a run that is finished, and the pictures that it was killed before."""
         changes: list[Change] = []
         resolve(self.request, self.family, self.split, run, changes.append)
         self.reporter.note(finished(run.path, changes))
-        draw_missing_curve(run, self.reporter.note)
+        draw_missing_curve(run.path, self.reporter.note)
         made = Finetuned(load_model(run.path), self.split.valid)
         if self.family.draws_confusion(made.model.task_config) and not (run.path / CONFUSION).exists():
             _draw_confusion(made.scores(self.reporter), run)
@@ -138,14 +148,13 @@ class _Finetuning:
         request, reporter, run = self.request, self.reporter, writer.run if writer else None
         for note in notes:
             reporter.note(note)
-        sections = resolve(request, self.family, self.split, run, lambda change: reporter.note(going_on(change)))
-        for note in (*unused_head(request, self.family), *not_followed(request, sections)):
+        config = resolve(request, self.family, self.split, run, lambda change: reporter.note(going_on(change)))
+        for note in (*unused_head(request, self.family), *not_followed(request, config.transfer)):
             reporter.note(note)
         device = choose_device(request.device)
         if device.type == "cpu":
-            check_memory(Memory(sections["model"], 1, 1), SMALLER_RUN)  # the weights; again when the rows are encoded
-        model = _build(request, sections)
-        assert model.task is not None
+            check_memory(Memory(config.model, 1, 1), SMALLER_RUN)  # the weights; again when the rows are encoded
+        model = _build(request, config)
         goes_on = run is not None and has_begun(run)
         work = functools.partial(self.work, run if goes_on else None)
         learned = encode(self.split.train, model, self.about_rows, work)
@@ -154,24 +163,24 @@ class _Finetuning:
             raise UserError(
                 "no word of the rows has a piece in the vocabulary of this run; use another run, or --system"
             )
-        stock = all_examples(request, model, learned.examples, self.about_rows, work)
+        stock = self._stock(model, learned.examples, work)
         validations: dict[float, Scores] = {}
-        stage = self._stage(model, stock, held_out, _validator(model, held_out, device, validations))
-        set_length(sections, size_of(request), len(learned.examples), stage.order)
+        stage = self._stage(model, stock, held_out, _validator(model, held_out, validations))
+        model.config = with_length(config, size_of(request), len(learned.examples), stage.order)
         model.trunk.to(device)
-        model.task.to(device)
+        model.head.to(device)
         with out_of_memory_as_user_error(stage.micro_batch):
             if not goes_on:
                 _meet(model, learned, device, request.seed, functools.partial(work, "fitting the head"))
             loop = Loop(self._job(model, stage, device), writer, reporter, self.stopping)
             if writer is not None:
-                _open_run(writer, sections, model, loop)
-            plan = describe_finetuning(loop, sections, learned, held_out, stock)
+                _open_run(writer, model, loop)
+            plan = describe_finetuning(loop, model.finetuned, learned, held_out, stock)
             reporter.plan(f"fine-tuning for {request.kind}", plan)
             begun = loop.position.step
             loop.run()
         model.trunk.eval()
-        model.task.eval()
+        model.head.eval()
         made = Finetuned(model, self.split.valid)
         if loop.position.best is not None and loop.position.best_step > begun:  # else an earlier process had the best
             made.validated = validations.get(loop.position.best)
@@ -184,26 +193,37 @@ class _Finetuning:
         if self.stopping.requested is not None:
             raise Interrupted(self.stopping.requested, None if saved is None else str(saved.path))
 
+    def _stock(self, model: SavedModel, examples: Sequence[Any], work: Work) -> Stock:
+        """What is learned from: the examples of the rows and, where the system has heads that ask for it, those of
+        other tasks and of unlabelled text."""
+        note, layout, tasks = self.about_rows.note, model.layout, [examples]
+        for other in self.request.also:
+            encoding = Encoding(learned_of(other), model.tokenizer, layout)
+            progress = functools.partial(work, "encoding")
+            tasks.append(family_of(other.kind).encode(other.rows, encoding, True, note, progress).examples)
+        progress = functools.partial(work, "encoding text")
+        return model.head.stock(
+            tasks, unlabelled_rows(self.request.unlabelled, model.tokenizer, layout, note, progress)
+        )
+
     def _stage(self, model: SavedModel, stock: Stock, held_out: Encoded, evaluate: Validator) -> Stage:
         """What is learned from, in which order, as many rows at a time as there is memory for."""
-        training: TrainingConfig = model.sections["training"]
-        assert model.task is not None
-        order = model.task.order(stock, training.batch_size, self.request.seed)
-        micro = min(training.micro_batch or rows_at_a_time(model.task, stock), training.batch_size)
+        training = model.finetuned.training
+        order = model.head.order(stock, training.batch_size, self.request.seed)
+        micro = min(training.micro_batch or rows_at_a_time(model.head, stock), training.batch_size)
         if choose_device(self.request.device).type == "cpu":
-            memory = finetuning_memory(micro, model.model_config, model.task, stock, held_out)
+            memory = finetuning_memory(micro, model.model_config, model.head, stock, held_out)
             check_memory(memory, SMALLER_RUN, built=True)
         return Stage(stock.example, order, micro, evaluate)
 
     def _job(self, model: SavedModel, stage: Stage, device: torch.device) -> Job:
-        assert model.task is not None
         return Job(
             trunk=model.trunk,
-            objective=model.task,
+            objective=model.head,
             stages=(stage,),
             optimizer=_optimizer(model, self.request.start, stage.order.steps_per_epoch),
-            config=model.sections["training"],
-            budget=model.sections["budget"],
+            config=model.finetuned.training,
+            budget=Budget(steps=model.finetuned.updates),
             seed=self.request.seed,
             device=device,
             evaluate_every=stage.order.steps_per_epoch,
@@ -215,10 +235,9 @@ def _meet(
     model: SavedModel, learned: Encoded, device: torch.device, seed: int, progress: Callable[[int, int], None]
 ) -> None:
     """What a head takes from the rows before it learns."""
-    assert model.task is not None
-    model.task.meet(learned.examples)
-    if model.sections["transfer"].head == "probe":
-        model.task.fit_head(model.trunk, learned.examples, device, seed, progress)
+    model.head.meet(learned.examples)
+    if model.finetuned.transfer.head == "probe":
+        model.head.fit_head(model.trunk, learned.examples, device, seed, progress)
 
 
 def rows_at_a_time(task: Objective, stock: Stock) -> int:
@@ -227,10 +246,10 @@ def rows_at_a_time(task: Objective, stock: Stock) -> int:
     return max(1, most // max(task.learned_tokens(example) for example in stock.rows))
 
 
-def _open_run(writer: RunWriter, sections: dict[str, Any], model: SavedModel, loop: Loop) -> None:
+def _open_run(writer: RunWriter, model: SavedModel, loop: Loop) -> None:
     check_disk(writer.run, loop.job)
     loop.restore()
-    files = {"config.toml": config_text(sections).encode()}
+    files = {"config.toml": model.config.text().encode()}
     if not writer.run.has("tokenizer.json"):
         files["tokenizer.json"] = model.tokenizer.to_json().encode()
     writer.commit(files)
@@ -256,25 +275,25 @@ def _split(request: FinetuneRequest, family: Family) -> tuple[Split[Any], list[s
 # -- model -----------------------------------------------------------------------------------------------------------
 
 
-def _build(request: FinetuneRequest, sections: dict[str, Any]) -> SavedModel:
+def _build(request: FinetuneRequest, config: FinetuneConfig) -> SavedModel:
     """The model to train: base weights (all, some layers, or none), new special tokens, a new head."""
     base, system = request.start, request.start.system
-    model, transfer, task = sections["model"], sections["transfer"], sections["task"]
+    task = config.task
     torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
     tokenizer = base.tokenizer.with_specials(system.specials)
-    trunk = system.build_trunk(TrunkParts(model, tokenizer, task.softmax, sections["run"].direction))
+    trunk = system.build_trunk(TrunkParts(config.model, tokenizer, task.softmax, config.run.direction))
     if task.from_scratch:
         _copy(base.trunk, trunk, _fixed(base.trunk))
     else:
-        _transfer(base.trunk, trunk, transfer.layers)
+        _transfer(base.trunk, trunk, config.transfer.layers)
         if task.softmax and base.objective is not None:
             need_trained_head(base, "the language-model loss")
             base.objective.give_softmax(trunk)
     if base.vectors is not None:  # after the base's own, which were drawn
         trunk.put_vectors(base.vectors)
-    head = build_task(system, sections, tokenizer, model.head_dropout)
+    head = build_task(system, config, tokenizer, config.model.head_dropout)
     head.check(trunk)
-    return SavedModel(None, sections, system, tokenizer, trunk, head)
+    return SavedModel(None, config, system, tokenizer, trunk, head)
 
 
 def _transfer(source: Trunk, target: Trunk, layers: int) -> None:
@@ -301,13 +320,11 @@ def _copy(source: Trunk, target: Trunk, names: set[str]) -> None:
 
 
 def _optimizer(model: SavedModel, base: SavedModel, per_epoch: int) -> Optimizer:
-    sections = model.sections
-    plan: TransferPlan = sections["transfer"]
-    assert model.task is not None
-    names = [*layered_names(model.trunk), [f"task.{name}" for name, _ in model.task.named_parameters()]]
+    plan = model.finetuned.transfer
+    names = [*layered_names(model.trunk), [f"task.{name}" for name, _ in model.head.named_parameters()]]
     parameters = {f"trunk.{name}": p for name, p in model.trunk.named_parameters()}
-    parameters |= {f"task.{name}": p for name, p in model.task.named_parameters()}
-    count, steps = len(names), sections["budget"].steps
+    parameters |= {f"task.{name}": p for name, p in model.head.named_parameters()}
+    count, steps = len(names), model.finetuned.updates
     groups = [
         Group(own, plan.rate_factor(i, count), plan.thaws_at(i, count, steps, per_epoch)) for i, own in enumerate(names)
     ]
@@ -315,7 +332,7 @@ def _optimizer(model: SavedModel, base: SavedModel, per_epoch: int) -> Optimizer
     if any((group.factor, group.thaws_at) != (groups[-1].factor, groups[-1].thaws_at) for group in groups):
         for name, first in _new_rows(base.trunk, model.trunk).items():
             rows |= split_rows(groups, f"trunk.{name}", first, len(parameters[f"trunk.{name}"]))
-    return Optimizer(sections["training"], parameters, groups, rows)
+    return Optimizer(model.finetuned.training, parameters, groups, rows)
 
 
 def _new_rows(source: Trunk, target: Trunk) -> dict[str, int]:
@@ -326,25 +343,21 @@ def _new_rows(source: Trunk, target: Trunk) -> dict[str, int]:
 
 def _scored(model: SavedModel, encoded: Encoded, progress: Callable[[int, int], None]) -> Scores:
     """The task's metrics on labelled rows."""
-    config, task = model.task_config, model.task
-    assert task is not None
-    device = next(model.trunk.parameters()).device
-    scores = example_scores(model.trunk, task, encoded.examples, device, progress)
-    family = family_of(config.kind)
-    return family.score(encoded.rows, family.predictions(encoded, scores, config, task), config)
+    config, family = model.task_config, family_of(model.task_config.kind)
+    scores = example_scores(model, encoded.examples, progress)
+    return family.score(encoded.rows, family.predictions(encoded, scores, config, model.head), config)
 
 
-def _validator(model: SavedModel, held_out: Encoded, device: torch.device, seen: dict[float, Scores]) -> Validator:
+def _validator(model: SavedModel, held_out: Encoded, seen: dict[float, Scores]) -> Validator:
     """What scores the rows held out after an epoch; `seen` keeps, for each figure that an epoch is chosen by, the
     scores of the first epoch that had it."""
-    config, task = model.task_config, model.task
+    config, task = model.task_config, model.head
     family = family_of(config.kind)
-    assert task is not None
 
     def evaluate() -> dict[str, float]:
         if not held_out.rows:
             return {}
-        scores = example_scores(model.trunk, task, held_out.examples, device)
+        scores = example_scores(model, held_out.examples)
         family.settle(held_out, scores, config, task)
         result = family.score(held_out.rows, family.predictions(held_out, scores, config, task), config)
         loss = family.loss(held_out, scores, config, task)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from foretext.config import Setting, setting_of
 from foretext.errors import UserError
-from foretext.runs.model import SavedModel
+from foretext.plan import PAPER
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Reading
 
 if TYPE_CHECKING:
-    from foretext.config import Setting
     from foretext.runs.model import SavedModel
 
 
@@ -85,6 +85,60 @@ class FinetuneRequest:
         """The model to start from; where `base` names it, `train/untrained.py` loads or makes it first."""
         assert not isinstance(self.base, Base)
         return self.base
+
+    def said(self, key: str) -> Any:
+        """What --set or a file says about a key; None if nothing."""
+        return next((one.value for one in map(setting_of, reversed(self.sets)) if one.key == key), None)
+
+    @property
+    def asks_for_lm(self) -> bool:
+        """Whether λ is given."""
+        return self.lm_weight is not None or self.said("transfer.lm_weight") is not None
+
+
+def check_asked(request: FinetuneRequest) -> None:
+    """UserError for what the system cannot be taught, or not so."""
+    system = request.start.system
+    if system.tasks and request.kind not in system.tasks:
+        raise UserError(
+            f"{system.name} is taught {' and '.join(system.tasks)}, not {request.kind}; use another --system"
+        )
+    if system.build_head is None:
+        for option, given in (("--unlabelled", request.unlabelled), ("--also", request.also)):
+            if given:
+                raise UserError(
+                    f"{option} is for a system that learns from rows and text at once (cvt), not {system.name}; "
+                    "leave it out"
+                )
+    else:
+        _check_own_heads(request)
+    names = [one.name for one in request.also]
+    for one in request.also:
+        if one.kind not in system.tasks:
+            raise UserError(
+                f"--also {one.kind}=…: {system.name} is taught {' and '.join(system.tasks)}, not {one.kind}"
+            )
+        if names.count(one.name) > 1 or "." in one.name:
+            raise UserError(
+                f"--also: two tasks are called {one.name!r}, by their files' names; rename one of the files"
+            )
+
+
+def _check_own_heads(request: FinetuneRequest) -> None:
+    """UserError for what says how a task is put on the trunk, where the system has heads of its own. What says how fast
+    which layers learn (`transfer.thaw`, `rate_decay`) is no concern of the head's."""
+    name = request.start.system.name
+    if request.plan not in (None, PAPER):
+        raise UserError(
+            f"--plan {request.plan}: a way of transfer is for pre-trained weights under a new head, and {name} has "
+            "heads of its own; leave it out"
+        )
+    for one in map(setting_of, request.sets):
+        section, *keys = one.names
+        if section != "transfer" or not keys:
+            continue
+        if keys[0] in ("head", "pooling", "reader") or (keys[0] == "model" and one.value != "linear"):
+            raise UserError(f"{one.where}: {name} has heads of its own, and nothing else is put on it; leave it out")
 
 
 def as_rows(data: Any, kind: str, columns: dict[str, str] | None = None, format: str | None = None) -> list[Any]:

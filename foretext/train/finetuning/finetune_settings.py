@@ -6,25 +6,24 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from foretext.config import Change, apply_sets, setting_of
 from foretext.errors import UserError
-from foretext.plan import PAPER, ConcatPoolingConfig, TransferPlan, Way, way_named
-from foretext.runs.budget import Budget
+from foretext.plan import PAPER, ConcatPoolingConfig, TransferPlan, way_named
 from foretext.runs.directory import RunDirectory
-from foretext.runs.model import RunConfig, read_config
+from foretext.runs.run_config import Budget, FinetuneConfig, RunConfig, read_config
 from foretext.systems import size_named
-from foretext.systems.base import Size, TrainingConfig
+from foretext.systems.base import Size, System, TrainingConfig
 from foretext.tasks.families import family_of
-from foretext.tasks.family import Family
+from foretext.tasks.family import Family, TaskConfig
+from foretext.tasks.labelled import Split
 from foretext.tasks.scores.metrics import check_metric
-from foretext.tasks.splits import Split
-from foretext.tasks.task_config import TaskConfig
 from foretext.text.order.sample_order import SampleOrder
-from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask
-from foretext.train.resume import agreed_sections, check_seed, check_sets
+from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, check_asked
+from foretext.train.resume import agreed, check_seed, check_sets
 
 MOST_EPOCHS = 20  # that few rows can lead to
 
@@ -35,44 +34,52 @@ def resolve(
     split: Split[Any],
     run: RunDirectory | None,
     note: Callable[[Change], None],
-) -> dict[str, Any]:
-    """The resolved configuration, but for how long it takes, which `set_length` puts in. When going on, the run's own,
+) -> FinetuneConfig:
+    """The resolved configuration, but for how long it takes, which `with_length` puts in. When going on, the run's own,
     after comparing: `note` gets each change."""
     base = request.start
     check_asked(request)
-    size = size_of(request)
-    old = read_config(run) if run is not None and run.has("config.toml") else None
-    training, transfer, pooling, objective, epochs = _settings(request, family, size, old)
+    old = _begun(run)
+    settings = _settings(request, family, old)
     task = dataclasses.replace(
         _task_config(request, family, split, old),
-        epochs=epochs,
-        from_scratch=request.from_scratch or (old is not None and old["task"].from_scratch),
+        epochs=request.epochs or (old.task.epochs if old else 0),
+        from_scratch=_from_scratch(request, old),
         rows=rows_fingerprint([*split.train, *split.valid], family),
         also={one.name: f"{one.kind} {len(learned_of(one).labels)}" for one in request.also},
         sentences=len(request.unlabelled),
         unlabelled=_more_fingerprint(request),
-        softmax=_words(request, transfer),
+        softmax=_words(request, settings.transfer),
     )
     tokenizer = base.tokenizer.with_specials(base.system.specials)
-    sections: dict[str, Any] = {
-        "run": RunConfig(
+    config = FinetuneConfig(
+        RunConfig(
             "finetune", base.info.system, base.info.size, base.info.direction, request.seed, tokenizer.fingerprint()
         ),
-        "model": dataclasses.replace(base.model_config, vocabulary=tokenizer.size, dropout=training.dropout),
-        "training": training,
-        "budget": old["budget"] if old else None,
-        "transfer": transfer,
-        **({} if pooling is None else {"pooling": pooling}),
-        "task": task,
-    }
-    if base.system.build_head is not None:
-        sections["objective"] = objective
-    sections["model"].check()
+        dataclasses.replace(base.model_config, vocabulary=tokenizer.size, dropout=settings.training.dropout),
+        budget=old.budget if old else None,
+        task=task,
+        **vars(settings),
+    )
+    config.model.check()
     if old is None:
-        return sections
+        return config
     assert run is not None
-    _check_same_data(old, sections, run.path)
-    return agreed_sections(old, sections, run.path, note)
+    _check_same_data(old, config, run.path)
+    return agreed(old, config, run.path, note)
+
+
+def _begun(run: RunDirectory | None) -> FinetuneConfig | None:
+    """The configuration of a run that is gone on with."""
+    if run is None or not run.has("config.toml"):
+        return None
+    old = read_config(run)
+    assert isinstance(old, FinetuneConfig)
+    return old
+
+
+def _from_scratch(request: FinetuneRequest, old: FinetuneConfig | None) -> bool:
+    return request.from_scratch or (old is not None and old.task.from_scratch)
 
 
 def size_of(request: FinetuneRequest) -> Size:
@@ -86,51 +93,6 @@ def _words(request: FinetuneRequest, transfer: TransferPlan) -> int:
     if not transfer.lm_weight or not base.system.softmax_apart:
         return 0
     return base.tokenizer.size if base.objective is None else base.objective.softmax_words()
-
-
-def check_asked(request: FinetuneRequest) -> None:
-    """UserError for what the system cannot be taught, or not so."""
-    system = request.start.system
-    if system.tasks and request.kind not in system.tasks:
-        raise UserError(
-            f"{system.name} is taught {' and '.join(system.tasks)}, not {request.kind}; use another --system"
-        )
-    if system.build_head is None:
-        for option, given in (("--unlabelled", request.unlabelled), ("--also", request.also)):
-            if given:
-                raise UserError(
-                    f"{option} is for a system that learns from rows and text at once (cvt), not {system.name}; "
-                    "leave it out"
-                )
-    else:
-        _check_own_heads(request)
-    names = [one.name for one in request.also]
-    for one in request.also:
-        if one.kind not in system.tasks:
-            raise UserError(
-                f"--also {one.kind}=…: {system.name} is taught {' and '.join(system.tasks)}, not {one.kind}"
-            )
-        if names.count(one.name) > 1 or "." in one.name:
-            raise UserError(
-                f"--also: two tasks are called {one.name!r}, by their files' names; rename one of the files"
-            )
-
-
-def _check_own_heads(request: FinetuneRequest) -> None:
-    """UserError for what says how a task is put on the trunk, where the system has heads of its own. What says how fast
-    which layers learn (`transfer.thaw`, `rate_decay`) is no concern of the head's."""
-    name = request.start.system.name
-    if request.plan not in (None, PAPER):
-        raise UserError(
-            f"--plan {request.plan}: a way of transfer is for pre-trained weights under a new head, and {name} has "
-            "heads of its own; leave it out"
-        )
-    for one in map(setting_of, request.sets):
-        section, *keys = one.names
-        if section != "transfer" or not keys:
-            continue
-        if keys[0] in ("head", "pooling", "reader") or (keys[0] == "model" and one.value != "linear"):
-            raise UserError(f"{one.where}: {name} has heads of its own, and nothing else is put on it; leave it out")
 
 
 def learned_of(task: OtherTask) -> TaskConfig:
@@ -151,62 +113,75 @@ def _more_fingerprint(request: FinetuneRequest) -> str:
     return digest.hexdigest()[:16]
 
 
-def set_length(sections: dict[str, Any], size: Size, examples: int, order: SampleOrder) -> None:
-    """Puts epochs and budget in. They follow from the number of examples, of which a long row gives several, and so are
+def with_length(config: FinetuneConfig, size: Size, examples: int, order: SampleOrder) -> FinetuneConfig:
+    """With epochs and budget, which follow from the number of examples, of which a long row gives several, and so are
     known once the rows are encoded; going on with the same rows they are the same."""
-    task: TaskConfig = sections["task"]
-    epochs = task.epochs or default_epochs(size, examples, sections["training"])
-    sections["task"] = dataclasses.replace(task, epochs=epochs)
-    sections["budget"] = Budget(steps=epochs * order.steps_per_epoch)
+    epochs = config.task.epochs or default_epochs(size, examples, config.training)
+    task = dataclasses.replace(config.task, epochs=epochs)
+    return dataclasses.replace(config, task=task, budget=Budget(steps=epochs * order.steps_per_epoch))
 
 
-def _settings(
-    request: FinetuneRequest, family: Family, size: Size, old: dict[str, Any] | None
-) -> tuple[TrainingConfig, TransferPlan, ConcatPoolingConfig | None, Any, int]:
-    """How to train, how to transfer, the settings of concatenated pooling where that is the way, what [objective] says
-    (of a system whose tasks have one), and the epochs asked for (0: not said). A resumed run keeps the rest."""
+# -- how to train, and how to transfer -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """The sections that --set may change."""
+
+    training: TrainingConfig
+    transfer: TransferPlan
+    pooling: ConcatPoolingConfig | None
+    objective: Any  # of a system that has heads of its own; else None
+
+
+def _settings(request: FinetuneRequest, family: Family, old: FinetuneConfig | None) -> _Settings:
+    """What is asked for, checked, over what the size or the run that is gone on with has."""
     check_seed(request.seed)
-    given = {"lm_weight": request.lm_weight, "layers": request.layers}
-    given = {name: value for name, value in given.items() if value is not None}
+    options: dict[str, Any] = {"lm_weight": request.lm_weight, "layers": request.layers}
+    given = {name: value for name, value in options.items() if value is not None}
     check_sets(request.sets, {f"transfer.{name}": f"--{name.replace('_', '-')} says" for name in given})
-    sections = apply_sets(_before_sets(request, size, old), request.sets)
-    sections["training"].check()
-    transfer = _followed(dataclasses.replace(sections["transfer"], **given), request, family, old)
+    before = vars(_before_sets(request, old))
+    sections = apply_sets({name: section for name, section in before.items() if section is not None}, request.sets)
+    settings = _Settings(**before | sections)
+    settings.training.check()
+    transfer = _followed(dataclasses.replace(settings.transfer, **given), request, family, old)
     if request.epochs is not None and request.epochs < 1:
         raise UserError(f"epochs must be at least 1, not {request.epochs}")
-    objective = sections.get("objective")
-    if objective is not None:
-        objective.check()
-    pooling = _pooling(sections["pooling"], transfer, request)
-    return sections["training"], transfer, pooling, objective, request.epochs or (old["task"].epochs if old else 0)
+    if settings.objective is not None:
+        settings.objective.check()
+    return dataclasses.replace(settings, transfer=transfer, pooling=_pooling(settings.pooling, transfer, request))
 
 
-def _before_sets(request: FinetuneRequest, size: Size, old: dict[str, Any] | None) -> dict[str, Any]:
+def _before_sets(request: FinetuneRequest, old: FinetuneConfig | None) -> _Settings:
     """The size's own settings, or the run's that is gone on with; over them those of the plan that is named."""
-    start: dict[str, Any] = {"training": size.finetuning, "transfer": size.transfer, "pooling": size.pooling}
-    if request.start.system.build_head is not None:
-        start["objective"] = size.objective
+    size = size_of(request)
+    objective = size.objective if request.start.system.build_head is not None else None
+    own = _Settings(size.finetuning, size.transfer, size.pooling, objective)
     if old is not None:
-        start |= {name: old[name] for name in start if name in old}
-    if request.plan == PAPER:
-        start |= {"training": size.finetuning, "transfer": size.transfer}
-    elif request.plan is not None:
-        rate = size.rates.get(request.plan) if old is None else None  # a run that goes on has its own
-        start |= _planned(way_named(request.plan), start["training"], rate)
-    return start
+        kept = _Settings(old.training, old.transfer, old.pooling or size.pooling, old.objective)
+        own = dataclasses.replace(kept, training=own.training, transfer=own.transfer) if request.plan == PAPER else kept
+    if request.plan in (None, PAPER):
+        return own
+    way = way_named(request.plan)
+    changed = dataclasses.replace(
+        own.training, schedule=way.schedule, warmup=way.warmup, final_rate=way.final_rate, warmup_steps=0
+    )
+    if old is None:  # a run that goes on has its own rate
+        changed = dataclasses.replace(changed, rate=size.rates.get(request.plan, changed.rate))
+    return dataclasses.replace(own, training=changed, transfer=way.transfer)
 
 
 def _followed(
-    transfer: TransferPlan, request: FinetuneRequest, family: Family, old: dict[str, Any] | None
+    transfer: TransferPlan, request: FinetuneRequest, family: Family, old: FinetuneConfig | None
 ) -> TransferPlan:
     """The plan that is asked for, checked, and as far as the system, the task and the weights can follow it."""
     _check_own_model(transfer, request)
     transfer.check()
     transfer = _possible(transfer, request, family)
-    new = request.from_scratch or (old is not None and old["task"].from_scratch)
-    if new and (transfer.thaw == "never" or _setting(request, "transfer.thaw") is None):
+    new = _from_scratch(request, old)
+    if new and (transfer.thaw == "never" or request.said("transfer.thaw") is None):
         transfer = dataclasses.replace(transfer, thaw="all")  # nothing is known yet that could be kept
-    if new and old is None and _setting(request, "transfer.rate_decay") is None:
+    if new and old is None and request.said("transfer.rate_decay") is None:
         transfer = dataclasses.replace(transfer, rate_decay=1.0)  # the lowest layers have as much to learn
     if request.from_scratch and (request.layers is not None or transfer.layers != -1):
         raise UserError(
@@ -217,18 +192,12 @@ def _followed(
     return transfer
 
 
-def _planned(way: Way, training: TrainingConfig, rate: float | None) -> dict[str, Any]:
-    """What a named way of transfer says; `rate`: what the size learns at by it, where that is not its own."""
-    changed = dataclasses.replace(training, schedule=way.schedule, warmup=way.warmup, final_rate=way.final_rate)
-    changed = dataclasses.replace(changed, warmup_steps=0, rate=training.rate if rate is None else rate)
-    return {"training": changed, "transfer": way.transfer}
-
-
 def _pooling(
-    given: ConcatPoolingConfig, transfer: TransferPlan, request: FinetuneRequest
+    given: ConcatPoolingConfig | None, transfer: TransferPlan, request: FinetuneRequest
 ) -> ConcatPoolingConfig | None:
     """[pooling], checked; None where nothing is pooled so, and then nothing can be set there."""
     if transfer.pooling == "concat":
+        assert given is not None
         given.check()
         return given
     for one in map(setting_of, request.sets):
@@ -245,7 +214,7 @@ def _check_own_model(transfer: TransferPlan, request: FinetuneRequest) -> None:
     if transfer.model != "recurrent":
         return
     own = "the task's own model (transfer.model=recurrent)"
-    head, pooling = _setting(request, "transfer.head"), _setting(request, "transfer.pooling")
+    head, pooling = request.said("transfer.head"), request.said("transfer.pooling")
     if head not in (None, "random"):
         raise UserError(f"transfer.head={head}: {own} starts at random; leave it out")
     if pooling is not None:
@@ -268,8 +237,8 @@ def _possible(transfer: TransferPlan, request: FinetuneRequest, family: Family) 
     """The plan as far as the system and the task can follow it. A language-model loss that is asked for and cannot be
     is refused; what only a size or a named plan asks for is left out."""
     system = request.start.system
-    if not (system.causal or system.softmax_apart) and transfer.lm_weight:
-        if request.lm_weight is not None or _setting(request, "transfer.lm_weight") is not None:
+    if not _foretells(system) and transfer.lm_weight:
+        if request.asks_for_lm:
             raise UserError(
                 f"lm_weight {transfer.lm_weight:g}: {system.name} sees both sides of a token, so that it has no "
                 "language-model loss to add; leave it out, or give 0"
@@ -278,7 +247,7 @@ def _possible(transfer: TransferPlan, request: FinetuneRequest, family: Family) 
     # What reads every token's state pools nothing, nor does a model that has pools of its own.
     pooling = "extract" if transfer.pooling == "concat" else transfer.pooling
     if transfer.model == "recurrent":
-        if transfer.lm_weight and (request.lm_weight or _setting(request, "transfer.lm_weight")):
+        if transfer.lm_weight and request.asks_for_lm:
             raise UserError(
                 f"lm_weight {transfer.lm_weight:g}: the task's own model (transfer.model=recurrent) has no "
                 "language-model loss beside it; leave it out, or give --plan gpt"
@@ -287,16 +256,16 @@ def _possible(transfer: TransferPlan, request: FinetuneRequest, family: Family) 
     return transfer if family.fits_head else dataclasses.replace(transfer, head="random", pooling=pooling)
 
 
-def _setting(request: FinetuneRequest, key: str) -> Any:
-    """What --set or a file says about a key; None if nothing."""
-    return next((one.value for one in map(setting_of, reversed(request.sets)) if one.key == key), None)
+def _foretells(system: System) -> bool:
+    """Whether it has a language-model loss to add."""
+    return system.causal or system.softmax_apart
 
 
 def unused_head(request: FinetuneRequest, family: Family) -> list[str]:
     """What to say where something is asked of the head that the task's does not have."""
     if family.fits_head:
         return []
-    head, pooling = _setting(request, "transfer.head"), _setting(request, "transfer.pooling")
+    head, pooling = request.said("transfer.head"), request.said("transfer.pooling")
     of = f"is for tasks with one label a row: the head for {request.kind}"
     return [
         *([f"transfer.head={head} {of} starts at random"] if head not in (None, "random") else []),
@@ -304,12 +273,12 @@ def unused_head(request: FinetuneRequest, family: Family) -> list[str]:
     ]
 
 
-def not_followed(request: FinetuneRequest, sections: dict[str, Any]) -> list[str]:
+def not_followed(request: FinetuneRequest, transfer: TransferPlan) -> list[str]:
     """What to say where the plan asks for something that this system or task does not have."""
-    system, transfer = request.start.system, sections["transfer"]
+    system = request.start.system
     plan = size_of(request).transfer if request.plan in (None, PAPER) else way_named(request.plan).transfer
     said = []
-    thaw = _setting(request, "transfer.thaw") or plan.thaw
+    thaw = request.said("transfer.thaw") or plan.thaw
     if thaw != transfer.thaw:
         said.append(
             f"transfer.thaw={thaw} is for pre-trained weights; those of {system.name} are new: all learn at once, at "
@@ -317,19 +286,18 @@ def not_followed(request: FinetuneRequest, sections: dict[str, Any]) -> list[str
         )
     if request.plan is None:  # a size asks for what its own system has; only a plan was asked for by name
         return said
-    given = request.lm_weight is not None or _setting(request, "transfer.lm_weight") is not None
-    if plan.lm_weight and not transfer.lm_weight and not given:
+    if plan.lm_weight and not transfer.lm_weight and not request.asks_for_lm:
         why = "the task's own model has no language-model loss"
-        if not (system.causal or system.softmax_apart):
+        if not _foretells(system):
             why = f"{system.name} sees both sides of a token and has no language-model loss"
         said.append(f"--plan {request.plan} has λ = {plan.lm_weight:g}; {why}, so λ is 0 here")
-    if plan.pooling != transfer.pooling and _setting(request, "transfer.pooling") is None:
+    if plan.pooling != transfer.pooling and request.said("transfer.pooling") is None:
         reader = "the task's own model" if transfer.model == "recurrent" else f"the head for {request.kind}"
         said.append(f"--plan {request.plan} has transfer.pooling={plan.pooling}; {reader} reads every token instead")
     return said
 
 
-def _task_config(request: FinetuneRequest, family: Family, split: Split[Any], old: dict[str, Any] | None) -> TaskConfig:
+def _task_config(request: FinetuneRequest, family: Family, split: Split[Any], old: FinetuneConfig | None) -> TaskConfig:
     given = TaskConfig(
         kind=request.kind,
         columns={field: str(column) for field, column in (request.columns or {}).items()},
@@ -338,21 +306,20 @@ def _task_config(request: FinetuneRequest, family: Family, split: Split[Any], ol
     )
     config = family.learned(split.train, given)
     if old is not None:  # a run of an earlier version goes on as it began
-        config = dataclasses.replace(config, both_orders=old["task"].both_orders, shrinks=old["task"].shrinks)
+        config = dataclasses.replace(config, both_orders=old.task.both_orders, shrinks=old.task.shrinks)
     elif request.plan == PAPER or not split.valid:  # no paper draws scores to the mean; nor can it be told how far
         config = dataclasses.replace(config, shrinks=False)
     return dataclasses.replace(config, metric=_metric(request, family, config, old))
 
 
-def _metric(request: FinetuneRequest, family: Family, config: TaskConfig, old: dict[str, Any] | None) -> str | None:
+def _metric(request: FinetuneRequest, family: Family, config: TaskConfig, old: FinetuneConfig | None) -> str | None:
     """What the best epoch is chosen by: what is asked for, or what a run that goes on has, or the layout's."""
     allowed = family.metrics(config)
     if request.metric is not None:
         check_metric(request.metric, allowed)
         return request.metric
     if old is not None:
-        metric: str | None = old["task"].metric
-        return metric
+        return old.task.metric
     published = family.published_metric(request.format)
     return published if published in allowed else None
 
@@ -371,17 +338,17 @@ def rows_fingerprint(rows: Sequence[Any], family: Family) -> str:
     return digest.hexdigest()[:16]
 
 
-def _check_same_data(old: dict[str, Any], new: dict[str, Any], where: Path) -> None:
+def _check_same_data(old: FinetuneConfig, new: FinetuneConfig, where: Path) -> None:
     """Going on with other rows or another vocabulary would give a model of neither."""
-    if old["task"].unlabelled != new["task"].unlabelled:
+    if old.task.unlabelled != new.task.unlabelled:
         raise UserError(
             f"{where}: the unlabelled text or the other tasks are not those it was begun with, or the vectors; give "
             "the same --unlabelled, --also and --vectors, or start a new run"
         )
-    if old["run"].tokenizer != new["run"].tokenizer:
+    if old.run.tokenizer != new.run.tokenizer:
         raise UserError(f"{where}: begun with another tokenizer; name the same RUN and rows, or start a new run")
     # Another seed holds out other rows; it is refused by its name, after this.
-    if old["task"].rows and old["task"].rows != new["task"].rows and old["run"].seed == new["run"].seed:
+    if old.task.rows and old.task.rows != new.task.rows and old.run.seed == new.run.seed:
         raise UserError(
             f"{where}: the rows are not those it was begun with; give the same files, --valid and --hold-out, or start "
             "a new run"

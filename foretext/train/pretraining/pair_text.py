@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from foretext.runs.budget import POSITION
 from foretext.runs.directory import RunWriter
 from foretext.runs.machine import check_space
+from foretext.runs.run_config import POSITION
 from foretext.text.corpus.shards import Sharding, write_documents
 from foretext.text.corpus.text_files import ReadReport
 from foretext.train.pretraining.run_setup import RunSetup

@@ -12,19 +12,19 @@ from foretext.config import Change
 from foretext.errors import UserError
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
-from foretext.runs.budget import POSITION, is_finished
 from foretext.runs.directory import RunDirectory, RunWriter
-from foretext.runs.loss_curve import draw_missing_curve, write_curve
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator
-from foretext.runs.model import open_run, read_config
-from foretext.runs.report import Reporter, Silent
+from foretext.runs.metrics_log import draw_missing_curve, write_curve
+from foretext.runs.report import Reporter, StopRequest
+from foretext.runs.run_config import POSITION, is_finished, read_config
 from foretext.runs.scoring import mean_losses
 from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TrunkParts
 from foretext.text.corpus.token_shards import DamagedShards, TokenShards
 from foretext.train.checkpoint import Job, Stage
-from foretext.train.from_run import make_optimizer, take_for_vocabulary, take_weights
+from foretext.train.from_run import take_for_vocabulary, take_weights
 from foretext.train.loop import Loop, step_seed
+from foretext.train.optim import make_optimizer
 from foretext.train.planning import (
     Memory,
     check_disk,
@@ -38,7 +38,6 @@ from foretext.train.pretraining.pair_text import prepare_pairs
 from foretext.train.pretraining.pretrain_request import PretrainRequest, resolved_config
 from foretext.train.pretraining.run_setup import RunSetup, prepare_text
 from foretext.train.resume import TOKENS, finished, going_on, starts_over, writing
-from foretext.train.signals import NeverStop, StopRequest
 
 VALID_TOKENS = 32768
 VALID_ROWS = 16
@@ -46,15 +45,15 @@ VALID_ROWS = 16
 
 def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stopping: StopRequest | None = None) -> Path:
     """Pre-trains, or goes on with, the run at `request.out`; returns its path."""
-    reporter = reporter or Silent()
-    stopping = stopping or NeverStop()
-    run = open_run(request.out)
+    reporter = reporter or Reporter()
+    stopping = stopping or StopRequest()
+    run = RunDirectory(request.out)
     over = starts_over(run, request.resume)
     changes: list[Change] = []
     config = resolved_config(request, run, changes.append)
     if is_finished(run):
         reporter.note(finished(run.path, changes, f"; to train on: {_onward(run)}"))
-        draw_missing_curve(run, reporter.note)
+        draw_missing_curve(run.path, reporter.note)
         return run.path
     for change in changes:
         reporter.note(going_on(change))
@@ -74,13 +73,13 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
             raise UserError(f"{error.fault}; {_shards_again(run)}") from None
         loop.restore()
         loop.run()
-        write_curve(run)
+        write_curve(run.path)
     return run.path
 
 
 def _onward(run: RunDirectory) -> str:
     """The command that trains on from a run, with more of what its system reads."""
-    pairs = system_named(read_config(run)["run"].system).reads == "pairs"
+    pairs = system_named(read_config(run).run.system).reads == "pairs"
     text = "--source FILE --target FILE" if pairs else "TEXT"
     return f"pretrain {text} --from {run.path} --out ANOTHER"
 

@@ -4,26 +4,23 @@ with or gone on from, options and --set, checked before any work is done."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from foretext.config import Change, Setting, apply_sets, difference
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
-from foretext.objectives.base import ObjectiveConfig, shaping
-from foretext.runs.budget import Budget
+from foretext.objectives.base import shaping
 from foretext.runs.directory import RunDirectory
-from foretext.runs.model import DataConfig, RunConfig, open_run, read_config
+from foretext.runs.run_config import Budget, DataConfig, PretrainConfig, RunConfig, read_config
 from foretext.systems import size_named, system_named
-from foretext.systems.base import StartConfig, System, TokenizerConfig, TrainingConfig
+from foretext.systems.base import StartConfig, System
 from foretext.text.tokenizers.base import END, Tokenizer
 from foretext.text.tokenizers.published import tokenizer_from_published
 from foretext.train.from_run import check_new_vocabulary
-from foretext.train.resume import agreed_sections, check_seed, check_sets
-
-MICRO_TOKENS = 4096
+from foretext.train.resume import agreed, check_seed, check_sets
 
 Section = TypeVar("Section", RunConfig, DataConfig, StartConfig)
 
@@ -53,34 +50,18 @@ class PretrainRequest:
     device: str = "auto"
 
 
-@dataclass(frozen=True)
-class PretrainConfig:
-    """The sections of a pre-training's config.toml, in its order."""
-
-    run: RunConfig
-    model: ModelConfig
-    tokenizer: TokenizerConfig
-    objective: ObjectiveConfig
-    training: TrainingConfig
-    budget: Budget
-    data: DataConfig
-    start: StartConfig | None = None  # where it goes on from another run
-
-    def by_name(self) -> dict[str, Any]:
-        return {name: section for name, section in vars(self).items() if section is not None}
-
-    @property
-    def micro_batch(self) -> int:
-        """Sequences at a time."""
-        training = self.training
-        return training.micro_batch or max(1, min(training.batch_size, MICRO_TOKENS // self.model.context))
+def written_texts(texts: Iterable[str], file: Path) -> Path:
+    """Texts given in Python, as a file that a pre-training reads."""
+    lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
+    file.write_text("".join(lines), encoding="utf-8", errors="replace")
+    return file
 
 
 def resolved_config(request: PretrainRequest, run: RunDirectory, note: Callable[[Change], None]) -> PretrainConfig:
     """The resolved configuration; when resuming, the run's own, after comparing: `note` gets each change."""
     check_sets(request.sets, _said_by_options(request))
     if request.resume and run.has("config.toml"):
-        return _resumed_config(request, read_config(run), run.path, note)
+        return _resumed_config(request, run, note)
     if request.resume and not (request.inputs or request.source or request.target):
         raise UserError(f"{run.path}: there is no run to go on with; name the text and a budget to start one")
     if request.start is None:  # else its system is not known yet
@@ -104,7 +85,15 @@ def _new_config(request: PretrainRequest, budget: Budget) -> PretrainConfig:
         )
     size = size_named(system, info.size)
     data = _with_data(DataConfig(), request)
-    defaults = PretrainConfig(info, size.model, size.tokenizer, size.objective, size.pretraining, budget, data)
+    defaults = PretrainConfig(
+        info,
+        size.model,
+        tokenizer=size.tokenizer,
+        objective=size.objective,
+        training=size.pretraining,
+        budget=budget,
+        data=data,
+    )
     config = _with_sets(defaults, request.sets)
     if system.reads == "pairs":
         settings: Any = config.objective  # of a system that reads pairs: it says which words it can read
@@ -114,7 +103,7 @@ def _new_config(request: PretrainRequest, budget: Budget) -> PretrainConfig:
 
 def _config_from(request: PretrainRequest, start: Path, budget: Budget) -> PretrainConfig:
     """The shape and the vocabulary of the run to go on from, and its size's way to go on."""
-    old = _startable_config(request, open_run(start))
+    old = _startable_config(request, RunDirectory(start))
     system = system_named(old.run.system)
     _check_named(request, system)
     size = size_named(system, old.run.size)
@@ -146,13 +135,11 @@ def _new_run(request: PretrainRequest, defaults: RunConfig) -> RunConfig:
     )
 
 
-def _resumed_config(
-    request: PretrainRequest, sections: dict[str, Any], where: Path, note: Callable[[Change], None]
-) -> PretrainConfig:
+def _resumed_config(request: PretrainRequest, run: RunDirectory, note: Callable[[Change], None]) -> PretrainConfig:
     """The run's own configuration with what the user gives this time, if that may change."""
-    if sections["run"].kind != "pretrain":
+    old, where = read_config(run), run.path
+    if not isinstance(old, PretrainConfig):
         raise UserError(f"{where} is a fine-tuned run; go on with it by foretext finetune … --out {where} --resume")
-    old = PretrainConfig(**sections)
     if request.new_vocabulary and old.start is None:
         raise UserError(f"{where} was begun with a vocabulary of its own; leave --new-vocabulary out")
     new = dataclasses.replace(
@@ -164,7 +151,7 @@ def _resumed_config(
     )
     if request.vocabulary is not None:
         _check_vocabulary(request.vocabulary, old.run, where)
-    return PretrainConfig(**agreed_sections(sections, _with_sets(new, request.sets).by_name(), where, note))
+    return agreed(old, _with_sets(new, request.sets), where, note)
 
 
 # -- what is named ---------------------------------------------------------------------------------------------------
@@ -278,19 +265,18 @@ def _startable_config(request: PretrainRequest, start: RunDirectory) -> Pretrain
     """The configuration of the run to go on from. Its system, size and direction are kept, so that options which say
     something else are refused."""
     old = read_config(start)
-    kept: RunConfig = old["run"]
-    if kept.kind != "pretrain":
+    if not isinstance(old, PretrainConfig):
         raise UserError(f"{start.path} is fine-tuned; --from takes a pre-trained run")
     if not start.has("model.safetensors"):
         raise UserError(f"{start.path}: no weights yet (training has not reached its first checkpoint)")
     for name in ("system", "size", "direction"):
         given = getattr(request, name)
-        if given is not None and given != getattr(kept, name):
+        if given is not None and given != getattr(old.run, name):
             raise UserError(
-                f"--from {start.path} keeps that run's {name}, {getattr(kept, name)}: --{name} {given} cannot be; "
+                f"--from {start.path} keeps that run's {name}, {getattr(old.run, name)}: --{name} {given} cannot be; "
                 f"leave it out, or leave --from out"
             )
-    return PretrainConfig(**old)
+    return old
 
 
 # Dropout follows training.dropout; how far is remembered, and from where on distances look alike, is no weight's shape.

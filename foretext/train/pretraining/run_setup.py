@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from foretext.errors import Interrupted, UserError
-from foretext.runs.budget import POSITION
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.machine import check_space
-from foretext.runs.model import DataConfig, SavedModel, config_text, load_model, load_tokenizer, read_config
-from foretext.runs.report import Reporter
+from foretext.runs.model import SavedModel, load_model, load_tokenizer
+from foretext.runs.report import Reporter, StopRequest
+from foretext.runs.run_config import POSITION, DataConfig, PretrainConfig, read_config
 from foretext.systems import system_named
 from foretext.systems.base import System, TokenizerConfig
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
@@ -24,9 +24,8 @@ from foretext.text.corpus.token_shards import read_manifest
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.training import least_size, sample_stretches, specials_of, train_tokenizer
 from foretext.text.tokenizers.unigram import UNKNOWN
-from foretext.train.pretraining.pretrain_request import PretrainConfig, PretrainRequest, completed, published_tokenizer
+from foretext.train.pretraining.pretrain_request import PretrainRequest, completed, published_tokenizer
 from foretext.train.resume import TOKENS
-from foretext.train.signals import StopRequest
 
 LITTLE_TEXT = 100_000  # bytes
 MORE_TEXT = "give more text, or a shorter context: --set model.context=…"
@@ -60,7 +59,7 @@ class RunSetup:
         """The vocabulary of a run that was begun before; False if there is none."""
         if not (self.run.has("tokenizer.json") and self.run.has("config.toml")):
             return False
-        kept = PretrainConfig(**read_config(self.run))
+        kept = read_config(self.run)
         self._set_vocabulary(kept.run.tokenizer, kept.model.vocabulary)
         self.tokenizer = load_tokenizer(self.run, self.config.run)
         return True
@@ -87,7 +86,7 @@ class RunSetup:
         folder = self.run.path / TOKENS
         if read_manifest(folder).tokenizer != self.tokenizer.fingerprint():
             raise UserError(f"{folder}: made with another tokenizer; put the right folder back, or start a new run")
-        files_now = {"config.toml": config_text(self.config.by_name()).encode()}
+        files_now = {"config.toml": self.config.text().encode()}
         if not self.run.has("tokenizer.json"):
             files_now["tokenizer.json"] = self.tokenizer.to_json().encode()
         writer.commit(files_now)

@@ -11,10 +11,9 @@ from systems_under_test import small_of, stopping_after
 from foretext.demo.runner import Demo
 from foretext.demo.tasks import TASKS
 from foretext.errors import Interrupted
-from foretext.runs.budget import is_finished, read_position
 from foretext.runs.directory import RunDirectory
-from foretext.runs.report import Silent
-from foretext.train.signals import NeverStop, StopRequest
+from foretext.runs.report import Reporter, StopRequest
+from foretext.runs.run_config import is_finished, read_position
 
 SIZES = {"train": 16, "valid": 8, "test": 8}
 
@@ -30,7 +29,7 @@ class _StopOnce:
         return 130 if self.file.exists() else None
 
 
-class Notes(Silent):
+class Notes(Reporter):
     def __init__(self) -> None:
         self.notes: list[str] = []
 
@@ -42,7 +41,7 @@ def demo(folder: Path, site: Path, stopping: StopRequest | None = None) -> tuple
     notes = Notes()
     console = Console(file=io.StringIO())
     made = Demo(folder, 5.0, 0.002, (0,), 1, SIZES, small_of("gpt"), console, [site], reporter=notes)
-    made.stopping = stopping or NeverStop()
+    made.stopping = stopping or StopRequest()
     return made, notes
 
 

@@ -19,7 +19,7 @@ from foretext.api import LanguageModel
 from foretext.batch import BATCH_TOKENS, Batch
 from foretext.evaluate.both_ways import perplexity_of_both
 from foretext.objectives.bidirectional import BilmObjective
-from foretext.runs.model import DataConfig
+from foretext.runs.run_config import DataConfig
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.train.pretraining.pretrain import pretrain
 
@@ -98,7 +98,7 @@ def test_what_has_no_perplexity(lm: LanguageModel) -> None:
         lm.perplexity([""])
     with refused("stride", "elmo"):
         lm.perplexity(["a"], stride=3)
-    drawn = replace(lm.model, sections=lm.model.sections | {"data": DataConfig(head_drawn=True)})
+    drawn = replace(lm.model, config=replace(lm.model.config, data=DataConfig(head_drawn=True)))
     with refused(f"{lm.path} ", "softmax", "perplexity", f"foretext pretrain TEXT --from {lm.path} --out"):
         LanguageModel(drawn, Path()).perplexity(["a"])
     with refused(f"{lm.path} ", "softmax", "writing", f"foretext pretrain TEXT --from {lm.path} --out"):

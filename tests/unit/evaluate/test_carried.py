@@ -34,7 +34,7 @@ READ_ON = terms_of(LONGEST * 2 * (32 + 32), 32 + 257)
 def model(request: pytest.FixtureRequest) -> SavedModel:
     torch.manual_seed(1)
     made = shaken_model("ulmfit", 0.3)
-    return replace(made, sections=made.sections | {"run": replace(made.info, direction=request.param)})
+    return replace(made, config=replace(made.config, run=replace(made.info, direction=request.param)))
 
 
 def nats_at_once(model: SavedModel, text: str) -> float:
@@ -90,7 +90,7 @@ def of_other_shape(system: str, **changes: int) -> SavedModel:
     base = base_model(system)
     shape = replace(base.model_config, **changes)
     trunk = base.system.build_trunk(TrunkParts(shape, base.tokenizer))
-    return replace(base, sections=base.sections | {"model": shape}, trunk=trunk)
+    return replace(base, config=replace(base.config, model=shape), trunk=trunk)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from foretext.evaluate.features import LayerMix, text_vectors, word_vectors
 from foretext.evaluate.fill import fill
 from foretext.evaluate.pseudo import pseudo_perplexity
 from foretext.objectives.factorisation import PermutationConfig
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
 from foretext.systems import SYSTEMS
 from foretext.text.tokenizers.base import END
 from foretext.train.pretraining.pretrain import pretrain
@@ -307,7 +307,7 @@ def test_word_vectors_of_empty_and_over_long_texts() -> None:
     model = base_model("bert")
     heard: list[str] = []
 
-    class Notes(Silent):
+    class Notes(Reporter):
         def note(self, text: str) -> None:
             heard.append(text)
 

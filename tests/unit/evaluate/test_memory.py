@@ -41,7 +41,7 @@ def model_of(memory: int, **changes: object) -> SavedModel:
     with torch.no_grad():
         for parameter in trunk.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
-    return replace(base, sections=base.sections | {"model": shape}, trunk=trunk.eval())
+    return replace(base, config=replace(base.config, model=shape), trunk=trunk.eval())
 
 
 def logs_slowly(model: SavedModel, ids: list[int], memory: int) -> torch.Tensor:

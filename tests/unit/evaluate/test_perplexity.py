@@ -22,7 +22,7 @@ from foretext.cli.evaluate import show_perplexity
 from foretext.evaluate.features import text_vectors
 from foretext.evaluate.perplexity import Perplexity, _windows, perplexity
 from foretext.runs.model import SavedModel
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
 from foretext.text.tokenizers.base import END
 from foretext.text.tokenizers.byte_bpe import ByteBPE
 from foretext.train.untrained import fresh_model
@@ -45,8 +45,8 @@ def model() -> SavedModel:
 
 
 def backward(model: SavedModel) -> SavedModel:
-    sections = model.sections | {"run": dataclasses.replace(model.info, direction="backward")}
-    return dataclasses.replace(model, sections=sections)
+    config = dataclasses.replace(model.config, run=dataclasses.replace(model.info, direction="backward"))
+    return dataclasses.replace(model, config=config)
 
 
 def literal_nats(model: SavedModel, text: str, stride: int) -> list[float]:
@@ -240,7 +240,7 @@ def test_a_vector_is_the_mean_of_the_top_states(model: SavedModel) -> None:
     close(text_vectors(model, TEXTS[:1])[0], mean, terms=terms_of(1, CONTEXT))
 
 
-class Heard(Silent):
+class Heard(Reporter):
     def __init__(self) -> None:
         self.told: list[tuple[str, int, int]] = []
 

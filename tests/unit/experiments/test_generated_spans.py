@@ -32,7 +32,7 @@ from experiments.generated_spans import (
     write_squad,
 )
 from foretext.api import new_model
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
 from foretext.tasks.files.squad import Answer, Question, read_squad
 
 
@@ -143,7 +143,7 @@ def test_a_shorter_context_changes_nothing_but_the_windows() -> None:
         assert (lm.model.model_config.context, short.model.model_config.context) == (64, 32)
         text = ["Anna keeps the blue key."]
         close(short.features(text), lm.features(text), terms=1)  # which are handed out in float32
-    models = [one.finetune(questions, task="span", epochs=1, hold_out=0.0, reporter=Silent()) for one in (lm, short)]
+    models = [one.finetune(questions, task="span", epochs=1, hold_out=0.0, reporter=Reporter()) for one in (lm, short)]
     assert windows_of(models[1], questions) > windows_of(models[0], questions) > 1
     with refused("--context 128:", "64"):
         shortened(lm, 128)

@@ -23,8 +23,8 @@ from foretext.api import LanguageModel
 from foretext.config import apply_sets
 from foretext.interop.exchange import export_model
 from foretext.plan import TransferPlan
-from foretext.runs.budget import Budget
 from foretext.runs.directory import RunDirectory
+from foretext.runs.run_config import Budget
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts
 from foretext.train.finetuning.finetune_settings import default_epochs

@@ -17,7 +17,8 @@ from foretext.batch import Batch, Hidden
 from foretext.generate.sampling import Sampling, choose, generate_ids, generate_text, stop_at, text_pieces
 from foretext.nn.transformer.causal_trunk import TransformerConfig
 from foretext.nn.trunk import Trunk
-from foretext.runs.model import RunConfig, SavedModel
+from foretext.runs.model import SavedModel
+from foretext.runs.run_config import ModelSections, RunConfig
 from foretext.systems import SYSTEMS
 from foretext.text.tokenizers.base import END, Tokenizer
 from foretext.text.tokenizers.byte_bpe import byte_bpe_from_merges
@@ -66,7 +67,7 @@ def scripted(
     direction: Any = "forward",
 ) -> SavedModel:
     config = TransformerConfig(vocabulary=tokenizer.size, layers=1, width=8, heads=1, context=context)
-    sections = {"run": RunConfig(direction=direction), "model": config}
+    sections = ModelSections(RunConfig(direction=direction), config)
     return SavedModel(None, sections, SYSTEMS["gpt"], tokenizer, Scripted(logits_after, context))
 
 

@@ -18,7 +18,8 @@ from foretext.generate import many
 from foretext.generate.decoder import Decoder
 from foretext.generate.many import beam_search, write_many
 from foretext.generate.sampling import Sampling, penalised
-from foretext.runs.model import RunConfig, SavedModel, reach_of
+from foretext.runs.model import SavedModel, reach_of
+from foretext.runs.run_config import ModelSections, RunConfig
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
 from foretext.text.tokenizers.base import END
@@ -86,7 +87,7 @@ def test_stops_of_a_character_vocabulary(stop: str, monkeypatch: pytest.MonkeyPa
     shape = replace(TINY["gpt"], vocabulary=tokenizer.size)
     info = RunConfig("pretrain", "gpt", "tiny", tokenizer=tokenizer.fingerprint())
     system = SYSTEMS["gpt"]
-    model = SavedModel(None, {"run": info, "model": shape}, system, tokenizer, system.build_trunk(TrunkParts(shape)))
+    model = SavedModel(None, ModelSections(info, shape), system, tokenizer, system.build_trunk(TrunkParts(shape)))
     script = iter(tokenizer.encode("b \n c d e e e"))
     monkeypatch.setattr(many, "choose", lambda *_: next(script))
     written = write_many(model, ["a"], Sampling(7, 0.0, stop=(stop,)))[0]

@@ -22,9 +22,9 @@ from foretext.evaluate.likelihood import Query, score_queries
 from foretext.generate.decoder import Decoder, reader_of
 from foretext.objectives.bidirectional import BilmObjective, spelling
 from foretext.runs.model import facing
+from foretext.runs.scoring import encode
 from foretext.systems import SYSTEMS
 from foretext.tasks.files.rows import Row
-from foretext.train.finetuning.examples import encode_rows
 from foretext.train.loop import Loop
 from foretext.train.pretraining.pretrain import pretrain
 
@@ -188,7 +188,7 @@ def test_the_auxiliary_loss_is_that_of_one_direction(
     model = lm.facing(direction).finetune(rows, task="classification", plan="gpt", hold_out=0.0).model
     task, tokenizer, backward = model.task, lm.model.tokenizer, direction == "backward"
     assert model.task_config.softmax == TARGETS and task is not None and tokenizer.unknown is not None
-    examples = encode_rows([Row((text,), label, "row") for text, label in rows], model)
+    examples = encode([Row((text,), label, "row") for text, label in rows], model).examples
     batch = task.make(examples)
     found = task.eval()(model.trunk.eval(), batch).losses["lm"]
     nats = []

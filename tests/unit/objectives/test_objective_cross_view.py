@@ -16,8 +16,8 @@ from foretext.batch import IGNORE
 from foretext.nn.recurrent.cvt import CvtBatch, CvtConfig, CvtEncoder
 from foretext.nn.weights import AveragedWeights
 from foretext.objectives.cross_view import CrossViewObjective, CrossViewSettings, CrossViewTask
-from foretext.runs.budget import Budget
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter, StopRequest
+from foretext.runs.run_config import Budget
 from foretext.systems.base import TrainingConfig
 from foretext.systems.cvt import CVT
 from foretext.tasks.heads.cross_view_head import CrossViewHead, Sourced, UnlabelledExample
@@ -29,7 +29,6 @@ from foretext.text.words.word_forms import WordForms
 from foretext.train.checkpoint import Job, Stage
 from foretext.train.loop import Loop
 from foretext.train.optim import Group, Optimizer
-from foretext.train.signals import NeverStop
 
 BORDER, UNKNOWN = 0, 1
 WORDS = Words(["</S>", "<UNK>", "a", "man", "dog", "sleeps", "00"], {"</S>": BORDER, "<UNK>": UNKNOWN}, lower=False)
@@ -342,7 +341,7 @@ def toy_loop(unlabelled: bool = True, steps: int = 120, ramp: int = 0) -> tuple[
     average = AveragedWeights(parameters, 0.9)
     stage = Stage(stock.example, turns, micro_batch=4)
     job = Job(trunk, objective, (stage,), optimizer, training, Budget(steps=steps), 0, torch.device("cpu"))
-    return Loop(job, None, Silent(), NeverStop()), average
+    return Loop(job, None, Reporter(), StopRequest()), average
 
 
 def test_the_loop_tells_the_ramp_its_step() -> None:

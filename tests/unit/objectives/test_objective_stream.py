@@ -20,17 +20,16 @@ from foretext.errors import Interrupted
 from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
 from foretext.objectives.base import Direction
 from foretext.objectives.stream import StreamConfig, StreamObjective
-from foretext.runs.budget import Budget
 from foretext.runs.directory import RunDirectory
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter, StopRequest
+from foretext.runs.run_config import Budget
 from foretext.runs.scoring import mean_losses
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.order.sample_order import StreamOrder, Windows
 from foretext.text.order.stream_pieces import PieceOrder, StreamPieces
 from foretext.train.checkpoint import CARRIED, Job, Stage
-from foretext.train.from_run import make_optimizer
 from foretext.train.loop import Loop
-from foretext.train.signals import NeverStop
+from foretext.train.optim import make_optimizer
 
 SHAPE = AwdLstmConfig(vocabulary=23, layers=2, width=6, hidden=9, context=8, dropout=0.0)
 VARIED = StreamConfig(length_spread=2.0, length_half=0.2)
@@ -89,7 +88,7 @@ def loop_of(
         seed=5,
         device=torch.device("cpu"),
     )
-    return Loop(job, writer, Silent(), stopping or NeverStop())
+    return Loop(job, writer, Reporter(), stopping or StopRequest())
 
 
 def weights_of(loop: Loop) -> dict[str, Tensor]:

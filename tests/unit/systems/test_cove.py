@@ -22,7 +22,7 @@ from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
 from foretext.objectives.translation import TranslationObjective
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import load_model
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
 from foretext.systems.cove import COVE
 from foretext.tasks.files.rows import Row
 from foretext.tasks.heads.trunk_words import TrunkWords
@@ -61,7 +61,7 @@ def test_the_sizes_are_the_papers_and_can_be_written() -> None:
 def test_a_run_keeps_both_vocabularies_and_the_vectors(tmp_path: Path) -> None:
     notes: list[str] = []
 
-    class Notes(Silent):
+    class Notes(Reporter):
         def note(self, text: str) -> None:
             notes.append(text)
 
@@ -139,7 +139,7 @@ def test_few_vectors_are_said(tmp_path: Path) -> None:
 
     notes: list[str] = []
 
-    class Told(Silent):
+    class Told(Reporter):
         def note(self, text: str) -> None:
             notes.append(text)
 

@@ -25,7 +25,8 @@ from foretext.objectives.base import Draw
 from foretext.runs.directory import RunDirectory
 from foretext.runs.inspection import summary_of
 from foretext.runs.model import load_model
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
+from foretext.runs.scoring import encode
 from foretext.systems.base import TrunkParts
 from foretext.systems.cvt import CVT
 from foretext.tasks.files.conll import TaggedSentence
@@ -34,7 +35,6 @@ from foretext.tasks.heads.cross_view_head import CrossViewHead, ManySources, Sou
 from foretext.tasks.heads.tagging import TaggedExample
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.word_forms import WordForms, with_vectors
-from foretext.train.finetuning.examples import encode
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 from foretext.train.finetuning.finetune_request import OtherTask
 from foretext.train.loop import Loop, step_seed
@@ -308,7 +308,7 @@ def test_the_vocabulary_has_the_words_of_other_tasks() -> None:
 def test_the_plan_and_info_know_text_and_other_tasks(tmp_path: Path) -> None:
     plans: dict[str, str] = {}
 
-    class Plans(Silent):
+    class Plans(Reporter):
         def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
             plans.update(lines)
 
@@ -365,7 +365,7 @@ def test_how_fast_which_layers_learn_is_still_the_users_to_say(tmp_path: Path) -
     with stopping_after(1) as stop, pytest.raises(Interrupted):
         finetune(replace(request, out=tmp_path / "run"), stopping=stop)
     model = load_model(tmp_path / "run")
-    assert (model.sections["transfer"].thaw, model.sections["transfer"].rate_decay) == ("gradual", 2.0)
+    assert (model.config.transfer.thaw, model.config.transfer.rate_decay) == ("gradual", 2.0)
     torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
     drawn = CVT.build_trunk(TrunkParts(model.model_config, model.tokenizer)).state_dict()
     assert all(torch.equal(drawn[name], weight) for name, weight in model.trunk.state_dict().items())

@@ -20,9 +20,9 @@ from foretext.nn.recurrent.bilm_trunk import BilmTrunkConfig
 from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig, WordReader
 from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig
 from foretext.plan import ReaderPlan
-from foretext.runs.budget import Budget
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import load_model
+from foretext.runs.run_config import Budget
 from foretext.systems.elmo import ELMO
 from foretext.tasks.heads.trunk_words import TrunkWords
 from foretext.text.tokenizers.base import END

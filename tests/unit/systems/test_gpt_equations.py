@@ -20,11 +20,11 @@ from foretext.api import LanguageModel, TaskModel
 from foretext.batch import Batch
 from foretext.evaluate.attention_page import attention_page
 from foretext.objectives.causal import CausalObjective
+from foretext.runs.scoring import encode
 from foretext.tasks.files.rows import rows_from
-from foretext.tasks.layouts.delimited import DELIMITER, EXTRACT, START
+from foretext.tasks.layouts.causal import DELIMITER, EXTRACT, START
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.order.sample_order import Windows
-from foretext.train.finetuning.examples import encode_rows
 from foretext.train.loop import Loop
 
 BYTES = 257
@@ -158,7 +158,7 @@ def probabilities(made: TaskModel, kind: str, texts: tuple[str, ...]) -> np.ndar
 def test_each_transformation_is_the_papers(kind: str) -> None:
     made = taught(kind)
     rows = rows_from(ROWS[kind], kind)
-    for row, example in zip(rows, encode_rows(rows, made.model)):
+    for row, example in zip(rows, encode(rows, made.model).examples):
         wanted = transformed(made, kind, row.texts)
         assert [list(one.ids) for one in example.sequences] == wanted
         assert [one.extract for one in example.sequences] == [len(ids) - 1 for ids in wanted]
@@ -182,7 +182,7 @@ def test_l3_is_l2_and_half_of_l1_on_the_same_rows(kind: str) -> None:
     made = taught(kind)
     task, trunk, rows = made.model.task, made.model.trunk, rows_from(ROWS[kind], kind)
     assert task is not None
-    batch = task.make(encode_rows(rows, made.model))
+    batch = task.make(encode(rows, made.model).examples)
     losses = task.eval()(trunk.eval(), batch).losses
     labels = [row.label if kind == "choice" else made.labels.index(str(row.label)) for row in rows]
     l2 = -sum(float(np.log(probabilities(made, kind, row.texts)[label])) for row, label in zip(rows, labels))

@@ -155,7 +155,7 @@ def test_labels_are_told_from_cls(pooling: str, paper: bool) -> None:
     ):
         made = base.finetune(rows, task=kind, plan="paper" if paper else None, hold_out=0.0, sets=sets)
         task, tokenizer = made.model.task, made.model.tokenizer
-        assert task is not None and made.model.sections["transfer"].pooling == pooling
+        assert task is not None and made.model.config.transfer.pooling == pooling
         with torch.no_grad():
             for parameter in task.parameters():
                 parameter.add_(torch.randn_like(parameter))

@@ -16,12 +16,11 @@ import foretext as ft
 from foretext.batch import Batch
 from foretext.errors import Interrupted
 from foretext.nn.relative.transformer_xl import TransformerXL
-from foretext.runs.budget import Budget
+from foretext.runs.run_config import Budget
 from foretext.systems.transformer_xl import SIZES, TRANSFORMER_XL, WORDS
-from foretext.train.from_run import make_optimizer
+from foretext.train.optim import make_optimizer, rate_at
 from foretext.train.pretraining.pretrain import pretrain
 from foretext.train.pretraining.pretrain_request import PretrainRequest
-from foretext.train.schedule import rate_at
 
 PAPER = SIZES["paper"]
 

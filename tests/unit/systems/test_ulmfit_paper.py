@@ -14,9 +14,8 @@ from foretext.errors import Interrupted
 from foretext.nn.recurrent.awd_lstm import AwdLstm
 from foretext.systems.ulmfit import POOLING, SIZES, ULMFIT, WAY
 from foretext.tasks.heads.concat_pooling import ConcatPoolingTask
-from foretext.train.optim import Group, Optimizer
+from foretext.train.optim import Group, Optimizer, rate_at
 from foretext.train.pretraining.pretrain import pretrain
-from foretext.train.schedule import rate_at
 
 PAPER = SIZES["paper"]
 

@@ -22,9 +22,9 @@ from foretext.errors import Interrupted
 from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
 from foretext.nn.trunk import reads_on
 from foretext.objectives.base import ListedExamples
-from foretext.runs.budget import Budget
 from foretext.runs.directory import RunDirectory
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter, StopRequest
+from foretext.runs.run_config import Budget
 from foretext.tasks.heads.concat_pooling import (
     ConcatPoolingConfig,
     ConcatPoolingTask,
@@ -33,16 +33,14 @@ from foretext.tasks.heads.concat_pooling import (
     read_pieces,
     right_aligned,
 )
-from foretext.tasks.heads.sequences import sequence_lm_loss
-from foretext.tasks.heads.supervised import Example, SupervisedTask
+from foretext.tasks.heads.supervised import Example, SupervisedTask, sequence_lm_loss
 from foretext.tasks.layouts.base import TokenSequence
 from foretext.text.order.sample_order import Order
 from foretext.train.checkpoint import Job, Stage
 from foretext.train.finetuning.finetune import NORMED_TOKENS, rows_at_a_time
-from foretext.train.from_run import make_optimizer
 from foretext.train.loop import Loop
+from foretext.train.optim import make_optimizer
 from foretext.train.planning import probe_speed
-from foretext.train.signals import NeverStop
 
 SHAPE = AwdLstmConfig(vocabulary=61, layers=2, width=5, hidden=7, dropout=0.0)
 PLAIN_HEAD = ConcatPoolingConfig(piece=4, learned=8, hidden=6, dropout=0.0, hidden_dropout=0.0)
@@ -289,7 +287,9 @@ def test_the_language_model_beside_it_predicts_from_dropped_states() -> None:
     )
     torch.manual_seed(5)
     terms = terms_of(SHAPE.width, SHAPE.vocabulary, 3 * 4)
-    close(sequence_lm_loss(trunk, top_BTD, targets_BT), expected / 4, terms=terms)
+    found = sequence_lm_loss(trunk, top_BTD, targets_BT)
+    close(found.total, expected / 4, terms=terms)
+    assert found.count == 3
     assert not torch.equal(dropped_BTD, top_BTD)
 
 
@@ -333,7 +333,7 @@ def loop_of(writer: Any = None, stopping: Any = None) -> Loop:
         seed=5,
         device=torch.device("cpu"),
     )
-    return Loop(job, writer, Silent(), stopping or NeverStop())
+    return Loop(job, writer, Reporter(), stopping or StopRequest())
 
 
 def test_stopping_after_every_step_changes_nothing(tmp_path: Path) -> None:

@@ -14,16 +14,15 @@ from complaints import names, refused
 from systems_under_test import byte_tokenizer
 
 from foretext.tasks.families import FAMILIES, KINDS, family_of
-from foretext.tasks.family import Encoding, Read, Reading
+from foretext.tasks.family import Encoding, Read, Reading, TaskConfig
 from foretext.tasks.files.conll import TaggedSentence, read_conll, sentences_from
 from foretext.tasks.files.predictions import Predictions, write_output
 from foretext.tasks.files.rows import KINDS as ROW_KINDS
 from foretext.tasks.files.squad import Answer, Question, questions_from
 from foretext.tasks.heads.span import SpanTask
 from foretext.tasks.heads.tagging import TaggingTask
-from foretext.tasks.layouts.delimited import DelimitedLayout
+from foretext.tasks.layouts.causal import DelimitedLayout
 from foretext.tasks.layouts.windows import Answered, Candidate
-from foretext.tasks.task_config import TaskConfig
 from foretext.text.corpus.tables import Table, read_table
 
 TAGS, SPANS = family_of("tagging"), family_of("span")

@@ -10,10 +10,10 @@ from systems_under_test import base_model
 
 import foretext as ft
 from foretext.runs.model import SavedModel
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
+from foretext.runs.scoring import encode
 from foretext.tasks.files.rows import read_rows
 from foretext.tasks.layouts.base import Tailed, fit
-from foretext.train.finetuning.examples import encode_rows
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 
 ARTICLE = "Tom ran to the old house by the river and then he sat down. " * 3
@@ -58,7 +58,7 @@ def test_what_is_cut_is_counted_and_no_more_than_needed(sizes: list[tuple[int, i
         assert left == sorted(set(left)), "in order"
 
 
-class Notes(Silent):
+class Notes(Reporter):
     def __init__(self) -> None:
         self.notes: list[str] = []
 
@@ -84,7 +84,7 @@ def test_the_question_of_an_over_long_race_row_survives(tmp_path: Path) -> None:
     model, path = race_model(tmp_path)
     row = read_rows(path, "choice", format="race")[0]
     notes = Notes()
-    (example,) = encode_rows([row], model, reporter=notes)
+    (example,) = encode([row], model, reporter=notes).examples
     context, room = model.model_config.context, model.model_config.context - 3
     for sequence, choice in zip(example.sequences, ("Ann", "Tom")):
         assert len(sequence.ids) == context
@@ -104,6 +104,6 @@ def test_tokens_shows_what_prediction_reads(tmp_path: Path) -> None:
     row = read_rows(path, "choice", format="race")[0]
     assert model.run is not None
     shown = [[number for number, _ in pieces] for pieces in sequences_of(model.run, row.texts)]
-    (example,) = encode_rows([row], model)
+    (example,) = encode([row], model).examples
     assert shown == [list(sequence.ids) for sequence in example.sequences]
     assert ft.load(model.run.path).predict([(row.texts[0], list(row.texts[1:]))])[0] in (1, 2)

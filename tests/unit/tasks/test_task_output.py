@@ -11,7 +11,7 @@ import pytest
 from complaints import names, refused
 
 from foretext.tasks.files.predictions import Predictions, prediction_table, table_text, write_output
-from foretext.tasks.labels import LabelSet
+from foretext.tasks.labelled import LabelSet
 from foretext.tasks.scores.confusion_picture import _largest, confusion_matrix_png
 from foretext.tasks.scores.metrics import score
 from foretext.text.corpus.tables import Table, read_table, table_kind
@@ -116,7 +116,7 @@ def test_more_than_50_classes_are_folded_without_losing_a_row() -> None:
 
 
 def test_the_light_part_of_the_room_imports_nothing_heavy() -> None:
-    modules = ("files.rows", "files.formats", "labels", "splits", "scores.metrics")
+    modules = ("files.rows", "files.formats", "labelled", "scores.metrics")
     modules += ("scores.confusion_picture", "files.predictions")  # whole_files and tables are in text/corpus now
     heavy = "torch", "sklearn", "scipy", "matplotlib", "polars", "pandas"
     script = f"import sys, {', '.join(f'foretext.tasks.{m}' for m in modules)}\n"

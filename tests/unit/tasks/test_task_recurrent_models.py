@@ -22,7 +22,7 @@ from foretext.batch import IGNORE, Batch
 from foretext.objectives.base import Objective
 from foretext.plan import ReaderPlan
 from foretext.systems import SYSTEMS
-from foretext.tasks.family import Encoded
+from foretext.tasks.family import Encoded, TaskConfig
 from foretext.tasks.files.conll import TaggedSentence
 from foretext.tasks.heads.recurrent_models import RecurrentRows, RecurrentSpan, RecurrentTagging, TextsBatch
 from foretext.tasks.heads.span import SpanExample
@@ -33,7 +33,6 @@ from foretext.tasks.layouts.base import TokenSequence
 from foretext.tasks.layouts.framed import PlainLayout
 from foretext.tasks.layouts.windows import tag_windows
 from foretext.tasks.tag_family import TagFamily
-from foretext.tasks.task_config import TaskConfig
 from foretext.text.tokenizers.base import END
 
 LABELS = ("O", "B-X", "I-X", "B-Y")

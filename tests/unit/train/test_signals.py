@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from foretext.cli.terminal import Stopper
-from foretext.train.signals import NeverStop
+from foretext.cli.output import Stopper
+from foretext.runs.report import StopRequest
 
 CHILD = """
 import sys, time
-from foretext.cli.terminal import Stopper
+from foretext.cli.output import Stopper
 with Stopper(lambda line: print(line, flush=True)) as stop:
     print("ready", flush=True)
     while stop.requested is None or "deaf" in sys.argv:
@@ -73,6 +73,5 @@ def test_a_forked_worker_ignores_ctrl_c_and_dies_by_sigterm() -> None:
 
 def test_never_stop_installs_nothing() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with NeverStop() as stop:
-        assert stop.requested is None
-        assert signal.getsignal(signal.SIGINT) is before
+    assert StopRequest().requested is None
+    assert signal.getsignal(signal.SIGINT) is before

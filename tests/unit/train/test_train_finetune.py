@@ -36,31 +36,35 @@ from foretext.api import TaskModel
 from foretext.config import build_sections
 from foretext.errors import Interrupted
 from foretext.plan import WAYS, TransferPlan
-from foretext.runs.budget import read_position
 from foretext.runs.directory import RunDirectory
 from foretext.runs.inspection import summary_of
 from foretext.runs.machine import clock
-from foretext.runs.model import RunConfig, SavedModel, TaskConfig, load_model, read_config
-from foretext.runs.report import Silent
-from foretext.runs.scoring import example_scores, task_scores
+from foretext.runs.model import SavedModel, load_model
+from foretext.runs.report import Reporter
+from foretext.runs.run_config import MIXTURE, FinetuneConfig, RunConfig, loss_terms, read_config, read_position
+from foretext.runs.scoring import encode, example_scores
 from foretext.systems import SYSTEMS
-from foretext.systems.base import TrunkParts
+from foretext.systems.base import TrainingConfig, TrunkParts
+from foretext.tasks.family import TaskConfig
 from foretext.tasks.files.rows import Row
 from foretext.tasks.heads.concat_pooling import ConcatPoolingTask
-from foretext.tasks.losses import MIXTURE, loss_terms
+from foretext.tasks.row_family import score_table
 from foretext.train import planning
 from foretext.train.checkpoint import Stage
 from foretext.train.finetuning import finetune as module
-from foretext.train.finetuning.examples import encode_rows
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 from foretext.train.finetuning.finetune_request import Base
 from foretext.train.loop import Loop, step_seed
 from foretext.train.planning import probe_speed
 from foretext.train.pretraining.pretrain import pretrain
-from foretext.train.resume import agreed_sections
+from foretext.train.resume import agreed
 
 NEW = tokenizer_of("gpt").size  # the first of the rows that fine-tuning adds
 NO_DROPOUT = ("training.dropout=0.0", "training.batch_size=4")
+
+
+def task_scores(model: SavedModel, rows: list[Row]) -> np.ndarray:
+    return score_table(example_scores(model, encode(rows, model).examples), model.head.kind)
 
 
 def rows_of(kind: str, count: int, seed: int = 0) -> list[Row]:
@@ -103,12 +107,12 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("untrained")
 def test_few_rows_are_read_more_often_but_not_by_the_papers_size(size: str, rows: int, epochs: int) -> None:
     base = base_model()
-    base.sections["run"] = replace(base.info, size=size)
+    base = replace(base, config=replace(base.config, run=replace(base.info, size=size)))
     sets = ("transfer.head=random",)
     request = request_of("classification", rows_of("classification", rows), base=base, valid=[], epochs=None, sets=sets)
     model = finetune(request).model
     assert model.task_config.epochs == epochs
-    assert model.sections["budget"].steps == epochs * -(-rows // model.sections["training"].batch_size)
+    assert model.config.budget.steps == epochs * -(-rows // model.config.training.batch_size)
 
 
 @pytest.mark.parametrize(("system", "kind"), pairwise(taught(KINDS)))
@@ -122,9 +126,8 @@ def test_every_kind_learns_and_comes_back_from_disk(system: str, kind: str, tmp_
     assert len(figures) == epochs and min(figures) < 0.8 * figures[0]
     again = load_model(tmp_path / "run")
     assert again.task is not None and model.task is not None
-    cpu = torch.device("cpu")
-    ours = task_scores(model.trunk, model.task, encode_rows(rows, model), cpu)
-    theirs = task_scores(again.trunk, again.task, encode_rows(rows, again), cpu)
+    ours = task_scores(model, rows)
+    theirs = task_scores(again, rows)
     assert ours.tolist() == theirs.tolist()
     assert not any(name.startswith("training/o") or name.startswith("training/c") for name in run.names())
 
@@ -166,7 +169,7 @@ def test_from_scratch_takes_nothing(untrained: None) -> None:
 def test_special_tokens_are_new_rows_and_the_old_ones_untouched(untrained: None) -> None:
     base = base_model()
     wide = replace(base.model_config, width=256)
-    base = replace(base, sections=base.sections | {"model": wide}, trunk=base.system.build_trunk(TrunkParts(wide)))
+    base = replace(base, config=replace(base.config, model=wide), trunk=base.system.build_trunk(TrunkParts(wide)))
     before = {name: tensor.clone() for name, tensor in base.trunk.state_dict().items()}
     model = finetune(request_of("classification", base=base)).model
     table = model.trunk.state_dict()["tokens.weight"]
@@ -274,16 +277,16 @@ def test_new_rows_learn_from_the_first_step(thaw: str, monkeypatch: pytest.Monke
 
 def test_from_scratch_everything_learns_from_the_first_step() -> None:
     """Whatever the plan says, unless the user himself says when to thaw."""
-    heard, notes = Silent(), list[str]()
+    heard, notes = Reporter(), list[str]()
     heard.note = notes.append  # type: ignore[method-assign]
     sets = (*NO_DROPOUT, "training.weight_decay=0.0", "training.batch_size=16")
     asked = request_of("classification", plan="ulmfit", from_scratch=True, sets=sets, epochs=1, valid=[])
     assert all(moved_rows(None, finetune(asked, heard).model).values()), "in one step"
     names(next(note for note in notes if "thaw" in note), "transfer.thaw=gradual")
     model = finetune(asked).model
-    assert model.sections["transfer"].rate_decay == 1.0, "the lowest layers have as much to learn as the others"
+    assert model.config.transfer.rate_decay == 1.0, "the lowest layers have as much to learn as the others"
     said = replace(asked, sets=(*sets, "transfer.thaw=gradual", "transfer.rate_decay=2.0"))
-    transfer = finetune(said).model.sections["transfer"]
+    transfer = finetune(said).model.config.transfer
     assert (transfer.thaw, transfer.rate_decay) == ("gradual", 2.0)
 
 
@@ -316,15 +319,15 @@ def test_a_plan_by_its_name_is_a_whole_way_of_transfer(system: str, tmp_path: Pa
     base = base_model(system)
     changes = {"base": base, "sets": ("training.rate=0.002", "pooling.hidden=7"), "out": tmp_path / "run"}
     model = finetune(request_of("classification", plan="ulmfit", **changes)).model
-    assert model.sections["transfer"] == TransferPlan(rate_decay=2.6, thaw="gradual", lm_weight=0.0, pooling="concat")
-    training = model.sections["training"]
+    assert model.config.transfer == TransferPlan(rate_decay=2.6, thaw="gradual", lm_weight=0.0, pooling="concat")
+    training = model.config.training
     assert (training.schedule, training.warmup, training.final_rate) == ("linear", 0.1, 1 / 32)
     assert training.rate == 0.002 and training.batch_size == base.system.sizes["tiny"].finetuning.batch_size
-    assert isinstance(model.task, ConcatPoolingTask) and model.sections["pooling"].hidden == 7
-    assert read_config(RunDirectory(tmp_path / "run"))["pooling"] == model.sections["pooling"]
+    assert isinstance(model.task, ConcatPoolingTask) and model.config.pooling.hidden == 7
+    assert read_config(RunDirectory(tmp_path / "run")).pooling == model.config.pooling
     assert model.task.weights.keys() == ({"label", "activation", "temporal"} if system == "ulmfit" else {"label"})
     gpts = finetune(request_of("classification", plan="gpt", base=base, sets=(), lm_weight=0.0)).model
-    assert gpts.sections["transfer"] == TransferPlan(lm_weight=0.0) and "pooling" not in gpts.sections
+    assert gpts.config.transfer == TransferPlan(lm_weight=0.0) and gpts.config.pooling is None
     assert not isinstance(gpts.task, ConcatPoolingTask)
 
 
@@ -336,7 +339,7 @@ def test_plan_and_info_name_every_loss(system: str, plan: str | None, tmp_path: 
     heard, out = Plans(), tmp_path / "run"
     asked = request_of("classification", base=base_model(system), plan=plan, sets=(), epochs=1, out=out)
     model = finetune(replace(asked, from_scratch=scratch, **more), heard).model
-    terms = loss_terms(model.sections)
+    terms = loss_terms(model.config)
     assert terms == model.task.weights, "what is said is what is learned by"
     line = heard.plans[0]["loss"]
     words = {"lm": "language model", "label.forward": "forward", "label.backward": "backward"}
@@ -359,7 +362,7 @@ def test_plan_and_info_name_every_loss(system: str, plan: str | None, tmp_path: 
 def test_a_plan_that_cannot_be_followed_says_so(
     system: str, kind: str, plan: str | None, parts: list[str], untrained: None
 ) -> None:
-    heard, notes = Silent(), list[str]()
+    heard, notes = Reporter(), list[str]()
     heard.note = notes.append  # type: ignore[method-assign]
     base = shaken_model(system, 0.1)
     finetune(request_of(kind, base=replace(base), plan=plan, sets=(), epochs=1, valid=[]), heard)
@@ -373,15 +376,15 @@ def test_a_plan_that_cannot_be_followed_says_so(
 @pytest.mark.parametrize("system", TINY)
 def test_the_papers_plan_is_the_papers_on_any_size(system: str, size: str, tmp_path: Path, untrained: None) -> None:
     base = base_model(system)
-    base = replace(base, sections=base.sections | {"run": replace(base.info, size=size)})
+    base = replace(base, config=replace(base.config, run=replace(base.info, size=size)))
     paper, scratch = base.system.sizes["paper"], base.system.build_head is not None
     asked = request_of("classification", base=base, plan="paper", sets=(), epochs=None, from_scratch=scratch)
-    found = finetune(replace(asked, out=tmp_path / "run")).model.sections
-    assert found["training"] == paper.finetuning
-    assert found["transfer"] == (replace(paper.transfer, thaw="all") if scratch else paper.transfer)
-    assert found["task"].epochs == paper.epochs and found["model"].dropout == paper.finetuning.dropout
+    found = finetune(replace(asked, out=tmp_path / "run")).model.config
+    assert found.training == paper.finetuning
+    assert found.transfer == (replace(paper.transfer, thaw="all") if scratch else paper.transfer)
+    assert found.task.epochs == paper.epochs and found.model.dropout == paper.finetuning.dropout
     if paper.transfer.pooling == "concat":
-        assert found["pooling"] == paper.pooling
+        assert found.pooling == paper.pooling
     said = dict(line.strip().split(maxsplit=1) for line in summary_of(RunDirectory(tmp_path / "run")).splitlines()[1:])
     assert "(" not in said["paper"] and "differs" not in said["paper"]
     assert ("does not fine-tune" in said["paper"]) == (system in ("gpt2", "transformer_xl"))
@@ -415,14 +418,14 @@ def test_the_rate_of_another_way_is_the_sizes(name: str, tmp_path: Path, untrain
         *((("transformer_xl", "ulmfit", 2e-3),) if name != "paper" else ()),
     ):
         base = base_model(system)
-        sized = replace(base, sections=base.sections | {"run": replace(base.info, size=name)})
+        sized = replace(base, config=replace(base.config, run=replace(base.info, size=name)))
         out = tmp_path / f"{system}-{plan}"
         request = request_of("classification", base=sized, plan=plan, sets=(), out=out)
-        assert finetune(request).model.sections["training"].rate == rate, (system, plan)
+        assert finetune(request).model.config.training.rate == rate, (system, plan)
         own = replace(request, sets=("training.rate=0.02",), out=tmp_path / f"{out.name}-own")
-        assert finetune(own).model.sections["training"].rate == 0.02
+        assert finetune(own).model.config.training.rate == 0.02
         again = finetune(replace(own, sets=(), resume=True)).model
-        assert again.sections["training"].rate == 0.02, "a run that goes on keeps its rate"
+        assert again.config.training.rate == 0.02, "a run that goes on keeps its rate"
 
 
 @pytest.mark.parametrize(
@@ -450,9 +453,9 @@ def test_gpts_loss_on_the_lstm_and_ulmfits_plan_on_transformers_learn(
     assert set(model.task.weights) == set(losses)
     figures = [row["validation"]["loss"] for row in RunDirectory(out).metrics() if "validation" in row]
     assert min(figures[1:]) < figures[0]
-    again, cpu = load_model(out), torch.device("cpu")
-    theirs = task_scores(again.trunk, again.task, encode_rows(rows, again), cpu)
-    assert theirs.tolist() == task_scores(model.trunk, model.task, encode_rows(rows, model), cpu).tolist()
+    again = load_model(out)
+    theirs = task_scores(again, rows)
+    assert theirs.tolist() == task_scores(model, rows).tolist()
 
 
 @pytest.mark.parametrize(
@@ -494,7 +497,7 @@ def test_exactly_the_named_groups_move_in_each_epoch(monkeypatch: pytest.MonkeyP
     base = base_model("ulmfit")
     shape = replace(base.model_config, layers=3)
     torch.manual_seed(0)
-    base = replace(base, sections=base.sections | {"model": shape}, trunk=base.system.build_trunk(TrunkParts(shape)))
+    base = replace(base, config=replace(base.config, model=shape), trunk=base.system.build_trunk(TrunkParts(shape)))
     moves: list[tuple[int, set[str]]] = []
     real = Loop._step
 
@@ -516,7 +519,7 @@ def test_exactly_the_named_groups_move_in_each_epoch(monkeypatch: pytest.MonkeyP
 def test_lm_weight_is_a_loss_or_none() -> None:
     seen: dict[float, set[str]] = {}
 
-    class Watch(Silent):
+    class Watch(Reporter):
         def step(self, report: Any) -> None:
             seen.setdefault(weight, set()).update(report.losses)
 
@@ -571,8 +574,8 @@ def test_the_metric_chooses_the_epoch(monkeypatch: pytest.MonkeyPatch, changes: 
     predicted = [[1] * 10, [1] * 5 + [0] * 5]  # 8 right and no correlation; 7 right with one
     heads: list[Any] = []
 
-    def made_up(trunk: Any, task: Any, examples: Any, device: Any) -> np.ndarray:
-        heads.append(task.head.weight.detach().clone())
+    def made_up(model: SavedModel, examples: Any) -> np.ndarray:
+        heads.append(model.head.head.weight.detach().clone())
         return np.eye(2)[predicted[len(heads) - 1]]
 
     monkeypatch.setattr(module, "example_scores", made_up)
@@ -585,9 +588,9 @@ def scorings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows are scored, each time that some are."""
     seen: list[int] = []
 
-    def counted(trunk: Any, task: Any, examples: Any, *rest: Any) -> Any:
+    def counted(model: SavedModel, examples: Any, *rest: Any) -> Any:
         seen.append(len(examples))
-        return example_scores(trunk, task, examples, *rest)
+        return example_scores(model, examples, *rest)
 
     monkeypatch.setattr(module, "example_scores", counted)
     return seen
@@ -597,7 +600,7 @@ def test_the_best_epoch_is_scored_once(monkeypatch: pytest.MonkeyPatch, tmp_path
     seen = scorings(monkeypatch)
     made = finetune(request_of("classification", rows_of("classification", 40), out=tmp_path / "run", epochs=3))
     assert len(made.held_out) == 6 and seen == [6] * 3, "once an epoch, and not again at the end"
-    assert made.validated is not None and made.scores(Silent()) is made.validated
+    assert made.validated is not None and made.scores(Reporter()) is made.validated
     assert made.validated == TaskModel(made.model, None).evaluate(made.held_out)
     assert (tmp_path / "run/confusion.png").exists()
 
@@ -616,7 +619,7 @@ def test_the_best_epochs_scores_are_found_again(monkeypatch: pytest.MonkeyPatch,
     assert read_position(RunDirectory(tmp_path / "a")).best_step < 13
     assert seen == [4, 4], "the last epoch, then the best again"
     done = finetune(replace(request, resume=True))
-    assert done.validated is None and seen == [4, 4] and done.scores(Silent()) == straight.validated
+    assert done.validated is None and seen == [4, 4] and done.scores(Reporter()) == straight.validated
 
 
 def test_a_run_may_be_named(tmp_path: Path) -> None:
@@ -660,7 +663,7 @@ def test_whether_rows_are_pairs_is_kept(untrained: None) -> None:
     model = finetune(request_of("regression", pairs)).model
     assert model.task_config.texts == 2
     with refused("row 1:", "pairs", "text2"):
-        encode_rows(single, model)
+        encode(single, model)
     with refused("row 1:", "two"):
         finetune(request_of("regression", single, valid=pairs))
 
@@ -668,9 +671,11 @@ def test_whether_rows_are_pairs_is_kept(untrained: None) -> None:
 def test_runs_of_earlier_versions_kept_neither_pairs_nor_metric() -> None:
     old = build_sections({"task": TaskConfig}, {"task": {"kind": "regression"}}, "config.toml")
     assert (old["task"].texts, old["task"].metric) == (0, None)
-    others = {"run": RunConfig(), "model": base_model().model_config}
-    new = {"task": replace(old["task"], texts=2), **others}
-    assert agreed_sections({**old, **others}, new, Path("run"))["task"].texts == 2
+    before = FinetuneConfig(
+        RunConfig(), base_model().model_config, training=TrainingConfig(), transfer=TransferPlan(), task=old["task"]
+    )
+    now = replace(before, task=replace(old["task"], texts=2))
+    assert agreed(before, now, Path("run")).task.texts == 2
 
 
 @pytest.mark.parametrize("rows", [rows_of("classification", 9), rows_of("classification", 16)], ids=len)
@@ -733,7 +738,7 @@ def test_going_on_equals_never_stopping(tmp_path: Path) -> None:
     assert a.read("model.safetensors") == b.read("model.safetensors")
     said: list[str] = []
 
-    class Notes(Silent):
+    class Notes(Reporter):
         def note(self, text: str) -> None:
             said.append(text)
 
@@ -754,7 +759,7 @@ def test_encoding_is_told_and_a_signal_ends_it(tmp_path: Path, monkeypatch: pyte
     told: list[tuple[str, int, int]] = []
     stop = SimpleNamespace(requested=None)
 
-    class Heard(Silent):
+    class Heard(Reporter):
         def work(self, title: str, done: int, total: int) -> None:
             told.append((title, done, total))
             if done == 10:
@@ -795,7 +800,7 @@ def test_too_little_memory_is_said_before_training(tmp_path: Path, monkeypatch: 
         assert caught.value.code == 4 and not (tmp_path / "run").exists()
 
 
-class Plans(Silent):
+class Plans(Reporter):
     def __init__(self) -> None:
         self.plans: list[dict[str, str]] = []
 
@@ -809,7 +814,7 @@ def test_the_plan_has_tokens_updates_time_memory_and_disk(tmp_path: Path, monkey
     rows, valid, heard = rows_of("similarity", 40), rows_of("similarity", 8, seed=1), Plans()
     model = finetune(request_of("similarity", rows, valid=valid, out=tmp_path / "run"), heard).model
     (plan,) = heard.plans
-    tokens, scored = (sum(e.tokens for e in encode_rows(some, model)) for some in (rows, valid))
+    tokens, scored = (sum(e.tokens for e in encode(some, model).examples) for some in (rows, valid))
     names(plan["tokens"], f"{tokens:,} ", f"{2 * tokens:,} ")
     names(plan["budget"], "2 epochs", "20 updates", "4 rows")
     names(plan["time"], clock(2 * (tokens + scored / 3) / 10), "10 tokens/s")
@@ -825,7 +830,7 @@ def test_the_time_of_a_run_that_goes_on_is_what_is_left(tmp_path: Path, monkeypa
     for resume, steps in ((False, 10), (True, 1)):
         with stopping_after(steps) as stop, pytest.raises(Interrupted):
             finetune(replace(request, resume=resume), heard, stop)
-    tokens = 2 * sum(example.tokens for example in encode_rows(rows, load_model(tmp_path / "run")))
+    tokens = 2 * sum(example.tokens for example in encode(rows, load_model(tmp_path / "run")).examples)
     for plan, seconds in zip(heard.plans, (tokens, 0.75 * tokens), strict=True):
         names(plan["time"], f" {clock(seconds)} ", " 1 tokens/s")
 
@@ -866,7 +871,7 @@ def test_going_on_says_what_is_changed(tmp_path: Path) -> None:
     request = stopped(tmp_path / "run", sets=("training.batch_size=4",))
     said: list[str] = []
 
-    class Notes(Silent):
+    class Notes(Reporter):
         def note(self, text: str) -> None:
             said.append(text)
 
@@ -917,7 +922,7 @@ def test_going_on_with_other_rows_is_refused(begun: FinetuneRequest) -> None:
 def test_going_on_needs_no_setting_said_again(tmp_path: Path) -> None:
     request = stopped(tmp_path / "run", lm_weight=0.25, metric="matthews")
     finetune(replace(request, lm_weight=None, epochs=None, sets=(), metric=None))
-    assert load_model(tmp_path / "run").sections["transfer"].lm_weight == 0.25
+    assert load_model(tmp_path / "run").config.transfer.lm_weight == 0.25
     assert load_model(tmp_path / "run").task_config.metric == "matthews"
 
 

@@ -35,8 +35,8 @@ from foretext.batch import IGNORE
 from foretext.objectives.base import Objective
 from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig
 from foretext.objectives.causal import CausalObjective
-from foretext.runs.budget import Budget
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter, StopRequest
+from foretext.runs.run_config import Budget
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts
 from foretext.tasks.heads.supervised import Example
@@ -45,7 +45,6 @@ from foretext.text.order.sample_order import Order
 from foretext.train.checkpoint import Job, Stage
 from foretext.train.loop import Loop
 from foretext.train.optim import Group, Optimizer
-from foretext.train.signals import NeverStop
 
 PAIRS = pairwise([(system, kind) for system in TINY for kind in KINDS])
 
@@ -72,7 +71,7 @@ def loop_over(
         seed=0,
         device=torch.device("cpu"),
     )
-    return Loop(job, None, Silent(), NeverStop())
+    return Loop(job, None, Reporter(), StopRequest())
 
 
 def step_gradients(loop: Loop) -> tuple[dict[str, torch.Tensor], dict[str, float]]:

@@ -25,9 +25,9 @@ from foretext.errors import EXIT_NOT_FINITE, Interrupted
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
 from foretext.plan import TransferPlan
-from foretext.runs.budget import Budget, is_finished
 from foretext.runs.directory import RunDirectory
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter, StopRequest
+from foretext.runs.run_config import Budget, is_finished
 from foretext.text.order.sample_order import Order
 from foretext.train.checkpoint import (
     AVERAGE,
@@ -43,7 +43,6 @@ from foretext.train.checkpoint import (
 from foretext.train.loop import Loop
 from foretext.train.optim import Group, Optimizer
 from foretext.train.planning import expected, probe_speed
-from foretext.train.signals import NeverStop
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +139,7 @@ def toy_loop(
         "seed": 5,
         "device": torch.device("cpu"),
     }
-    stopping, reporter = changes.pop("stopping", NeverStop()), changes.pop("reporter", Silent())
+    stopping, reporter = changes.pop("stopping", StopRequest()), changes.pop("reporter", Reporter())
     return Loop(Job(**(settings | changes)), writer, reporter, stopping)
 
 
@@ -351,7 +350,7 @@ def test_states_go_through_tensors() -> None:
 # -- losses that are not finite --------------------------------------------------------------------------------------
 
 
-class Notes(Silent):
+class Notes(Reporter):
     def __init__(self) -> None:
         self.said: list[str] = []
 
@@ -534,14 +533,14 @@ def test_going_on_keeps_both_the_best_and_the_current_weights(tmp_path: Path) ->
         loop = toy_loop(writer, steps=8, evaluate_every=2, keep_best="main", stopping=stopping, evaluate=evaluate)
         return loop
 
-    straight = build(None, NeverStop())
+    straight = build(None, StopRequest())
     straight.run()
     run = RunDirectory(tmp_path / "run")
     with run.writer() as writer, pytest.raises(Interrupted):
         build(writer, StopAfter(5)).run()
     assert run.has(CURRENT)
     with run.writer() as writer:
-        loop = build(writer, NeverStop())
+        loop = build(writer, StopRequest())
         loop.restore()
         assert loop.position.best == next(values)
         loop.run()
@@ -583,7 +582,7 @@ class Clock:
 def test_a_budget_of_minutes_ends_when_the_time_does(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, rates = Clock(monkeypatch), []
 
-    class Watch(Silent):
+    class Watch(Reporter):
         def step(self, report: Any) -> None:
             rates.append(report.rate)
 
@@ -671,14 +670,14 @@ def test_the_rate_is_halved_every_epoch_after_a_loss_has_risen(tmp_path: Path) -
         return loop
 
     rates: list[float] = []
-    straight = build(None, NeverStop(), rates)
+    straight = build(None, StopRequest(), rates)
     straight.run()
     assert rates == [0.01 * factor for factor in (1, 1, 1, 1, 1, 1, 0.5, 0.5, 0.25, 0.25, 0.125, 0.125)]
     run, again = RunDirectory(tmp_path / "run"), list[float]()
     with run.writer() as writer, pytest.raises(Interrupted):
         build(writer, StopAfter(7), again).run()
     with run.writer() as writer:
-        loop = build(writer, NeverStop(), again)
+        loop = build(writer, StopRequest(), again)
         loop.restore()
         loop.run()
     assert again == rates
@@ -713,7 +712,7 @@ class InTurn(Toy):
 def test_a_loss_that_a_step_is_not_about_is_not_reported() -> None:
     reported: list[dict[str, float]] = []
 
-    class Watch(Silent):
+    class Watch(Reporter):
         def step(self, report: Any) -> None:
             reported.append(report.losses)
 
@@ -742,7 +741,7 @@ def test_averaged_weights_predict_are_saved_and_survive_every_stop(tmp_path: Pat
             return {"main": table[loop.position.step]}
 
         changes = {"evaluate": evaluate, "evaluate_every": 2, "keep_best": keep_best}
-        loop = toy_loop(writer, InTurn(), steps=8, stopping=stopping or NeverStop(), **changes)
+        loop = toy_loop(writer, InTurn(), steps=8, stopping=stopping or StopRequest(), **changes)
         return loop
 
     straight = build(None)

@@ -21,12 +21,11 @@ from torch import nn
 from foretext.config import apply_sets
 from foretext.errors import UserError
 from foretext.plan import NEVER, TransferPlan
-from foretext.runs.budget import Budget, Position
 from foretext.runs.directory import RunDirectory
+from foretext.runs.run_config import Budget, Position
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrainingConfig
-from foretext.train.optim import Group, Optimizer, _orthogonalise, clip_gradients, split_rows
-from foretext.train.schedule import rate_at
+from foretext.train.optim import Group, Optimizer, _orthogonalise, clip_gradients, rate_at, split_rows
 
 SHAPES = {"w": (7, 5), "b": (5,), "e": (4, 3), "s": ()}
 UPDATE = 12  # roundings of one element: two means and their corrections, the root, the quotient, decay, the step

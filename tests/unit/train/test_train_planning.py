@@ -16,7 +16,7 @@ from foretext.errors import EXIT_MACHINE, Interrupted
 from foretext.nn.recurrent.cove import CoveConfig
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import size_text
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
 from foretext.systems.transformer_xl import SIZES
 from foretext.tasks.files.rows import rows_from
 from foretext.train import planning
@@ -105,7 +105,7 @@ def test_rows_whose_memories_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPa
     assert no.value.code == EXIT_MACHINE
 
 
-class Plans(Silent):
+class Plans(Reporter):
     def __init__(self) -> None:
         self.lines: dict[str, str] = {}
 
@@ -196,6 +196,6 @@ def test_any_system_can_have_a_task_model_on_a_trunk_that_stays_as_it_is(system:
     model = finetune(FinetuneRequest(base, rows, "classification", epochs=2, valid=[], sets=sets)).model
     old, new = base.trunk.state_dict(), model.trunk.state_dict()
     assert all(bool((new[name][: len(tensor)] == tensor).all()) for name, tensor in old.items())
-    assert model.sections["transfer"].lm_weight == 0.0 and model.task is not None
+    assert model.config.transfer.lm_weight == 0.0 and model.task is not None
     weights = model.task.state_dict()["model.read.at_input.weights_L"]
     assert len(weights) == mixed and bool(weights.any()), "the mixture has learned"

@@ -32,11 +32,11 @@ from tolerance import close, doubles, terms_of
 from foretext.batch import Batch
 from foretext.errors import Interrupted, UserError
 from foretext.runs import machine
-from foretext.runs.budget import MOST, Budget
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import size_text
-from foretext.runs.model import load_model, read_config
-from foretext.runs.report import Silent
+from foretext.runs.model import load_model
+from foretext.runs.report import Reporter
+from foretext.runs.run_config import MOST, Budget, read_config
 from foretext.systems import SYSTEMS
 from foretext.text.tokenizers.byte_bpe import byte_bpe_from_merges
 from foretext.train import planning
@@ -51,7 +51,7 @@ BRIEF = ("training.batch_size=4", "training.warmup_steps=0")
 EVEN = ("training.optimizer=sgd", "training.rate=0.1")
 
 
-class Notes(Silent):
+class Notes(Reporter):
     def __init__(self) -> None:
         self.said: list[str] = []
         self.plans: list[dict[str, str]] = []
@@ -234,8 +234,8 @@ def test_going_on_needs_nothing_said_again_and_some_things_may_change(text: Path
     request = replace(bare, budget=Budget(steps=14), sets=("training.rate=0.001", "training.save_seconds=7.0"))
     pretrain(stopped(request, 2))
     config = read_config(RunDirectory(tmp_path / "run"))
-    assert config["budget"].steps == 14 and config["training"].rate == 0.001 and config["training"].batch_size == 4
-    assert config["run"].seed == 4 and config["run"].direction == "backward" and config["model"].width == 32
+    assert config.budget.steps == 14 and config.training.rate == 0.001 and config.training.batch_size == 4
+    assert config.run.seed == 4 and config.run.direction == "backward" and config.model.width == 32
     assert json.loads(RunDirectory(tmp_path / "run").read("training/position.json"))["step"] == 14
 
 
@@ -282,7 +282,7 @@ def test_shards_that_no_configuration_speaks_for_are_made_again(text: Path, tmp_
 
 @pytest.mark.parametrize("kind", ["byte-bpe", "char-bpe"])
 def test_a_signal_while_the_vocabulary_is_learned_ends_it(kind: str, text: Path, tmp_path: Path) -> None:
-    class Impatient(Silent):
+    class Impatient(Reporter):
         requested: int | None = None
 
         def work(self, title: str, done: int, total: int) -> None:
@@ -339,10 +339,10 @@ def test_going_on_with_new_text_trains_by_the_runs_own_size(
     pretrain(pretrain_request("gpt", text, tmp_path / "first", 1, size="paper", sets=(*shape, *BRIEF)))
     request = pretrain_request("gpt", text, tmp_path / "second", 1, size=None, start=tmp_path / "first", sets=BRIEF)
     pretrain(replace(request, sets=(*BRIEF, "training.rate=0.01")))
-    training = read_config(RunDirectory(tmp_path / "second"))["training"]
+    training = read_config(RunDirectory(tmp_path / "second")).training
     own = SYSTEMS["gpt"].sizes["paper"].pretraining
     assert training == replace(own, rate=0.01, batch_size=4, warmup_steps=0) and own.optimizer == "adamw"
-    assert read_config(RunDirectory(tmp_path / "second"))["run"].size == "paper"
+    assert read_config(RunDirectory(tmp_path / "second")).run.size == "paper"
     pretrain(replace(request, out=tmp_path / "third", size="paper", direction="forward"))
 
 
@@ -455,7 +455,7 @@ def test_short_sequences_come_first_and_as_many_tokens_are_in_an_update(
     sets = ("objective.early=0.5", "objective.early_length=0.5", "objective.grown=0", "training.batch_size=4")
     request = pretrain_request(system, text, tmp_path / "run", 6, *sets)
     pretrain(request, notes)
-    context = read_config(RunDirectory(tmp_path / "run"))["model"].context
+    context = read_config(RunDirectory(tmp_path / "run")).model.context
     lengths = load_model(tmp_path / "run").objective.lengths(context)  # type: ignore[union-attr]
     whole = lengths[-1][1]
     assert lengths == [(0.5, whole // 2), (1.0, whole)] and (whole == context) == (system in FRAMED)

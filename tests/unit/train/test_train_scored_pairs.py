@@ -21,13 +21,12 @@ from foretext.api import LanguageModel, TaskModel
 from foretext.interop.hub import export_hub
 from foretext.runs.report import Silent
 from foretext.tasks.families import family_of
-from foretext.tasks.family import Encoded
+from foretext.tasks.family import Encoded, HeadPlan, TaskConfig
 from foretext.tasks.files.rows import Row
 from foretext.tasks.heads.supervised import Example
-from foretext.tasks.layouts.delimited import DELIMITER, EXTRACT, START
+from foretext.tasks.layouts.causal import DELIMITER, EXTRACT, START
 from foretext.tasks.row_family import LEAST_SPREAD, SPREAD, spread_of
 from foretext.tasks.scores import metrics
-from foretext.tasks.task_config import TaskConfig
 from foretext.train.loop import Loop
 
 PAIRS = [("a man eats", "a man is eating food", 4.5), ("a dog", "two men sing", 0.5), ("the sun", "the sun is up", 3.0)]
@@ -84,7 +83,7 @@ def test_both_orders_are_read_and_their_states_added() -> None:
 
 def test_a_run_of_an_earlier_version_reads_one_order_as_it_was_trained(tmp_path: Path) -> None:
     clf = scored("gpt", "transfer.pooling=extract")
-    old = replace(clf.model, sections=clf.model.sections | {"task": replace(clf.model.task_config, both_orders=False)})
+    old = replace(clf.model, config=replace(clf.model.config, task=replace(clf.model.task_config, both_orders=False)))
     with torch.no_grad():
         found = TaskModel(old, None).predict(TEXTS)
     tokenizer, head = old.tokenizer, old.task.head  # type: ignore[union-attr]
@@ -193,6 +192,6 @@ def test_the_level_counts_when_an_epoch_is_chosen() -> None:
 def test_a_run_of_an_earlier_version_has_no_factor(tmp_path: Path) -> None:
     clf = scored("gpt", out=tmp_path / "run", validated=True)
     config = replace(clf.model.task_config, shrinks=False)
-    head = family_of("regression").head(config, clf.model.model_config, clf.model.sections["transfer"], 0.0)
+    head = family_of("regression").head(HeadPlan(config, clf.model.model_config, clf.model.config.transfer, 0.0))
     assert SPREAD not in head.state_dict() and SPREAD in clf.model.task.state_dict()  # type: ignore[union-attr]
     assert spread_of(config, head) == 1.0

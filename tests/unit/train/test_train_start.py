@@ -13,13 +13,14 @@ from systems_under_test import PRETRAINED, TINY, objective_of, pretrain_request,
 from tolerance import close
 
 from foretext.errors import Interrupted
-from foretext.runs.budget import Budget
 from foretext.runs.directory import RunDirectory
-from foretext.runs.model import load_model, read_config
+from foretext.runs.model import load_model
+from foretext.runs.run_config import Budget, read_config
 from foretext.systems import SYSTEMS
 from foretext.systems.base import StartConfig
-from foretext.train.from_run import NEW, make_optimizer, old_ids
+from foretext.train.from_run import NEW, old_ids
 from foretext.train.loop import Loop
+from foretext.train.optim import make_optimizer
 from foretext.train.pretraining.pretrain import pretrain
 from foretext.train.pretraining.pretrain_request import PretrainRequest
 
@@ -73,7 +74,7 @@ def test_a_new_vocabulary_keeps_what_is_known_of_pieces(
     _, weights = first_weights(request, monkeypatch)
     before, after = load_model(bases[name]), load_model(request.out)
     assert after.tokenizer.size != before.tokenizer.size and after.model_config.vocabulary == after.tokenizer.size
-    assert read_config(RunDirectory(request.out))["start"].vocabulary == "new"
+    assert read_config(RunDirectory(request.out)).start.vocabulary == "new"
     ids = old_ids(after.tokenizer, before.tokenizer)
     assert (ids == NEW).any() and (ids != NEW).sum() > 20
     old = RunDirectory(bases[name]).load_tensors("model.safetensors")
@@ -120,7 +121,7 @@ def test_the_second_stage_has_rates_by_depth_where_its_size_says_so(
         assert [group.factor for group in loop.job.optimizer.groups] == pytest.approx(factors)
         assert not any(group.thaws_at for group in loop.job.optimizer.groups)
         assert "trunk.tokens.weight" in loop.job.optimizer.groups[-1].names, "the output layer"
-        decay = read_config(RunDirectory(out))["start"].rate_decay
+        decay = read_config(RunDirectory(out)).start.rate_decay
         assert decay == pytest.approx(factors[-1] / factors[-2] if factors[1:] else 1)
         old = RunDirectory(bases[system]).load_tensors("model.safetensors")
         assert all(torch.equal(weights[name], old[name]) for name in old), "the vocabulary is kept"
@@ -189,10 +190,10 @@ def test_how_far_is_remembered_may_change(
     loop, begun = first_weights(onward(bases[system], tmp_path, sets=sets), monkeypatch)
     before = load_model(bases[system])
     assert all(torch.equal(begun[f"trunk.{name}"], weight) for name, weight in before.trunk.state_dict().items())
-    model = read_config(RunDirectory(tmp_path / "second"))["model"]
+    model = read_config(RunDirectory(tmp_path / "second")).model
     for one in sets:
         key, _, value = one.removeprefix("model.").partition("=")
-        assert getattr(model, key) == int(value) != getattr(before.sections["model"], key)
+        assert getattr(model, key) == int(value) != getattr(before.config.model, key)
     assert all(state.shape[1] == model.memory for state in kept_states(loop))
 
 

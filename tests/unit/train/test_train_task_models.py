@@ -14,7 +14,7 @@ from systems_under_test import OWN_MODEL, base_model, stopping_after
 from foretext.errors import Interrupted
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import load_model
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
 from foretext.tasks.files.rows import rows_from
 from foretext.tasks.heads.recurrent_models import RecurrentRows
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
@@ -51,7 +51,7 @@ def test_words_are_counted_once_and_kept(tmp_path: Path, monkeypatch: pytest.Mon
     assert of == {"g": 3, "o": 6, "a": 3, "b": 3, "z": 0}
 
 
-class Notes(Silent):
+class Notes(Reporter):
     def __init__(self) -> None:
         self.said: list[str] = []
 
@@ -80,7 +80,7 @@ def test_new_weights_learn_where_pretrained_ones_would_stay(
     new = request_of(system, from_scratch=True, out=tmp_path / "run")
     assert learned(new, monkeypatch, notes) == (True, True)
     assert any(system in text and "transfer.thaw=never" in text for text in notes.said)
-    assert finetune(replace(new, resume=True)).model.sections["transfer"].thaw == "all"
+    assert finetune(replace(new, resume=True)).model.config.transfer.thaw == "all"
     set_so = replace(new, out=None, sets=(*SETS, "transfer.thaw=never"))
     assert learned(set_so, monkeypatch, notes)[0]
 
@@ -100,10 +100,10 @@ def test_what_a_size_asks_for_is_left_out_silently_but_not_what_a_plan_does(
     monkeypatch.setattr("foretext.train.loop.Loop.run", lambda self: None)
     for system, plan in (("gpt", None), ("ulmfit", None), ("gpt", "ulmfit")):  # a fitted head, concatenated pooling
         notes = Notes()
-        transfer = finetune(request_of(system, plan=plan), notes).model.sections["transfer"]
+        transfer = finetune(request_of(system, plan=plan), notes).model.config.transfer
         assert (transfer.model, transfer.head) == ("recurrent", "random") and transfer.pooling != "concat"
         assert [f"--plan {plan}" in said for said in notes.said] == ([True] if plan else [])
-    assert finetune(request_of("elmo", sets=("transfer.head=random",))).model.sections["transfer"].head == "random"
+    assert finetune(request_of("elmo", sets=("transfer.head=random",))).model.config.transfer.head == "random"
 
 
 @pytest.mark.parametrize("system", [*OWN_MODEL, "gpt"])

@@ -30,12 +30,12 @@ from foretext.objectives.bidirectional import BilmObjectiveConfig
 from foretext.plan import ConcatPoolingConfig, ReaderPlan
 from foretext.systems import SYSTEMS
 from foretext.systems.base import HeadParts, ObjectiveParts
+from foretext.tasks.family import TaskConfig
 from foretext.tasks.heads.concat_pooling import ConcatPoolingTask
 from foretext.tasks.heads.cross_view_head import Sourced, UnlabelledText
 from foretext.tasks.heads.recurrent_models import RecurrentRows, RecurrentTagging
 from foretext.tasks.heads.supervised import Example
 from foretext.tasks.heads.tagging import TaggedExample
-from foretext.tasks.task_config import TaskConfig
 
 ROWS, TIMES = 200, 4  # torch shares out what has more than 32,768 numbers
 LABELS = ("O", "B-X", "I-X")

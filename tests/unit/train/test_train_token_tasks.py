@@ -30,13 +30,12 @@ from foretext.api import TaskModel
 from foretext.errors import Interrupted
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import load_model
-from foretext.runs.report import Silent
-from foretext.runs.scoring import example_scores, mean_losses
+from foretext.runs.report import Reporter
+from foretext.runs.scoring import encode, example_scores, mean_losses
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Reading
 from foretext.tasks.files.conll import TaggedSentence
 from foretext.tasks.files.squad import Answer, Question
-from foretext.train.finetuning.examples import encode
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 from foretext.train.loop import Loop
 
@@ -83,7 +82,7 @@ def request_of(kind: str, rows: list[Any] | None = None, **changes: Any) -> Fine
     return FinetuneRequest(**(settings | changes))
 
 
-class Notes(Silent):
+class Notes(Reporter):
     def __init__(self) -> None:
         self.said: list[str] = []
         self.plans: list[dict[str, str]] = []
@@ -129,8 +128,8 @@ def test_the_loss_of_scores_is_that_of_the_head(system: str, kind: str, untraine
         assert model.task is not None
         with torch.no_grad():
             model.task.head.weight.mul_(20)  # so that the loss is not that of a guess
-        encoded = encode(rows, model, Silent())
-        scores = example_scores(model.trunk, model.task, encoded.examples, torch.device("cpu"))
+        encoded = encode(rows, model, Reporter())
+        scores = example_scores(model, encoded.examples)
         expected = mean_losses(model.trunk, model.task, [model.task.make(encoded.examples)])["label"]
         found = family_of(kind).loss(encoded, scores, model.task_config, model.task)
     largest = max(float(np.abs(one[np.isfinite(one)]).max()) for one in scores)
@@ -145,7 +144,7 @@ def test_the_loss_of_scores_is_that_of_the_head(system: str, kind: str, untraine
 def test_long_rows_are_read_whole_where_no_context_bounds_them(system: str, kind: str, untrained: None) -> None:
     rows, heard = ROWS[kind](5, LONG), Notes()
     model = finetune(request_of(kind, rows, base=base_model(system), valid=[]), heard).model
-    examples = encode(rows, model, Silent()).examples
+    examples = encode(rows, model, Reporter()).examples
     assert len(examples) == 5 and all(example.tokens > 2 * CONTEXT for example in examples)
     assert not any("longer" in line for line in heard.said)
 
@@ -155,10 +154,10 @@ def test_long_rows_are_read_in_windows(system: str, kind: str) -> None:
     rows, heard = ROWS[kind](3, LONG), Notes()
     sets = (*SETS, *SMALL_READER[system])
     model = finetune(request_of(kind, rows, base=base_model(system), valid=[], epochs=1, sets=sets), heard).model
-    encoded = encode(rows, model, Silent())
+    encoded = encode(rows, model, Reporter())
     windows = len(encoded.examples)
     assert windows > 3 * len(rows) and all(example.tokens <= CONTEXT for example in encoded.examples)
-    assert model.sections["budget"].steps == -(-windows // 4), "updates count windows"
+    assert model.config.budget.steps == -(-windows // 4), "updates count windows"
     names(heard.plans[0]["rows"], "3 ", "0 ", f"{windows:,} windows")
     names(heard.plans[0]["budget"], "of 4 windows")
     what = {"tagging": "sentences", "span": "passages"}[kind]
@@ -174,8 +173,8 @@ def test_long_rows_are_read_in_windows(system: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rule_is_learned_over_windows(kind: str) -> None:
     rows = ROWS[kind](8, LONG)
-    model = TaskModel(finetune(request_of(kind, rows, valid=rows, epochs=6), Silent()).model, None)
-    measured = model.evaluate(rows, reporter=Silent())
+    model = TaskModel(finetune(request_of(kind, rows, valid=rows, epochs=6), Reporter()).model, None)
+    measured = model.evaluate(rows, reporter=Reporter())
     assert measured.main_value > 0.8, measured
 
 
@@ -183,8 +182,8 @@ def test_a_rule_is_learned_over_windows(kind: str) -> None:
 def test_few_windows_are_read_more_often(kind: str, untrained: None) -> None:
     rows = ROWS[kind](8)
     model = finetune(request_of(kind, rows, valid=[], epochs=None)).model
-    assert model.task_config.epochs == 20 and model.sections["budget"].steps == 40
-    long = finetune(request_of(kind, ROWS[kind](8, LONG), valid=[], epochs=None), Silent()).model
+    assert model.task_config.epochs == 20 and model.config.budget.steps == 40
+    long = finetune(request_of(kind, ROWS[kind](8, LONG), valid=[], epochs=None), Reporter()).model
     assert long.task_config.epochs < 20, "each row gives several examples"
 
 
@@ -197,14 +196,14 @@ def test_going_on_equals_never_stopping(system: str, kind: str, tmp_path: Path) 
     sets = ("training.batch_size=4", "training.dropout=0.2", *SMALL_READER[system])
     request = request_of(kind, rows, base=base_model(system), out=tmp_path / "a", epochs=2, hold_out=0.3, sets=sets)
     with stopping_after(2, 143) as stop, pytest.raises(Interrupted):
-        finetune(request, Silent(), stop)
+        finetune(request, Reporter(), stop)
     with refused(f"{tmp_path / 'a'}:", "rows", "--valid", "--hold-out"):
-        finetune(replace(request, rows=ROWS[kind](6, LONGER, seed=9), resume=True), Silent())
-    finetune(replace(request, resume=True, epochs=None), Silent())
-    finetune(replace(request, out=tmp_path / "b"), Silent())
+        finetune(replace(request, rows=ROWS[kind](6, LONGER, seed=9), resume=True), Reporter())
+    finetune(replace(request, resume=True, epochs=None), Reporter())
+    finetune(replace(request, out=tmp_path / "b"), Reporter())
     a, b = (RunDirectory(tmp_path / name) for name in "ab")
     assert a.read("model.safetensors") == b.read("model.safetensors")
-    assert load_model(a.path).sections["budget"] == load_model(b.path).sections["budget"]
+    assert load_model(a.path).config.budget == load_model(b.path).config.budget
     heard = Notes()
     finetune(replace(request, resume=True), heard)
     assert any(str(tmp_path / "a") in line and "finished" in line for line in heard.said)
@@ -231,7 +230,7 @@ def test_a_fitted_head_is_for_whole_texts(kind: str, untrained: None) -> None:
     for sets, said in ((SETS, False), ((*SETS, "transfer.head=probe"), True)):
         heard = Notes()
         model = finetune(request_of(kind, sets=sets), heard).model
-        assert model.sections["transfer"].head == "random"
+        assert model.config.transfer.head == "random"
         assert any("transfer.head=probe" in line and kind in line for line in heard.said) == said
 
 
@@ -241,7 +240,7 @@ def test_pooling_is_for_whole_texts(kind: str, untrained: None) -> None:
     for changes in ({"plan": "ulmfit"}, {"sets": pooled}):
         heard = Notes()
         model = finetune(request_of(kind, **changes), heard).model
-        assert model.sections["transfer"].pooling == "extract"
+        assert model.config.transfer.pooling == "extract"
         assert any("transfer.pooling=concat" in line and kind in line for line in heard.said)
 
 
@@ -257,7 +256,7 @@ def test_a_model_that_sees_both_sides_has_no_language_model_loss(kind: str, untr
         with refused("lm_weight 0.5:", "gpt", " 0"):
             finetune(replace(request, **changes))
     for changes in ({}, {"lm_weight": 0.0}):
-        assert finetune(replace(request, **changes)).model.sections["transfer"].lm_weight == 0.0
+        assert finetune(replace(request, **changes)).model.config.transfer.lm_weight == 0.0
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------

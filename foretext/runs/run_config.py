@@ -1,0 +1,336 @@
+"""What a run directory says of its run beside its weights: its configuration, `config.toml`, whose sections are
+dataclasses, and how far it has come, `training/position.json`."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import foretext
+from foretext.config import build_sections, from_toml, to_toml
+from foretext.errors import UserError
+from foretext.nn.model_config import ModelConfig
+from foretext.objectives.base import ObjectiveConfig
+from foretext.plan import ConcatPoolingConfig, TransferPlan
+from foretext.runs.directory import RunDirectory
+from foretext.systems import system_named
+from foretext.systems.base import StartConfig, System, TokenizerConfig, TrainingConfig
+from foretext.tasks.families import KINDS
+from foretext.tasks.family import TaskConfig
+
+FORMAT = 1
+POSITION = "training/position.json"
+MOST = 1e15  # of anything; far beyond what can be trained, and far below where clocks and counts overflow
+MICRO_TOKENS = 4096
+
+
+# -- sections --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """[run]: what this directory holds."""
+
+    kind: Literal["pretrain", "finetune"] = "pretrain"
+    system: str = "gpt"
+    size: str = "tiny"
+    direction: Literal["forward", "backward"] = "forward"
+    seed: int = 0
+    tokenizer: str = ""  # fingerprint of tokenizer.json: another model's is refused even where sizes agree
+    format: int = FORMAT
+    foretext: str = foretext.__version__
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """[data]: the text of a pre-training run."""
+
+    inputs: tuple[str, ...] = ()
+    source: str | None = None  # of parallel text, for systems that translate
+    target: str | None = None
+    vectors: str | None = None  # file of the source's word vectors
+    column: str | None = None
+    documents: str = "auto"
+    errors: str = "strict"
+    valid_fraction: float = 0.05
+    imported_from: str | None = None  # folder that the weights were imported from; then there was no text
+    starts_from: str | None = None  # run whose weights and tokenizer this one went on with
+    head_drawn: bool = False  # imported without a head for masked tokens: one was drawn, and was never trained
+
+    def check(self) -> None:
+        """UserError for what no text can be split by."""
+        if not 0.0 < self.valid_fraction < 1.0:
+            raise UserError(f"data.valid_fraction must be above 0 and below 1, not {self.valid_fraction}")
+
+
+@dataclass
+class Position:
+    """How far a run has come. Everything that the order of samples, the schedule and the log depend on."""
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    bad_steps: int = 0
+    metrics_bytes: int = 0
+    best: float | None = None
+    best_step: int = 0
+    finished: bool = False
+    stage: int = 0  # of those that a run has, the one of the last step: what is carried from it is for its rows
+    halvings: int = 0  # of the rate, where a schedule halves it
+    last_loss: float | None = None  # of validation, where a schedule goes by it
+    optimizer_tensors: int = 0  # in its file, so that a missing one is noticed; 0: not kept, by an earlier version
+
+
+@dataclass(frozen=True)
+class Budget:
+    minutes: float | None = None
+    steps: int | None = None
+    tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        given = [(name, value) for name, value in vars(self).items() if value is not None]
+        if len(given) != 1:
+            raise UserError("give exactly one of --minutes, --steps and --tokens")
+        name, value = given[0]
+        if not 0 < value <= MOST:
+            raise UserError(f"--{name} {value}: a budget must be above 0 and at most {MOST:.0e}")
+
+    def progress(self, position: Position) -> float:
+        """The part of the budget that is spent, 0 … 1."""
+        if self.minutes is not None:
+            return position.seconds / (60.0 * self.minutes)
+        if self.steps is not None:
+            return position.step / self.steps
+        assert self.tokens is not None
+        return position.tokens / self.tokens
+
+    def spent(self, position: Position, reserve: float = 0.0) -> bool:
+        """Whether to stop. `reserve`: seconds that the next step and the closing evaluation will take."""
+        if self.minutes is not None:
+            return position.seconds + reserve >= 60.0 * self.minutes
+        return self.progress(position) >= 1.0
+
+    def seconds_left(self, position: Position) -> float:
+        if self.minutes is not None:
+            return max(0.0, 60.0 * self.minutes - position.seconds)
+        done = self.progress(position)
+        return position.seconds * (1.0 - done) / done if done else float("inf")
+
+    def __str__(self) -> str:
+        if self.minutes is not None:
+            return f"{self.minutes:g} minutes"
+        return f"{self.steps:,} steps" if self.steps is not None else f"{self.tokens:,} tokens"
+
+
+# -- whole configurations --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ModelSections:
+    """What every model has, trained or not."""
+
+    run: RunConfig
+    model: ModelConfig
+
+    def by_name(self) -> dict[str, Any]:
+        """The sections that there are, in the order of config.toml."""
+        return {name: section for name, section in vars(self).items() if section is not None}
+
+    def text(self) -> str:
+        """config.toml."""
+        return to_toml(self.by_name())
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig(ModelSections):
+    """The sections of a pre-training's config.toml, in its order."""
+
+    tokenizer: TokenizerConfig
+    objective: ObjectiveConfig
+    training: TrainingConfig
+    budget: Budget
+    data: DataConfig
+    start: StartConfig | None = None  # where it goes on from another run
+
+    @property
+    def micro_batch(self) -> int:
+        """Sequences at a time."""
+        training = self.training
+        return training.micro_batch or max(1, min(training.batch_size, MICRO_TOKENS // self.model.context))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneConfig(ModelSections):
+    """The sections of a fine-tuning's config.toml, in its order."""
+
+    training: TrainingConfig
+    budget: Budget | None = None  # until the rows are encoded, which it follows from
+    transfer: TransferPlan
+    pooling: ConcatPoolingConfig | None = None  # where `transfer.pooling` is "concat"
+    task: TaskConfig
+    objective: Any = None  # of a system that has heads of its own
+
+    @property
+    def updates(self) -> int:
+        assert self.budget is not None and self.budget.steps is not None
+        return self.budget.steps
+
+
+SECTIONS: dict[str, type] = {
+    "run": RunConfig,
+    "tokenizer": TokenizerConfig,
+    "training": TrainingConfig,
+    "budget": Budget,
+    "data": DataConfig,
+    "transfer": TransferPlan,
+    "start": StartConfig,
+    "pooling": ConcatPoolingConfig,
+    "task": TaskConfig,
+}
+_PRETRAINED = ("run", "model", "tokenizer", "objective", "training", "budget", "data")
+_FINETUNED = ("run", "model", "training", "budget", "transfer", "task")
+
+
+def text_of(run: RunDirectory, name: str) -> str:
+    """A file of a run as text."""
+    try:
+        return run.read(name).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{run.path / name}: not text (byte {error.start}); restore it from a copy") from None
+
+
+def read_config(run: RunDirectory) -> PretrainConfig | FinetuneConfig:
+    """A run's config.toml, checked."""
+    return config_in(text_of(run, "config.toml"), str(run.path / "config.toml"))
+
+
+def config_in(text: str, where: str) -> PretrainConfig | FinetuneConfig:
+    """What `ModelSections.text` gave, checked."""
+    raw = from_toml(text, where)
+    if raw.get("run", {}).get("format", FORMAT) != FORMAT:
+        raise UserError(f"{where}: written by a newer Foretext (format {raw['run']['format']}); update foretext")
+    system = _system_of(raw, where)
+    kinds = SECTIONS | {"model": system.config, "objective": system.objective_config}
+    names = _section_names(raw, system)
+    sections = build_sections({name: kinds[name] for name in names}, raw, where)
+    config = FinetuneConfig(**sections) if "task" in names else PretrainConfig(**sections)
+    check_saved(config, where)
+    return config
+
+
+def check_saved(config: PretrainConfig | FinetuneConfig, where: str) -> None:
+    """The configuration of a run may have been altered since: UserError for what no run can have; `where` is its
+    file."""
+    try:
+        for name in ("model", "training", "transfer", "start", "pooling"):
+            if section := getattr(config, name, None):
+                section.check()
+        if config.model.vocabulary < 1:
+            raise UserError(f"model.vocabulary must be at least 1, not {config.model.vocabulary}")
+        if isinstance(config, FinetuneConfig) and config.task.kind not in KINDS:
+            raise UserError(f"task.kind {config.task.kind!r} is none of {', '.join(KINDS)}")
+    except UserError as error:
+        raise UserError(f"{where}: {error}; restore it from a copy") from None
+
+
+def _section_names(raw: dict[str, Any], system: System) -> tuple[str, ...]:
+    """Those that a run of its kind has, and those that it has only because another says so."""
+    if raw.get("run", {}).get("kind") != "finetune":
+        return (*_PRETRAINED, "start") if _said(raw, "data", "starts_from") else _PRETRAINED
+    pooled = ("pooling",) if _said(raw, "transfer", "pooling") == "concat" else ()
+    return (*_FINETUNED, *pooled, *(("objective",) if system.build_head is not None else ()))
+
+
+def _said(raw: dict[str, Any], section: str, key: str) -> Any:
+    found = raw.get(section)
+    return found.get(key) if isinstance(found, dict) else None
+
+
+def _system_of(raw: dict[str, Any], where: str) -> System:
+    """The system, which names the dataclasses of [model] and [objective]."""
+    section = raw.get("run", {})
+    name = section.get("system", RunConfig.system) if isinstance(section, dict) else None
+    if not isinstance(name, str):
+        raise UserError(f"{where}: [run] must name the system; restore it from a copy")
+    return system_named(name)
+
+
+# -- the losses of a fine-tuning -------------------------------------------------------------------------------------
+
+LABEL = "label"
+MIXTURE = "squared weights of the mixture"  # part of the label's loss, so not a loss with a name of its own
+_WORDS = {"lm": "language model", "temporal": "temporal activation"}
+
+
+def loss_terms(config: FinetuneConfig) -> dict[str, float]:
+    """Each named loss and its weight, as the task itself has them; a weight that rises is given as it ends."""
+    if config.objective is not None:  # of a system that has heads of its own
+        kinds = {LABEL: config.task.kind} | {name: said.split()[0] for name, said in config.task.also.items()}
+        terms: dict[str, float] = config.objective.loss_terms(kinds)
+        return terms
+    pooling = config.pooling
+    penalties = {} if pooling is None else {"activation": pooling.activation, "temporal": pooling.temporal}
+    added = {"lm": config.transfer.lm_weight} | penalties
+    return {LABEL: 1.0} | {name: weight for name, weight in added.items() if weight}
+
+
+def describe_loss(config: FinetuneConfig) -> str:
+    """The same in one line. Losses on unlabelled text stand apart, and only where there is such text.
+
+    label + 0.5 · language model                                        GPT
+    label + 2 · activation + 1 · temporal activation                    ULMFiT
+    label; unlabelled text: 1 · (forward, backward, future, past)       Cross-View Training
+    """
+    terms, transfer = loss_terms(config), config.transfer
+    tasks = {name: weight for name, weight in terms.items() if "." not in name}
+    words = _WORDS | ({"lm": "language model, right to left"} if config.run.direction == "backward" else {})
+    line = " + ".join(
+        name if weight == 1.0 and name not in ("activation", "temporal") else f"{weight:g} · {words.get(name, name)}"
+        for name, weight in tasks.items()
+    )
+    reader = transfer.reader
+    if transfer.model == "recurrent" and reader.penalty and (reader.mix or reader.twice):
+        line += f" + {reader.penalty:g} · {MIXTURE}"
+    views = list(dict.fromkeys(name.partition(".")[2] for name in terms if "." in name))
+    if views and config.task.sentences:
+        line += f"; unlabelled text: {config.objective.unlabelled_weight:g} · ({', '.join(views)})"
+    return line
+
+
+# -- how far it has come ---------------------------------------------------------------------------------------------
+
+
+def read_position(run: RunDirectory) -> Position:
+    """How far a run has come, from its checkpoint."""
+    try:
+        position = Position(**json.loads(run.read(POSITION)))
+        _check_position(position)
+        return position
+    except (ValueError, TypeError, RecursionError):
+        raise UserError(f"{run.path / POSITION}: not a position; restore it from a copy") from None
+
+
+def _check_position(position: Position) -> None:
+    """ValueError for what no run can have reached."""
+    counts = (
+        *(position.step, position.tokens, position.bad_steps, position.metrics_bytes, position.best_step),
+        *(position.halvings, position.stage, position.optimizer_tensors),
+    )
+    numbers = (position.seconds, *(0.0 if value is None else value for value in (position.best, position.last_loss)))
+    if not all(type(count) is int and 0 <= count <= MOST for count in counts):
+        raise ValueError("a count")
+    if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers) or position.seconds < 0:
+        raise ValueError("a number")
+    if type(position.finished) is not bool:
+        raise ValueError("finished")
+
+
+def has_begun(run: RunDirectory) -> bool:
+    """Whether there is a checkpoint to go on from."""
+    return run.has(POSITION)
+
+
+def is_finished(run: RunDirectory) -> bool:
+    return has_begun(run) and read_position(run).finished
