@@ -122,7 +122,7 @@ class LanguageModel:
         return generate_text(self.model, _prompt(prompt), sampling)
 
     def facing(self, direction: str) -> LanguageModel:
-        """The same model to write in the other direction, where it has both (ELMo): `lm.facing("backward").generate(…)`
+        """The same model to read in the other direction, where it has both (ELMo): `lm.facing("backward").generate(…)`
         writes what stands before a prompt."""
         return LanguageModel(facing(self.model, direction), self.path)
 

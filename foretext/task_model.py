@@ -42,11 +42,12 @@ class TaskModel:
                 f"what several runs say has no mean in {self.task}: --with is for tasks with one label a row; leave it "
                 "out"
             )
-        for other in others:
+        for number, other in enumerate(others, 2 + len(self.others)):
             if other.task != self.task or other.labels != self.labels:
+                first, second = self.path or "model 1", other.path or f"model {number}"  # only runs have folders
                 raise UserError(
-                    f"{other.path} and {self.path} cannot be averaged: {_taught(other)} and {_taught(self)}; fine-tune "
-                    "both on the same rows"
+                    f"{second} and {first} cannot be averaged: {_taught(other)} and {_taught(self)}; fine-tune both on "
+                    "the same rows"
                 )
         return TaskModel(self.model, self.path, (*self.others, *others))
 
@@ -91,9 +92,8 @@ class TaskModel:
     def _predictions(
         self, rows: Sequence[Any], labelled: bool, progress: Progress | None, reporter: Reporter | None
     ) -> Predictions:
-        assert self.model.task is not None
         encoded, scores = self._scores(rows, labelled, progress, reporter)
-        own = self.family.predictions(encoded, scores, self.model.task_config, self.model.task)
+        own = self.family.predictions(encoded, scores, self.model.task_config, self.model.head)
         if not self.others:
             return own
         others = [other._predictions(rows, False, progress, reporter) for other in self.others]
@@ -172,12 +172,10 @@ class TaskModel:
     ) -> tuple[Encoded, list[np.ndarray]]:
         if not rows:
             raise UserError("there are no rows to predict")
-        assert self.model.task is not None
         if self.model.views is not None:
             return Encoded(rows, []), view_scores(self.model, rows, progress)
-        device = next(self.model.trunk.parameters()).device
         encoded = encode(rows, self.model, reporter, labelled=labelled)
-        return encoded, example_scores(self.model.trunk, self.model.task, encoded.examples, device, progress)
+        return encoded, example_scores(self.model, encoded.examples, progress)
 
 
 def _taught(model: TaskModel) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foretext.cli.input import Json, language_model, refuse, standard_input, text_argument
+from foretext.cli.input import Json, reading_model, refuse, standard_input, text_argument
 from foretext.cli.output import show_notes
 from foretext.errors import UserError
 
@@ -62,9 +62,7 @@ def generate(
         refuse({"--log-probabilities": alone or None}, "are for --json or --prompts; add one")
     _check_beams(beams, sampling)
     prompt = _given(prompt)
-    model = language_model(run)
-    if direction is not None:
-        model = model.facing(direction)
+    model = reading_model(run, direction, "writing text")
     if prompts is not None:
         lines = _lines(prompts, errors or "strict")
         for line, written in zip(lines, _best(model, lines, sampling, beams)):
@@ -96,7 +94,7 @@ def _stream(model: LanguageModel, prompt: str, sampling: Sampling, as_json: bool
     if as_json:
         typer.echo(json.dumps({"prompt": prompt, "text": "".join(pieces)}, ensure_ascii=False))
         return
-    first = next(pieces, "")  # a model that cannot write says so here, before anything is shown
+    first = next(pieces, "")  # what cannot be gone on with says so here, before anything is shown
     if model.model.info.direction == "forward":
         sys.stdout.write(prompt)
     for piece in itertools.chain([first], pieces):

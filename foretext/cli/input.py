@@ -122,6 +122,16 @@ def language_model(run: Path) -> LanguageModel:
     return load_language_model(run)
 
 
+def reading_model(run: Path, direction: str | None, what: str) -> LanguageModel:
+    """A pre-trained run that goes on with a text, in this direction if one is named; UserError for one that does not,
+    and so cannot do `what`."""
+    from foretext.generate.decoder import reader_of
+
+    model = language_model(run)
+    reader_of(model.model, what)
+    return model if direction is None else model.facing(direction)
+
+
 def task_model(run: Path) -> TaskModel:
     from foretext.api import TaskModel
 

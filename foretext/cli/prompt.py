@@ -16,11 +16,11 @@ from foretext.cli.input import (
     Json,
     check_output,
     labelled_rows,
-    language_model,
     parse_columns,
     parse_pairs,
     plain_table,
     read_texts,
+    reading_model,
     refuse,
     text_argument,
 )
@@ -74,6 +74,9 @@ def prompt(
     words: Annotated[str | None, typer.Option(help="Words for labels: 1=good,0=bad.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Draws of examples; 3 if not said.")] = None,
     rows: Annotated[int, typer.Option(help="Answer so many rows, drawn at random; 0: all.")] = 0,
+    direction: Annotated[
+        str | None, typer.Option(help="elmo: forward, or backward, which tells the text from the answer.")
+    ] = None,
     good: Annotated[str | None, typer.Option(help="acceptability: the label of acceptable sentences; 1.")] = None,
     language: Annotated[str | None, typer.Option(help="translation: the target's language, for BLEU: zh, ja.")] = None,
     columns: Annotated[str, typer.Option(help="Other column names: text=review,label=stars.")] = "",
@@ -84,35 +87,52 @@ def prompt(
 ) -> None:
     """Ask a pre-trained model without training it: examples in the context, no gradient."""
     names = parse_columns(columns)
-    if task is None:
-        task = _task_of(file, names, format, errors)
-        typer.echo(f"task: {task}", err=True)
+    guessed = task is None
+    task = _task_of(file, names, format, errors) if task is None else task
     _check(task, (template, words, seeds, shots, examples, good, format, language, out))
     numbers, draws = _numbers(shots or "0"), _draws(seeds)
     _check_values(rows, language)
     if out is not None:
         check_output(out)
-    model = language_model(run)
+    model = _asked_model(run, direction, task)
     if task in WRITTEN:
         pairs = _pairs(file, task, names, errors)
         known = pairs if examples is None else _pairs(examples, task, names, errors)
+        _announce(task, guessed)
         _written(model, task, _drawn(pairs, rows), known, numbers, draws, language or "", as_json)
         return
     kind = {"acceptability": "classification", "winograd": "choice"}.get(task, task)
     everything = _rows(file, kind, names, format, errors)
     others = everything if examples is None else _rows(examples, kind, names, format, errors)
     asked = _drawn(everything, rows)
+    if task not in ("acceptability", "winograd"):
+        made = _template(task, template, everything if examples is None else [*everything, *others], words or "")
+    _announce(task, guessed)
     if task == "acceptability":
         chosen = "1" if good is None else text_argument(good, "--good")
         _acceptability(model, asked, None if examples is None else others, chosen, as_json)
     elif task == "winograd":
         _winograd(model, asked, as_json)
     else:
-        made = _template(task, template, everything if examples is None else [*everything, *others], words or "")
+        way = model.model.info.direction
         rounds = _chosen(model, made, asked, others, numbers, draws)
         if out is not None:
-            _write_answers(out, asked, rounds)
-        _show_chosen(made, len(asked), rounds, as_json)
+            _write_answers(out, asked, rounds, way)
+        _show_chosen(made, len(asked), rounds, way, as_json)
+
+
+def _asked_model(run: Path, direction: str | None, task: str) -> LanguageModel:
+    from foretext.evaluate.in_context import check_prompted
+
+    model = reading_model(run, direction, "learning in context")
+    check_prompted(model.model, task)
+    return model
+
+
+def _announce(task: str, guessed: bool) -> None:
+    """Which task the columns speak for, once nothing of what was given is wrong: a refusal stands alone."""
+    if guessed:
+        typer.echo(f"task: {task}", err=True)
 
 
 def _check(task: str, given: Sequence[object]) -> None:
@@ -221,33 +241,38 @@ def _chosen(
     return rounds
 
 
-def _show_chosen(template: Template, count: int, rounds: list[Round], as_json: bool) -> None:
+def _show_chosen(template: Template, count: int, rounds: list[Round], direction: str, as_json: bool) -> None:
     numbers = dict.fromkeys(one.shots for one in rounds)
     described = [_described(template.kind, shots, [one for one in rounds if one.shots == shots]) for shots in numbers]
     if as_json:
-        typer.echo(json.dumps({"template": template.text, "rows": count, "results": described}, ensure_ascii=False))
+        record = {"template": template.text, "rows": count, "direction": direction, "results": described}
+        typer.echo(json.dumps(record, ensure_ascii=False))
         return
     for result in described:
-        _show(result, count)
+        _show(result, count, direction)
 
 
-def _show(result: dict[str, Any], count: int) -> None:
-    draws = result["draws"]
-    typer.echo(f"{result['shots']} examples, {count:,} rows, {draws} draw{'' if draws == 1 else 's'} of examples")
+def _show(result: dict[str, Any], count: int, direction: str = "forward") -> None:
+    draws, way = result["draws"], ", right to left" if direction == "backward" else ""
+    typer.echo(f"{result['shots']} examples, {count:,} rows, {draws} draw{'' if draws == 1 else 's'} of examples{way}")
     for name, value in result["scores"].items():
         spread = f" ± {value['deviation']:.4f}" if draws > 1 else ""
         typer.echo(f"  {name:24} {value['mean']:.4f}{spread}")
     if result["cut"]:
-        typer.echo(f"  {result['cut']:,} contexts were too long and lost their beginning")
+        typer.echo(f"  {_lost(result['cut'], direction)}")
 
 
-def _write_answers(out: Path, asked: list[Row], rounds: list[Round]) -> None:
+def _lost(count: int, direction: str) -> str:
+    return f"{count:,} contexts were too long and lost their {'end' if direction == 'backward' else 'beginning'}"
+
+
+def _write_answers(out: Path, asked: list[Row], rounds: list[Round], direction: str) -> None:
     """A line for each row and draw: what could be answered, and the score of each answer under each normalisation."""
-    from foretext.evaluate.in_context import NORMALISATIONS
     from foretext.text.corpus.whole_files import write_whole
 
     # The one answer of last-word is compared with nothing, so that nothing is subtracted from it either.
-    normalisations = NORMALISATIONS if len(rounds[0].answers[0].prompt.answers) > 1 else NORMALISATIONS[:3]
+    alone = len(rounds[0].answers[0].prompt.answers) == 1
+    normalisations = [name for name in rounds[0].normalisations if not (alone and name == "unbiased")]
     lines = []
     for one in rounds:
         for row, answered in zip(asked, one.answers):
@@ -256,6 +281,7 @@ def _write_answers(out: Path, asked: list[Row], rounds: list[Round]) -> None:
                 "shots": one.shots,
                 "seed": one.seed,
                 "context": answered.prompt.whole,
+                **({"behind": answered.prompt.behind} if direction == "backward" else {}),
                 "answers": list(answered.prompt.answers),
                 "right": answered.prompt.right,
                 "scores": {name: answered.scores(name) for name in normalisations},
@@ -269,14 +295,12 @@ def _write_answers(out: Path, asked: list[Row], rounds: list[Round]) -> None:
 
 
 def _described(kind: str, shots: int, rounds: list[Round]) -> dict[str, Any]:
-    from foretext.evaluate.in_context import NORMALISATIONS
-
     if kind == "last-word":
         hits = [statistics.fmean(row.likelihoods[0].greedy for row in one.answers) for one in rounds]
         nats = [-statistics.fmean(row.likelihoods[0].total for row in one.answers) for one in rounds]
         found = {"accuracy": hits, "perplexity per word": [math.exp(min(value, 700.0)) for value in nats]}
     else:
-        found = {f"accuracy, {name}": [one.accuracy(name) for one in rounds] for name in NORMALISATIONS}
+        found = {f"accuracy, {name}": [one.accuracy(name) for one in rounds] for name in rounds[0].normalisations}
     return _over_draws(shots, found, sum(one.cut for one in rounds))
 
 
@@ -309,18 +333,20 @@ def _acceptability(model: LanguageModel, asked: list[Row], known: list[Row] | No
 
 def _winograd(model: LanguageModel, asked: list[Row], as_json: bool) -> None:
     from foretext.evaluate.heuristics import referents
+    from foretext.evaluate.in_context import CHANNEL
 
-    found = referents(model.model, asked, progress("scoring"))
-    hits = {name: [float(row.best(name) == row.prompt.right) for row in found] for name in ("sum", "per token")}
+    found, direction = referents(model.model, asked, progress("scoring")), model.model.info.direction
+    ways = CHANNEL if direction == "backward" else ("sum", "per token")
+    hits = {name: [float(row.best(name) == row.prompt.right) for row in found] for name in ways}
     scores = {name: statistics.fmean(values) for name, values in hits.items()}
     cut = sum(any(likelihood.cut for likelihood in row.likelihoods) for row in found)
     if as_json:
-        typer.echo(json.dumps({"rows": len(asked), "accuracy": scores, "cut": cut}))
+        typer.echo(json.dumps({"rows": len(asked), "direction": direction, "accuracy": scores, "cut": cut}))
         return
     for name, value in scores.items():
         typer.echo(f"accuracy, {name:10} {value:.4f}")
     if cut:
-        typer.echo(f"{cut:,} contexts were too long and lost their beginning")
+        typer.echo(_lost(cut, direction))
 
 
 def _written(

@@ -5,6 +5,9 @@ labelled rows that are not those scored; without any, only what needs no thresho
 Sentiment (SST-2): "very" is appended, and the words "positive" and "negative" are compared: a template of `in_context`.
 Answers (RACE, COPA): the choice with the highest mean log-probability: `in_context`'s normalisation "per token".
 Referents (Winograd): each candidate is put in the place of the blank, and what follows it is scored.
+
+A model that reads from right to left tells a sentence's tokens from its end, and what stands before a blank, given the
+candidate and what follows.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import numpy as np
 
 from foretext.errors import UserError
 from foretext.evaluate.in_context import Answered, Prompt
-from foretext.evaluate.likelihood import Progress, Query, score_queries, split_border
+from foretext.evaluate.likelihood import Progress, Query, channel_query, score_queries, split_border
 from foretext.runs.model import SavedModel
 from foretext.tasks.files.rows import Row
 
@@ -26,12 +29,13 @@ BLANK = re.compile(r"_+")
 
 
 def sentence_scores(model: SavedModel, rows: Sequence[Row], progress: Progress | None = None) -> list[float]:
-    """The mean log-probability of each text's tokens, the first one after end-of-text; where a vocabulary has no
-    end-of-text (GPT as it was published), from the second one on."""
+    """The mean log-probability of each text's tokens in the order of reading, the first one after end-of-text; where a
+    vocabulary has no end-of-text (GPT as it was published), from the second one on."""
     given = 1 if model.tokenizer.end is None else 0
     queries = []
     for row in rows:
         ids = tuple(model.tokenizer.encode(row.texts[0]))
+        ids = ids[::-1] if model.info.direction == "backward" else ids
         if len(ids) <= given:
             raise UserError(f"{row.where}: too short to be scored; leave the row out")
         queries.append(Query(ids[:given], (ids[given:],), row.where))
@@ -94,20 +98,32 @@ def best_threshold(scores: Sequence[float], truth: Sequence[bool]) -> float:
 
 
 def referents(model: SavedModel, rows: Sequence[Row], progress: Progress | None = None) -> list[Answered]:
-    """Rows of the kind choice whose context has a blank (`_`): what follows the blank is scored behind each choice."""
-    queries = []
+    """Rows of the kind choice whose context has a blank (`_`): what follows the blank is scored behind each choice; by
+    a model that reads from right to left, what precedes it in front of each."""
+    backward = model.info.direction == "backward"
+    queries: list[Query] = []
     for row in rows:
-        blank = BLANK.search(row.texts[0])
-        if blank is None or not row.texts[0][blank.end() :].strip():
-            raise UserError(f"{row.where}: the text needs a blank, written _, and something after it")
-        before, after = row.texts[0][: blank.start()], row.texts[0][blank.end() :]
+        before, after = _round_blank(row, backward)
+        if backward:
+            queries.append(channel_query(model.tokenizer, before, row.texts[1:], after, row.where))
+            continue
         for choice in row.texts[1:]:
             context, rest = split_border(model.tokenizer, before + choice, after)
             queries.append(Query(tuple(context), (tuple(rest),), row.where))
-    found = iter(score_queries(model, queries, progress))
+    found = iter([one for likelihoods in score_queries(model, queries, progress) for one in likelihoods])
     answered = []
     for row in rows:
-        likelihoods = tuple(next(found)[0] for _ in row.texts[1:])
+        likelihoods = tuple(next(found) for _ in row.texts[1:])
         prompt = Prompt(row.texts[0], row.texts[1:], None if row.label is None else int(row.label))
         answered.append(Answered(prompt, likelihoods, (0.0,) * len(likelihoods)))
     return answered
+
+
+def _round_blank(row: Row, backward: bool) -> tuple[str, str]:
+    """What stands before a row's blank, and what follows it; what will be scored of these must be there."""
+    blank = BLANK.search(row.texts[0])
+    before, after = ("", "") if blank is None else (row.texts[0][: blank.start()], row.texts[0][blank.end() :])
+    if not (before if backward else after).strip():
+        side = "before" if backward else "after"
+        raise UserError(f"{row.where}: the text needs a blank, written _, and something {side} it")
+    return before, after

@@ -10,8 +10,19 @@ with each other:
 Where an answer joins the context without a space and shares a token with it, the end of the context is scored with
 every answer of the row (`likelihood.query_of`); its tokens then count, its bytes do not.
 
+A model that reads from right to left has not read the context when it tells the answer. It is asked the other way
+round, for the context given the answer, as a noisy channel (Min et al. 2022, "Noisy Channel Language Model Prompting
+for Few-Shot Text Classification"); the examples stand behind the row, since that is what it reads first:
+
+    sum        log P(answer | examples) + log P(context | answer, examples), which is log P(context, answer | examples)
+    channel    log P(context | answer, examples): by Bayes what is `unbiased` above, without an "Answer:"
+
+As the examples do not depend on the answer, `sum` ranks answers as log P(answer | context, examples) of the same joint
+distribution would. All answers are scored with the same tokens of the context, so that nothing is divided by a length.
+
 Examples are drawn anew for each seed, the same ones in the same order for every row of the seed; the spread over seeds
-is part of the result. A context that is too long loses its beginning, and the rows are counted.
+is part of the result. A context that is too long loses its beginning (right to left: the end of the examples), and the
+rows are counted.
 
 How a labelled row becomes a prompt and its possible answers, for learning in context.
 
@@ -34,12 +45,14 @@ from itertools import islice
 from typing import TypeVar
 
 from foretext.errors import UserError
-from foretext.evaluate.likelihood import Likelihood, Progress, query_of, score_queries
+from foretext.evaluate.likelihood import Likelihood, Progress, Query, channel_query, query_of, score_queries
 from foretext.runs.model import SavedModel
 from foretext.tasks.files.formats import COPA_QUESTIONS
 from foretext.tasks.files.rows import Row
 
 NORMALISATIONS = ("sum", "per token", "per byte", "unbiased")
+CHANNEL = ("sum", "channel")  # of a model that reads from right to left, and what it can be asked:
+FROM_THE_RIGHT = ("classification", "entailment", "similarity", "choice", "acceptability", "winograd")
 ALONE = "Answer:"
 Known = TypeVar("Known")
 
@@ -61,6 +74,8 @@ class Answered:
             return [total / length for total, length in zip(totals, octets)]
         if normalisation == "unbiased":
             return [total - alone for total, alone in zip(totals, self.alone)]
+        if normalisation == "channel":
+            return [found.total - found.part for found in self.likelihoods]
         return totals
 
     def best(self, normalisation: str) -> int:
@@ -75,25 +90,42 @@ class Round:
     shots: int
     seed: int
     answers: tuple[Answered, ...]
+    normalisations: tuple[str, ...] = NORMALISATIONS
 
     @property
     def cut(self) -> int:
-        """Rows whose context lost its beginning."""
+        """Rows that were too long: of what stands farthest from the answer some was not read."""
         return sum(any(found.cut for found in row.likelihoods) for row in self.answers)
 
     def accuracy(self, normalisation: str) -> float:
         return statistics.fmean(row.best(normalisation) == row.prompt.right for row in self.answers)
 
 
-def prompts_of(template: Template, rows: Sequence[Row], examples: Sequence[Row], shots: int, seed: int) -> list[Prompt]:
-    """What is asked of each row after `shots` examples drawn by the seed; none of them asks what the row asks."""
+def check_prompted(model: SavedModel, task: str) -> None:
+    """UserError for a task that cannot be put to a model which reads from right to left."""
+    if model.info.direction == "backward" and task not in FROM_THE_RIGHT:
+        other = "leave --direction out" if model.scored == "both ways" else "ask a run that was pre-trained forward"
+        raise UserError(
+            f"{task} is told from what stands before it, which a model that reads from right to left has not read; "
+            f"{other}, or give one of the tasks {', '.join(FROM_THE_RIGHT)}"
+        )
+
+
+def prompts_of(
+    template: Template, rows: Sequence[Row], examples: Sequence[Row], shots: int, seed: int, backward: bool = False
+) -> list[Prompt]:
+    """What is asked of each row with `shots` examples drawn by the seed, read before it (`backward`: from the right);
+    none of them asks what the row asks."""
     prompts = [template.prompt(row) for row in rows]
     if not shots:
         return prompts
     solved = [template.prompt(row) for row in examples if row.label is not None or template.kind == "last-word"]
     asked = []
     for prompt, chosen in zip(prompts, drawn_examples(solved, [p.context for p in prompts], shots, seed, _context)):
-        asked.append(replace(prompt, examples="".join(example.solved + BETWEEN for example in chosen)))
+        if backward:  # the example that is read last stands next to the row here too
+            asked.append(replace(prompt, behind="".join(BETWEEN + example.solved for example in reversed(chosen))))
+        else:
+            asked.append(replace(prompt, examples="".join(example.solved + BETWEEN for example in chosen)))
     return asked
 
 
@@ -128,18 +160,19 @@ def answer_rows(
     progress: Progress | None = None,
 ) -> list[Round]:
     """A round for each seed; without examples one is all there is."""
-    drawn = {seed: prompts_of(template, rows, examples, shots, seed) for seed in (seeds if shots else [0])}
+    backward = model.info.direction == "backward"
+    drawn = {seed: prompts_of(template, rows, examples, shots, seed, backward) for seed in (seeds if shots else [0])}
     rounds = []
     alone: dict[str, float] = {}
     for seed, prompts in drawn.items():
         scored = _score(model, prompts, progress)  # first: what is too long is named with its row
-        if not alone and template.kind != "last-word":  # whose one answer is compared with nothing
+        if not backward and not alone and template.kind != "last-word":  # whose one answer is compared with nothing
             alone = _alone(model, prompts)
         answers = [
             Answered(prompt, tuple(found), tuple(alone.get(answer, 0.0) for answer in prompt.answers))
             for prompt, found in zip(prompts, scored)
         ]
-        rounds.append(Round(shots, seed, tuple(answers)))
+        rounds.append(Round(shots, seed, tuple(answers), CHANNEL if backward else NORMALISATIONS))
     return rounds
 
 
@@ -147,17 +180,21 @@ def _score(model: SavedModel, prompts: Sequence[Prompt], progress: Progress | No
     """Rows with the same examples go together, so that the examples are read once."""
     groups: dict[str, list[int]] = {}
     for number, prompt in enumerate(prompts):
-        groups.setdefault(prompt.examples, []).append(number)
+        groups.setdefault(prompt.examples or prompt.behind, []).append(number)
     results: dict[int, list[Likelihood]] = {}
     total = sum(len(prompt.answers) for prompt in prompts)
     for numbers in groups.values():
         before = sum(len(found) for found in results.values())
         step = None if progress is None else _later(progress, before, total)
-        asked = [prompts[number] for number in numbers]
-        queries = [query_of(model.tokenizer, prompt.whole, prompt.answers, prompt.where) for prompt in asked]
-        found = score_queries(model, queries, step)
+        found = score_queries(model, [_query(model, prompts[number]) for number in numbers], step)
         results |= dict(zip(numbers, found))
     return [results[number] for number in range(len(prompts))]
+
+
+def _query(model: SavedModel, prompt: Prompt) -> Query:
+    if model.info.direction == "backward":
+        return channel_query(model.tokenizer, prompt.context, prompt.answers, prompt.behind, prompt.where)
+    return query_of(model.tokenizer, prompt.whole, prompt.answers, prompt.where)
 
 
 def _later(progress: Progress, before: int, total: int) -> Progress:
@@ -196,13 +233,14 @@ _LAST_WORD = re.compile(r"^(.*\S)\s+(\S+)\s*$", re.DOTALL)
 @dataclass(frozen=True)
 class Prompt:
     """A row's context, its possible answers as completions, which of them is right (None: not known), and the solved
-    examples that stand before the context."""
+    examples that stand before the context, or behind the answer."""
 
     context: str
     answers: tuple[str, ...]
     right: int | None
     examples: str = ""
     where: str = ""  # the row's place, for messages
+    behind: str = ""
 
     @property
     def whole(self) -> str:

@@ -9,8 +9,11 @@ A trunk that reads on for ever (an LSTM) reads one token after the other: comple
 from the state that the context ended with, and nothing is cut. XLNet is asked about each token of a completion in the
 order of the text, where nothing sees what follows: a row for each context with its completion.
 
-A query that does not fit the model's context is cut on the left, never in a completion, and counted; each of its
-completions is then read by itself, behind as much of the context as fits.
+A query that does not fit the model's context loses the beginning of its own context, never a part of a completion, and
+is counted; each of its completions is then read by itself, behind as much of the context as fits.
+
+Ids stand in the order in which the model reads. For one that reads from right to left, `channel_query` turns the text
+round: its context is what stands behind the answer, and the answer with all that stands before it is scored.
 """
 
 from __future__ import annotations
@@ -36,11 +39,12 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Query:
-    """A context and what may follow it, as ids."""
+    """A context and what may be read after it, as ids in the order of reading."""
 
     context: tuple[int, ...]
     completions: tuple[tuple[int, ...], ...]
     where: str = ""  # for messages
+    parts: tuple[int, ...] = ()  # of each completion so many first tokens are also summed by themselves
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Likelihood:
     tokens: int
     greedy: bool  # whether every token of it was the most likely one
     cut: int  # tokens of the context that did not fit
+    part: float = 0.0  # of the total, what its first tokens have (`Query.parts`)
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,7 @@ class _Branch:
     context: tuple[int, ...]
     completions: tuple[tuple[int, ...], ...]
     cut: int
+    parts: tuple[int, ...]
 
     @property
     def length(self) -> int:
@@ -77,10 +83,16 @@ def split_border(tokenizer: Tokenizer, context: str, completion: str) -> tuple[l
     bare = context.rstrip()
     completion = context[len(bare) :] + completion
     whole, before = tokenizer.encode(bare + completion), tokenizer.encode(bare)
-    border = 0
-    while border < min(len(before), len(whole) - 1) and before[border] == whole[border]:
-        border += 1
+    border = _alike(before, whole, len(whole) - 1)
     return whole[:border], whole[border:]
+
+
+def _alike(first: Sequence[int], second: Sequence[int], most: int) -> int:
+    """How many tokens both begin with, `most` at most."""
+    same, most = 0, min(most, len(first), len(second))
+    while same < most and first[same] == second[same]:
+        same += 1
+    return same
 
 
 def query_of(tokenizer: Tokenizer, context: str, answers: Sequence[str], where: str = "") -> Query:
@@ -95,14 +107,28 @@ def query_of(tokenizer: Tokenizer, context: str, answers: Sequence[str], where: 
     return Query(wholes[0][:border], tuple(whole[border:] for whole in wholes), where)
 
 
+def channel_query(
+    tokenizer: Tokenizer, context: str, answers: Sequence[str], behind: str = "", where: str = ""
+) -> Query:
+    """The same for a model that reads from right to left: given what stands `behind`, each answer is scored, and after
+    it the context, which is the same tokens for all of them. `parts` are the tokens of the answers.
+
+    A token across a border is dealt with as there: what is given ends before it for all answers, and where one joins
+    the end of the context, that end is with the answer for all of them."""
+    ahead = query_of(tokenizer, context, [answer + behind for answer in answers])
+    wholes = [(*ahead.context, *rest)[::-1] for rest in ahead.completions]
+    given = tokenizer.encode(behind)[::-1] if behind else []
+    border = min(_alike(given, whole, len(whole) - 1) for whole in wholes)
+    parts = tuple(max(0, len(rest) - border) for rest in ahead.completions)
+    return Query(wholes[0][:border], tuple(whole[border:] for whole in wholes), where, parts)
+
+
 @torch.no_grad()
 def score_queries(
     model: SavedModel, queries: Sequence[Query], progress: Progress | None = None
 ) -> list[list[Likelihood]]:
-    """The likelihood of each completion of each query."""
+    """The likelihood of each completion of each query, whose ids stand in the order in which the model reads."""
     reader, reach = reader_of(model, "learning in context")
-    if model.info.direction != "forward":
-        raise UserError("a right-to-left model reads what follows before what precedes: it cannot be prompted")
     device = next(reader.parameters()).device
     queries = [_with_start(query, model.tokenizer) for query in queries]
     room = sys.maxsize if reach is None else reach
@@ -164,10 +190,7 @@ def _common(contexts: Sequence[tuple[int, ...]]) -> list[int]:
         return []
     length = min(len(context) for context in contexts) - 1
     first, last = min(contexts), max(contexts)  # what these two share, all share
-    same = 0
-    while same < length and first[same] == last[same]:
-        same += 1
-    return list(first[:same])
+    return list(first[: _alike(first, last, length)])
 
 
 def _branches(queries: Sequence[Query], numbers: Sequence[int], shared: int, room: int) -> list[_Branch]:
@@ -181,7 +204,7 @@ def _branches(queries: Sequence[Query], numbers: Sequence[int], shared: int, roo
             while last < len(query.completions) and (last == first or size + len(query.completions[last]) <= room):
                 size += len(query.completions[last]) - 1
                 last += 1
-            made.append(_Branch(number, first, context, query.completions[first:last], 0))
+            made.append(_Branch(number, first, context, query.completions[first:last], 0, query.parts[first:last]))
             first = last
     return made
 
@@ -195,7 +218,8 @@ def _alone(query: Query, number: int, which: int, room: int) -> _Branch:
             f"not fit the model's context of {room:,}; shorten it or leave the row out"
         )
     context = query.context[-left:]
-    return _Branch(number, which, context, (completion,), len(query.context) - len(context))
+    cut = len(query.context) - len(context)
+    return _Branch(number, which, context, (completion,), cut, query.parts[which : which + 1])
 
 
 def _groups(branches: Sequence[_Branch], seen: int) -> list[list[_Branch]]:
@@ -272,10 +296,10 @@ def _sums(trunk: Trunk, group: Sequence[_Branch], top_ND: Tensor, targets_N: Ten
     place, found = 0, []
     for branch in group:
         likelihoods = []
-        for tokens in branch.completions:
+        for tokens, first in zip(branch.completions, branch.parts or (0,) * len(branch.completions)):
             end = place + len(tokens)
-            total = -sum(values[place:end])
-            likelihoods.append(Likelihood(total, len(tokens), all(hits[place:end]), branch.cut))
+            total, part = -sum(values[place:end]), -sum(values[place : place + first], 0.0)
+            likelihoods.append(Likelihood(total, len(tokens), all(hits[place:end]), branch.cut, part))
             place = end
         found.append(likelihoods)
     return found

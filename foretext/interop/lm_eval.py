@@ -100,6 +100,10 @@ def _load(run: str, device: str) -> SavedModel:
     model = load_model(run, choose_device(device))
     if model.task is not None:
         raise UserError(f"{run} is fine-tuned for a task; lm-eval takes a pre-trained run")
+    if model.info.direction == "backward":
+        raise UserError(
+            f"{run} reads from right to left, and lm-eval asks from left to right: foretext prompt {run} FILE"
+        )
     return model
 
 

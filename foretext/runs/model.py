@@ -25,7 +25,7 @@ from foretext.runs.run_config import (
     read_config,
     text_of,
 )
-from foretext.systems import system_named
+from foretext.systems import SYSTEMS, system_named
 from foretext.systems.base import HeadParts, ObjectiveParts, System, TrunkParts
 from foretext.tasks.families import family_of
 from foretext.tasks.family import HeadPlan, TaskConfig
@@ -79,6 +79,16 @@ class SavedModel:
         return self.finetuned.task
 
     @property
+    def head(self) -> TaskHead:
+        """What a fine-tuned model has on its trunk."""
+        assert self.task is not None
+        return self.task
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.trunk.parameters()).device
+
+    @property
     def finetuned(self) -> FinetuneConfig:
         """The configuration of a fine-tuned run."""
         assert isinstance(self.config, FinetuneConfig)
@@ -94,9 +104,10 @@ def need_causal(model: SavedModel, what: str) -> None:
     """UserError for what only a model that reads in one direction can do."""
     if not model.system.causal:
         fills = model.system.fills and model.objective is not None
+        able = ", ".join(name for name, system in SYSTEMS.items() if system.writes)
         raise UserError(
-            f"{what} needs a model that predicts each token from those before it, and {model.system.name} sees both "
-            f"sides{'; foretext fill asks it about blanks' if fills else ''}"
+            f"{what} needs a model that predicts each token from those before it ({able}), and {model.system.name} "
+            f"sees both sides{'; foretext fill asks it about blanks' if fills else ''}"
         )
 
 
@@ -118,6 +129,8 @@ def facing(model: SavedModel, direction: str) -> SavedModel:
         raise UserError(f"--direction {direction}: there is forward and backward")
     if direction == model.info.direction:
         return model
+    if model.scored != "both ways" and not model.system.causal:
+        raise UserError(f"--direction {direction}: {model.system.name} has no directions to choose from; leave it out")
     if model.scored != "both ways":
         raise UserError(
             f"--direction {direction}: this run of {model.system.name} reads {model.info.direction}; leave it out, or "
@@ -130,10 +143,6 @@ def facing(model: SavedModel, direction: str) -> SavedModel:
 def reach_of(model: SavedModel) -> int | None:
     """Tokens that the model reads at a time; None: any number, as an LSTM does, whose state goes on."""
     return None if reads_on(model.trunk) else model.model_config.reads
-
-
-def open_run(path: str | Path) -> RunDirectory:
-    return RunDirectory(Path(path))
 
 
 def load_tokenizer(run: RunDirectory, info: RunConfig) -> Tokenizer:
@@ -153,7 +162,7 @@ def build_task(system: System, config: FinetuneConfig, tokenizer: Tokenizer, dro
 
 def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedModel:
     """Everything in a run directory that prediction and generation need."""
-    run = open_run(path)
+    run = RunDirectory(path)
     config = read_config(run)
     tokenizer = load_tokenizer(run, config.run)
     if not run.has("model.safetensors"):

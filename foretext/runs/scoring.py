@@ -3,7 +3,7 @@ in the order given."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from foretext.objectives.base import Objective
 from foretext.runs.model import SavedModel
 from foretext.runs.report import Reporter, Warns, Work
 from foretext.tasks.families import family_of
-from foretext.tasks.family import Encoded, Encoding, TaskExample
+from foretext.tasks.family import Encoded, Encoding, Progress
 
 
 def encode(
@@ -37,17 +37,10 @@ def encode(
 
 
 @torch.no_grad()
-def example_scores(
-    trunk: Trunk,
-    task: Objective,
-    examples: Sequence[TaskExample],
-    device: torch.device,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[np.ndarray]:
+def example_scores(model: SavedModel, examples: Sequence[Any], progress: Progress | None = None) -> list[np.ndarray]:
     """The scores of each example, as far as they are about it: logits of its classes or choices, its predicted score,
     logits of each word's tags, or each token's as start and end."""
-    trunk.eval()
-    task.eval()
+    trunk, task, device = model.trunk.eval(), model.head.eval(), model.device
     found: dict[int, np.ndarray] = {}
     for indices in length_batches([example.tokens for example in examples]):
         batch = task.make([examples[index] for index in indices])

@@ -166,6 +166,7 @@ class System:
     hub: HubNames | None = None  # how others write it; None: it cannot be exchanged yet
     causal: bool = True  # whether it predicts each token from those before it, so that it can write and score text
     softmax_apart: bool = False  # whether it is causal in each direction, but its softmax is not the trunk's (ELMo)
+    goes_on: bool = False  # whether it writes and scores text though it is not causal, in one direction or order
     fills: bool = False  # whether it can be asked what stands in a blank
     finetuned: bool = True  # whether its paper fine-tunes; false: `--plan paper` takes GPT's settings
     objective_config: type[ObjectiveConfig] = CausalConfig  # the dataclass of [objective]
@@ -176,3 +177,8 @@ class System:
     build_head: Callable[[HeadParts], Any] | None = None  # of a task; None: the task's own
     vocabulary: tuple[str, ...] = ()  # specials that its vocabulary has, of whatever kind that is
     piece_rows: tuple[str, ...] = ()  # how weights with a row for each piece begin; none: it takes no other vocabulary
+
+    @property
+    def writes(self) -> bool:
+        """Whether it can go on with a text, so that it writes, scores completions and learns in context."""
+        return self.causal or self.goes_on

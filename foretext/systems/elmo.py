@@ -128,5 +128,6 @@ ELMO = System(
     build_layout=build_layout,
     causal=False,
     softmax_apart=True,
+    goes_on=True,
     objective_config=BilmObjectiveConfig,
 )

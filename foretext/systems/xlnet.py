@@ -192,6 +192,7 @@ XLNET = System(
     ),
     causal=False,
     fills=True,
+    goes_on=True,
     objective_config=PermutationConfig,
     vocabulary=XLNET_SPECIALS,
     piece_rows=("trunk.tokens.weight", "task.head.bias"),

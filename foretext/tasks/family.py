@@ -220,6 +220,10 @@ class Family(Protocol):
         """Chooses on validation rows what is chosen there, and keeps it in the head: nothing, unless a family does."""
         return
 
+    def unsettled(self, config: TaskConfig) -> str:
+        """What that means where there are no validation rows, in words for the plan; "" if nothing is chosen there."""
+        return ""
+
     def predictions(
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
     ) -> Predictions: ...

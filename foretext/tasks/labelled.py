@@ -66,16 +66,6 @@ class LabelSet:
                 f"the labels are {self.listing()}; correct it, or train with rows that have it"
             ) from None
 
-    def indices(self, rows: Iterable[Row]) -> list[int]:
-        """The class index of each row; an unknown or missing label is an error that names the row."""
-        known = {name: index for index, name in enumerate(self.names)}
-        found = []
-        for row in rows:
-            name = class_name(row)
-            at = known.get(name)
-            found.append(self.index(name, row.where) if at is None else at)
-        return found
-
     def listing(self) -> str:
         """The names for a message, at most twenty of them."""
         shown = ", ".join(repr(name) for name in self.names[:_LISTED])

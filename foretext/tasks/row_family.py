@@ -26,7 +26,6 @@ from foretext.tasks.files.rows import (
     rows_from,
     rows_of,
     table_from,
-    text_fields,
 )
 from foretext.tasks.labelled import LabelSet, Split, hold_out, label_warnings
 from foretext.tasks.layouts.base import keeping_question
@@ -224,6 +223,9 @@ class RowFamily(Family):
         error = math.sqrt(float(np.mean((labels - spread * table) ** 2)) / size)
         head.get_buffer(SPREAD).fill_(min(1.0, max(LEAST_SPREAD, spread - error)))
 
+    def unsettled(self, config: TaskConfig) -> str:
+        return "scores are not drawn to the mean" if config.kind == "regression" else ""
+
     def predictions(
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
     ) -> Predictions:
@@ -338,8 +340,8 @@ def _remembered(table: Table, reading: Reading) -> dict[str, str] | None:
     """The columns' names of the training file, or None where `table` has the task's own instead."""
     if reading.trained is None:
         return None
-    own = text_fields(reading.kind, reading.trained.texts)
-    return names_in(table.columns, own, reading.trained.columns, reading.need_labels)
+    trained = reading.trained
+    return names_in(table.columns, reading.kind, trained.texts, trained.columns, reading.need_labels)
 
 
 def _has_pairs(reading: Reading) -> bool:

@@ -189,6 +189,9 @@ class SpanFamily(Family):
             # It is a margin that must not be passed; rounding to single precision must not pull it below that.
             head.threshold.fill_(float(np.nextafter(np.float32(threshold), np.float32(np.inf))))
 
+    def unsettled(self, config: TaskConfig) -> str:
+        return '"no answer" needs no margin over the best answer' if config.unanswerable else ""
+
     def predictions(
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
     ) -> Predictions:

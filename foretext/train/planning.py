@@ -20,7 +20,8 @@ from foretext.plan import TransferPlan
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import available_memory, check_space, clock, size_text
 from foretext.runs.run_config import FinetuneConfig, describe_loss
-from foretext.tasks.family import Encoded
+from foretext.tasks.families import family_of
+from foretext.tasks.family import Encoded, TaskConfig
 from foretext.train.checkpoint import Job, Stage
 from foretext.train.loop import Loop
 
@@ -80,6 +81,7 @@ def describe_finetuning(
         ("model", f"{model.parameters():,} parameters: {model.describe()}; {weights}"),
         ("task model", _task_model(job.objective, transfer)),
         ("loss", describe_loss(config)),
+        ("validation", _unsettled(task, valid)),
         ("budget", f"{task.epochs} epochs, {updates:,} updates of {config.training.batch_size} {unit}"),
         ("frozen", _frozen(loop, updates)),
         ("time", _finetuning_time(loop, updates, task.epochs, turns, valid)),
@@ -153,6 +155,12 @@ def _task_model(task: nn.Module, transfer: TransferPlan) -> str:
     }
     shape = f"{reader.layers} recurrent layer{'' if reader.layers == 1 else 's'} of {reader.cells} cells a direction"
     return f"{head_size(task):,} parameters: {shape} over {', '.join(part for part in read if read[part])}"
+
+
+def _unsettled(task: TaskConfig, valid: Encoded) -> str:
+    """Where there are no rows to choose something on that predictions depend on."""
+    means = "" if valid.rows else family_of(task.kind).unsettled(task)
+    return f"no rows, and so {means}" if means else ""
 
 
 def _frozen(loop: Loop, steps: int) -> str:

@@ -71,6 +71,10 @@ def test_it_writes_and_is_prompted(elmo: Path, files: Path, here: Path) -> None:
     assert text.endswith("the film\n")
     names(fails("generate", elmo, "--direction", "up"), "--direction up", "forward", "backward")
     names(works("prompt", elmo, files / "cls.csv", "--shots", "0", "--rows", 4).out, "accuracy", "token", "byte")
+    said = works("prompt", elmo, files / "cls.csv", "--rows", 4, "--direction", "backward").out
+    assert "accuracy, channel" in said and "accuracy, per" not in said
+    said = fails("prompt", elmo, files / "cls.csv", "--task", "last-word", "--direction", "backward")
+    names(said, "last-word", "--direction", "classification, entailment")
     rows = ("finetune", elmo, files / "cls.csv", "--task", "classification", "--epochs", 1, "--plan", "gpt")
     for direction in ((), ("--direction", "backward")):
         said = works(*rows, *direction, "--out", "-".join(["out", *direction[1:]]))

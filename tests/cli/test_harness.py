@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from cli_harness import ROOT, fails, works
+from cli_harness import MINUTE, ROOT, fails, works
 from complaints import names, refused
 from tolerance import close, terms_of
 
@@ -190,10 +190,12 @@ def test_settings_of_generation(base: Path) -> None:
 
 
 @pytest.mark.usefixtures("_one_process")
-def test_mistakes(base: Path, clf: Path, here: Path) -> None:
+def test_mistakes(base: Path, clf: Path, files: Path, here: Path) -> None:
     names(fails("lm-eval", "--tasks", "local"), "--model_args run=RUN")
     task = TASK.format(rows="r", text="t", choices="c", target="t", delimiter="")
     names(fails(*command("nowhere", task)), "nowhere")
     names(fails(*command(clf, task)), str(clf), "fine-tuned")
+    works("pretrain", files / "text.txt", "--out", "back", "--steps", 1, "--direction", "backward", *MINUTE)
+    names(fails(*command("back", task)), "back", "foretext prompt back")
     names(fails(*command(f"{base},dtype=float32", task)), "--model_args", "dtype", "run=RUN")
     names(fails("lm-eval", "--model_args", f"run={base}", "--tasks", "there_is_none"), "there_is_none")

@@ -74,7 +74,15 @@ def test_a_text_without_a_blank(runs: dict[str, Path]) -> None:
     names(fails("fill", runs["bert"], "The story was good."), "blank", "[MASK]")
 
 
-def test_a_masked_run_writes_nothing(runs: dict[str, Path]) -> None:
+def test_a_masked_run_writes_nothing(runs: dict[str, Path], files: Path) -> None:
     said = foretext("generate", runs["bert"], "--prompt", "The story")
     names(said.complaint, "bert", "sides", "foretext fill")
     assert said.code == 2 and said.out == "", "nothing is shown before it is refused"
+    named = ("bert", "gpt, gpt2, ulmfit, elmo, transformer_xl, xlnet", "foretext fill")
+    for verb in (("generate",), ("prompt", files / "cls.csv")):
+        said = foretext(verb[0], runs["bert"], *verb[1:], "--direction", "backward")
+        assert "--direction" not in names(said.complaint, *named), "no direction would help"
+        assert said.code == 2 and said.out == "" and said.err == said.complaint + "\n"
+    said = foretext("prompt", runs["bert"], files / "cls.csv")
+    names(said.complaint, *named)
+    assert said.out == "" and said.err == said.complaint + "\n", "nor of a task that nobody is asked"

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from cli_harness import fails, works
+from cli_harness import MINUTE, fails, works
 from complaints import names
 
 
@@ -37,6 +37,41 @@ def test_other_kinds(task: str, file: str, base: Path, files: Path) -> None:
     said = works("prompt", base, files / file, "--task", task, "--rows", 5).out
     assert all(f"accuracy, {name}" in said for name in ("sum", "per token", "per byte"))
     assert works("prompt", base, files / file, "--rows", 5).out == said, "the columns say what the task is"
+
+
+@pytest.fixture(scope="module")
+def leftward(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("leftward") / "base"
+    works("pretrain", files / "text.txt", "--out", run, "--steps", 4, "--direction", "backward", *MINUTE)
+    return run
+
+
+def test_a_run_that_reads_from_right_to_left(leftward: Path, base: Path, files: Path, here: Path) -> None:
+    """It is asked as it reads, whether one says so or not."""
+    asked = ("prompt", leftward, files / "cls.csv", "--shots", "0,1", "--seeds", 2, "--rows", 3, "--out", "a.jsonl")
+    said = works(*asked).out
+    assert "1 examples, 3 rows, 2 draws of examples, right to left" in said
+    assert said.count("accuracy, sum") == said.count("accuracy, channel") == 2 and "per token" not in said
+    assert works(*asked, "--direction", "backward").out == said
+    lines = [json.loads(line) for line in Path("a.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [line["context"].count("Label:") for line in lines] == [1] * 9, "the row itself"
+    assert [line["behind"].count("Label:") for line in lines] == [0] * 3 + [1] * 6, "and examples behind it"
+    assert all(set(line["scores"]) == {"sum", "channel"} for line in lines)
+    found = json.loads(works(*asked[:-2], "--json").out)
+    assert found["direction"] == "backward" and set(found["results"][0]["scores"]) == {
+        "accuracy, sum",
+        "accuracy, channel",
+    }
+    names(fails(*asked, "--direction", "forward"), "--direction forward", "gpt", "foretext pretrain")
+    names(fails("prompt", base, *asked[2:], "--direction", "backward"), "--direction backward", "foretext pretrain")
+    rows = write_rows(Path("cola.csv"), ["text", "label"], [["the film is good", "1"], ["film the is", "0"]])
+    assert "area under" in works("prompt", leftward, rows, "--task", "acceptability").out
+    blank = {"context": "the actor saw the scene and _ was good", "choice1": "he", "choice2": "it", "label": 2}
+    Path("w.jsonl").write_text(json.dumps(blank) + "\n")
+    assert "accuracy, channel" in works("prompt", leftward, "w.jsonl", "--task", "winograd").out
+    for task, header in (("summary", ["text", "summary"]), ("last-word", ["text"])):
+        rows = write_rows(Path("told.csv"), header, [["the film is good", "film"][: len(header)]])
+        names(fails("prompt", leftward, rows), task, "forward", "classification, entailment")
 
 
 def test_last_words_acceptability_and_referents(base: Path, here: Path) -> None:

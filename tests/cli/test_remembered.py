@@ -45,9 +45,35 @@ def test_a_run_of_a_layout_reads_other_files(sst2: Path, here: Path) -> None:
     assert json.loads(works("evaluate", sst2, "review.csv", *columns, "--json").out)["rows"] == 2
     works("predict", sst2, "own.csv", "--format", "none")
     said = fails("predict", sst2, "review.csv")
-    names(said, "review.csv: ", "column 'sentence'", "review,stars", "sst2", "--columns or --format")
+    names(said, "review.csv: ", "column 'sentence'", "review,stars", "sst2", '--columns "text=…"', "--format")
     said = fails("predict", sst2, "review.csv", "--format", "none")
     names(said, "review.csv: ", "column 'text'", "review, stars", '--columns "text=review"')
+
+
+def test_a_run_of_scored_pairs_reads_both_names_of_a_pair(base: Path, here: Path) -> None:
+    """STS-B's own file has no header; other files have one."""
+    pairs = [(f"some film {i}", f"a film {i % 5}") for i in range(24)]
+    lines = [f"genre\tfile\tyear\t{i}\t{i % 5}.0\t{one}\t{other}\n" for i, (one, other) in enumerate(pairs)]
+    Path("sts-train.csv").write_text("".join(lines))
+    task = ("--task", "similarity", "--format", "stsb", "--epochs", 1)
+    works("finetune", base, "sts-train.csv", *task, "--out", "run")
+    Path("sts-test.csv").write_text("".join(lines[:3]))
+    own = works("predict", "run", "sts-test.csv").out.splitlines()
+    expected = [line.split(",", 5)[5] for line in own]
+    assert expected[0] == "text,text2,prediction" and len(expected) == 4
+    for first in ("text", "text1"):
+        Path("own.csv").write_text(f"{first},text2\n" + "".join(f"{one},{other}\n" for one, other in pairs[:3]))
+        said = works("predict", "run", "own.csv").out.splitlines()
+        assert said == [f"{first},text2,prediction", *expected[1:]]
+        records = [json.dumps({first: one, "text2": other}) + "\n" for one, other in pairs[:3]]
+        assert works("predict", "run", stdin="".join(records)).out.splitlines() == said
+    Path("own.csv").write_text("sentence1,sentence2\na,b\n")
+    said = names(fails("predict", "run", "own.csv"), "own.csv", "stsb", '--columns "text=…,text2=…"', "--format")
+    assert said.startswith("foretext: own.csv: "), "what is missing first, then what the layout says"
+    works("predict", "run", "own.csv", "--columns", "text=sentence1,text2=sentence2")
+    Path("new.csv").write_text("text1,text2,score\n" + "".join(f"{a},{b},{len(a)}\n" for a, b in pairs))
+    works("finetune", base, "new.csv", "--task", "regression", "--epochs", 1, "--out", "pairs")
+    assert works("predict", "pairs", "new.csv").out.startswith("text1,text2,score,prediction")
 
 
 def test_the_metric_is_remembered_and_can_be_another(sst2: Path, base: Path, files: Path, here: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from complaints import names, refused
 
 from foretext.tasks.files.rows import read_rows
-from foretext.tasks.labelled import LabelSet
+from foretext.tasks.labelled import LabelSet, class_name
 
 CHOICE = "context,choice1,choice2,label\n"
 
@@ -70,7 +70,7 @@ BAD_FILES = {
         "a.csv",
         b"text,y\na,1\n",
         "classification",
-        ["a.csv: ", "column 'label'", "text, y", "--columns"],
+        ["a.csv: ", "column 'label'", "text, y", '--columns "label=y"'],
     ),
     "same column twice": (
         "a.csv",
@@ -193,6 +193,24 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
         read_rows(tmp_path / "b.csv", "classification")
 
 
+@pytest.mark.parametrize(
+    ("header", "kind", "columns", "remedy"),
+    [
+        ("labels,y", "classification", {"text": "labels"}, '--columns "label=y"'),
+        ("text1,label,second", "similarity", None, '--columns "text2=second"'),
+        ("text", "classification", None, ""),
+        ("premise,label", "entailment", None, ""),
+    ],
+)
+def test_a_column_in_use_is_no_remedy(
+    tmp_path: Path, header: str, kind: str, columns: dict[str, str] | None, remedy: str
+) -> None:
+    (tmp_path / "a.csv").write_text(header + "\n" + ",".join("a" for _ in header.split(",")) + "\n")
+    with refused("a.csv: ", "column '", header.replace(",", ", ")) as caught:
+        read_rows(tmp_path / "a.csv", kind, columns=columns)
+    assert remedy in str(caught.value) if remedy else "--columns" not in str(caught.value)
+
+
 def test_columns_for_a_field_that_the_kind_does_not_have(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text,score\na,1\n")
     with refused("--columns label=…: ", "regression", "field 'label'", "text, text2, score"):
@@ -208,7 +226,8 @@ def test_a_label_that_is_only_in_the_test_file(tmp_path: Path) -> None:
     (tmp_path / "test.csv").write_text("text,label\na,neg\nb,Pos\n")
     labels = LabelSet.from_rows(read_rows(tmp_path / "train.csv", "classification"))
     with refused("test.csv row 3: ", "label 'Pos'", "'pos'?", "'neg', 'pos'"):
-        labels.indices(read_rows(tmp_path / "test.csv", "classification"))
+        for row in read_rows(tmp_path / "test.csv", "classification"):
+            labels.index(class_name(row), row.where)
 
 
 def test_a_write_that_runs_out_of_room_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

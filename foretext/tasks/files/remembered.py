@@ -2,8 +2,8 @@
 
 1. What the user gives holds, alone: `--columns` puts a remembered layout aside, `--format` remembered columns, and
    `--format none` both, for a file with the task's own column names.
-2. Given neither, a file whose header has the task's own text columns (`text`; `premise`, `hypothesis`; …) is read by
-   its header, unless it has the remembered columns too.
+2. Given neither, a file whose header has the task's own text columns (`text`; `premise`, `hypothesis`; …; of scored
+   pairs also `text1`, `text2`) is read by its header, unless it has the remembered columns too.
 3. Otherwise it is read as the training file was.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretext.errors import UserError
-from foretext.tasks.files.rows import read_task_table, text_fields
+from foretext.tasks.files.rows import has_own_names, read_task_table, text_fields
 from foretext.text.corpus.tables import Table, table_header
 
 NO_FORMAT = "none"
@@ -52,29 +52,30 @@ def read_as_trained(
         return read_task_table(path, kind, columns=given.columns, format=format, errors=errors, notes=notes), (
             given.columns
         )
-    own = text_fields(kind, texts)
-    if trained.format is None or set(own) <= set(table_header(Path(path))):
+    if trained.format is None or has_own_names(table_header(Path(path)), kind, texts):
         table = read_task_table(path, kind, errors=errors, notes=notes)
-        return table, names_in(table.columns, own, trained.columns, need_labels)
+        return table, names_in(table.columns, kind, texts, trained.columns, need_labels)
     try:
         return read_task_table(path, kind, format=trained.format, errors=errors, notes=notes), None
     except UserError as error:
         if not Path(path).exists():
             raise
+        own = text_fields(kind, texts)
+        naming = ",".join(f"{field}=…" for field in own)
         raise UserError(
-            f"{error} (read as {trained.format}, the layout of the fine-tuning, since it has no header with "
-            f"{', '.join(own)}; for another give --columns or --format)",
+            f"{path}: it has no header with {', '.join(own)}, and cannot be read as {trained.format}, as in the "
+            f'fine-tuning ({error}); name its columns by --columns "{naming}", or another layout by --format',
             error.code,
         ) from None
 
 
 def names_in(
-    header: Sequence[str], own: Sequence[str], trained: dict[str, str] | None, need_labels: bool
+    header: Sequence[str], kind: str, texts: int, trained: dict[str, str] | None, need_labels: bool
 ) -> dict[str, str] | None:
     """The remembered names, without the label's where none is needed; None, for the task's own, if the header lacks one
     of them for the texts and has the task's own."""
     names = {field: name for field, name in (trained or {}).items() if need_labels or field not in _LABELS}
-    texts = {name for field, name in names.items() if field not in _LABELS}
-    if not texts <= set(header) and set(own) <= set(header):
+    remembered = {name for field, name in names.items() if field not in _LABELS}
+    if not remembered <= set(header) and has_own_names(header, kind, texts):
         return None
     return names or None

@@ -8,7 +8,7 @@ Columns by kind (other names by `columns={"text": "review", "label": "stars"}`, 
 | entailment | premise, hypothesis | label: any text |
 | similarity | text1, text2 | label: any text |
 | choice | context, choice1 … choiceN | label: the right one's number from 1, or its text |
-| regression | text, and text2 if there is one | score: a finite number |
+| regression | text, and text2 if there is one; or text1 and text2 | score: a finite number |
 
 Labels are never coerced: in CSV and TSV the label is the cell as it stands ("01" is not "1", "1.0" is not "1",
 "pos " is not "pos"). Typed values of JSON, Parquet and Python become text: whole numbers their decimal digits,
@@ -90,6 +90,18 @@ def text_fields(kind: str, texts: int = 0) -> tuple[str, ...]:
     return (*TEXT_FIELDS[kind], *more.get(kind, ()))
 
 
+def has_own_names(header: Iterable[str], kind: str, texts: int = 0) -> bool:
+    """Whether a file's columns have the task's own names for its texts. A pair with a score is a similarity too, and
+    may have that one's."""
+    there = set(header)
+    return set(text_fields(kind, texts)) <= there or (kind == "regression" and texts != 1 and _named_as_pair(there))
+
+
+def _named_as_pair(header: Iterable[str]) -> bool:
+    there = set(header)
+    return "text" not in there and set(TEXT_FIELDS["similarity"]) <= there
+
+
 def check_texts(rows: Sequence[Row], texts: int) -> None:
     """Single texts and pairs are two tasks: a model of the one says nothing about the other. `texts`: how many a row
     has, 0 if that was not kept or differs by row."""
@@ -150,6 +162,8 @@ def cell_text(value: Any, where: str) -> str | None:
 def _find_columns(table: Table, kind: str, names: dict[str, str], need_labels: bool) -> tuple[list[str], str | None]:
     """The table's names of the text columns in order, and of the label column (None if absent and not needed)."""
     label_field = "score" if kind == "regression" else "label"
+    if kind == "regression" and not names.keys() - {label_field} and _named_as_pair(table.columns):
+        names = {"text": "text1", "text2": "text2", **names}
     fields = [*TEXT_FIELDS[kind]]
     if kind == "choice":
         fields += _choice_fields(table, names)
@@ -159,11 +173,12 @@ def _find_columns(table: Table, kind: str, names: dict[str, str], need_labels: b
     for key in names:
         if key not in allowed and not (kind == "choice" and _CHOICE.fullmatch(key)):
             raise UserError(f"--columns {key}=…: {kind} has no field {key!r}; its fields are {', '.join(allowed)}")
-    found = [_find(table, field, names) for field in fields]
+    others = [*fields, label_field]
+    found = [_find(table, field, names, others) for field in fields]
     label_name = names.get(label_field, label_field)
     # A name given by the user must exist even where labels are not needed: it is a misspelling otherwise.
     if label_name in table.columns or need_labels or label_field in names:
-        return found, _find(table, label_field, names)
+        return found, _find(table, label_field, names, others)
     return found, None
 
 
@@ -173,7 +188,8 @@ def _choice_fields(table: Table, names: dict[str, str]) -> list[str]:
     return [f"choice{number}" for number in range(1, max(last, 2) + 1)]
 
 
-def _find(table: Table, field: str, names: dict[str, str]) -> str:
+def _find(table: Table, field: str, names: dict[str, str], fields: Sequence[str]) -> str:
+    """The table's column for a field; where it is not there, the error names one that none of the other `fields` is."""
     name = names.get(field, field)
     if name in table.columns:
         return name
@@ -183,10 +199,15 @@ def _find(table: Table, field: str, names: dict[str, str]) -> str:
             f"{table.name}: no column {name!r}; a choice needs at least two, choice1 and choice2; "
             f"the columns are {there}; add it, or name another by --columns {field}=…"
         )
-    example = closest(name, table.columns) or (table.columns[0] if table.columns else "NAME")
+    taken = {names.get(other, other) for other in fields if other != field}
+    free = [column for column in table.columns if column not in taken]
+    if not free:
+        raise UserError(
+            f"{table.name}: no column {name!r}, and the columns {there} are in use; add one for the {field}"
+        )
     raise UserError(
-        f"{table.name}: no column {name!r}{did_you_mean(name, table.columns)}; the columns are {there}; "
-        f'name the right one, for example --columns "{field}={example}"'
+        f"{table.name}: no column {name!r}{did_you_mean(name, free)}; the columns are {there}; "
+        f'name the right one, for example --columns "{field}={closest(name, free) or free[0]}"'
     )
 
 

@@ -22,7 +22,6 @@ from foretext.runs.model import (
     facing,
     load_model,
     need_trained_head,
-    open_run,
     pretrained_model,
 )
 from foretext.runs.report import Reporter, StopRequest, Warns, Work
@@ -101,7 +100,7 @@ def finetune(
     training = replace(training, request=request)
     if request.out is None:
         return training.train(None, notes)
-    run = open_run(request.out)
+    run = RunDirectory(request.out)
     if request.resume and run.has("config.toml") and not isinstance(read_config(run), FinetuneConfig):
         raise UserError(f"{run.path} is a pre-trained run, which is not gone on with here; choose another --out")
     over = starts_over(run, request.resume)
@@ -169,7 +168,6 @@ class _Finetuning:
         if device.type == "cpu":
             check_memory(Memory(config.model, 1, 1), SMALLER_RUN)  # the weights; again when the rows are encoded
         model = _build(request, config)
-        assert model.task is not None
         if config.views is not None:
             return self._fit_views(model, writer)
         goes_on = run is not None and has_begun(run)
@@ -182,10 +180,10 @@ class _Finetuning:
             )
         stock = self._stock(model, learned.examples, work)
         validations: dict[float, Scores] = {}
-        stage = self._stage(model, stock, held_out, _validator(model, held_out, device, validations))
+        stage = self._stage(model, stock, held_out, _validator(model, held_out, validations))
         model.config = with_length(config, size_of(request), len(learned.examples), stage.order)
         model.trunk.to(device)
-        model.task.to(device)
+        model.head.to(device)
         with out_of_memory_as_user_error(stage.micro_batch):
             if not goes_on:
                 _meet(model, learned, device, request.seed, functools.partial(work, "fitting the head"))
@@ -197,7 +195,7 @@ class _Finetuning:
             begun = loop.position.step
             loop.run()
         model.trunk.eval()
-        model.task.eval()
+        model.head.eval()
         made = Finetuned(model, self.split.valid)
         if loop.position.best is not None and loop.position.best_step > begun:  # else an earlier process had the best
             made.validated = validations.get(loop.position.best)
@@ -228,27 +226,24 @@ class _Finetuning:
             progress = functools.partial(work, "encoding")
             tasks.append(family_of(other.kind).encode(other.rows, encoding, True, note, progress).examples)
         progress = functools.partial(work, "encoding text")
-        assert model.task is not None
-        return model.task.stock(
+        return model.head.stock(
             tasks, unlabelled_rows(self.request.unlabelled, model.tokenizer, layout, note, progress)
         )
 
     def _stage(self, model: SavedModel, stock: Stock, held_out: Encoded, evaluate: Validator) -> Stage:
         """What is learned from, in which order, as many rows at a time as there is memory for."""
         training = model.finetuned.training
-        assert model.task is not None
-        order = model.task.order(stock, training.batch_size, self.request.seed)
-        micro = min(training.micro_batch or rows_at_a_time(model.task, stock), training.batch_size)
+        order = model.head.order(stock, training.batch_size, self.request.seed)
+        micro = min(training.micro_batch or rows_at_a_time(model.head, stock), training.batch_size)
         if choose_device(self.request.device).type == "cpu":
-            memory = finetuning_memory(micro, model.model_config, model.task, stock, held_out)
+            memory = finetuning_memory(micro, model.model_config, model.head, stock, held_out)
             check_memory(memory, SMALLER_RUN, built=True)
         return Stage(stock.example, order, micro, evaluate)
 
     def _job(self, model: SavedModel, stage: Stage, device: torch.device) -> Job:
-        assert model.task is not None
         return Job(
             trunk=model.trunk,
-            objective=model.task,
+            objective=model.head,
             stages=(stage,),
             optimizer=_optimizer(model, self.request.start, stage.order.steps_per_epoch),
             config=model.finetuned.training,
@@ -264,10 +259,9 @@ def _meet(
     model: SavedModel, learned: Encoded, device: torch.device, seed: int, progress: Callable[[int, int], None]
 ) -> None:
     """What a head takes from the rows before it learns."""
-    assert model.task is not None
-    model.task.meet(learned.examples)
+    model.head.meet(learned.examples)
     if model.finetuned.transfer.head == "probe":
-        model.task.fit_head(model.trunk, learned.examples, device, seed, progress)
+        model.head.fit_head(model.trunk, learned.examples, device, seed, progress)
 
 
 def rows_at_a_time(task: Objective, stock: Stock) -> int:
@@ -351,10 +345,9 @@ def _copy(source: Trunk, target: Trunk, names: set[str]) -> None:
 
 def _optimizer(model: SavedModel, base: SavedModel, per_epoch: int) -> Optimizer:
     plan = model.finetuned.transfer
-    assert model.task is not None
-    names = [*layered_names(model.trunk), [f"task.{name}" for name, _ in model.task.named_parameters()]]
+    names = [*layered_names(model.trunk), [f"task.{name}" for name, _ in model.head.named_parameters()]]
     parameters = {f"trunk.{name}": p for name, p in model.trunk.named_parameters()}
-    parameters |= {f"task.{name}": p for name, p in model.task.named_parameters()}
+    parameters |= {f"task.{name}": p for name, p in model.head.named_parameters()}
     count, steps = len(names), model.finetuned.updates
     groups = [
         Group(own, plan.rate_factor(i, count), plan.thaws_at(i, count, steps, per_epoch)) for i, own in enumerate(names)
@@ -374,25 +367,21 @@ def _new_rows(source: Trunk, target: Trunk) -> dict[str, int]:
 
 def _scored(model: SavedModel, encoded: Encoded, progress: Callable[[int, int], None]) -> Scores:
     """The task's metrics on labelled rows."""
-    config, task = model.task_config, model.task
-    assert task is not None
-    device = next(model.trunk.parameters()).device
-    scores = example_scores(model.trunk, task, encoded.examples, device, progress)
-    family = family_of(config.kind)
-    return family.score(encoded.rows, family.predictions(encoded, scores, config, task), config)
+    config, family = model.task_config, family_of(model.task_config.kind)
+    scores = example_scores(model, encoded.examples, progress)
+    return family.score(encoded.rows, family.predictions(encoded, scores, config, model.head), config)
 
 
-def _validator(model: SavedModel, held_out: Encoded, device: torch.device, seen: dict[float, Scores]) -> Validator:
+def _validator(model: SavedModel, held_out: Encoded, seen: dict[float, Scores]) -> Validator:
     """What scores the rows held out after an epoch; `seen` keeps, for each figure that an epoch is chosen by, the
     scores of the first epoch that had it."""
-    config, task = model.task_config, model.task
+    config, task = model.task_config, model.head
     family = family_of(config.kind)
-    assert task is not None
 
     def evaluate() -> dict[str, float]:
         if not held_out.rows:
             return {}
-        scores = example_scores(model.trunk, task, held_out.examples, device)
+        scores = example_scores(model, held_out.examples)
         family.settle(held_out, scores, config, task)
         result = family.score(held_out.rows, family.predictions(held_out, scores, config, task), config)
         loss = family.loss(held_out, scores, config, task)

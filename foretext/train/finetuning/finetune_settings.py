@@ -44,7 +44,7 @@ def resolve(
     settings = _settings(request, family, old)
     views = _views(request, family, old)
     task = dataclasses.replace(
-        _task_config(request, family, split.train, old),
+        _task_config(request, family, split, old),
         epochs=request.epochs or (old.task.epochs if old else 0),
         from_scratch=_from_scratch(request, old),
         rows=rows_fingerprint([*split.train, *split.valid], family),
@@ -338,20 +338,18 @@ def not_followed(request: FinetuneRequest, transfer: TransferPlan) -> list[str]:
     return said
 
 
-def _task_config(
-    request: FinetuneRequest, family: Family, train: Sequence[Any], old: FinetuneConfig | None
-) -> TaskConfig:
+def _task_config(request: FinetuneRequest, family: Family, split: Split[Any], old: FinetuneConfig | None) -> TaskConfig:
     given = TaskConfig(
         kind=request.kind,
         columns={field: str(column) for field, column in (request.columns or {}).items()},
         format=request.format,
         base=str(request.start.run.path) if request.start.run else None,
     )
-    config = family.learned(train, given)
+    config = family.learned(split.train, given)
     if old is not None:  # a run of an earlier version goes on as it began
         config = dataclasses.replace(config, both_orders=old.task.both_orders, shrinks=old.task.shrinks)
-    elif request.plan == PAPER:
-        config = dataclasses.replace(config, shrinks=False)  # no paper draws scores to the mean
+    elif request.plan == PAPER or not split.valid:  # no paper draws scores to the mean; nor can it be told how far
+        config = dataclasses.replace(config, shrinks=False)
     return dataclasses.replace(config, metric=_metric(request, family, config, old))
 
 

@@ -15,7 +15,6 @@ from foretext.objectives.base import Draw, Objective
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator
 from foretext.runs.metrics_log import draw_missing_curve, write_curve
-from foretext.runs.model import open_run
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import POSITION, is_finished, read_config
 from foretext.runs.scoring import mean_losses
@@ -48,7 +47,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     """Pre-trains, or goes on with, the run at `request.out`; returns its path."""
     reporter = reporter or Reporter()
     stopping = stopping or StopRequest()
-    run = open_run(request.out)
+    run = RunDirectory(request.out)
     over = starts_over(run, request.resume)
     changes: list[Change] = []
     config = resolved_config(request, run, changes.append)

@@ -14,7 +14,6 @@ from foretext.config import Change, Setting, apply_sets, difference
 from foretext.errors import UserError
 from foretext.objectives.base import shaping
 from foretext.runs.directory import RunDirectory
-from foretext.runs.model import open_run
 from foretext.runs.run_config import Budget, DataConfig, PretrainConfig, RunConfig, read_config
 from foretext.systems import size_named, system_named
 from foretext.systems.base import StartConfig, System
@@ -104,7 +103,7 @@ def _new_config(request: PretrainRequest, budget: Budget) -> PretrainConfig:
 
 def _config_from(request: PretrainRequest, start: Path, budget: Budget) -> PretrainConfig:
     """The shape and the vocabulary of the run to go on from, and its size's way to go on."""
-    old = _startable_config(request, open_run(start))
+    old = _startable_config(request, RunDirectory(start))
     system = system_named(old.run.system)
     _check_named(request, system)
     size = size_named(system, old.run.size)

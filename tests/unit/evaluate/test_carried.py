@@ -186,8 +186,10 @@ def test_models_that_have_no_mean_are_refused() -> None:
     other = taught("classification", 0, [("it is good", "maybe"), ("it is bad", "no")] * 3)
     with refused("classification", "maybe, no", "no, yes"):
         first.averaged_with(other)
-    with refused("regression", "classification", "no, yes"):
-        first.averaged_with(taught("regression", 0))
+    with refused("regression", "classification", "no, yes", "model 3", "model 1"):
+        first.averaged_with(first, taught("regression", 0))
+    with refused("run-b", "run-a"):
+        TaskModel(first.model, Path("run-a")).averaged_with(TaskModel(other.model, Path("run-b")))
     tagger = taught("tagging", 0)
     with refused("--with", "tagging"):
         tagger.averaged_with(tagger)

@@ -5,22 +5,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from complaints import refused
-from systems_under_test import base_model, pretrain_request, write_text
+from systems_under_test import PRETRAINED, base_model, objective_of, pretrain_request, write_text
 from tolerance import close, doubles, terms_of
 
 import foretext as ft
 from foretext.api import LanguageModel
+from foretext.evaluate.in_context import Template, answer_rows
 from foretext.evaluate.likelihood import Query, score_queries
-from foretext.generate.decoder import Decoder
+from foretext.generate.decoder import Decoder, reader_of
 from foretext.objectives.bidirectional import BilmObjective, spelling
 from foretext.runs.model import facing
 from foretext.runs.scoring import encode
+from foretext.systems import SYSTEMS
 from foretext.tasks.files.rows import Row
 from foretext.train.loop import Loop
 from foretext.train.pretraining.pretrain import pretrain
@@ -136,6 +139,24 @@ def test_completions_after_a_context(lm: LanguageModel) -> None:
             assert one.greedy == greedy and one.tokens == len(answer) and one.cut == 0
 
 
+def test_prompted_from_the_right(lm: LanguageModel) -> None:
+    """The backward model tells the answer from what stands behind it, and the context from the answer."""
+    model, tokenizer, labels = facing(lm.model, "backward"), lm.model.tokenizer, ("fish.", "a Zyzzyva")
+    asked, known = Row(("The old man sees",), "fish.", "row 1"), Row(("The cat likes",), "fish.", "row 2")
+    template = Template("classification", "{text} {label}", labels)
+    assert tokenizer.end is not None and tokenizer.unknown is not None
+    for shots, behind in ((0, [tokenizer.end]), (1, tokenizer.encode("The cat likes fish.")[::-1])):
+        ((answered,),) = [one.answers for one in answer_rows(model, template, [asked], [known], shots, [0])]
+        for answer, total, channel in zip(labels, answered.scores("sum"), answered.scores("channel"), strict=True):
+            first, rest = (tokenizer.encode(text)[::-1] for text in (answer, asked.texts[0]))
+            read, told = list(behind), list[float]()
+            for id in first + rest:
+                told.append(log_probabilities(lm, read, backward=True)[id if id < TARGETS else tokenizer.unknown])
+                read.append(id)
+            close(total, sum(told), terms=len(told) * TERMS)
+            close(channel, sum(told[len(first) :]), terms=len(told) * TERMS)
+
+
 def test_it_writes_behind_a_prompt_and_before_it(lm: LanguageModel) -> None:
     prompt = "The old man"
     behind = lm.generate(prompt, max_tokens=3, temperature=0)
@@ -167,7 +188,7 @@ def test_the_auxiliary_loss_is_that_of_one_direction(
     model = lm.facing(direction).finetune(rows, task="classification", plan="gpt", hold_out=0.0).model
     task, tokenizer, backward = model.task, lm.model.tokenizer, direction == "backward"
     assert model.task_config.softmax == TARGETS and task is not None and tokenizer.unknown is not None
-    examples = encode([Row((text,), label, "row") for text, label in rows], model)
+    examples = encode([Row((text,), label, "row") for text, label in rows], model).examples
     batch = task.make(examples)
     found = task.eval()(model.trunk.eval(), batch).losses["lm"]
     nats = []
@@ -196,9 +217,25 @@ def test_several_at_once_beams_and_penalties(lm: LanguageModel) -> None:
     assert lm.beam_search("The Zyzzyva", beams=3, max_tokens=3, repetition_penalty=1.3)
 
 
+@pytest.mark.parametrize("system", PRETRAINED)
+def test_which_systems_write(system: str) -> None:
+    """A refusal names those that do."""
+    model = replace(base_model(system), objective=objective_of(system))
+    if SYSTEMS[system].writes:
+        reader_of(model)
+        return
+    able = [name for name in PRETRAINED if SYSTEMS[name].writes]
+    with refused(system, ", ".join(able), *(["foretext fill"] if SYSTEMS[system].fills else [])):
+        reader_of(model)
+
+
 def test_only_elmo_has_both_directions(lm: LanguageModel, tmp_path: Path) -> None:
     assert facing(lm.model, "forward") is lm.model
     with refused("--direction sideways"):
         lm.facing("sideways")
     with refused("--direction backward", "gpt", "foretext pretrain", "--direction backward"):
         facing(base_model("gpt"), "backward")
+    for system in ("xlnet", "bert", "electra"):
+        with refused("--direction backward", system, "leave") as caught:
+            facing(base_model(system), "backward")
+        assert "foretext pretrain" not in str(caught.value), "there is none to train"

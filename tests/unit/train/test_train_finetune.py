@@ -63,8 +63,8 @@ NEW = tokenizer_of("gpt").size  # the first of the rows that fine-tuning adds
 NO_DROPOUT = ("training.dropout=0.0", "training.batch_size=4")
 
 
-def task_scores(trunk: torch.nn.Module, task: Any, examples: list[Any], device: torch.device) -> np.ndarray:
-    return score_table(example_scores(trunk, task, examples, device), task.kind)
+def task_scores(model: SavedModel, rows: list[Row]) -> np.ndarray:
+    return score_table(example_scores(model, encode(rows, model).examples), model.head.kind)
 
 
 def rows_of(kind: str, count: int, seed: int = 0) -> list[Row]:
@@ -126,9 +126,8 @@ def test_every_kind_learns_and_comes_back_from_disk(system: str, kind: str, tmp_
     assert len(figures) == epochs and min(figures) < 0.8 * figures[0]
     again = load_model(tmp_path / "run")
     assert again.task is not None and model.task is not None
-    cpu = torch.device("cpu")
-    ours = task_scores(model.trunk, model.task, encode(rows, model).examples, cpu)
-    theirs = task_scores(again.trunk, again.task, encode(rows, again).examples, cpu)
+    ours = task_scores(model, rows)
+    theirs = task_scores(again, rows)
     assert ours.tolist() == theirs.tolist()
     assert not any(name.startswith("training/o") or name.startswith("training/c") for name in run.names())
 
@@ -454,9 +453,9 @@ def test_gpts_loss_on_the_lstm_and_ulmfits_plan_on_transformers_learn(
     assert set(model.task.weights) == set(losses)
     figures = [row["validation"]["loss"] for row in RunDirectory(out).metrics() if "validation" in row]
     assert min(figures[1:]) < figures[0]
-    again, cpu = load_model(out), torch.device("cpu")
-    theirs = task_scores(again.trunk, again.task, encode(rows, again).examples, cpu)
-    assert theirs.tolist() == task_scores(model.trunk, model.task, encode(rows, model).examples, cpu).tolist()
+    again = load_model(out)
+    theirs = task_scores(again, rows)
+    assert theirs.tolist() == task_scores(model, rows).tolist()
 
 
 @pytest.mark.parametrize(
@@ -575,8 +574,8 @@ def test_the_metric_chooses_the_epoch(monkeypatch: pytest.MonkeyPatch, changes: 
     predicted = [[1] * 10, [1] * 5 + [0] * 5]  # 8 right and no correlation; 7 right with one
     heads: list[Any] = []
 
-    def made_up(trunk: Any, task: Any, examples: Any, device: Any) -> np.ndarray:
-        heads.append(task.head.weight.detach().clone())
+    def made_up(model: SavedModel, examples: Any) -> np.ndarray:
+        heads.append(model.head.head.weight.detach().clone())
         return np.eye(2)[predicted[len(heads) - 1]]
 
     monkeypatch.setattr(module, "example_scores", made_up)
@@ -589,9 +588,9 @@ def scorings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows are scored, each time that some are."""
     seen: list[int] = []
 
-    def counted(trunk: Any, task: Any, examples: Any, *rest: Any) -> Any:
+    def counted(model: SavedModel, examples: Any, *rest: Any) -> Any:
         seen.append(len(examples))
-        return example_scores(trunk, task, examples, *rest)
+        return example_scores(model, examples, *rest)
 
     monkeypatch.setattr(module, "example_scores", counted)
     return seen

@@ -7,17 +7,19 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from complaints import refused
+from complaints import names, refused
 from dense_gpt import dense_gpt
 from systems_under_test import CAUSAL, TERMS, shaken_model
 from tolerance import close, doubles
 
 from foretext.api import LanguageModel, TaskModel
 from foretext.interop.hub import export_hub
+from foretext.runs.report import Silent
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, HeadPlan, TaskConfig
 from foretext.tasks.files.rows import Row
@@ -42,9 +44,10 @@ def _in_doubles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def scored(system: str, *sets: str, out: Path | None = None) -> TaskModel:
+def scored(system: str, *sets: str, out: Path | None = None, validated: bool = False) -> TaskModel:
     base = LanguageModel(shaken_model(system, 0.2), Path())
-    clf = base.finetune(PAIRS, task="regression", hold_out=0.0, sets=(*SETS, *sets), out=out)
+    rows: dict[str, Any] = {"valid": PAIRS} if validated else {"hold_out": 0.0}
+    clf = base.finetune(PAIRS, task="regression", sets=(*SETS, *sets), out=out, **rows)
     head = clf.model.task
     assert head is not None
     with torch.no_grad():
@@ -132,7 +135,7 @@ def encoded_scores(labels: list[float]) -> Encoded:
     ],
 )
 def test_scores_are_drawn_to_the_mean_as_far_as_the_validation_rows_ask(scores: list[float], spread: float) -> None:
-    clf = scored("gpt")
+    clf = scored("gpt", validated=True)
     labels, config, head = [1.0, -1.0, 2.0, -2.0], replace(clf.model.task_config, mean=3.0), clf.model.task
     encoded, family = encoded_scores(labels), family_of("regression")
     assert head is not None
@@ -146,7 +149,7 @@ def test_scores_are_drawn_to_the_mean_as_far_as_the_validation_rows_ask(scores: 
 
 def test_few_rows_draw_scores_further_to_the_mean() -> None:
     """The same scores and labels, once and forty times: a standard error less, which many rows make small."""
-    clf = scored("gpt")
+    clf = scored("gpt", validated=True)
     family, config, head, spreads = family_of("regression"), clf.model.task_config, clf.model.task, []
     assert head is not None
     for times in (1, 40):
@@ -156,6 +159,24 @@ def test_few_rows_draw_scores_further_to_the_mean() -> None:
     slope = (1.5 + 1.5) / (1.0 + 2.25 + 0.25)
     error = ((1.5 - slope) ** 2 + (-1.0 + 1.5 * slope) ** 2 + (0.5 * slope) ** 2) / 3 / 3.5
     assert spreads == pytest.approx([slope - error**0.5, slope - (error / 40) ** 0.5])
+
+
+class Heard(Silent):
+    def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
+        self.lines = dict(lines)
+
+
+@pytest.mark.parametrize("rows", [{"hold_out": 0.0}, {"valid": PAIRS}], ids=["none", "some"])
+def test_without_validation_rows_scores_stay_and_the_plan_says_so(rows: dict[str, Any]) -> None:
+    base, heard = LanguageModel(shaken_model("gpt", 0.2), Path()), Heard()
+    model = base.finetune(PAIRS, task="regression", sets=SETS, reporter=heard, **rows).model
+    assert model.task_config.shrinks == ("valid" in rows) == ("validation" not in heard.lines)
+    if "valid" not in rows:
+        names(heard.lines["validation"], "scores", "mean")
+        base.finetune([("a b", "x"), ("c d", "y")] * 3, task="classification", reporter=heard, **rows)
+        assert "validation" not in heard.lines, "nothing else is chosen there"
+    spans = TaskConfig(kind="span", unanswerable=True)
+    assert family_of("span").unsettled(spans) and not family_of("span").unsettled(replace(spans, unanswerable=False))
 
 
 def test_the_level_counts_when_an_epoch_is_chosen() -> None:
@@ -169,7 +190,7 @@ def test_the_level_counts_when_an_epoch_is_chosen() -> None:
 
 
 def test_a_run_of_an_earlier_version_has_no_factor(tmp_path: Path) -> None:
-    clf = scored("gpt", out=tmp_path / "run")
+    clf = scored("gpt", out=tmp_path / "run", validated=True)
     config = replace(clf.model.task_config, shrinks=False)
     head = family_of("regression").head(HeadPlan(config, clf.model.model_config, clf.model.config.transfer, 0.0))
     assert SPREAD not in head.state_dict() and SPREAD in clf.model.task.state_dict()  # type: ignore[union-attr]

@@ -129,7 +129,7 @@ def test_the_loss_of_scores_is_that_of_the_head(system: str, kind: str, untraine
         with torch.no_grad():
             model.task.head.weight.mul_(20)  # so that the loss is not that of a guess
         encoded = encode(rows, model, Reporter())
-        scores = example_scores(model.trunk, model.task, encoded.examples, torch.device("cpu"))
+        scores = example_scores(model, encoded.examples)
         expected = mean_losses(model.trunk, model.task, [model.task.make(encoded.examples)])["label"]
         found = family_of(kind).loss(encoded, scores, model.task_config, model.task)
     largest = max(float(np.abs(one[np.isfinite(one)]).max()) for one in scores)
