@@ -29,6 +29,7 @@ from foretext.nn.recurrent.cove import CoveConfig
 from foretext.nn.recurrent.cvt import CvtConfig
 from foretext.nn.relative.transformer_xl_block import TransformerXLConfig
 from foretext.nn.relative.xlnet import XLNetConfig
+from foretext.nn.static_vectors import StaticVectorsConfig
 from foretext.nn.transformer.causal_trunk import TransformerConfig
 from foretext.nn.transformer.encoder import EncoderConfig
 from foretext.nn.trunk import reads_on
@@ -62,6 +63,7 @@ SHAPE = TransformerConfig(vocabulary=61, layers=2, width=32, heads=4, context=24
 MASKED = EncoderConfig(vocabulary=262, layers=2, width=32, heads=4, context=24, dropout=0.0)
 CHARACTERS = CharEncoderConfig(16, (1, 2), (8, 12), embedding=6, length=8, highways=1)
 TINY: dict[str, Any] = {
+    "word2vec": StaticVectorsConfig(vocabulary=262, width=32, lsa_dimensions=5, lsa_pairs=7),
     "gpt": SHAPE,
     "gpt2": replace(SHAPE, norm="pre", scale_residuals=True),
     "bert": MASKED,

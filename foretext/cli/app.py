@@ -20,6 +20,7 @@ from foretext.cli.generate import generate
 from foretext.cli.import_model import import_
 from foretext.cli.info import info
 from foretext.cli.lm_eval import lm_eval
+from foretext.cli.nearest import nearest
 from foretext.cli.output import run_app
 from foretext.cli.predict import predict
 from foretext.cli.pretrain import pretrain
@@ -42,6 +43,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "generate": generate,
     "translate": translate,
     "features": features,
+    "nearest": nearest,
     "fill": fill,
     "tokens": tokens,
     "info": info,

@@ -13,6 +13,7 @@ from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import clock, size_text
 from foretext.runs.model import DataConfig, load_tokenizer, read_config
 from foretext.systems import size_named, system_named
+from foretext.systems.base import System
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoding
 from foretext.tasks.labels import LabelSet
@@ -61,7 +62,7 @@ def summary_of(run: RunDirectory) -> str:
     what = "a pre-trained model" if info.kind == "pretrain" else f"a model for {sections['task'].kind}"
     system = system_named(info.system)
     lines = [
-        ("is", f"{what}: {info.system} {info.size}, {_DIRECTIONS[info.direction] if system.causal else _BOTH}"),
+        ("is", f"{what}: {info.system} {info.size}, {_direction(system, info.direction)}"),
         ("shape", model.describe()),
         ("vocabulary", f"{tokenizer.size:,} pieces of {tokenizer.kind}, special tokens included"),
         *(_task_lines(sections) if info.kind == "finetune" else [_origin(sections["data"])]),
@@ -89,6 +90,12 @@ def _origin(data: DataConfig) -> tuple[str, str]:
 
 _DIRECTIONS = {"forward": "left to right", "backward": "right to left"}
 _BOTH = "in both directions at once"
+
+
+def _direction(system: System, direction: str) -> str:
+    if system.learn is not None:
+        return system.base
+    return _DIRECTIONS[direction] if system.causal else _BOTH
 
 
 def _task_lines(sections: dict[str, Any]) -> list[tuple[str, str]]:
@@ -134,7 +141,8 @@ def _own_settings(sections: dict[str, Any]) -> str:
     return ", ".join(f"{change.key}={change.new}" for change in changes)
 
 
-_DERIVED = ("model.vocabulary", "model.dropout")  # from the tokenizer, and from training.dropout
+# From the tokenizer, from training.dropout, and from the text.
+_DERIVED = ("model.vocabulary", "model.dropout", "model.lsa_dimensions", "model.lsa_pairs")
 
 
 def _unlike(sections: dict[str, Any], name: str, parts: tuple[str, ...]) -> list[Change]:

@@ -47,6 +47,6 @@ def write_curve(run: RunDirectory) -> None:
 
 def draw_missing_curve(run: RunDirectory, note: Callable[[str], None]) -> None:
     """For a finished run that was killed between its last checkpoint and its picture."""
-    if not (run.path / "loss.png").exists() and run.metrics():
+    if not (run.path / "loss.png").exists() and any(record.get("losses") for record in run.metrics()):
         write_curve(run)
         note(f"{run.path / 'loss.png'} was missing and is drawn from the log")

@@ -196,6 +196,11 @@ class SavedModel:
 
 def need_causal(model: SavedModel, what: str) -> None:
     """UserError for what only a model that reads in one direction can do."""
+    if not model.system.causal and model.scored == "not at all" and model.task is None:
+        raise UserError(
+            f"{what} needs a model that predicts each token from those before it, and {model.system.name} predicts "
+            "none in a text"
+        )
     if not model.system.causal:
         fills = model.system.fills and model.objective is not None
         raise UserError(
@@ -318,7 +323,7 @@ def _modules(system: System, sections: dict[str, Any], tokenizer: Tokenizer) -> 
 
 def check_amount(model: ModelConfig, tensors: dict[str, Tensor], where: str, said: str) -> None:
     """UserError if the configuration needs far more numbers than there are, which no memory may be taken for."""
-    there, needed = sum(tensor.numel() for tensor in tensors.values()), model.parameters()
+    there, needed = sum(tensor.numel() for tensor in tensors.values()), model.parameters() + model.fixed
     if needed > 2 * there:
         raise UserError(f"{where}: has {there:,} numbers where {said} needs {needed:,}; restore both")
 

@@ -51,6 +51,7 @@ class PretrainRequest:
     documents: str | None = None  # auto
     errors: str | None = None  # strict
     device: str = "auto"
+    threads: int | None = None  # of the processor; None: as torch has it
 
 
 @dataclass(frozen=True)
