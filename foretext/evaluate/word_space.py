@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 
 from foretext.errors import UserError, did_you_mean
-from foretext.nn.static_vectors import StaticVectors
 from foretext.runs.model import SavedModel
 from foretext.text.corpus.whole_files import read_text
 
@@ -148,23 +147,20 @@ def _parts(rows: np.ndarray) -> Iterator[np.ndarray]:
 def word_space(model: SavedModel) -> WordSpace:
     """The vectors of a run; UserError where a word has none of its own."""
     where = str(model.run.path) if model.run else "this model"
-    if not isinstance(model.trunk, StaticVectors) or model.task is not None:
+    words, matrix = words_of(model, where)
+    return WordSpace(words, matrix, where)
+
+
+def words_of(model: SavedModel, where: str) -> tuple[list[str], np.ndarray]:
+    """The words that have a vector of their own, the most frequent first, and their vectors [words, width]."""
+    found = None if model.objective is None else model.objective.word_rows(model.trunk)
+    if found is None:
         raise UserError(
             f"{where} is of {model.system.name}, whose words have vectors only in a text (foretext features): this "
             "needs a run of pretrain --system word2vec"
         )
-    words, matrix = model_vectors(model)
-    return WordSpace(words, matrix, where)
-
-
-def model_vectors(model: SavedModel) -> tuple[list[str], np.ndarray]:
-    """The words that have a vector, the most frequent first, and their vectors."""
-    trunk = model.trunk
-    assert isinstance(trunk, StaticVectors)
-    counts_V = trunk.counts()
-    rows = np.argsort(-counts_V, kind="stable")
-    rows = rows[counts_V[rows] > 0]
-    return [model.tokenizer.piece(row) for row in rows.tolist()], trunk.matrix()[rows]
+    ids, matrix = found
+    return [model.tokenizer.piece(id) for id in ids.tolist()], matrix
 
 
 # -- files -----------------------------------------------------------------------------------------------------------

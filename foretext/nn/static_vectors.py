@@ -2,14 +2,12 @@
 
 Beside the vectors it keeps what is counted and learned from the same text, so that a run is whole without it: how often
 each word occurs (for `text/words/sif.py`) and a latent semantic analysis (`text/words/latent_semantics.py`), if there
-is one. A text's vector is the mean of its words' weighted by how rare they are.
+is one. `objectives/static_vectors.py` reads them. Vectors that nobody gives are drawn, of about unit length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,8 +19,6 @@ from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.nn.trunk import Trunk
-from foretext.text.words.latent_semantics import Lsa
-from foretext.text.words.sif import sif_means
 
 READS = 1 << 20  # tokens of a text that are read at a time: any that there is
 
@@ -79,7 +75,7 @@ class StaticVectors(Trunk):
         super().__init__()
         config.check()
         self.config = config
-        self.vectors = nn.Parameter(torch.zeros(config.vocabulary, config.width))
+        self.vectors = nn.Parameter(torch.randn(config.vocabulary, config.width) * config.width**-0.5)
         self.counts_V: Tensor
         self.lsa_pairs_P: Tensor
         self.lsa_idf_T: Tensor
@@ -106,17 +102,6 @@ class StaticVectors(Trunk):
     def counts(self) -> np.ndarray:
         found: np.ndarray = self.counts_V.cpu().numpy()
         return found
-
-    @cached_property
-    def lsa(self) -> Lsa | None:
-        """The latent semantic analysis, if there is one."""
-        if not self.config.lsa_dimensions:
-            return None
-        tensors = (self.lsa_pairs_P, self.lsa_idf_T, self.lsa_components_TK)
-        return Lsa(self.config.vocabulary, *(tensor.cpu().numpy() for tensor in tensors))
-
-    def text_vectors(self, texts: Sequence[np.ndarray]) -> np.ndarray:
-        return sif_means(self.matrix(), self.counts(), texts)
 
     # -- weights
 

@@ -81,10 +81,6 @@ class Trunk(nn.Module):
         top = self(Batch(ids.to(device), mask.to(device))).top
         return top[torch.tensor(lines), torch.tensor(columns)], torch.tensor(targets, device=device)
 
-    def text_vectors(self, texts: Sequence[np.ndarray]) -> np.ndarray | None:
-        """A vector of each text, given as ids, [texts, width]; None: the mean of its states."""
-        return None
-
     # -- reading on
 
     def new_state(self, rows: int) -> Any:

@@ -196,7 +196,7 @@ class SavedModel:
 
 def need_causal(model: SavedModel, what: str) -> None:
     """UserError for what only a model that reads in one direction can do."""
-    if not model.system.causal and model.scored == "not at all" and model.task is None:
+    if model.system.learn is not None:
         raise UserError(
             f"{what} needs a model that predicts each token from those before it, and {model.system.name} predicts "
             "none in a text"

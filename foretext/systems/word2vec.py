@@ -34,7 +34,7 @@ import numpy as np
 
 from foretext.errors import UserError
 from foretext.nn.static_vectors import StaticVectors, StaticVectorsConfig
-from foretext.objectives.base import Objective, Scored
+from foretext.objectives.static_vectors import StaticObjective, lsa_of
 from foretext.plan import ReaderPlan, TransferPlan
 from foretext.systems.base import LearnParts, ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
 from foretext.tasks.layouts.framed import PlainLayout
@@ -45,17 +45,6 @@ FEW_DOCUMENTS = 100  # fewer are cut into pieces for LSA, which compares documen
 PIECE = 300  # words
 # What LSA may take of a budget in minutes: so many words of text and 300 dimensions in a fifth of a minute.
 LSA_WORDS_PER_MINUTE = 3_000_000
-
-
-class StaticObjective(Objective):
-    """What is left of the objective once vectors are learned: nothing that scores a text."""
-
-    scored: Scored = "not at all"  # type: ignore[misc]
-    lacks = "anything that predicts words"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weights = {}
 
 
 class VectorLearner:
@@ -192,7 +181,7 @@ class VectorLearner:
 
     def restore(self, trunk: Any, outputs_VD: np.ndarray) -> None:
         assert isinstance(trunk, StaticVectors)
-        self.lsa = trunk.lsa
+        self.lsa = lsa_of(trunk)
         self.vectors.put(trunk.matrix(), outputs_VD)
 
     def close(self) -> None:
@@ -213,6 +202,7 @@ _SGD = TrainingConfig(
     batch_size=200_000,  # words a step
     micro_batch=1,
     dropout=0.0,
+    evaluations=0,
 )
 _FEATURES = TrainingConfig(rate=1e-3, schedule="linear", warmup=0.1, weight_decay=0.0, batch_size=16, dropout=0.1)
 _FROZEN = TransferPlan(
@@ -220,14 +210,14 @@ _FROZEN = TransferPlan(
 )
 
 
-def _size(width: int, words: int, settings: VectorSettings) -> Size:
+def _size(width: int, words: int, settings: VectorSettings, least_updates: int = 200) -> Size:
     return Size(
         StaticVectorsConfig(width=width),
         TokenizerConfig("words", words, split="contractions", least=5),
         _SGD,
         _FEATURES,
         epochs=10,
-        least_updates=200,
+        least_updates=least_updates,
         transfer=_FROZEN,
         objective=settings,
     )
@@ -236,7 +226,7 @@ def _size(width: int, words: int, settings: VectorSettings) -> Size:
 SIZES = {
     "tiny": _size(300, 100_000, VectorSettings()),
     "small": _size(500, 400_000, VectorSettings(lsa=500)),
-    "paper": _size(300, 692_000, VectorSettings("skipgram", window=5, sample=1e-5, epochs=1, lsa=0)),
+    "paper": _size(300, 692_000, VectorSettings("skipgram", window=5, sample=1e-5, epochs=1, lsa=0), least_updates=0),
 }
 
 

@@ -77,6 +77,9 @@ class LearnerLoop(Loop):
         # What the budget will have become is not known where it counts minutes or tokens: at least a step more.
         ahead = dataclasses.replace(position, step=position.step + 1)
         rates = [rate_at(self.job.config, budget.progress(one), position.step) for one in (position, ahead)]
+        if self.job.config.log_samples:
+            epoch, chunk = divmod(position.step, self.learner.steps_per_epoch)
+            self._log({"epoch": epoch, "samples": [chunk]})
         position.tokens += self.learner.step(position.step, (rates[0], rates[1]))
         position.step += 1
         return {}
