@@ -12,14 +12,16 @@ case.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from foretext.errors import UserError, did_you_mean
 from foretext.runs.model import SavedModel
+from foretext.runs.run_vectors import words_of
 from foretext.text.corpus.whole_files import read_text
 
 MOST_WORDS = 300_000
@@ -35,6 +37,9 @@ class Similarity:
     pearson: float
     pairs: int
     known: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "similarity", **asdict(self)}
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,10 @@ class Analogies:
     def whole(self) -> Section:
         numbers = zip(*((one.right, one.known, one.questions) for one in self.sections))
         return Section("all", *(sum(own) for own in numbers))
+
+    def to_dict(self) -> dict[str, Any]:
+        sections = [asdict(one) | {"accuracy": one.accuracy} for one in (*self.sections, self.whole)]
+        return {"kind": "analogies", "accuracy": self.whole.accuracy, "sections": sections}
 
 
 class WordSpace:
@@ -149,18 +158,6 @@ def word_space(model: SavedModel) -> WordSpace:
     where = str(model.run.path) if model.run else "this model"
     words, matrix = words_of(model, where)
     return WordSpace(words, matrix, where)
-
-
-def words_of(model: SavedModel, where: str) -> tuple[list[str], np.ndarray]:
-    """The words that have a vector of their own, the most frequent first, and their vectors [words, width]."""
-    found = None if model.objective is None else model.objective.word_rows(model.trunk)
-    if found is None:
-        raise UserError(
-            f"{where} is of {model.system.name}, whose words have vectors only in a text (foretext features): this "
-            "needs a run of pretrain --system word2vec"
-        )
-    ids, matrix = found
-    return [model.tokenizer.piece(id) for id in ids.tolist()], matrix
 
 
 # -- files -----------------------------------------------------------------------------------------------------------

@@ -253,7 +253,6 @@ WORD2VEC = System(
     build_objective=build_objective,
     build_layout=build_layout,
     causal=False,
-    finetuned=False,
     objective_config=VectorSettings,
     learn=VectorLearner,
 )

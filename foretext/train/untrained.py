@@ -15,6 +15,7 @@ from foretext.errors import UserError
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import RunConfig, SavedModel, facing, load_model, load_tokenizer, read_config
 from foretext.runs.report import Note, Silent, Work
+from foretext.runs.run_vectors import given_vectors
 from foretext.systems import size_named, system_named
 from foretext.systems.base import System, TokenizerConfig, TrunkParts
 from foretext.tasks.families import family_of
@@ -129,4 +130,4 @@ def _started_vectors(
         raise UserError(
             f"--vectors is for a system that learns vectors of words (cvt), not {system.name}; leave it out"
         )
-    return with_vectors(tokenizer, vectors, size)
+    return with_vectors(tokenizer, given_vectors(vectors), size)
