@@ -271,7 +271,13 @@ _OWN: dict[str, tuple[str, ...]] = {  # what else makes a system minute
         *("model.words.length=8", "model.reads=48", "training.micro_batch=0"),
     ),
     "ulmfit": ("model.hidden=24",),
-    "word2vec": ("objective.lsa=4", "objective.negatives=2", "training.batch_size=60", "training.rate=0.05"),
+    "word2vec": (
+        "model.context=1",
+        "objective.lsa=4",
+        "objective.negatives=2",
+        "training.batch_size=60",
+        "training.rate=0.05",
+    ),
 }
 
 

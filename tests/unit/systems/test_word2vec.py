@@ -3,6 +3,7 @@ vectors for other systems, and mistakes."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ def test_the_text_is_read_as_often_as_epochs_say(text: Path, tmp_path: Path) -> 
     run = RunDirectory(whole)
     shards = read_config(run)["model"]
     words = sum(len(one.split()) for one in text.read_text().replace(".", " .").splitlines())
-    position = __import__("json").loads(run.read("training/position.json"))
+    position = json.loads(run.read("training/position.json"))
     assert position["tokens"] == 2 * words and position["finished"] and position["seconds"] < 60
     assert shards.lsa_dimensions == 3 and shards.lsa_pairs > 0
 
@@ -131,7 +132,7 @@ def test_minutes_hold(text: Path, tmp_path: Path) -> None:
     """Steps that never end would: the budget does."""
     sets = ("objective.epochs=1000", "training.batch_size=50", "objective.lsa=0")
     run = RunDirectory(pretrain(request_of(text, tmp_path / "run", *sets, budget=Budget(minutes=0.03))))
-    position = __import__("json").loads(run.read("training/position.json"))
+    position = json.loads(run.read("training/position.json"))
     assert position["finished"] and 1.0 < position["seconds"] < 20
 
 
