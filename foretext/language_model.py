@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from foretext.evaluate.translation import (
     translate_lines,
     translation_attention,
 )
+from foretext.evaluate.word_space import Analogies, Similarity, WordSpace, judged_file, word_space
 from foretext.generate.beam_search import Search
 from foretext.generate.many import Written, beam_search, write_many
 from foretext.generate.sampling import Sampling, generate_text
@@ -230,6 +232,22 @@ class LanguageModel:
         """For each text its words, their places in it and a vector for each, the mean of its pieces' states; with
         `each` [words, layers, width], or [words, layers] of vectors, as in `features`."""
         return word_features_of(self.model, texts, LayerMix.of(layers, weights, each), progress, reporter)
+
+    def nearest(
+        self, words: str | Sequence[str], n: int = 10, minus: str | Sequence[str] = ()
+    ) -> list[tuple[str, float]]:
+        """The words whose vectors are nearest to these words' together, without those of `minus`, and their cosines
+        (word2vec)."""
+        return self._words.nearest(given_texts(words, "words"), given_texts(minus, "minus"), n)
+
+    def word_scores(self, file: str | Path) -> Similarity | Analogies:
+        """How well the vectors of words (word2vec) agree with people: a file of word pairs with scores, or of
+        analogies."""
+        return judged_file(self._words, Path(file))
+
+    @cached_property
+    def _words(self) -> WordSpace:
+        return word_space(self.model)
 
     def finetune(
         self,

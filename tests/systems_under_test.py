@@ -29,6 +29,7 @@ from foretext.nn.recurrent.cove import CoveConfig
 from foretext.nn.recurrent.cvt import CvtConfig
 from foretext.nn.relative.transformer_xl_block import TransformerXLConfig
 from foretext.nn.relative.xlnet import XLNetConfig
+from foretext.nn.static_vectors import StaticVectorsConfig
 from foretext.nn.transformer.causal_trunk import TransformerConfig
 from foretext.nn.transformer.encoder import EncoderConfig
 from foretext.nn.trunk import reads_on
@@ -56,12 +57,14 @@ from foretext.text.tokenizers.byte_bpe import ByteBPE
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer, word_tokenizer
 from foretext.text.words.word_list import WordList
 from foretext.train.loop import Loop
+from foretext.train.pretraining.learner_loop import LearnerLoop
 from foretext.train.pretraining.pretrain_request import PretrainRequest
 
 SHAPE = TransformerConfig(vocabulary=61, layers=2, width=32, heads=4, context=24, dropout=0.0)
 MASKED = EncoderConfig(vocabulary=262, layers=2, width=32, heads=4, context=24, dropout=0.0)
 CHARACTERS = CharEncoderConfig(16, (1, 2), (8, 12), embedding=6, length=8, highways=1)
 TINY: dict[str, Any] = {
+    "word2vec": StaticVectorsConfig(vocabulary=262, width=32, lsa_dimensions=5, lsa_pairs=7),
     "gpt": SHAPE,
     "gpt2": replace(SHAPE, norm="pre", scale_residuals=True),
     "bert": MASKED,
@@ -83,6 +86,8 @@ assert TINY.keys() == SYSTEMS.keys(), "every system is under test"
 # What a system has, by what it says of itself.
 CAUSAL = [name for name in TINY if SYSTEMS[name].causal]
 PRETRAINED = [name for name in TINY if SYSTEMS[name].reads != "rows"]  # the others learn their task alone
+BY_GRADIENTS = [name for name in PRETRAINED if SYSTEMS[name].learn is None]  # the others learn in a way of their own
+CONTEXTUAL = [name for name in TINY if TINY[name].layers]  # in the others a word's vector depends on the word alone
 MASKING = [name for name in TINY if SYSTEMS[name].objective_config is MaskingConfig]
 FRAMED = [name for name in TINY if issubclass(SYSTEMS[name].objective_config, MaskingConfig)]  # between [CLS] and [SEP]
 GROWING = [name for name in TINY if issubclass(SYSTEMS[name].objective_config, GrowingConfig)]  # in length
@@ -266,6 +271,13 @@ _OWN: dict[str, tuple[str, ...]] = {  # what else makes a system minute
         *("model.words.length=8", "model.reads=48", "training.micro_batch=0"),
     ),
     "ulmfit": ("model.hidden=24",),
+    "word2vec": (
+        "model.context=1",
+        "objective.lsa=4",
+        "objective.negatives=2",
+        "training.batch_size=60",
+        "training.rate=0.05",
+    ),
 }
 
 
@@ -298,6 +310,8 @@ def pretrain_request(
     if SYSTEMS[system].reads == "pairs":
         source, target, vectors = parallel_text(text)
         request = replace(request, inputs=(), source=source, target=target, vectors=vectors)
+    if SYSTEMS[system].learn is not None:  # with more threads no two runs are alike
+        request = replace(request, threads=1)
     return replace(request, **changes)
 
 
@@ -319,7 +333,8 @@ def parallel_text(text: Path) -> tuple[Path, Path, Path]:
 @contextlib.contextmanager
 def stopping_after(steps: int, code: int = 130) -> Iterator[StopRequest]:
     """A request to stop that comes during the given step, as a signal's would."""
-    real, done = Loop._step, 0
+    loops = (Loop, LearnerLoop)
+    real, done = {loop: loop._step for loop in loops}, 0
     stop = SimpleNamespace(requested=None)
 
     def counted(loop: Loop) -> dict[str, float]:
@@ -327,13 +342,15 @@ def stopping_after(steps: int, code: int = 130) -> Iterator[StopRequest]:
         done += 1
         if done >= steps:
             stop.requested = code
-        return real(loop)
+        return real[type(loop)](loop)  # type: ignore[index]
 
-    Loop._step = counted  # type: ignore[method-assign]
+    for kind in loops:
+        kind._step = counted  # type: ignore[method-assign]
     try:
         yield stop
     finally:
-        Loop._step = real  # type: ignore[method-assign]
+        for kind in loops:
+            kind._step = real[kind]  # type: ignore[method-assign]
 
 
 @cache

@@ -24,6 +24,7 @@ from foretext.cli.generate import generate
 from foretext.cli.import_model import import_
 from foretext.cli.info import info
 from foretext.cli.lm_eval import lm_eval
+from foretext.cli.nearest import nearest
 from foretext.cli.predict import predict
 from foretext.cli.pretrain import pretrain
 from foretext.cli.prompt import prompt
@@ -49,6 +50,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "generate": generate,
     "translate": translate,
     "features": features,
+    "nearest": nearest,
     "fill": fill,
     "tokens": tokens,
     "info": info,

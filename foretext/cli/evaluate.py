@@ -43,7 +43,8 @@ LARGE = 1e9  # figures from here on are written 1.234e+09
 def evaluate(
     run: RunArgument,
     files: Annotated[
-        list[str] | None, typer.Argument(help="Text for a pre-trained run, labelled rows for a fine-tuned one.")
+        list[str] | None,
+        typer.Argument(help="Text, labelled rows for a fine-tuned run, word pairs or analogies for vectors."),
     ] = None,
     source: Source = None,
     target: Target = None,
@@ -67,7 +68,8 @@ def evaluate(
     confusion: Annotated[Path | None, typer.Option(help="Write the confusion matrix as a PNG.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Perplexity of text, the task's metrics on labelled rows, or BLEU of translations."""
+    """Perplexity of text, the task's metrics on labelled rows, BLEU of translations, or how well vectors of words agree
+    with people."""
     from foretext.api import LanguageModel
 
     of_text = {"--stride": stride, "--memory": memory, "--text-column": text_column, "--documents": documents}
@@ -95,6 +97,10 @@ def evaluate(
             {"--confusion": confusion}, f"is for classes, and {run} is a language model without a task; leave it out"
         )
         refuse(of_tasks, f"is for a task, and {run} is a language model without one; leave it out")
+        if model.model.system.learn is not None:
+            refuse(of_text, f"is for text that is scored, and {run} has vectors of words; leave it out")
+            show_word_scores(model, [Path(file) for file in files], as_json)
+            return
         show_perplexity(model, read_texts(files, text_column, documents or "auto", errors), stride, as_json, memory)
         return
     refuse(of_text, f"is for text, and {run} reads labelled rows; leave it out")
@@ -131,6 +137,25 @@ def _translations(
     typer.echo(f"loss        {scores.loss:.4f}  (nats a target word, its end counted)")
     typer.echo(f"perplexity  {scores.perplexity:.2f}")
     typer.echo(f"BLEU        {scores.bleu:.2f}  ({scores.signature})")
+
+
+def show_word_scores(model: LanguageModel, files: list[Path], as_json: bool) -> None:
+    """Vectors of words on files of pairs with scores, or of analogies."""
+    from foretext.evaluate.word_space import Similarity
+
+    found = {str(file): model.word_scores(file) for file in files}
+    if as_json:
+        typer.echo(json.dumps({name: one.to_dict() for name, one in found.items()}, ensure_ascii=False))
+        return
+    for name, one in found.items():
+        typer.echo(name)
+        if isinstance(one, Similarity):
+            typer.echo(f"  Spearman  {one.spearman:.4f}  ({one.known:,} of {one.pairs:,} pairs are known)")
+            typer.echo(f"  Pearson   {one.pearson:.4f}")
+            continue
+        for section in (*one.sections, one.whole):
+            known = f"{section.known:,} of {section.questions:,} questions are known"
+            typer.echo(f"  {section.accuracy:7.2%}  {section.name}  ({known})")
 
 
 def show_perplexity(

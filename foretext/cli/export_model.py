@@ -13,8 +13,8 @@ from foretext.cli.output import show_notes
 
 def export(
     run: RunArgument,
-    out: Annotated[Path, typer.Option(help="The folder to make.")],
-    to: Annotated[str, typer.Option(help="hf: a folder that transformers loads.")] = "hf",
+    out: Annotated[Path, typer.Option(help="The folder to make; of word vectors, the file.")],
+    to: Annotated[str, typer.Option(help="hf (for transformers), or for word vectors word2vec, glove, gensim.")] = "hf",
 ) -> None:
     """Write a run's model for other libraries."""
     from foretext.interop.exchange import export_model

@@ -46,6 +46,7 @@ def pretrain(
     ] = None,
     resume: Resume = False,
     device: Device = "auto",
+    threads: Annotated[int | None, typer.Option(help="Of the processor; word2vec repeats a run with 1.")] = None,
     config: Config = None,
     sets: Sets = None,
 ) -> None:
@@ -75,6 +76,7 @@ def pretrain(
         documents=documents,
         errors=errors,
         device=device,
+        threads=threads,
     )
     with watched() as (terminal, stopper):
         path = run(request, terminal, stopper)

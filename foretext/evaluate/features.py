@@ -2,7 +2,8 @@
 runs, or, where nothing is pre-trained (cross-view training), of those that were taught a task.
 
 A text's vector is the mean of its tokens' states, without the special tokens that a masked system puts round them (a
-causal one's end-of-text counts, as it always has). A word's is the mean of its pieces'. Layers are counted from 0, the
+causal one's end-of-text counts, as it always has), unless its objective has a way of its own (`text_vectors`: word
+vectors are weighted by how rare the words are). A word's is the mean of its pieces'. Layers are counted from 0, the
 embeddings, to the number of blocks; "top" is what the model's own head reads, behind the final norm where there is one.
 """
 
@@ -159,8 +160,11 @@ def text_vectors(
     width = sum(mix.widths(model))
     reporter = reporter or Warns()
     heard = functools.partial(reporter.work, "encoding")
-    encoded = [ids.tolist() for ids in encode_texts(texts, model.tokenizer, heard)]
-    readings = _readings(model, encoded, reporter)
+    arrays = encode_texts(texts, model.tokenizer, heard)
+    whole = None if model.objective is None else model.objective.text_vectors(model.trunk, arrays)
+    if whole is not None:
+        return whole
+    readings = _readings(model, [ids.tolist() for ids in arrays], reporter)
     vectors = np.zeros((len(texts), width), dtype=np.float32)
     for number, states in _states(model, readings, mix, progress):
         reading = readings[number]

@@ -45,7 +45,7 @@ def filling_objective(model: SavedModel, what: str) -> Objective:
             raise UserError(f"{where} is fine-tuned: {what} needs the pre-trained run that it was made from")
         able = [name for name, system in SYSTEMS.items() if system.fills]
         why, instead = "predicts a word from one side of it", "; foretext generate goes on with a text"
-        if model.system.reads != "text":
+        if model.system.reads != "text" or model.system.learn is not None:
             why, instead = "does not predict the words of its own text", ""
         raise UserError(
             f"{where} is of {model.system.name}, which {why}: {what} needs a run of {', '.join(able[:-1])} or "

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from foretext.errors import UserError
+from foretext.interop import vector_files
 from foretext.interop.bilm_weights import is_published_elmo, read_published_elmo
 from foretext.interop.hub import Foreign, export_hub, read_hub
 from foretext.interop.openai_gpt import is_openai_gpt, read_openai_gpt
@@ -105,6 +106,8 @@ def _size_of(system: System, foreign: Foreign) -> str:
 
 def export_model(run: str | Path, out: str | Path, to: str = "hf") -> list[str]:
     """Writes the model of a run for others; returns what a user must know about it."""
+    if to in vector_files.FORMATS:
+        return vector_files.export_vectors(load_model(run), Path(out), to)
     if to not in FORMATS:
-        raise UserError(f"cannot export to {to!r}; there is {', '.join(FORMATS)}")
+        raise UserError(f"cannot export to {to!r}; there is {', '.join((*FORMATS, *vector_files.FORMATS))}")
     return export_hub(load_model(run), Path(out))

@@ -174,6 +174,15 @@ class Objective(nn.Module):
         causal."""
         return None
 
+    def text_vectors(self, trunk: Trunk, texts: Sequence[np.ndarray]) -> np.ndarray | None:
+        """A vector of each text, given as ids, [texts, width]; None: the mean of its states."""
+        return None
+
+    def word_rows(self, trunk: Trunk) -> tuple[np.ndarray, np.ndarray] | None:
+        """The ids of words that have a vector of their own, whatever stands beside them, the most frequent first, and
+        these vectors [words, width]; None: a word's depends on its text."""
+        return None
+
     def blank(self) -> int:
         """The token that stands for a blank."""
         raise NotImplementedError(f"{type(self).__name__} fills no blanks")

@@ -32,7 +32,7 @@ from foretext.text.corpus.shards import EncodedDocument, encoded_document
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.order.sample_order import LengthOrder
 from foretext.text.tokenizers.word_tokenizer import SPECIALS, WordTokenizer, word_tokenizer
-from foretext.text.words.vectors import read_vectors
+from foretext.text.words.vectors import WordVectors, read_vectors
 from foretext.text.words.word_list import END, WordList, marked_words, plain_words
 
 COUNTED = 1 << 20  # ids that are looked at together
@@ -77,7 +77,7 @@ class TranslationSettings:
             raise UserError(f"{source}, {target}: one pair is too little to train on and to validate with; give more")
         return counts
 
-    def vectors(self, path: str | Path, tokenizer: WordTokenizer) -> np.ndarray:
+    def vectors(self, path: str | Path | WordVectors, tokenizer: WordTokenizer) -> np.ndarray:
         """Those of a vocabulary that was made from this file, [ids, width]."""
         return vectors_of(path, tokenizer)
 
@@ -148,7 +148,7 @@ class WordCounts:
         """Of shards, at most."""
         return BYTES_A_WORD * (self.sources.total() + self.targets.total() + self.pairs)
 
-    def vocabularies(self, path: str | Path, size: int) -> tuple[WordTokenizer, np.ndarray, str]:
+    def vocabularies(self, path: str | Path | WordVectors, size: int) -> tuple[WordTokenizer, np.ndarray, str]:
         """Both, the sources' vectors, and what to say of them."""
         tokenizer, matrix = vocabularies(path, self, self.text.settings, size)
         said = f"{tokenizer.size:,} words with vectors of {matrix.shape[1]}"
@@ -205,7 +205,7 @@ def _left_out(report: PairReport) -> str:
 
 
 def vocabularies(
-    path: str | Path, words: WordCounts, settings: TranslationSettings, size: int
+    path: str | Path | WordVectors, words: WordCounts, settings: TranslationSettings, size: int
 ) -> tuple[WordTokenizer, np.ndarray]:
     """The words of sources and targets, and the vectors of the former, [ids, width].
 
@@ -229,7 +229,7 @@ def vocabularies(
     return tokenizer, matrix
 
 
-def vectors_of(path: str | Path, tokenizer: WordTokenizer) -> np.ndarray:
+def vectors_of(path: str | Path | WordVectors, tokenizer: WordTokenizer) -> np.ndarray:
     """The vectors of a vocabulary that was made from this file, [ids, width]."""
     words = tokenizer.pieces[len(SPECIALS) :]
     vectors = read_vectors(path, only=words)

@@ -22,6 +22,7 @@ from foretext.runs.run_config import (
     read_position,
 )
 from foretext.systems import size_named, system_named
+from foretext.systems.base import System
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoding
 from foretext.tasks.labelled import LabelSet
@@ -72,7 +73,7 @@ def summary_of(run: RunDirectory) -> str:
     what = f"a model for {config.task.kind}" if isinstance(config, FinetuneConfig) else "a pre-trained model"
     shown = [f"{name} {value:.4g}" for name, value in _last_validation(run).items() if value is not None]
     lines = [
-        ("is", f"{what}: {info.system} {info.size}, {_DIRECTIONS[info.direction] if system.causal else _BOTH}"),
+        ("is", f"{what}: {info.system} {info.size}, {_direction(system, info.direction)}"),
         ("shape", config.model.describe()),
         ("vocabulary", f"{tokenizer.size:,} pieces of {tokenizer.kind}, special tokens included"),
         *(_task_lines(config) if isinstance(config, FinetuneConfig) else [_origin(config.data)]),
@@ -96,6 +97,12 @@ def _origin(data: DataConfig) -> tuple[str, str]:
 _DIRECTIONS = {"forward": "left to right", "backward": "right to left"}
 _CHUNKS = {"": "", "other": "marked otherwise than IOB"}
 _BOTH = "in both directions at once"
+
+
+def _direction(system: System, direction: str) -> str:
+    if system.learn is not None:
+        return system.base
+    return _DIRECTIONS[direction] if system.causal else _BOTH
 
 
 def _task_lines(config: FinetuneConfig) -> list[tuple[str, str]]:
@@ -157,7 +164,8 @@ def _own_settings(config: Config) -> str:
     return ", ".join(f"{change.key}={change.new}" for change in _unlike(config, config.run.size, parts))
 
 
-_DERIVED = ("model.vocabulary", "model.dropout")  # from the tokenizer, and from training.dropout
+# From the tokenizer, from training.dropout, and from the text.
+_DERIVED = ("model.vocabulary", "model.dropout", "model.lsa_dimensions", "model.lsa_pairs")
 
 
 def _unlike(config: Config, name: str, parts: tuple[str, ...]) -> list[Change]:

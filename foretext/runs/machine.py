@@ -178,6 +178,26 @@ def tune_allocator() -> None:
     mallopt(trim_threshold, (1 << 31) - 4096)
 
 
+@contextlib.contextmanager
+def using_threads(count: int | None) -> Iterator[None]:
+    """So many threads of the processor inside the block; None: as it is."""
+    if count is None:
+        yield
+        return
+    if not 1 <= count <= 1024:
+        raise UserError(f"--threads {count}: give a number from 1 to 1024")
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        with threadpool_limits(count):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def choose_device(name: str) -> torch.device:
     import torch
 

@@ -158,6 +158,6 @@ def write_curve(folder: Path) -> None:
 
 def draw_missing_curve(folder: Path, note: Callable[[str], None]) -> None:
     """For a finished run that was killed between its last checkpoint and its picture."""
-    if not (folder / CURVE).exists() and read_metrics(folder):
+    if not (folder / CURVE).exists() and any(record.get("losses") for record in read_metrics(folder)):
         write_curve(folder)
         note(f"{folder / CURVE} was missing and is drawn from the log")

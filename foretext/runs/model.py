@@ -102,6 +102,11 @@ class SavedModel:
 
 def need_causal(model: SavedModel, what: str) -> None:
     """UserError for what only a model that reads in one direction can do."""
+    if model.system.learn is not None:
+        raise UserError(
+            f"{what} needs a model that predicts each token from those before it, and {model.system.name} predicts "
+            "none in a text"
+        )
     if not model.system.causal:
         fills = model.system.fills and model.objective is not None
         able = ", ".join(name for name, system in SYSTEMS.items() if system.writes)
@@ -240,7 +245,7 @@ def model_of_state(state: dict[str, Any]) -> SavedModel:
 
 def check_amount(model: ModelConfig, tensors: dict[str, Tensor], where: str, said: str) -> None:
     """UserError if the configuration needs far more numbers than there are, which no memory may be taken for."""
-    there, needed = sum(tensor.numel() for tensor in tensors.values()), model.parameters()
+    there, needed = sum(tensor.numel() for tensor in tensors.values()), model.parameters() + model.fixed
     if needed > 2 * there:
         raise UserError(f"{where}: has {there:,} numbers where {said} needs {needed:,}; restore both")
 

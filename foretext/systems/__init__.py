@@ -15,9 +15,11 @@ from foretext.systems.gpt2 import GPT2
 from foretext.systems.roberta import ROBERTA
 from foretext.systems.transformer_xl import TRANSFORMER_XL
 from foretext.systems.ulmfit import ULMFIT
+from foretext.systems.word2vec import WORD2VEC
 from foretext.systems.xlnet import XLNET
 
 SYSTEMS: dict[str, System] = {
+    "word2vec": WORD2VEC,
     "gpt": GPT,
     "gpt2": GPT2,
     "bert": BERT,

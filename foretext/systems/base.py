@@ -6,7 +6,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
 
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
@@ -17,6 +20,7 @@ from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.systems.hub_names import HubNames
 from foretext.tasks.family import TaskConfig
 from foretext.tasks.layouts.base import Layout
+from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.tokenizers.base import Tokenizer
 
 MOST_PIECES = 10_000_000
@@ -30,6 +34,9 @@ class TokenizerConfig:
     size: int = 8000  # pieces, specials included
     splitter: Literal["auto", "spacy", "rules"] = "auto"  # char-bpe only; auto: spaCy's rules where installed
     lower: bool = True  # wordpiece, unigram and words only: lower-cased, accents stripped
+    # words only: split as BERT splits; or in lower case and `don't` as `do n't`, counted in the whole text
+    split: Literal["signs", "contractions"] = "signs"
+    least: int = 1  # words only: how often one must occur to be in the vocabulary
     sample_megabytes: int = 20  # text that the vocabulary is trained on
 
     def check(self) -> None:
@@ -37,6 +44,8 @@ class TokenizerConfig:
         known."""
         if self.size > MOST_PIECES:
             raise UserError(f"tokenizer.size must be at most {MOST_PIECES:,}, not {self.size}")
+        if self.least < 1:
+            raise UserError(f"tokenizer.least must be at least 1, not {self.least}")
         if self.sample_megabytes < 1:
             raise UserError(f"tokenizer.sample_megabytes must be at least 1, not {self.sample_megabytes}")
 
@@ -149,6 +158,70 @@ class HeadParts:
 
 
 @dataclass(frozen=True)
+class LearnParts:
+    """What a system that does not learn by gradients of our own learns from."""
+
+    model: Any  # the system's `config`
+    settings: Any  # its `objective_config`
+    tokenizer: Tokenizer
+    texts: tuple[TokenShards, ...]  # all of it
+    step_words: int  # of the text, in a step
+    seed: int
+    threads: int
+    folder: Path  # in which it may make files while it learns, and which it removes
+
+
+class Learner(Protocol):
+    """Learns a trunk's weights step by step, in its own way. Steps are numbered from 0; what one does depends on the
+    weights so far, on (seed, number) and on the rates alone."""
+
+    @property
+    def model(self) -> Any:
+        """The trunk's shape; whole after `begin`."""
+
+    @property
+    def steps(self) -> int:
+        """After which there is nothing left to do, however much of the budget is."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Of those, how many read the text once."""
+
+    @property
+    def tokens(self) -> int:
+        """Of the text."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes that learning needs, about."""
+
+    @property
+    def disk(self) -> int:
+        """Bytes that checkpoints take at their most, about: the old one stands until the new one is whole."""
+
+    def describe(self) -> list[tuple[str, str]]:
+        """Lines for the plan."""
+
+    def begin(self, minutes: float | None, progress: Callable[[str, int, int], None]) -> list[str]:
+        """What is done before the first step, unless a checkpoint has it; returns remarks. `minutes`: the budget."""
+
+    def speed(self) -> float:
+        """Tokens a second, measured, with the weights as they were at the start afterwards."""
+
+    def step(self, number: int, rates: tuple[float, float]) -> int:
+        """Learns, at rates that go from one to the other; returns the tokens read."""
+
+    def weights(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """The trunk's tensors by name, and what else the next step needs."""
+
+    def restore(self, trunk: Trunk, carried: np.ndarray) -> None:
+        """Goes on from a checkpoint."""
+
+    def close(self) -> None:
+        """Removes the files that it made."""
+
+
+@dataclass(frozen=True)
 class System:
     name: str
     paper: str
@@ -176,6 +249,7 @@ class System:
     tasks: tuple[str, ...] = ()  # kinds of task that it can be taught; none named: all
     build_head: Callable[[HeadParts], Any] | None = None  # of a task; None: the task's own
     vocabulary: tuple[str, ...] = ()  # specials that its vocabulary has, of whatever kind that is
+    learn: Callable[[LearnParts], Learner] | None = None  # how weights are learned; None: by the loop's gradients
     piece_rows: tuple[str, ...] = ()  # how weights with a row for each piece begin; none: it takes no other vocabulary
 
     @property

@@ -30,6 +30,8 @@ TOKENS = "tokens"  # folder of the token shards inside a run
 DERIVED = {
     "model.vocabulary": "it follows from the tokenizer; use --set tokenizer.size=…",
     "model.dropout": "it follows from the training; use --set training.dropout=…",
+    "model.lsa_dimensions": "it follows from the text; use --set objective.lsa=…",
+    "model.lsa_pairs": "it follows from the text; use --set objective.lsa=…",
     "data.inputs": "name the text before the options",
     "data.source": "use --source FILE",
     "data.target": "use --target FILE",

@@ -16,6 +16,7 @@ from foretext.runs.directory import RunDirectory
 from foretext.runs.model import SavedModel, load_tokenizer
 from foretext.runs.report import Note, Reporter, Work
 from foretext.runs.run_config import ModelSections, RunConfig, read_config
+from foretext.runs.run_vectors import given_vectors
 from foretext.systems import size_named, system_named
 from foretext.systems.base import System, TokenizerConfig, TrunkParts
 from foretext.tasks.families import family_of
@@ -123,4 +124,4 @@ def _started_vectors(
         raise UserError(
             f"--vectors is for a system that learns vectors of words (cvt), not {system.name}; leave it out"
         )
-    return with_vectors(tokenizer, vectors, size)
+    return with_vectors(tokenizer, given_vectors(vectors), size)

@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 import torch
 from systems_under_test import (
+    BY_GRADIENTS,
     CAUSAL,
     LM_WEIGHT,
     PLAIN,
-    PRETRAINED,
     SHAPE,
     TERMS,
     TINY,
@@ -55,7 +55,7 @@ RUNS = [
     f"{system} {what} {optimizer}"
     for system in TINY
     for what in ("pretraining", "classification", "choice")
-    if what != "pretraining" or system in PRETRAINED
+    if what != "pretraining" or system in BY_GRADIENTS
     for optimizer in ("adamw", "muon")
 ]
 RUNS += [f"{system} turns adamw" for system in TINY if SYSTEMS[system].build_head is not None]

@@ -50,6 +50,8 @@ def train_tokenizer(
     sample: Callable[[Iterable[str]], list[str]] | None = None,
     splitter: str | None = None,
     lower: bool = True,
+    split: str = "signs",
+    least: int = 1,
     specials: tuple[str, ...] = (),
     progress: Progress = _no_progress,
 ) -> Tokenizer:
@@ -59,6 +61,8 @@ def train_tokenizer(
     for unigram (or `specials`, of which one is `<unk>`), ELMo's for words, the unknown word and END for word-list.
     `sample` draws what is learned from; None: `sample_stretches`. `splitter` is for char-bpe: "spacy" or "rules"; None
     takes spaCy's where it is installed. `lower` is for wordpiece, unigram and words: lower-case and strip accents.
+    `split` and `least` are for words: how they are found (with "contractions" all documents are counted, and no sample
+    is drawn), and how often each must occur.
     `progress` is called several times a second once the sample is drawn, in the caller's thread; what it raises ends
     the work.
     """
@@ -66,6 +70,8 @@ def train_tokenizer(
         raise UserError(f"tokenizer kind {kind!r} is not known; choose one of {', '.join(KINDS)}")
     if size < least_size(kind):
         raise UserError(f"a {kind} vocabulary needs at least {least_size(kind)} ids, not {size}")
+    if kind == "words" and split == "contractions":
+        return word_vocabulary.count_words(documents, size, least, progress)
     drawn = (sample or sample_stretches)(documents)
     if not any(not text.isspace() for text in drawn):
         raise _empty()
@@ -79,7 +85,7 @@ def train_tokenizer(
         room = size - len(word_tokenizer.SPECIALS)
         return word_tokenizer.word_tokenizer(words_by_frequency(drawn, room, progress))
     if kind == "words":
-        return word_vocabulary.learn_words(drawn, size, lower, progress)
+        return word_vocabulary.learn_words(drawn, size, lower, progress, least)
     return _train_characters(drawn, size, splitter or ("spacy" if spacy_installed() else "rules"), progress)
 
 

@@ -1,9 +1,10 @@
 """A vocabulary of whole words, for systems that are older than pieces of words (ELMo).
 
-A word has an id or is unknown, and signs are words. Two ways to find words: `signs` splits as BERT does, so that a text
-can be as people write it; `spaces` takes what stands between white space, for models whose words were split by another
-program (published ELMo). After the specials the most frequent word comes first, as a sampled softmax needs it
-(`nn/softmax/sampled_softmax.py`).
+A word has an id or is unknown, and signs are words. Three ways to find words: `signs` splits as BERT does, so that a
+text can be as people write it; `spaces` takes what stands between white space, for models whose words were split by
+another program (published ELMo); `contractions` splits in lower case, with `do n't` for `don't`, as word vectors are
+learned (`text/words/splitting.py`). After the specials the most frequent word comes first, as a sampled softmax needs
+it (`nn/softmax/sampled_softmax.py`).
 
 A trunk that reads words by their characters can read any word. It asks for that when it is built (`number_unknown`):
 from then on words that the vocabulary does not have are numbered from `size` on, in the order in which they are met,
@@ -17,6 +18,7 @@ as `objective.targets`.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
@@ -24,16 +26,20 @@ import numpy as np
 import tokenizers
 
 from foretext.errors import UserError
-from foretext.text.tokenizers.base import Offsets, Tokenizer, checked_flag, checked_pieces, special_pieces
+from foretext.text.tokenizers.base import Offsets, Tokenizer, checked_flag, checked_pieces, encodable, special_pieces
 from foretext.text.tokenizers.engine import Engine
 from foretext.text.tokenizers.wordpiece import LONGEST_WORD, basic_splitter, bert_normalizer, readable
 from foretext.text.words.characters import BEGIN, END
+from foretext.text.words.splitting import split_with_places, split_words
 from foretext.text.words.word_list import WordList
 
 UNKNOWN = "<UNK>"
 SPECIALS = (END, UNKNOWN)  # of a trained vocabulary: what stands after a document, and what it does not have
 PUBLISHED_SPECIALS = (END, BEGIN, UNKNOWN)  # of published ELMo, whose sentences have a begin too
-Split = Literal["signs", "spaces"]
+Split = Literal["signs", "spaces", "contractions"]
+SPLITS = ("signs", "spaces", "contractions")
+LEAST_WORDS = 2  # of a vocabulary that vectors are learned of
+MOST_COUNTED = 4_000_000  # different words that are counted at a time; of more, the rarest are forgotten
 
 
 class Words(Tokenizer):
@@ -52,6 +58,7 @@ class Words(Tokenizer):
         # A special is no word to the engine, except the one that it gives by itself.
         ids = {piece: id for id, piece in enumerate(pieces) if id == self.unknown or id not in self._names}
         model = tokenizers.models.WordLevel(vocab=ids, unk_token=UNKNOWN)
+        self._ids = ids if split == "contractions" else {}
         splitter = tokenizers.pre_tokenizers
         self._normalizer = bert_normalizer(lower) if split == "signs" else tokenizers.normalizers.Sequence([])
         self._engine = Engine(
@@ -63,19 +70,32 @@ class Words(Tokenizer):
         self._numbers = True
 
     def encode(self, text: str) -> list[int]:
+        if self.split == "contractions":
+            return self._looked_up(split_words(text))
         return self._numbered(text, self._engine.encode(text))
 
     def encode_many(self, texts: Sequence[str]) -> list[np.ndarray]:
+        if self.split == "contractions":
+            return [self.encode_array(text) for text in texts]
         found = zip(texts, self._engine.encode_many(texts))
         return [np.array(self._numbered(text, ids), dtype=np.uint32) for text, ids in found]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        if self.split == "contractions":
+            words, places = split_with_places(text)
+            return self._looked_up(words), places
         ids, offsets = self._engine.encode_with_offsets(text)
         if not self._numbers:
             return ids, offsets
         return [
             self._number(text[start:stop]) if id == self.unknown else id for id, (start, stop) in zip(ids, offsets)
         ], offsets
+
+    def _looked_up(self, words: Iterable[str]) -> list[int]:
+        ids, unknown = self._ids, self.specials[UNKNOWN]
+        if self._numbers:
+            return [ids[word] if word in ids else self._number(word) for word in words]
+        return [ids.get(word, unknown) for word in words]
 
     def _numbered(self, text: str, ids: list[int]) -> list[int]:
         return self.encode_with_offsets(text)[0] if self._numbers and self.unknown in ids else ids
@@ -113,8 +133,8 @@ class Words(Tokenizer):
     def from_data(cls, data: dict[str, Any], where: str) -> Words:
         pieces, specials = checked_pieces(data, where, SPECIALS)
         split = data.get("split")
-        if split not in ("signs", "spaces"):
-            raise UserError(f"{where}: field 'split' must be signs or spaces")
+        if split not in SPLITS:
+            raise UserError(f"{where}: field 'split' must be one of {', '.join(SPLITS)}")
         return cls(pieces, specials, checked_flag(data, "lower", where), split)
 
 
@@ -129,9 +149,10 @@ def learn_words(
     size: int,
     lower: bool,
     progress: Callable[[str, int, int], None] = lambda title, done, total: None,
+    least: int = 1,
 ) -> Words:
-    """At most `size` ids, specials included, of the most frequent words of a sample; of equally frequent ones the first
-    in the order of their letters."""
+    """At most `size` ids, specials included, of the most frequent words of a sample that it has at least `least` times;
+    of equally frequent ones the first in the order of their letters."""
     split = basic_splitter(lower)
 
     def sentences() -> Iterable[list[str]]:
@@ -139,10 +160,35 @@ def learn_words(
             progress("counting words", number, len(sample))
             yield split(text)
 
-    found = WordList.by_frequency(sentences(), size - len(SPECIALS)).words
+    found = WordList.by_frequency(sentences(), size - len(SPECIALS), least).words
     if not found:  # as in Thai, which has no spaces
         raise UserError(
             f"the text to learn a vocabulary from has no word of at most {LONGEST_WORD} characters; give other text, "
             "or take --set tokenizer.kind=unigram"
         )
     return words_of(found, lower)
+
+
+def count_words(
+    texts: Iterable[str],
+    size: int,
+    least: int,
+    progress: Callable[[str, int, int], None] = lambda title, done, total: None,
+) -> Words:
+    """At most `size` ids, specials included, of the words that occur at least `least` times in all of the texts, which
+    are read once and not kept; the most frequent first. Words are those of `split_words`."""
+    counts: Counter[str] = Counter()
+    forgotten = 0
+    for text in texts:
+        counts.update(split_words(encodable(text)))
+        while len(counts) > MOST_COUNTED:
+            forgotten += 1
+            counts = Counter({word: count for word, count in counts.items() if count > forgotten})
+    found = WordList.of_counts(counts, size - len(SPECIALS), least).words
+    if len(found) < LEAST_WORDS:
+        raise UserError(
+            f"the text has {len(found)} words that occur {least} times or more, of {sum(counts.values()):,} in all; "
+            "give more text, or --set tokenizer.least=1"
+        )
+    progress("counting words", 1, 1)
+    return words_of(found, lower=True, split="contractions")

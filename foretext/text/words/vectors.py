@@ -41,6 +41,10 @@ class WordVectors:
     duplicates: int = 0  # vectors left out because their word had one already
     read: int = 0  # vectors in the file, with those that were not asked for
     replaced: int = 0  # faults of the encoding that were replaced by U+FFFD
+    where: str = "the vectors"  # for messages
+
+    def __str__(self) -> str:
+        return self.where
 
     @property
     def width(self) -> int:
@@ -63,13 +67,24 @@ class WordVectors:
             return np.zeros((len(numbers), self.width), dtype=np.float32)
         return np.where((numbers == UNKNOWN)[:, None], np.float32(0), self.matrix[numbers])
 
+    def chosen(self, only: Collection[str] | None, first: int) -> WordVectors:
+        """As `read_vectors` chooses."""
+        if only is None:
+            return self
+        wanted = frozenset(only) | {word.lower() for word in only}
+        rows = [row for row, word in enumerate(self.words) if row < first or word in wanted]
+        words = tuple(self.words[row] for row in rows)
+        return WordVectors(words, self.matrix[rows], self.duplicates, self.read, self.replaced, self.where)
+
 
 def read_vectors(
-    path: str | Path, only: Collection[str] | None = None, errors: str = "strict", first: int = 0
+    path: str | Path | WordVectors, only: Collection[str] | None = None, errors: str = "strict", first: int = 0
 ) -> WordVectors:
     """The vectors of a file; with `only`, those that a lookup of these words can find and the `first` so many, which
     published files have the most frequent words in, and memory for no more. The numbers of other lines are counted then
-    but not read."""
+    but not read. Vectors that are in memory already are chosen from likewise."""
+    if isinstance(path, WordVectors):
+        return path.chosen(only, first)
     file = plain_file(path)
     _refuse_binary(file)
     wanted = None if only is None else frozenset(only) | {word.lower() for word in only}

@@ -59,7 +59,7 @@ class WordForms:
         return np.array([self.row(int(id)) for id in ids], dtype=np.int64), word_characters(words, self.length)
 
 
-def with_vectors(tokenizer: Tokenizer, path: str | Path, size: int) -> tuple[Words, np.ndarray]:
+def with_vectors(tokenizer: Tokenizer, path: str | Path | WordVectors, size: int) -> tuple[Words, np.ndarray]:
     """The vocabulary, grown to at most `size` words, and a row for each, [size, width]; zeros where there is none.
 
     These vectors, learned elsewhere, are where those of cross-view training's words start. The vocabulary grows by the

@@ -1,7 +1,7 @@
 """Parallel text and word vectors as what a translation is pre-trained on: both vocabularies, and pairs as token shards.
 
-The vectors' file is read once, when the vocabulary is made. From the first checkpoint on, the vectors are among the
-weights; a run that is gone on with before that reads them again.
+The vectors' file, or run, is read once, when the vocabulary is made. From the first checkpoint on, the vectors are
+among the weights; a run that is gone on with before that reads them again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 from foretext.runs.directory import RunWriter
 from foretext.runs.machine import check_space
 from foretext.runs.run_config import POSITION
+from foretext.runs.run_vectors import given_vectors
 from foretext.text.corpus.shards import Sharding, write_documents
 from foretext.text.corpus.text_files import ReadReport
 from foretext.train.pretraining.run_setup import RunSetup
@@ -31,8 +32,8 @@ def prepare_pairs(setup: RunSetup, writer: RunWriter) -> None:
         setup.progress("reading pairs", 1, 1)
     if not begun_before:
         _make_vocabularies(setup, counts)
-    elif not setup.run.has(POSITION) and data.starts_from is None:
-        setup.vectors = settings.vectors(data.vectors, setup.tokenizer)
+    elif not setup.run.has(POSITION) and data.vectors is not None and data.starts_from is None:
+        setup.vectors = settings.vectors(given_vectors(data.vectors), setup.tokenizer)
     if counts is not None:
         _write(setup, counts)
     setup.keep(writer)
@@ -45,7 +46,7 @@ def _make_vocabularies(setup: RunSetup, counts: Any) -> None:
         setup.name_vocabulary(setup.started_model.tokenizer)
         return
     assert data.vectors is not None
-    tokenizer, setup.vectors, said = counts.vocabularies(data.vectors, setup.config.tokenizer.size)
+    tokenizer, setup.vectors, said = counts.vocabularies(given_vectors(data.vectors), setup.config.tokenizer.size)
     width = setup.vectors.shape[1]
     model: Any = setup.config.model  # of a system that translates: it has the width of its words' vectors
     check_vectors(setup.request.sets, model.vectors, width, data.vectors)

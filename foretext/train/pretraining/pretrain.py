@@ -13,7 +13,7 @@ from foretext.errors import UserError
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
 from foretext.runs.directory import RunDirectory, RunWriter
-from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator
+from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator, using_threads
 from foretext.runs.metrics_log import draw_missing_curve, write_curve
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import POSITION, is_finished, read_config
@@ -34,6 +34,7 @@ from foretext.train.planning import (
     probe_speed,
     sequences_for,
 )
+from foretext.train.pretraining.learner_loop import learn
 from foretext.train.pretraining.pair_text import prepare_pairs
 from foretext.train.pretraining.pretrain_request import PretrainRequest, resolved_config
 from foretext.train.pretraining.run_setup import RunSetup, prepare_text
@@ -64,10 +65,18 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
         check_memory(Memory(config.model, config.micro_batch, config.model.context))
     setup = RunSetup(request, run, config, reporter, stopping)
     tune_allocator()
-    with writing(run, reporter.note, over) as writer, out_of_memory_as_user_error(config.micro_batch):
+    system = system_named(config.run.system)
+    with (
+        writing(run, reporter.note, over) as writer,
+        out_of_memory_as_user_error(config.micro_batch),
+        using_threads(request.threads),
+    ):
         try:
-            prepare = prepare_pairs if system_named(config.run.system).reads == "pairs" else prepare_text
+            prepare = prepare_pairs if system.reads == "pairs" else prepare_text
             prepare(setup, writer)
+            if system.learn is not None:
+                learn(setup, writer, torch.get_num_threads())
+                return run.path
             loop = _make_loop(setup, writer)
         except DamagedShards as error:
             raise UserError(f"{error.fault}; {_shards_again(run)}") from None

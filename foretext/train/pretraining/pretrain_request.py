@@ -48,6 +48,7 @@ class PretrainRequest:
     documents: str | None = None  # auto
     errors: str | None = None  # strict
     device: str = "auto"
+    threads: int | None = None  # of the processor; None: as torch has it
 
 
 def written_texts(texts: Iterable[str], file: Path) -> Path:
@@ -106,6 +107,11 @@ def _config_from(request: PretrainRequest, start: Path, budget: Budget) -> Pretr
     old = _startable_config(request, RunDirectory(start))
     system = system_named(old.run.system)
     _check_named(request, system)
+    if system.learn is not None:
+        raise UserError(
+            f"--from {start}: the vectors of {system.name} are learned of all the text at once; give the old and the "
+            "new text together, without --from"
+        )
     size = size_named(system, old.run.size)
     kept = dataclasses.replace(
         old,

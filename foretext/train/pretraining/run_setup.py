@@ -144,6 +144,8 @@ def new_tokenizer(
         sample=lambda documents: sample_stretches(documents, config.sample_megabytes * 1_000_000, seed),
         splitter=None if config.splitter == "auto" else config.splitter,
         lower=config.lower,
+        split=config.split,
+        least=config.least,
         specials=own,  # a whole set: it has a piece for what is unknown
         progress=progress,
     )

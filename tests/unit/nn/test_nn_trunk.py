@@ -11,6 +11,7 @@ import pytest
 import torch
 from systems_under_test import (
     CAUSAL,
+    CONTEXTUAL,
     FRAMED,
     SHAPE,
     TINY,
@@ -42,7 +43,7 @@ CHOICES: dict[str, dict[str, object]] = {  # of GPT's configuration
 OTHERS = [("gpt", choice) for choice in CHOICES if choice != "as it is"]
 
 
-@pytest.fixture(params=[*((name, "as it is") for name in TINY), *OTHERS], ids=" ".join)
+@pytest.fixture(params=[*((name, "as it is") for name in CONTEXTUAL), *OTHERS], ids=" ".join)
 def trunk(request: pytest.FixtureRequest) -> torch.nn.Module:
     name, choice = request.param
     return trunk_of(name, **CHOICES[choice])
@@ -147,7 +148,7 @@ def test_a_later_token_changes_nothing_earlier(causal) -> None:
             assert not torch.equal(after[0, later], before[0, later]), "and everything from there on"
 
 
-@pytest.mark.parametrize("system", [name for name in TINY if name not in CAUSAL])
+@pytest.mark.parametrize("system", [name for name in CONTEXTUAL if name not in CAUSAL])
 def test_a_trunk_that_is_not_causal_sees_both_sides(system: str) -> None:
     trunk = trunk_of(system)
     ids = torch.from_numpy(np.stack(windows((24, 24))))

@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from complaints import refused
-from systems_under_test import SHAPE, TERMS, TINY, gradients, pairwise, trunk_of
+from systems_under_test import CONTEXTUAL, SHAPE, TERMS, TINY, gradients, pairwise, trunk_of
 from tolerance import close, doubles, terms_of
 from torch import Tensor, nn
 
@@ -133,7 +133,7 @@ def test_neither_splitting_nor_padding_changes_a_step(system: str, kind: str) ->
         close(found, expected, terms=MODEL_TERMS)
 
 
-@pytest.mark.parametrize("system", TINY)
+@pytest.mark.parametrize("system", CONTEXTUAL)
 def test_a_trunk_that_does_not_learn_gives_features(system: str) -> None:
     trunk, words = trunk_of(system, dropout=0.5).train(), TrunkWords(ReaderPlan(), TINY[system], 0.0)
     batch = Batch(torch.tensor([[4, 5, 6]]))

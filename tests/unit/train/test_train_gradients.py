@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 from systems_under_test import (
+    BY_GRADIENTS,
     KINDS,
     LM_WEIGHT,
     LOWERS,
     PLAIN,
-    PRETRAINED,
     TERMS,
     TINY,
     assert_same,
@@ -82,7 +82,7 @@ def step_gradients(loop: Loop) -> tuple[dict[str, torch.Tensor], dict[str, float
     return gradients(loop.job.trunk, loop.job.objective), losses
 
 
-@pytest.mark.parametrize("system", PRETRAINED)
+@pytest.mark.parametrize("system", BY_GRADIENTS)
 def test_accumulation_in_pretraining(system: str) -> None:
     trunk = trunk_of(system)
     objective = objective_of(system)

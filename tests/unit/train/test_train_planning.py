@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from complaints import names, refused
-from systems_under_test import PRETRAINED, SHAPE, base_model, pretrain_request, stopping_after, write_text
+from systems_under_test import BY_GRADIENTS, SHAPE, base_model, pretrain_request, stopping_after, write_text
 from torch import Tensor, nn
 
 from foretext.errors import EXIT_MACHINE, Interrupted
@@ -56,7 +56,7 @@ def test_memory_and_disk_count_what_never_learns(tmp_path: Path, monkeypatch: py
     assert disk_needed(job) == 2 * (4 * numbers + 256 * tensors)
 
 
-@pytest.mark.parametrize("system", PRETRAINED)
+@pytest.mark.parametrize("system", BY_GRADIENTS)
 def test_memory_and_disk_count_what_is_carried_from_step_to_step(
     system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

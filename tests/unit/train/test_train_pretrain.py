@@ -15,6 +15,7 @@ import pytest
 import torch
 from complaints import names, refused
 from systems_under_test import (
+    BY_GRADIENTS,
     CAUSAL,
     FRAMED,
     GROWING,
@@ -87,7 +88,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> PretrainRequest:
 
 @pytest.mark.parametrize(
     ("system", "direction"),
-    pairwise([*((name, "forward") for name in PRETRAINED), *((name, "backward") for name in CAUSAL)]),
+    pairwise([*((name, "forward") for name in BY_GRADIENTS), *((name, "backward") for name in CAUSAL)]),
 )
 def test_a_run_learns_and_is_repeatable(system: str, direction: str, tmp_path: Path) -> None:
     notes, text = Notes(), write_text(tmp_path, documents=400)  # so many that validation has tokens enough to ask about
@@ -144,7 +145,7 @@ def test_micro_batches_of_the_run_change_the_weights_by_rounding_only(text: Path
             for system in PRETRAINED
             for sets in (("training.dropout=0.2", "training.micro_batch=3", "training.optimizer=adamw"), ())
         ],
-        once=("elmo", "cove", "xlnet"),  # the others are killed and go on in the tests of faults
+        once=("elmo", "cove", "xlnet", "word2vec"),  # the others are killed and go on in the tests of faults
     ),
 )
 def test_going_on_equals_never_stopping(system: str, sets: tuple[str, ...], text: Path, tmp_path: Path) -> None:

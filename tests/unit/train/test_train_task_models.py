@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from complaints import refused
-from systems_under_test import OWN_MODEL, base_model, stopping_after
+from systems_under_test import CONTEXTUAL, OWN_MODEL, base_model, stopping_after
 
 from foretext.errors import Interrupted
 from foretext.runs.directory import RunDirectory
@@ -106,7 +106,7 @@ def test_what_a_size_asks_for_is_left_out_silently_but_not_what_a_plan_does(
     assert finetune(request_of("elmo", sets=("transfer.head=random",))).model.config.transfer.head == "random"
 
 
-@pytest.mark.parametrize("system", [*OWN_MODEL, "gpt"])
+@pytest.mark.parametrize("system", [*(name for name in OWN_MODEL if name in CONTEXTUAL), "gpt"])
 def test_blocks_that_would_be_read_for_ever_as_drawn_are_refused(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("foretext.train.loop.Loop.run", lambda self: None)
     sets = (*SETS, "transfer.thaw=never") if system == "gpt" else SETS

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from systems_under_test import (
-    PRETRAINED,
+    BY_GRADIENTS,
     TINY,
     examples,
     objective_of,
@@ -65,7 +65,7 @@ def assert_repeats(system: str, objective: Objective, data: Sequence[Any]) -> No
         assert [name for name in first if not torch.equal(first[name], again[name])] == []
 
 
-@pytest.mark.parametrize("system", some(PRETRAINED))
+@pytest.mark.parametrize("system", some(BY_GRADIENTS))
 def test_pretraining(system: str) -> None:
     assert_repeats(system, objective_of(system), unlabelled(system, (20,) * ROWS))
 

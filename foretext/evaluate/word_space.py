@@ -1,0 +1,204 @@
+"""Word vectors asked directly: the words nearest to one, analogies, and how well they agree with people.
+
+    nearest       cosines; of several words together (king − man + woman) that of the mean of their unit vectors
+    similarity    Spearman's correlation of cosines with people's judgements: WordSim-353, SimLex-999, …
+    analogies     of a : b = c : ?, how often the word nearest to b − a + c, these three left out, is the right one
+
+The files are those that gensim ships (tabs or spaces, # for comments, `: section` in analogies), and the figures are
+those of its `evaluate_word_pairs` and `evaluate_word_analogies`: of the 300,000 most frequent words, whatever their
+case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from foretext.errors import UserError, did_you_mean
+from foretext.runs.model import SavedModel
+from foretext.runs.run_vectors import words_of
+from foretext.text.corpus.whole_files import read_text
+
+MOST_WORDS = 300_000
+_AT_A_TIME = 512  # questions
+_ALIKE = 20_000  # words, the most frequent ones, among which a misspelt one is sought
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """Of pairs of words with a score, `known` of which have vectors."""
+
+    spearman: float
+    pearson: float
+    pairs: int
+    known: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "similarity", **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Section:
+    name: str
+    right: int
+    known: int
+    questions: int
+
+    @property
+    def accuracy(self) -> float:
+        return self.right / self.known if self.known else 0.0
+
+
+@dataclass(frozen=True)
+class Analogies:
+    sections: tuple[Section, ...]
+
+    @property
+    def whole(self) -> Section:
+        numbers = zip(*((one.right, one.known, one.questions) for one in self.sections))
+        return Section("all", *(sum(own) for own in numbers))
+
+    def to_dict(self) -> dict[str, Any]:
+        sections = [asdict(one) | {"accuracy": one.accuracy} for one in (*self.sections, self.whole)]
+        return {"kind": "analogies", "accuracy": self.whole.accuracy, "sections": sections}
+
+
+class WordSpace:
+    """`words` in the order of their frequency, and their unit vectors."""
+
+    def __init__(self, words: Sequence[str], vectors_WD: np.ndarray, where: str = "this model") -> None:
+        self.words, self.where = list(words), where
+        norms = np.sqrt(np.einsum("wd,wd->w", vectors_WD, vectors_WD))
+        self.units_WD = vectors_WD / np.where(norms > 0, norms, 1.0).astype(np.float32)[:, None]
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {word: row for row, word in enumerate(self.words)}
+
+    @cached_property
+    def _folded(self) -> dict[str, int]:
+        return {self.words[row].upper(): row for row in reversed(range(min(len(self.words), MOST_WORDS)))}
+
+    def row(self, word: str) -> int:
+        """Of a word as it is written, or else in lower case; UserError if there is none."""
+        rows = self._rows
+        found = rows.get(word, rows.get(word.lower()))
+        if found is None:
+            near = did_you_mean(word, self.words[:_ALIKE])
+            raise UserError(f"{self.where}: the word {word!r} has no vector{near}; choose another word, or more text")
+        return found
+
+    def nearest(self, words: Sequence[str], minus: Sequence[str] = (), n: int = 10) -> list[tuple[str, float]]:
+        """The words nearest to all of these together, without those of `minus`, and their cosines, the nearest
+        first."""
+        if n < 1:
+            raise UserError(f"--n must be at least 1, not {n}")
+        asked = [self.row(word) for word in words]
+        away = [self.row(word) for word in minus]
+        if not asked:
+            raise UserError("name a word to find the nearest of")
+        target_D = self.units_WD[asked].sum(0) - self.units_WD[away].sum(0)
+        cosines_W = self.units_WD @ target_D / max(float(np.linalg.norm(target_D)), 1e-12)
+        cosines_W[asked + away] = -np.inf
+        n = min(n, len(cosines_W) - len(set(asked + away)))
+        best = np.argsort(-cosines_W, kind="stable")[:n]
+        return [(self.words[row], float(cosines_W[row])) for row in best.tolist()]
+
+    # -- what people say
+
+    def similarity(self, pairs: Sequence[tuple[str, str, float]]) -> Similarity:
+        from scipy import stats
+
+        folded = self._folded
+        known = [
+            (folded[a.upper()], folded[b.upper()], score)
+            for a, b, score in pairs
+            if a.upper() in folded and b.upper() in folded
+        ]
+        if len(known) < 2:
+            raise UserError(f"{self.where} has vectors for {len(known)} of the {len(pairs)} pairs; more text is needed")
+        cosines = np.einsum(
+            "nd,nd->n", self.units_WD[[a for a, _, _ in known]], self.units_WD[[b for _, b, _ in known]]
+        )
+        judged = [score for _, _, score in known]
+        spearman, pearson = stats.spearmanr(judged, cosines), stats.pearsonr(judged, cosines)
+        return Similarity(float(spearman.statistic), float(pearson.statistic), len(pairs), len(known))
+
+    def analogies(self, sections: Sequence[tuple[str, Sequence[tuple[str, str, str, str]]]]) -> Analogies:
+        found = []
+        for name, questions in sections:
+            rows = [tuple(self._folded.get(word.upper(), -1) for word in question) for question in questions]
+            known = np.array([row for row in rows if min(row) >= 0], dtype=np.int64).reshape(-1, 4)
+            right = sum(int((self._answers(part) == part[:, 3]).sum()) for part in _parts(known))
+            found.append(Section(name, right, len(known), len(questions)))
+        whole = Analogies(tuple(found))
+        if not whole.whole.known:
+            raise UserError(f"{self.where} has no vectors for the words of the analogies; more text is needed")
+        return whole
+
+    def _answers(self, known_N4: np.ndarray) -> np.ndarray:
+        a_ND, b_ND, c_ND = (self.units_WD[known_N4[:, place]] for place in range(3))
+        cosines_NW = (b_ND - a_ND + c_ND) @ self.units_WD[:MOST_WORDS].T
+        np.put_along_axis(cosines_NW, known_N4[:, :3], -np.inf, axis=1)
+        return cosines_NW.argmax(axis=1)
+
+
+def _parts(rows: np.ndarray) -> Iterator[np.ndarray]:
+    for start in range(0, len(rows), _AT_A_TIME):
+        yield rows[start : start + _AT_A_TIME]
+
+
+def word_space(model: SavedModel) -> WordSpace:
+    """The vectors of a run; UserError where a word has none of its own."""
+    where = str(model.run.path) if model.run else "this model"
+    words, matrix = words_of(model, where)
+    return WordSpace(words, matrix, where)
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def judged_file(space: WordSpace, path: Path) -> Similarity | Analogies:
+    """What vectors are worth on a file of pairs with scores, or of analogies; which of them, its lines say."""
+    lines = [line.strip() for line in read_text(path).splitlines()]
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
+    if any(line.startswith(":") for _, line in numbered) or all(len(line.split()) == 4 for _, line in numbered):
+        return space.analogies(_questions(path, numbered))
+    return space.similarity(_pairs(path, numbered))
+
+
+def _questions(path: Path, lines: Sequence[tuple[int, str]]) -> list[tuple[str, list[tuple[str, str, str, str]]]]:
+    sections: list[tuple[str, list[tuple[str, str, str, str]]]] = []
+    for number, line in lines:
+        if line.startswith(":"):
+            sections.append((line[1:].strip(), []))
+            continue
+        words = line.split()
+        if len(words) != 4:
+            raise UserError(f"{path} line {number}: {len(words)} words; an analogy is four words: a b c d")
+        if not sections:
+            sections.append((path.name, []))
+        sections[-1][1].append((words[0], words[1], words[2], words[3]))
+    return sections
+
+
+def _pairs(path: Path, lines: Sequence[tuple[int, str]]) -> list[tuple[str, str, float]]:
+    pairs: list[tuple[str, str, float]] = []
+    for number, line in lines:
+        fields = [field.strip() for field in line.split("\t")] if "\t" in line else line.split()
+        try:
+            first, second, score = fields
+            pairs.append((first, second, float(score)))
+        except ValueError:
+            if not pairs and len(fields) == 3:  # a header
+                continue
+            raise UserError(
+                f"{path} line {number}: vectors are evaluated on word pairs (word1 word2 score) or on analogies (four "
+                f"words a line), not on {line[:40]!r}"
+            ) from None
+    return pairs

@@ -1,0 +1,258 @@
+"""word2vec: "Efficient Estimation of Word Representations in Vector Space" (Mikolov, Chen, Corrado, Dean, 2013) and
+"Distributed Representations of Words and Phrases and their Compositionality" (Mikolov, Sutskever, Chen, Corrado, Dean,
+2013). With it, of the same text: latent semantic analysis (Deerwester, Dumais, Furnas, Landauer, Harshman, 1990), and
+means of vectors as texts (Arora, Liang, Ma, "A Simple but Tough-to-Beat Baseline for Sentence Embeddings", 2017).
+
+Followed
+    CBOW, a word from the mean of those round it, and skip-gram, those round it from a word (`objective.kind`); negative
+    sampling by counts to the power of .75; frequent words left out at random; windows of a drawn size; plain SGD from
+    .025 falling linearly to the end of the budget. Words that occur fewer than five times are left out. LSA: the
+    strongest directions of a matrix of documents and weighted terms. SIF: weights a / (a + p(w)), a = .001.
+
+From the released code, where the papers are silent
+    Vectors start uniform in ±.5 / width, those that words are told by at 0. The context's mean, not its sum. The share
+    of a word that is kept is √(t / f) + t / f; the paper has √(t / f).
+
+Deviations
+    The vectors are learned by gensim's implementation (`text/words/vector_learning.py`), a chunk of text a step. Words
+    are in lower case, with contractions split and scripts without spaces as characters (`text/words/splitting.py`); the
+    papers' tokens are those of Google's news. No hierarchical softmax, and no phrases. All text is learned from, what
+    the shards hold back for validation too: there is no loss to validate. LSA weighs terms by (1 + log tf) · idf and
+    has 2-grams, where the paper has words and raw counts (`text/words/latent_semantics.py`). SIF without the removal of
+    the first component (`text/words/sif.py`). A task model is the biLSTM that ELMo and CoVe have, over the frozen
+    vectors. `tiny` and `small` read the text ten times with CBOW and a window of 10: on few millions of words that is
+    what serves tasks best.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from foretext.errors import UserError
+from foretext.nn.static_vectors import StaticVectors, StaticVectorsConfig
+from foretext.objectives.static_vectors import StaticObjective, lsa_of
+from foretext.plan import ReaderPlan, TransferPlan
+from foretext.systems.base import LearnParts, ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
+from foretext.tasks.layouts.framed import PlainLayout
+from foretext.text.words.latent_semantics import MOST_WORDS, Lsa, learn_lsa
+from foretext.text.words.vector_learning import TextStream, VectorLearning, VectorSettings
+
+FEW_DOCUMENTS = 100  # fewer are cut into pieces for LSA, which compares documents
+PIECE = 300  # words
+# What LSA may take of a budget in minutes: so many words of text and 300 dimensions in a fifth of a minute.
+LSA_WORDS_PER_MINUTE = 3_000_000
+
+
+class VectorLearner:
+    """Counts, LSA, then vectors."""
+
+    def __init__(self, parts: LearnParts) -> None:
+        self.parts = parts
+        self.settings: VectorSettings = parts.settings
+        self.model: StaticVectorsConfig = parts.model
+        self.text = TextStream(parts.texts)
+        tokenizer = parts.tokenizer
+        assert tokenizer.end is not None
+        self.end = tokenizer.end
+        self.counts_V = self.text.counts(tokenizer.size)
+        self.counts_V[list(tokenizer.specials.values())] = 0
+        if tokenizer.unknown is not None:
+            self.counts_V[tokenizer.unknown] = 0
+        known = int((self.counts_V > 0).sum())
+        if known < 2:
+            raise UserError(
+                f"the text has {known} words of the vocabulary, and vectors need two at least; give more text"
+            )
+        self.lsa: Lsa | None = None
+        self.vectors = VectorLearning(
+            self.text,
+            self.counts_V,
+            self.end,
+            self.settings,
+            self.model.width,
+            parts.step_words,
+            parts.seed,
+            parts.threads,
+            parts.folder,
+        )
+
+    @property
+    def steps(self) -> int:
+        return self.vectors.steps
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.vectors.steps_per_epoch
+
+    @property
+    def tokens(self) -> int:
+        return len(self.text)
+
+    @property
+    def memory(self) -> int:
+        vectors = 4 * 4 * len(self.counts_V) * self.model.width  # both matrices, and copies of them while saving
+        return vectors + 3 * self._lsa_bytes() + (16 * min(self.tokens, MOST_WORDS) if self.settings.lsa else 0)
+
+    @property
+    def disk(self) -> int:
+        return 2 * (2 * 4 * len(self.counts_V) * self.model.width + self._lsa_bytes())
+
+    def _lsa_bytes(self) -> int:
+        """About, as the pairs are not known yet: half as many as there are words."""
+        return 4 * 3 * len(self.counts_V) // 2 * self.settings.lsa
+
+    def describe(self) -> list[tuple[str, str]]:
+        settings, drawn = self.settings, f"{self.settings.negatives} negatives, window {self.settings.window}"
+        times = f"{settings.epochs} epochs at most"
+        threads = self.parts.threads
+        alike = "the same vectors each time" if threads == 1 else "no two runs are alike; --threads 1 repeats a run"
+        return [
+            ("learns", f"{settings.kind}: {drawn}, sample {settings.sample:g}, {times}"),
+            ("threads", f"{threads}: {alike}"),
+        ]
+
+    # -- before the first step
+
+    def begin(self, minutes: float | None, progress: Any) -> list[str]:
+        """LSA. Its shape is then part of `model`."""
+        wanted = self.settings.lsa
+        if not wanted:
+            return []
+        most = MOST_WORDS
+        if minutes is not None:
+            most = max(10_000, min(most, int(LSA_WORDS_PER_MINUTE * minutes * 300 / wanted)))
+        ignored = np.flatnonzero(self.counts_V == 0).tolist()
+        self.lsa = learn_lsa(
+            self._documents(),
+            len(self.counts_V),
+            wanted,
+            ignored=ignored,
+            most_words=most,
+            seed=self.parts.seed,
+            threads=self.parts.threads,
+            progress=lambda done, total: progress("latent semantic analysis", done, total),
+        )
+        if self.lsa is None:
+            return ["no LSA: too few words stand in ten documents or more; --set objective.lsa=0 asks for none"]
+        self.model = dataclasses.replace(self.model, lsa_dimensions=self.lsa.dimensions, lsa_pairs=len(self.lsa.pairs))
+        terms = f"{int((self.lsa.idf > 0).sum()):,} words and pairs of words"
+        fewer = "" if self.lsa.dimensions == wanted else f" (of {wanted}: the text has no more)"
+        return [f"LSA: {self.lsa.dimensions} dimensions{fewer} over {terms}"]
+
+    def _documents(self) -> Iterator[np.ndarray]:
+        """Documents of the text; pieces of them, where they are few."""
+        few = sum(split.manifest.splits[split.split].documents for split in self.text.splits) < FEW_DOCUMENTS
+        rest = np.zeros(0, dtype=np.int64)
+        for start in range(0, len(self.text), 1 << 20):
+            ids = np.concatenate([rest, self.text.window(start, min(1 << 20, len(self.text) - start))])
+            ends = np.flatnonzero(ids == self.end)
+            before = 0
+            for end in ends.tolist():
+                yield from self._pieces(ids[before:end], few)
+                before = end + 1
+            rest = ids[before:]
+        yield from self._pieces(rest, few)
+
+    def _pieces(self, ids: np.ndarray, few: bool) -> Iterator[np.ndarray]:
+        if not len(ids):
+            return
+        yield from np.array_split(ids, -(-len(ids) // PIECE)) if few else [ids]
+
+    # -- steps
+
+    def speed(self) -> float:
+        return self.vectors.speed()
+
+    def step(self, number: int, rates: tuple[float, float]) -> int:
+        return self.vectors.step(number, rates)
+
+    def weights(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """What the trunk has, by its names; and what is carried to the next step."""
+        vectors_VD, outputs_VD = self.vectors.matrices()
+        found = {"vectors": vectors_VD, "counts_V": self.counts_V}
+        if self.lsa is not None:
+            found |= {"lsa_pairs_P": self.lsa.pairs, "lsa_idf_T": self.lsa.idf}
+            found["lsa_components_TK"] = self.lsa.components
+        return found, outputs_VD
+
+    def restore(self, trunk: Any, outputs_VD: np.ndarray) -> None:
+        assert isinstance(trunk, StaticVectors)
+        self.lsa = lsa_of(trunk)
+        self.vectors.put(trunk.matrix(), outputs_VD)
+
+    def close(self) -> None:
+        self.vectors.close()
+
+
+# -- the system --------------------------------------------------------------------------------------------------------
+
+_SGD = TrainingConfig(
+    optimizer="sgd",
+    rate=0.025,
+    schedule="linear",
+    warmup=0.0,
+    final_rate=0.004,
+    weight_decay=0.0,
+    beta1=0.0,
+    clip=0.0,
+    batch_size=200_000,  # words a step
+    micro_batch=1,
+    dropout=0.0,
+    evaluations=0,
+)
+_FEATURES = TrainingConfig(rate=1e-3, schedule="linear", warmup=0.1, weight_decay=0.0, batch_size=16, dropout=0.1)
+_FROZEN = TransferPlan(
+    thaw="never", lm_weight=0.0, pooling="mean", model="recurrent", reader=ReaderPlan(mix=False, beside="lowest")
+)
+
+
+def _size(width: int, words: int, settings: VectorSettings, least_updates: int = 200) -> Size:
+    return Size(
+        StaticVectorsConfig(width=width),
+        TokenizerConfig("words", words, split="contractions", least=5),
+        _SGD,
+        _FEATURES,
+        epochs=10,
+        least_updates=least_updates,
+        transfer=_FROZEN,
+        objective=settings,
+    )
+
+
+SIZES = {
+    "tiny": _size(300, 100_000, VectorSettings()),
+    "small": _size(500, 400_000, VectorSettings(lsa=500)),
+    "paper": _size(300, 692_000, VectorSettings("skipgram", window=5, sample=1e-5, epochs=1, lsa=0), least_updates=0),
+}
+
+
+def build_objective(parts: ObjectiveParts) -> StaticObjective:
+    return StaticObjective()
+
+
+def build_layout(ids: dict[str, int], context: int, direction: str) -> PlainLayout:
+    return PlainLayout(ids, context)
+
+
+WORD2VEC = System(
+    name="word2vec",
+    paper="Mikolov et al. 2013, Efficient Estimation of Word Representations in Vector Space",
+    base="a vector for each word",
+    objective="a word from those round it, or the other way round, told from words drawn at random",
+    direction="none: a word's vector is the same everywhere",
+    tokenizer="whole words",
+    transfer="frozen vectors into a task model; texts as means of vectors, LSA",
+    specials=(),
+    sizes=SIZES,
+    config=StaticVectorsConfig,
+    build_trunk=lambda parts: StaticVectors(parts.model),
+    build_objective=build_objective,
+    build_layout=build_layout,
+    causal=False,
+    objective_config=VectorSettings,
+    learn=VectorLearner,
+)

@@ -1,0 +1,237 @@
+"""Latent semantic analysis: texts as points in the space of the strongest directions of a collection of documents
+(Deerwester, Dumais, Furnas, Landauer, Harshman 1990).
+
+    x_t = (1 + log tf_t) · idf_t,  idf_t = log((1 + N) / (1 + df_t)) + 1;  rows to unit length;  X ≈ U S Vᵀ
+    read(text) = x V, to unit length
+
+Terms are words and pairs of neighbours (2-grams), those that stand in enough documents. Not whitened: directions keep
+the weight that they have in X. An id is a word of a vocabulary of `vocabulary`; the pair (a, b) is a · vocabulary + b.
+
+The decomposition is a randomised one (Halko, Martinsson, Tropp 2011): four rounds of products with the sparse matrix,
+whose rows are shared out to threads; a row is computed in one way whatever thread does it, and all else on one thread.
+So the same documents and seed give the same result. Memory does not grow with the collection: of more than
+`most_words` words whole documents are drawn by the seed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+from threadpoolctl import threadpool_limits
+
+from foretext.text.order.sample_order import mix64
+from foretext.text.words.sif import joined
+
+LEAST_SINGLE, LEAST_PAIR = 10, 50  # documents that a word, and a pair, must stand in
+MOST_WORDS = 16_000_000  # of the documents that are decomposed: some 10 million numbers that are not zero
+ROUNDS = 4
+SPARE = 20  # directions that are computed beside those wanted, so that these are exact
+WEAKEST = 1e-4  # of the strongest direction: what is weaker is rounding
+_BLOCK = 2_000_000  # words at a time
+_ROWS = 8192
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Lsa:
+    vocabulary: int
+    pairs: np.ndarray  # int64 [P], rising: first · vocabulary + second
+    idf: np.ndarray  # float32 [V + P]; 0: not a term
+    components: np.ndarray  # float32 [V + P, dimensions]
+
+    @property
+    def dimensions(self) -> int:
+        return int(self.components.shape[1])
+
+    def read(self, documents: Sequence[np.ndarray]) -> np.ndarray:
+        """float32 [documents, dimensions], each of unit length; zeros where nothing of a document is known."""
+        found = np.zeros((len(documents), self.dimensions), dtype=np.float32)
+        for first, block in _blocks(documents):
+            rows = _table(block, self.vocabulary, self.idf, self.pairs) @ self.components
+            found[first : first + len(block)] = rows
+        norms = np.sqrt(np.einsum("nk,nk->n", found, found))
+        return found / np.where(norms > 0, norms, 1.0).astype(np.float32)[:, None]
+
+
+def learn_lsa(
+    documents: Iterable[np.ndarray],
+    vocabulary: int,
+    dimensions: int,
+    *,
+    ignored: Sequence[int] = (),
+    least_single: int = LEAST_SINGLE,
+    least_pair: int = LEAST_PAIR,
+    most_words: int = MOST_WORDS,
+    seed: int = 0,
+    threads: int = 1,
+    progress: Progress = lambda done, total: None,
+) -> Lsa | None:
+    """At most so many dimensions; fewer where documents or terms are; None where there is nothing to decompose.
+    `ignored`: ids that are no words. `progress` hears of the rounds; what it raises ends the work."""
+    progress(0, ROUNDS + 1)
+    drawn = _drawn(documents, most_words, seed)
+    single_V, pairs, of_pairs = _document_counts(drawn, vocabulary, ignored, least_single, least_pair)
+    counts = np.concatenate([single_V, of_pairs])
+    idf = np.where(counts > 0, np.log((1 + len(drawn)) / (1 + counts)) + 1.0, 0.0).astype(np.float32)
+    terms = np.flatnonzero(idf)
+    if len(terms) < 2:
+        return None
+    x = sparse.vstack([_table(block, vocabulary, idf, pairs)[:, terms] for _, block in _blocks(drawn)], format="csr")
+    x = _unit_rows(x[np.diff(x.indptr) > 0])
+    if x.shape[0] < 2:
+        return None
+    with threadpool_limits(1, user_api="blas"):  # two that wait for each other on a busy machine are 50 times slower
+        directions = _directions(x, dimensions, seed, threads, lambda done: progress(done + 1, ROUNDS + 1))
+    components = np.zeros((len(idf), directions.shape[1]), dtype=np.float32)
+    components[terms] = directions
+    return Lsa(vocabulary, pairs, idf, components)
+
+
+def _drawn(documents: Iterable[np.ndarray], most: int, seed: int) -> list[np.ndarray]:
+    """All documents, or a uniform sample with at most so many words together, in their order: the lowest keys, which
+    depend on the seed and a document's number only."""
+    kept: list[tuple[int, int, np.ndarray]] = []  # a heap with the largest key on top
+    words = 0
+    for number, ids in enumerate(documents):
+        heapq.heappush(kept, (-mix64(seed, number), number, np.asarray(ids, dtype=np.int32)))
+        words += len(ids)
+        while words > most and len(kept) > 1:
+            words -= len(heapq.heappop(kept)[2])
+    return [ids for _, _, ids in sorted(kept, key=lambda entry: entry[1])]
+
+
+def _blocks(documents: Sequence[np.ndarray]) -> Iterator[tuple[int, list[np.ndarray]]]:
+    """Documents with some `_BLOCK` words together, and the number of the first of them."""
+    first, words = 0, 0
+    for number, ids in enumerate(documents):
+        words += len(ids)
+        if words >= _BLOCK:
+            yield first, list(documents[first : number + 1])
+            first, words = number + 1, 0
+    if first < len(documents):
+        yield first, list(documents[first:])
+
+
+# -- terms -------------------------------------------------------------------------------------------------------------
+
+
+def _pairs_of(flat: np.ndarray, rows: np.ndarray, vocabulary: int, word_V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of neighbours that are both words, as numbers, and the documents that they stand in."""
+    here, following = flat[:-1], flat[1:]
+    is_pair = word_V[here] & word_V[following] & (rows[:-1] == rows[1:])
+    return here[is_pair] * vocabulary + following[is_pair], rows[:-1][is_pair]
+
+
+def _document_counts(
+    documents: Sequence[np.ndarray], vocabulary: int, ignored: Sequence[int], least_single: int, least_pair: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """In how many documents each word stands, 0 if too few [V]; the pairs that stand in enough, rising, and in how
+    many."""
+    single_V = np.zeros(vocabulary, dtype=np.int64)
+    for _, block in _blocks(documents):
+        flat, rows = _flat(block)
+        shape = (len(block), vocabulary)
+        table = sparse.csr_matrix((np.ones(len(flat), dtype=np.int8), (rows, flat)), shape=shape)  # sums what is twice
+        single_V += np.bincount(table.indices, minlength=vocabulary)
+    single_V[list(ignored)] = 0
+    frequent_V = single_V >= least_pair  # no pair stands in more documents than its words
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    for _, block in _blocks(documents):
+        flat, rows = _flat(block)
+        codes, of = _pairs_of(flat, rows, vocabulary, frequent_V)
+        if len(codes):
+            found.append(_documents_of(codes, of))
+    single_V[single_V < least_single] = 0
+    if not found:
+        return single_V, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    values, numbers = np.unique(np.concatenate([one for one, _ in found]), return_inverse=True)
+    counts = np.bincount(numbers, weights=np.concatenate([one for _, one in found])).astype(np.int64)
+    enough = counts >= least_pair
+    return single_V, values[enough], counts[enough]
+
+
+def _documents_of(codes: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different codes, rising, and in how many documents each stands; `rows` rise."""
+    order = np.argsort(codes, kind="stable")
+    codes, rows = codes[order], rows[order]
+    another = np.append(True, codes[1:] != codes[:-1])
+    firsts = np.flatnonzero(another | np.append(True, rows[1:] != rows[:-1]))  # of each code in each document
+    starts = np.flatnonzero(another[firsts])
+    return codes[firsts[starts]], np.diff(np.append(starts, len(firsts)))
+
+
+def _flat(block: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """All ids, and the number of the document that each stands in."""
+    flat, lengths = joined(block)
+    return flat, np.repeat(np.arange(len(block)), lengths)
+
+
+def _table(block: Sequence[np.ndarray], vocabulary: int, idf: np.ndarray, pairs: np.ndarray) -> sparse.csr_matrix:
+    """(1 + log tf) · idf, [documents, V + P]."""
+    flat, rows = _flat(block)
+    inside = (flat >= 0) & (flat < vocabulary)
+    flat = np.where(inside, flat, vocabulary)
+    term_V = np.append(idf[:vocabulary] > 0, False)
+    codes, of = _pairs_of(flat, rows, vocabulary, np.append(np.ones(vocabulary, dtype=bool), False))
+    places = np.searchsorted(pairs, codes)
+    hit = np.zeros(len(codes), dtype=bool)
+    hit[places < len(pairs)] = pairs[places[places < len(pairs)]] == codes[places < len(pairs)]
+    single = term_V[flat]
+    columns = np.concatenate([flat[single], places[hit] + vocabulary])
+    lines = np.concatenate([rows[single], of[hit]])
+    shape = (len(block), vocabulary + len(pairs))
+    table = sparse.csr_matrix((np.ones(len(columns), dtype=np.float32), (lines, columns)), shape=shape)
+    table.sum_duplicates()
+    table.data = (1.0 + np.log(table.data)) * idf[table.indices]
+    return table
+
+
+# -- decomposition -----------------------------------------------------------------------------------------------------
+
+
+def _unit_rows(x: sparse.csr_matrix) -> sparse.csr_matrix:
+    norms = np.sqrt(np.asarray(x.multiply(x).sum(axis=1)).ravel())
+    return sparse.csr_matrix(sparse.diags((1.0 / norms).astype(np.float32)) @ x)
+
+
+def _directions(
+    x: sparse.csr_matrix, wanted: int, seed: int, threads: int, progress: Callable[[int], None]
+) -> np.ndarray:
+    """The strongest right singular vectors, [terms, at most `wanted`]."""
+    sketch = min(wanted + SPARE, *x.shape)
+    turned = x.T.tocsr()
+    with ThreadPoolExecutor(threads) as pool:
+        q = np.random.default_rng(seed).standard_normal((x.shape[1], sketch), dtype=np.float32)
+        for number in range(ROUNDS):
+            y = _turned(_product(x, q, pool, threads))
+            q = _turned(_product(turned, y, pool, threads))
+            progress(number + 1)
+    return q[:, :wanted]
+
+
+def _turned(a: np.ndarray) -> np.ndarray:
+    """An orthonormal basis of the columns, [rows, at most columns]: the left singular vectors, the strongest first.
+    By the small matrix aᵀ a in double precision, which is quicker than a QR and gives the singular vectors too."""
+    small = np.zeros((a.shape[1], a.shape[1]))
+    for start in range(0, len(a), _ROWS):
+        part = a[start : start + _ROWS].astype(np.float64)
+        small += part.T @ part
+    squares, turn = np.linalg.eigh(small)
+    squares, turn = squares[::-1], turn[:, ::-1]
+    kept = squares > WEAKEST**2 * squares[0]
+    return a @ (turn[:, kept] / np.sqrt(squares[kept])).astype(np.float32)
+
+
+def _product(table: sparse.csr_matrix, dense: np.ndarray, pool: ThreadPoolExecutor, threads: int) -> np.ndarray:
+    """table @ dense, its rows shared out by how much work they are."""
+    cuts = np.searchsorted(table.indptr, np.linspace(0, table.nnz, threads + 1)[1:-1])
+    borders = [0, *cuts.tolist(), table.shape[0]]
+    parts = pool.map(lambda ends: table[ends[0] : ends[1]] @ dense, itertools.pairwise(borders))
+    return np.concatenate(list(parts))

@@ -1,0 +1,77 @@
+"""Text as words for vectors that are learned of whole words: lower case, punctuation apart, `don't` as `do n't`.
+
+As the Penn Treebank splits English contractions, so that `n't`, which turns a sentence round, is one word in `don't`,
+`isn't` and `can't`. Of a script that is written without spaces (Chinese, Japanese, Thai, …) each character is a word,
+with its marks. A run of one sign (`...`, `!!!`) is one word. The curly apostrophe is a straight one.
+
+Words of BPE would not do: vectors of 8,000 pieces are some points worse as features than those of words.
+"""
+
+from __future__ import annotations
+
+import re
+
+import regex
+
+from foretext.text.tokenizers.base import UNSPACED
+
+_KEPT = 100_000  # entries, and letters of each: what is remembered takes at most some 20 MB
+_KEPT_LENGTH = 24
+_WRITTEN = re.compile(r"\S+")  # what `str.split` finds
+_LETTERS = rf"[[\p{{L}}\p{{M}}]--[n{UNSPACED}]]"  # of scripts with spaces; n has a rule of its own
+_WORD = regex.compile(
+    "|".join(
+        (
+            rf"(?:[a-mo-z]++|n(?!'t(?!\p{{L}}))|{_LETTERS})++",  # the first says nothing new, but is quick
+            r"n't",
+            r"'(?:s|re|ve|m|ll|d)(?!\p{L})",
+            rf"[{UNSPACED}]\p{{M}}*",
+            r"\p{N}+(?:[.,:]\p{N}+)*",
+            r"([^\s\p{L}\p{M}\p{N}])\1*",
+            r"\S",
+        )
+    ),
+    regex.VERSION1,
+)
+
+
+class _Parts(dict[str, list[str]]):
+    """What stands between white space → its words. Most of a text is words that were split before, and to look one up
+    takes a tenth of the time."""
+
+    def __missing__(self, written: str) -> list[str]:
+        words = [match.group() for match in _WORD.finditer(written)]
+        if len(written) <= _KEPT_LENGTH:
+            if len(self) >= _KEPT:
+                self.clear()
+            self[written] = words
+        return words
+
+
+_PARTS = _Parts()
+
+
+def split_words(text: str) -> list[str]:
+    return [word for written in _plain(text).split() for word in _PARTS[written]]
+
+
+def split_with_places(text: str) -> tuple[list[str], list[tuple[int, int]]]:
+    """The same, and where each word stands in `text`."""
+    plain = _plain(text)
+    words: list[str] = []
+    places: list[tuple[int, int]] = []
+    for written in _WRITTEN.finditer(plain):
+        for match in _WORD.finditer(written.group()):
+            words.append(match.group())
+            places.append((written.start() + match.start(), written.start() + match.end()))
+    return words, places if len(plain) == len(text) else _before_lowering(text, places)
+
+
+def _plain(text: str) -> str:
+    return text.lower().replace("’", "'")
+
+
+def _before_lowering(text: str, places: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Places in the lower-cased text as places in the text: a few letters (İ) become two in lower case."""
+    origin = [number for number, letter in enumerate(text) for _ in letter.lower()]
+    return [(origin[start], origin[end - 1] + 1) for start, end in places]

@@ -1,0 +1,215 @@
+"""Pre-training of a system that learns in its own way (`System.learn`), as the loop pre-trains the others: a budget, a
+rate that falls with it, progress, checkpoints that are whole or invisible, signals, resuming.
+
+It is the loop with another step. The learner has a number of steps after which there is nothing left to do, so that a
+budget may end early; the rate falls with whichever is further, the budget or the steps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from foretext.errors import EXIT_MACHINE, UserError
+from foretext.nn.weights import check_tensor
+from foretext.runs.directory import RunDirectory, RunWriter
+from foretext.runs.machine import available_memory, check_space, clock, size_text, write_error
+from foretext.runs.report import Reporter, StopRequest
+from foretext.runs.run_config import POSITION, Budget, Position
+from foretext.systems import system_named
+from foretext.systems.base import Learner, LearnParts, ObjectiveParts, System, TrunkParts
+from foretext.text.corpus.token_shards import SPLITS, TokenShards
+from foretext.text.order.sample_order import Order
+from foretext.train.checkpoint import CARRIED, Job, Stage
+from foretext.train.loop import Loop
+from foretext.train.optim import make_optimizer, rate_at
+from foretext.train.pretraining.run_setup import RunSetup
+from foretext.train.resume import TOKENS
+
+LINES = ".lines"  # folder inside a run for the files that a learner makes
+SAVING_SHARE = 0.05  # of the time, at most, goes into checkpoints
+
+
+@dataclass(frozen=True)
+class BoundedBudget(Budget):
+    """A budget that also ends after so many steps. Of one in minutes `begun` seconds were over before the first."""
+
+    most_steps: int = 0
+    begun: float = 0.0
+
+    def __post_init__(self) -> None:
+        """What was given is checked already."""
+
+    def progress(self, position: Position) -> float:
+        spent = super().progress(position)
+        if self.minutes is not None:
+            left = max(60.0 * self.minutes - self.begun, 1e-9)
+            spent = max(0.0, position.seconds - self.begun) / left
+        return max(spent, position.step / self.most_steps)
+
+    def spent(self, position: Position, reserve: float = 0.0) -> bool:
+        return position.step >= self.most_steps or (position.step > 0 and super().spent(position, reserve))
+
+    def seconds_left(self, position: Position) -> float:
+        done = position.step / self.most_steps
+        by_steps = (position.seconds - self.begun) * (1.0 - done) / done if done else float("inf")
+        return min(by_steps, super().seconds_left(position))
+
+
+class LearnerLoop(Loop):
+    def __init__(
+        self, job: Job, learner: Learner, writer: RunWriter | None, reporter: Reporter, stopping: StopRequest
+    ) -> None:
+        super().__init__(job, writer, reporter, stopping)
+        self.learner = learner
+        self._saving = 0.0  # seconds that the last checkpoint took
+
+    def _step(self) -> dict[str, float]:
+        position, budget = self.position, self.job.budget
+        # What the budget will have become is not known where it counts minutes or tokens: at least a step more.
+        ahead = dataclasses.replace(position, step=position.step + 1)
+        rates = [rate_at(self.job.config, budget.progress(one), position.step) for one in (position, ahead)]
+        if self.job.config.log_samples:
+            epoch, chunk = divmod(position.step, self.learner.steps_per_epoch)
+            self._log({"epoch": epoch, "samples": [chunk]})
+        position.tokens += self.learner.step(position.step, (rates[0], rates[1]))
+        position.step += 1
+        return {}
+
+    def _take(self) -> None:
+        """The learner's weights as the trunk's."""
+        weights, carried = self.learner.weights()
+        own = self.job.trunk.state_dict()
+        for name, array in weights.items():
+            own[name].copy_(torch.from_numpy(array))
+        self.carried = {0: torch.from_numpy(carried)}
+
+    def save(self) -> None:
+        begun = time.perf_counter()
+        self._take()
+        super().save()
+        self._saving = time.perf_counter() - begun
+
+    def _save_every(self) -> float:
+        return max(super()._save_every(), self._saving / SAVING_SHARE)
+
+    def _finish(self) -> None:
+        self._take()
+        super()._finish()
+
+    def restore(self) -> bool:
+        found = super().restore()
+        if found:
+            self.learner.restore(self.job.trunk, self.carried[0].numpy())
+        return found
+
+    def _carried_in(self, run: RunDirectory) -> dict[int, Any]:
+        tensors = run.load_tensors(CARRIED)
+        like = torch.from_numpy(self.learner.weights()[1])
+        check_tensor(tensors["0"], tuple(like.shape), like.dtype, f"{run.path / CARRIED}: 0")
+        return {0: tensors["0"]}
+
+
+def learn(setup: RunSetup, writer: RunWriter, threads: int) -> None:
+    """Learns what `setup` asks for, to the end of its budget."""
+    run, config = setup.run, setup.config
+    system = system_named(config.run.system)
+    folder = run.path / LINES
+    texts = tuple(TokenShards.open(run.path / TOKENS, split, verify=True, ids=setup.tokenizer.size) for split in SPLITS)
+    assert system.learn is not None
+    learner = system.learn(
+        LearnParts(
+            model=config.model,
+            settings=config.objective,
+            tokenizer=setup.tokenizer,
+            texts=texts,
+            step_words=config.training.batch_size,
+            seed=config.run.seed,
+            threads=threads,
+            folder=folder,
+        )
+    )
+    try:
+        _tell_plan(setup, system, learner)
+        spent = 0.0 if run.has(POSITION) else _begin(setup, writer, learner)
+        loop = _make_loop(setup, system, learner, writer, spent)
+        if not loop.restore():
+            loop.position.seconds += spent
+        loop.run()
+    except OSError as error:
+        raise write_error(run.path, error, 0) from None
+    finally:
+        learner.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _begin(setup: RunSetup, writer: RunWriter, learner: Learner) -> float:
+    """What comes before the first step. The trunk's shape, which follows from it, is kept. Returns the seconds that it
+    took, which count."""
+    begun = time.perf_counter()
+    for remark in learner.begin(setup.config.budget.minutes, setup.progress):
+        setup.reporter.note(remark)
+    setup.config = dataclasses.replace(setup.config, model=learner.model)
+    writer.commit({"config.toml": setup.config.text().encode()})
+    return time.perf_counter() - begun
+
+
+def _make_loop(setup: RunSetup, system: System, learner: Learner, writer: RunWriter, spent: float) -> LearnerLoop:
+    config = setup.config
+    trunk = system.build_trunk(TrunkParts(config.model, setup.tokenizer))
+    parts = ObjectiveParts(config.model, config.objective, setup.tokenizer, config.run.direction)
+    objective = system.build_objective(parts)
+    job = Job(
+        trunk=trunk,
+        objective=objective,
+        stages=(Stage(_no_example, Order(1, 1, 0), 1),),
+        optimizer=make_optimizer(config.training, trunk, objective),
+        config=config.training,
+        budget=BoundedBudget(
+            config.budget.minutes, config.budget.steps, config.budget.tokens, most_steps=learner.steps, begun=spent
+        ),
+        seed=config.run.seed,
+        device=torch.device("cpu"),
+    )
+    return LearnerLoop(job, learner, writer, setup.reporter, setup.stopping)
+
+
+def _no_example(epoch: int, index: int) -> None:
+    raise AssertionError("a learner draws its own examples")
+
+
+def _tell_plan(setup: RunSetup, system: System, learner: Learner) -> None:
+    config, words, speed = setup.config, setup.config.training.batch_size, learner.speed()
+    budget, corpus = config.budget, learner.tokens
+    words = min(words, corpus)
+    steps: float = learner.steps
+    if budget.minutes is not None:
+        steps = min(steps, 60.0 * budget.minutes * speed / words)
+    else:
+        steps = min(steps, budget.steps if budget.steps is not None else (budget.tokens or 0) / words)
+    there = available_memory()
+    if there is not None and learner.memory > there:
+        raise UserError(
+            f"learning needs about {size_text(learner.memory)} of memory and {size_text(there)} are free; use "
+            "--set tokenizer.size=…, model.width=… or objective.lsa=…",
+            code=EXIT_MACHINE,
+        )
+    check_space(setup.run.path, learner.disk)
+    times = steps / learner.steps_per_epoch
+    setup.reporter.plan(
+        f"pre-training {system.name} {config.run.size} into {setup.run.path}",
+        [
+            ("model", config.model.describe()),
+            ("text", f"{corpus:,} words; the run reads them {times:.2g} times"),
+            ("budget", f"{budget}: about {max(1, round(steps)):,} steps of {words:,} words at {speed:,.0f} words/s"),
+            *learner.describe(),
+            ("time", f"about {clock(times * corpus / speed)}"),
+            ("memory", f"about {size_text(learner.memory)}"),
+            ("disk", f"about {size_text(learner.disk)} while saving"),
+        ],
+    )
