@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from complaints import names, refused
-from foretext.runs.budget import Budget, Position
+from foretext.runs.run_config import Budget, Position
 from gensim.models import KeyedVectors
 from systems_under_test import parallel_text, pretrain_request, stopping_after, write_text
 
