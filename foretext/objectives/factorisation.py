@@ -22,7 +22,7 @@ from typing import Literal
 
 import numpy as np
 
-from foretext.errors import UserError
+from foretext.nn.model_config import check_range
 from foretext.objectives.forgetting import ForgettingConfig
 from foretext.objectives.growing import GrowingConfig
 
@@ -44,14 +44,10 @@ class PermutationConfig(GrowingConfig, ForgettingConfig):
     def check(self) -> None:
         GrowingConfig.check(self)
         ForgettingConfig.check(self)
-        if self.predicted < 1:
-            raise UserError(f"objective.predicted must be at least 1, not {self.predicted}")
-        if not 0.0 <= self.scattered <= 1.0:
-            raise UserError(f"objective.scattered must be between 0 and 1, not {self.scattered}")
-        if not 0.0 < self.length <= 1.0:
-            raise UserError(f"objective.length must be above 0 and at most 1, not {self.length}")
-        if not 1 <= self.longest <= MOST_LONG:
-            raise UserError(f"objective.longest must be between 1 and {MOST_LONG}, not {self.longest}")
+        check_range("objective", self, "at least 1", "predicted")
+        check_range("objective", self, "at least 0 and at most 1", "scattered")
+        check_range("objective", self, "above 0 and at most 1", "length")
+        check_range("objective", self, f"at least 1 and at most {MOST_LONG}", "longest")
 
 
 def draw_targets(

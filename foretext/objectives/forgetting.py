@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foretext.errors import UserError
+from foretext.nn.model_config import check_range
 from foretext.objectives.base import Draw
 
 
@@ -25,8 +25,7 @@ class ForgettingConfig:
     forget: float = 0.0  # part of the rows of a step that begin anew
 
     def check(self) -> None:
-        if not 0.0 <= self.forget <= 1.0:
-            raise UserError(f"objective.forget must be between 0 and 1, not {self.forget}")
+        check_range("objective", self, "at least 0 and at most 1", "forget")
 
 
 def fresh_rows(part: float, count: int, draw: Draw | None) -> Tensor | None:

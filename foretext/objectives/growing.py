@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretext.errors import UserError
+from foretext.nn.model_config import check_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,12 +20,8 @@ class GrowingConfig:
     grown: float = 0.0  # part of the budget after which they have the full length; from `early` on, lengths double
 
     def check(self) -> None:
-        if not 0.0 <= self.early < 1.0:
-            raise UserError(f"objective.early must be at least 0 and below 1, not {self.early}")
-        if not 0.0 <= self.grown < 1.0:
-            raise UserError(f"objective.grown must be at least 0 and below 1, not {self.grown}")
-        if not 0.0 < self.early_length <= 1.0:
-            raise UserError(f"objective.early_length must be above 0 and at most 1, not {self.early_length}")
+        check_range("objective", self, "at least 0 and below 1", "early", "grown")
+        check_range("objective", self, "above 0 and at most 1", "early_length")
 
 
 def growing_lengths(config: GrowingConfig, whole: int, least: int) -> list[tuple[float, int]]:

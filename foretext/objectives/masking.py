@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from foretext.errors import UserError
+from foretext.nn.model_config import check_range
 from foretext.objectives.growing import GrowingConfig
 from foretext.text.tokenizers.base import Tokenizer
 
@@ -33,15 +34,11 @@ class MaskingConfig(GrowingConfig):
 
     def check(self) -> None:
         super().check()
-        for name in ("part", "masked", "random", "short"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise UserError(f"objective.{name} must be between 0 and 1, not {getattr(self, name)}")
-        if self.part == 0.0:
-            raise UserError("objective.part must be above 0: with nothing masked there is nothing to learn")
+        check_range("objective", self, "above 0 and at most 1", "part")
+        check_range("objective", self, "at least 0 and at most 1", "masked", "random", "short")
+        check_range("objective", self, f"at least 1 and at most {MOST_WORDS}", "longest")
         if self.masked + self.random > 1.0 + 1e-9:
             raise UserError(f"objective.masked={self.masked} and objective.random={self.random} are more than 1")
-        if not 1 <= self.longest <= MOST_WORDS:
-            raise UserError(f"objective.longest must be between 1 and {MOST_WORDS}, not {self.longest}")
 
 
 class Masker:

@@ -16,7 +16,6 @@ and without penalties, it is Transformer-XL's objective too, whose state is a me
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,8 +23,7 @@ from typing import Any
 import numpy as np
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome
-from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
+from foretext.nn.model_config import ModelConfig, check_range
 from foretext.nn.recurrent.recurrent_dropout import activation_penalty, penalty_counts, temporal_penalty
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Direction, Draw, Examples
@@ -46,11 +44,8 @@ class StreamConfig:
     length_half: float = 0.05  # part of the pieces that have about half the context
 
     def check(self) -> None:
-        for name in ("activation", "temporal", "length_spread"):
-            if not 0.0 <= getattr(self, name) < math.inf:
-                raise UserError(f"objective.{name} must be at least 0, not {getattr(self, name)}")
-        if not 0.0 <= self.length_half <= 1.0:
-            raise UserError(f"objective.length_half must be between 0 and 1, not {self.length_half}")
+        check_range("objective", self, "at least 0", "activation", "temporal", "length_spread")
+        check_range("objective", self, "at least 0 and at most 1", "length_half")
 
     @property
     def varies(self) -> bool:

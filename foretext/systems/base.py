@@ -3,13 +3,11 @@ of its own."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
+from foretext.nn.model_config import ModelConfig, check_range
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Direction, Objective, ObjectiveConfig
 from foretext.objectives.causal import CausalConfig
@@ -35,10 +33,8 @@ class TokenizerConfig:
     def check(self) -> None:
         """UserError for what no vocabulary can be. The least size depends on the kind, and is checked where it is
         known."""
-        if self.size > MOST_PIECES:
-            raise UserError(f"tokenizer.size must be at most {MOST_PIECES:,}, not {self.size}")
-        if self.sample_megabytes < 1:
-            raise UserError(f"tokenizer.sample_megabytes must be at least 1, not {self.sample_megabytes}")
+        check_range("tokenizer", self, f"at most {MOST_PIECES:,}", "size")
+        check_range("tokenizer", self, "at least 1", "sample_megabytes")
 
 
 @dataclass(frozen=True)
@@ -68,20 +64,12 @@ class TrainingConfig:
     def check(self) -> None:
         """UserError for what no run can train with: all but `dropout`, which the model it is of checks
         (`ModelConfig.check`)."""
-        for name in ("batch_size", "micro_batch", "warmup_steps", "evaluations", "bad_steps"):
-            least = 1 if name == "batch_size" else 0
-            self._need(name, getattr(self, name) >= least, f"at least {least}")
-        for name in ("weight_decay", "clip", "save_seconds"):
-            self._need(name, 0.0 <= getattr(self, name) < math.inf, "0 or more")
-        for name in ("beta1", "beta2", "warmup"):
-            self._need(name, 0.0 <= getattr(self, name) < 1.0, "at least 0 and below 1")
-        for name in ("rate", "epsilon"):
-            self._need(name, 0.0 < getattr(self, name) < math.inf, "above 0")
-        self._need("final_rate", 0.0 <= self.final_rate <= 1.0, "between 0 and 1")
-
-    def _need(self, name: str, holds: bool, what: str) -> None:
-        if not holds:
-            raise UserError(f"training.{name} must be {what}, not {getattr(self, name)}")
+        check_range("training", self, "at least 1", "batch_size")
+        check_range("training", self, "at least 0", "micro_batch", "warmup_steps", "evaluations", "bad_steps")
+        check_range("training", self, "at least 0", "weight_decay", "clip", "save_seconds")
+        check_range("training", self, "at least 0 and below 1", "beta1", "beta2", "warmup")
+        check_range("training", self, "above 0", "rate", "epsilon")
+        check_range("training", self, "at least 0 and at most 1", "final_rate")
 
 
 @dataclass(frozen=True)
@@ -93,8 +81,7 @@ class StartConfig:
 
     def check(self) -> None:
         """UserError for what no run can go on with."""
-        if not 0.0 < self.rate_decay < math.inf:
-            raise UserError(f"start.rate_decay must be above 0, not {self.rate_decay}")
+        check_range("start", self, "above 0", "rate_decay")
 
 
 @dataclass(frozen=True)

@@ -36,15 +36,13 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
+from foretext.nn.model_config import MOST_LAYERS, MOST_WIDE, ModelConfig, check_range
 from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL, lstm_layer
 from foretext.nn.recurrent.reading_order import ReadingOrder, reading_order
 from foretext.nn.recurrent.recurrent_dropout import drop_weights, embed_dropped, locked_dropout, locked_mask
 from foretext.nn.trunk import Trunk
 from foretext.nn.weights import grown
 
-# Far beyond what can be trained, and below where its size overflows.
-MOST = {"layers": 1_000, "width": 100_000_000, "hidden": 100_000_000, "context": 100_000_000}
 DROPOUTS = ("embedding_dropout", "input_dropout", "weight_dropout", "hidden_dropout", "output_dropout")
 OF_EVEN_DRAW = 3**-0.5  # deviation of what is drawn evenly from ±1
 OF_STATES = 0.2  # deviation of a layer's states h, about, where its gates hear inputs of deviation 1
@@ -73,23 +71,19 @@ class AwdLstmConfig(ModelConfig):
     init_std: float = 0.02  # of what is put on top, such as a task's head; nothing in the trunk is drawn so
 
     def check(self) -> None:
-        for name, most in MOST.items():
-            if not 1 <= getattr(self, name) <= most:
-                raise UserError(f"model.{name} must be at least 1 and at most {most:,}, not {getattr(self, name)}")
+        check_range("model", self, f"at least 1 and at most {MOST_LAYERS:,}", "layers")
+        check_range("model", self, f"at least 1 and at most {MOST_WIDE:,}", "width", "hidden", "context")
         if not 0.0 <= self.dropout < math.inf:
             raise UserError(f"training.dropout must be at least 0, not {self.dropout}: it multiplies all five dropouts")
+        check_range("model", self, "at least 0 and below 1", *DROPOUTS)
+        check_range("model", self, "above 0 and at most 10", "init_range", "init_std")
         for name in DROPOUTS:
             base = getattr(self, name)
-            if not 0.0 <= base < 1.0:
-                raise UserError(f"model.{name} must be at least 0 and below 1, not {base}")
             if self.dropout * base >= 1.0:
                 raise UserError(
                     f"training.dropout={self.dropout} times model.{name}={base} is {self.dropout * base:g}: nothing "
                     "would be left; lower one of them"
                 )
-        for name in ("init_range", "init_std"):
-            if not 0.0 < getattr(self, name) <= 10:
-                raise UserError(f"model.{name} must be above 0 and at most 10, not {getattr(self, name)}")
 
     @property
     def head_dropout(self) -> float:

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from foretext.errors import UserError
 from foretext.nn.fused import dropout
+from foretext.nn.model_config import check_range
 from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
 from foretext.nn.recurrent.projected_lstm import LstmState, ProjectedLstm, ProjectedLstmConfig
 from foretext.nn.recurrent.reading_order import ReadingOrder, reading_orders
@@ -43,10 +43,8 @@ class BilmConfig:
 
     def check(self, where: str = "model") -> None:
         """UserError if no model can have this shape."""
-        if self.layers < 1:
-            raise UserError(f"{where}.layers must be at least 1, not {self.layers}")
-        if not 0 <= self.dropout < 1:
-            raise UserError(f"{where}.dropout must be from 0 to below 1, not {self.dropout}")
+        check_range(where, self, "at least 1", "layers")
+        check_range(where, self, "at least 0 and below 1", "dropout")
         self.words.check(f"{where}.words")
         self.lstm().check(where)
 

@@ -24,15 +24,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from foretext.batch import IGNORE, Batch, Hidden
-from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
+from foretext.nn.model_config import MOST_WIDE, ModelConfig, check_range
 from foretext.nn.recurrent.bilm import Bilm, BilmConfig, BilmState
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.nn.recurrent.reading_order import reading_order
 from foretext.nn.softmax.sampled_softmax import WordSoftmax
 from foretext.nn.trunk import OutputLayer, Trunk
 
-MOST_CONTEXT = 100_000_000
 Spelling = Callable[[np.ndarray], np.ndarray]  # ids → the characters of each, [ids, characters of a word]
 DISTINCT = 4  # tokens of a batch for each distinct word, about: in text the frequent words come again and again
 
@@ -65,13 +63,8 @@ class BilmTrunkConfig(ModelConfig):
 
     def check(self) -> None:
         """UserError if no trunk can have this shape."""
-        for name in ("context", "reads"):
-            if not 1 <= getattr(self, name) <= MOST_CONTEXT:
-                raise UserError(
-                    f"model.{name} must be at least 1 and at most {MOST_CONTEXT:,}, not {getattr(self, name)}"
-                )
-        if not 0.0 < self.init_std <= 10:
-            raise UserError(f"model.init_std must be above 0 and at most 10, not {self.init_std}")
+        check_range("model", self, f"at least 1 and at most {MOST_WIDE:,}", "context", "reads")
+        check_range("model", self, "above 0 and at most 10", "init_std")
         self.bilm().check()
 
     def bilm(self) -> BilmConfig:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
+from foretext.nn.model_config import ModelConfig, check_range
 from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL
 from foretext.nn.recurrent.translation import ContextEncoder, Encoded, FixedVectors, TranslationConfig
 from foretext.nn.trunk import Trunk
@@ -40,15 +40,10 @@ class CoveConfig(ModelConfig):
     init_std: float = 0.02  # of what is put on top, such as a task's head; nothing in the trunk is drawn so
 
     def check(self) -> None:
-        if self.vocabulary < 0 or self.context < 1:
-            raise UserError(
-                f"model.vocabulary must be at least 0 and model.context at least 1, not {self.vocabulary} and "
-                f"{self.context}"
-            )
+        check_range("model", self, "at least 0", "vocabulary")
+        check_range("model", self, "at least 1", "context")
         self.translation(1, 1).check()
-        for name in ("init_range", "init_std"):
-            if not 0.0 < getattr(self, name) <= 10:
-                raise UserError(f"model.{name} must be above 0 and at most 10, not {getattr(self, name)}")
+        check_range("model", self, "above 0 and at most 10", "init_range", "init_std")
 
     def translation(self, words: int, embedding: int) -> TranslationConfig:
         """The shape of the whole translation model, with so many target words."""

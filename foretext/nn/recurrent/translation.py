@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from foretext.errors import UserError
 from foretext.nn.fused import dropout
+from foretext.nn.model_config import check_range
 from foretext.nn.recurrent.lstm_layer import bilstm_layers, read_layer
 from foretext.nn.recurrent.reading_order import ReadingOrder, reading_order
 
@@ -42,13 +43,10 @@ class TranslationConfig:
     init_range: float = 0.1
 
     def check(self) -> None:
-        for name in ("vocabulary", "vectors", "embedding", "width", "layers"):
-            if getattr(self, name) < 1:
-                raise UserError(f"model.{name} must be at least 1, not {getattr(self, name)}")
+        check_range("model", self, "at least 1", "vocabulary", "vectors", "embedding", "width", "layers")
         if self.width % 2:
             raise UserError(f"model.width must be even, a half for each direction, not {self.width}")
-        if not 0 <= self.dropout < 1:
-            raise UserError(f"model.dropout must be at least 0 and below 1, not {self.dropout}")
+        check_range("model", self, "at least 0 and below 1", "dropout")
 
 
 LayerState = tuple[Tensor, Tensor]  # output and cell, each [B, D]

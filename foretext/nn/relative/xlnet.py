@@ -19,9 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, Hidden
-from foretext.errors import UserError
 from foretext.nn.fused import Gelu, dropout
-from foretext.nn.model_config import ModelConfig
+from foretext.nn.model_config import ModelConfig, check_range
 from foretext.nn.packing import Packing, pack
 from foretext.nn.relative.memory import LONGEST_MEMORY, check_width, distances, remember, sinusoids
 from foretext.nn.relative.two_stream import Asked, Sight, StreamBlock, StreamShape
@@ -60,10 +59,8 @@ class XLNetConfig(ModelConfig):
     def check(self) -> None:
         check_shape(self)
         check_width(self.width)
-        if self.inner < 0:
-            raise UserError(f"model.inner must be at least 0, not {self.inner}")
-        if not 0 <= self.memory <= LONGEST_MEMORY:
-            raise UserError(f"model.memory must be at least 0 and at most {LONGEST_MEMORY:,}, not {self.memory}")
+        check_range("model", self, "at least 0", "inner")
+        check_range("model", self, f"at least 0 and at most {LONGEST_MEMORY:,}", "memory")
 
     def block(self) -> StreamShape:
         return StreamShape(self.width, self.heads, self.inner or 4 * self.width, self.dropout, self.epsilon, self.gelu)

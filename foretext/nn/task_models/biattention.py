@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from foretext.errors import UserError
 from foretext.nn.fused import dropout
+from foretext.nn.model_config import check_range
 from foretext.nn.recurrent.lstm_layer import BiLstm
 from foretext.nn.task_models.sentence_models import POOLS, Pool, Pooling, check_pools, check_shape, masked_softmax
 from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig, WordReader
@@ -43,9 +43,7 @@ class BiattentiveConfig:
     def check(self, where: str = "task") -> None:
         check_shape(self, where)
         check_pools(self.pools, f"{where}.pools")
-        for name in ("projection", "hidden", "maxout"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{where}.{name} must be at least 1, not {getattr(self, name)}")
+        check_range(where, self, "at least 1", "projection", "hidden", "maxout")
 
 
 class Maxout(nn.Module):

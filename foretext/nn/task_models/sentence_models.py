@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from foretext.batch import IGNORE, LossSum
 from foretext.errors import UserError
 from foretext.nn.fused import dropout
+from foretext.nn.model_config import check_range
 from foretext.nn.recurrent.lstm_layer import BiLstm, drop_words
 from foretext.nn.task_models.crf import Allowed, LinearChainCrf
 from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig, WordReader
@@ -47,11 +48,8 @@ class _Shape(Protocol):
 
 
 def check_shape(config: _Shape, where: str) -> None:
-    for name in ("classes", "cells", "layers"):
-        if getattr(config, name) < 1:
-            raise UserError(f"{where}.{name} must be at least 1, not {getattr(config, name)}")
-    if not 0 <= config.dropout < 1:
-        raise UserError(f"{where}.dropout must be from 0 to below 1, not {config.dropout}")
+    check_range(where, config, "at least 1", "classes", "cells", "layers")
+    check_range(where, config, "at least 0 and below 1", "dropout")
     config.inputs.check(f"{where}.inputs")
 
 
