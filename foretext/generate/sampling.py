@@ -14,7 +14,6 @@ When the context is full, the newest half of it is read again and generation goe
 from __future__ import annotations
 
 import codecs
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from foretext.errors import UserError
 from foretext.generate.decoder import Decoder
+from foretext.nn.model_config import check_range
 from foretext.runs.model import SavedModel
 from foretext.text.tokenizers.base import Tokenizer
 
@@ -47,18 +47,12 @@ class Sampling:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise UserError(f"{name} must be a number, not {value!r}")
-        if self.max_tokens < 1:
-            raise UserError(f"max_tokens must be at least 1, not {self.max_tokens}")
-        if not 0 <= self.temperature < math.inf:
-            raise UserError(f"temperature must be 0 or more, not {self.temperature}")
-        if self.seed is not None and not 0 <= self.seed < 1 << 63:
-            raise UserError(f"seed must be at least 0 and below 2**63, not {self.seed}")
-        if self.top_k < 0:
-            raise UserError(f"top_k must be 0 (no limit) or more, not {self.top_k}")
-        if not 0 < self.top_p <= 1:
-            raise UserError(f"top_p must be above 0 and at most 1, not {self.top_p}")
-        if not 0 < self.repetition_penalty < math.inf:
-            raise UserError(f"repetition_penalty must be above 0, not {self.repetition_penalty}")
+        check_range("", self, "at least 1", "max_tokens")
+        check_range("", self, "at least 0", "temperature", "top_k")
+        check_range("", self, "above 0 and at most 1", "top_p")
+        check_range("", self, "above 0", "repetition_penalty")
+        if self.seed is not None:
+            check_range("", self, f"at least 0 and below {1 << 63:,}", "seed")
 
 
 def choose(logits_V: Tensor, sampling: Sampling, generator: torch.Generator) -> int:

@@ -16,13 +16,14 @@ _BOUNDS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le
 
 
 def check_range(section: str, config: object, said: str, *names: str) -> None:
-    """UserError unless these numbers of a section are finite and as `said`, such as "at least 0 and below 1"."""
+    """UserError unless these numbers of a section ("": of none) are finite and as `said`, such as "at least 0 and below
+    1"."""
     bounds = [part.rsplit(" ", 1) for part in said.split(" and ")]
     for name in names:
         value = getattr(config, name)
         within = (_BOUNDS[word](value, float(bound.replace(",", ""))) for word, bound in bounds)
         if not (all(within) and -math.inf < value < math.inf):
-            raise UserError(f"{section}.{name} must be {said}, not {value}")
+            raise UserError(f"{section}.{name}".removeprefix(".") + f" must be {said}, not {value}")
 
 
 class ModelConfig:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from foretext.nn.fused import Gelu, add_dropped, dropout, feed_forward
 from foretext.nn.packing import MoveRows, Packing, pick
+from foretext.nn.relative.memory import behind
 from foretext.nn.relative.relative_attention import RelativeAttention
 
 
@@ -138,7 +139,7 @@ class StreamBlock(nn.Module):
         answers: list[Tensor] = []
         for sight in sights:
             own_BTD = grouped[sight.slots].unflatten(0, (-1, sight.length))
-            seen_BMD = own_BTD if memory_BMD is None else torch.cat([memory_BMD[sight.rows], own_BTD], dim=1)
+            seen_BMD = own_BTD if memory_BMD is None else behind(memory_BMD[sight.rows], own_BTD)
             keys, values = self.attention.read(seen_BMD)
             far_RHK = self.attention.distances(sight.waves_RD)
             if content:
