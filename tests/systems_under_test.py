@@ -32,15 +32,13 @@ from foretext.nn.relative.xlnet import XLNetConfig
 from foretext.nn.transformer.causal_trunk import TransformerConfig
 from foretext.nn.transformer.encoder import EncoderConfig
 from foretext.nn.trunk import reads_on
-from foretext.objectives.base import Objective
+from foretext.objectives.base import GrowingConfig, Objective
 from foretext.objectives.bidirectional import BilmObjective
 from foretext.objectives.causal import CausalConfig
-from foretext.objectives.forgetting import ForgettingConfig
-from foretext.objectives.growing import GrowingConfig
-from foretext.objectives.masked import MaskedObjective
-from foretext.objectives.masking import MaskingConfig
+from foretext.objectives.masked import MaskedObjective, MaskingConfig
 from foretext.objectives.permutation import PermutationObjective
 from foretext.objectives.spans import Span
+from foretext.objectives.stream import ForgettingConfig
 from foretext.objectives.translation_pairs import Pair
 from foretext.runs.budget import Budget
 from foretext.runs.model import RunConfig, SavedModel

@@ -54,7 +54,7 @@ def averaged_model(model: TaskModel, others: list[Path] | None) -> TaskModel:
 
 
 def _check_errors(errors: str) -> None:
-    from foretext.text.corpus.whole_files import ERRORS
+    from foretext.text.corpus.text_files import ERRORS
 
     if errors not in ERRORS:
         raise UserError(f"--errors must be {' or '.join(ERRORS)}, not {errors!r}")
@@ -169,7 +169,7 @@ def rows_to_predict(
 
 def standard_input(errors: str = "strict") -> str:
     """All of standard input, decoded as files are."""
-    from foretext.text.corpus.whole_files import decode
+    from foretext.text.corpus.text_files import decode
 
     notes: list[str] = []
     text = decode(sys.stdin.buffer.read(), "standard input", errors, notes)

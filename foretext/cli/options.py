@@ -70,7 +70,7 @@ def parse_pairs(text: str, option: str, advice: str) -> dict[str, str] | None:
 def given_settings(config: Path | None, sets: list[str] | None) -> list[Setting]:
     """What --config's file says, then what --set says, so that --set counts where both say something."""
     from foretext.config import setting_of, settings_in
-    from foretext.text.corpus.whole_files import read_bytes
+    from foretext.text.corpus.text_files import read_bytes
 
     said = [setting_of(one) for one in sets or ()]
     if config is None:

@@ -234,7 +234,7 @@ def _show(result: dict[str, Any], count: int) -> None:
 def _write_answers(out: Path, asked: list[Row], rounds: list[Round]) -> None:
     """A line for each row and draw: what could be answered, and the score of each answer under each normalisation."""
     from foretext.evaluate.in_context import NORMALISATIONS
-    from foretext.text.corpus.whole_files import write_whole
+    from foretext.text.corpus.text_files import write_whole
 
     # The one answer of last-word is compared with nothing, so that nothing is subtracted from it either.
     normalisations = NORMALISATIONS if len(rounds[0].answers[0].prompt.answers) > 1 else NORMALISATIONS[:3]

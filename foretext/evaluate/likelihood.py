@@ -25,7 +25,7 @@ from torch import Tensor
 
 from foretext.batch import Batch, padded
 from foretext.errors import UserError
-from foretext.generate.decoder import reader_of
+from foretext.generate.sampling import reader_of
 from foretext.nn.trunk import Trunk
 from foretext.runs.model import SavedModel
 from foretext.text.tokenizers.base import END, Tokenizer

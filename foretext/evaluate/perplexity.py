@@ -31,8 +31,8 @@ import torch
 
 from foretext.batch import Batch, length_batches, padded
 from foretext.errors import UserError
-from foretext.generate.decoder import reader_of
-from foretext.nn.relative.memory import LONGEST_MEMORY
+from foretext.generate.sampling import reader_of
+from foretext.nn.relative.relative_attention import LONGEST_MEMORY
 from foretext.nn.trunk import Trunk, remembering
 from foretext.runs.model import SavedModel
 from foretext.runs.report import Reporter, Silent

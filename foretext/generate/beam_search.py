@@ -2,7 +2,7 @@
 
 `grow` is asked by rows: which rows of the last step go on, and with which word each. It gives the log-probabilities of
 the words after them. Rows that are done leave at once: each step works on the hypotheses that still grow, and on no
-others. Two things use it: translation (`beam_search`, over the model of `nn/recurrent/translation.py`), and the
+others. Two things use it: translation (`beam_search`, over the model of `nn/recurrent/cove.py`), and the
 continuation of a prompt (`generate/many.py`).
 
 Beam search keeps for each text the best `beams` unfinished hypotheses by the sum of their log-probabilities. One that

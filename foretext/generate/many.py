@@ -12,8 +12,17 @@ from torch import Tensor
 
 from foretext.errors import UserError
 from foretext.generate.beam_search import Rules, search
-from foretext.generate.decoder import Decoder, reader_of
-from foretext.generate.sampling import Sampling, choose, generator_of, penalised, spaced, stop_at, text_pieces
+from foretext.generate.sampling import (
+    Decoder,
+    Sampling,
+    choose,
+    generator_of,
+    penalised,
+    reader_of,
+    spaced,
+    stop_at,
+    text_pieces,
+)
 from foretext.runs.model import SavedModel
 from foretext.text.tokenizers.base import Tokenizer
 

@@ -44,7 +44,7 @@ from foretext.nn.fused import dropout
 from foretext.nn.model_config import check_range
 from foretext.nn.recurrent.bilm import StackState
 from foretext.nn.recurrent.bilm_trunk import BilmTrunk, BilmTrunkConfig, SpelledBatch
-from foretext.nn.recurrent.reading_order import reading_order
+from foretext.nn.recurrent.lstm_layer import reading_order
 from foretext.nn.softmax.sampled_softmax import MOST_SHARE, Candidates, WordSoftmax, draw_candidates
 from foretext.nn.trunk import OutputLayer, Trunk
 from foretext.objectives.base import Direction, Draw, Objective

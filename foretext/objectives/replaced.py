@@ -30,8 +30,7 @@ from foretext.nn.softmax.tied_softmax import CHUNK_ELEMENTS
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig, draw_truncated
 from foretext.nn.trunk import OutputLayer, Trunk
 from foretext.objectives.base import Direction, Draw
-from foretext.objectives.masked import Frame, MaskedObjective
-from foretext.objectives.masking import MaskingConfig
+from foretext.objectives.masked import Frame, MaskedObjective, MaskingConfig
 from foretext.objectives.spans import Span
 from foretext.text.tokenizers.base import Tokenizer
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from foretext.runs.directory import RunDirectory
-from foretext.text.corpus.whole_files import write_whole
+from foretext.text.corpus.text_files import write_whole
 
 
 def loss_curve_png(metrics: list[dict[str, Any]], path: Path) -> None:

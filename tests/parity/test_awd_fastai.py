@@ -14,8 +14,7 @@ from torch import Tensor
 
 from foretext.batch import Batch
 from foretext.nn.recurrent import awd_lstm, recurrent_dropout
-from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
-from foretext.nn.recurrent.recurrent_dropout import activation_penalty, temporal_penalty
+from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig, activation_penalty, temporal_penalty
 from foretext.nn.softmax.tied_softmax import tied_softmax_loss
 
 pytestmark = pytest.mark.usefixtures("in_float64")

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from foretext.nn.fused import dropout
 from foretext.nn.model_config import check_range
 from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
+from foretext.nn.recurrent.lstm_layer import ReadingOrder, reading_orders
 from foretext.nn.recurrent.projected_lstm import LstmState, ProjectedLstm, ProjectedLstmConfig
-from foretext.nn.recurrent.reading_order import ReadingOrder, reading_orders
 
 StackState = tuple[LstmState, ...]  # for each layer
 BilmState = tuple[StackState, StackState]  # forward, backward

@@ -27,7 +27,7 @@ from foretext.batch import IGNORE, Batch, Hidden
 from foretext.nn.model_config import MOST_WIDE, ModelConfig, check_range
 from foretext.nn.recurrent.bilm import Bilm, BilmConfig, BilmState
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
-from foretext.nn.recurrent.reading_order import reading_order
+from foretext.nn.recurrent.lstm_layer import reading_order
 from foretext.nn.softmax.sampled_softmax import WordSoftmax
 from foretext.nn.trunk import OutputLayer, Trunk
 

@@ -42,8 +42,8 @@ from foretext.errors import UserError
 from foretext.nn.fused import dropout
 from foretext.nn.model_config import ModelConfig, check_range
 from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
+from foretext.nn.recurrent.lstm_layer import ReadingOrder, reading_orders
 from foretext.nn.recurrent.projected_lstm import ProjectedLstm, ProjectedLstmConfig
-from foretext.nn.recurrent.reading_order import ReadingOrder, reading_orders
 from foretext.nn.trunk import Trunk
 
 Kind = Literal["tagging", "sentence"]

@@ -21,8 +21,7 @@ from torch import Tensor, nn
 
 from foretext.errors import UserError
 from foretext.nn.model_config import check_range
-from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL, lstm_layer, lstm_steps
-from foretext.nn.recurrent.reading_order import ReadingOrder
+from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL, ReadingOrder, lstm_layer, lstm_steps
 
 LstmState = tuple[Tensor, Tensor]  # h_BD, c_BC: the batch's rows in their own order
 

@@ -13,8 +13,7 @@ from foretext.errors import UserError
 from foretext.nn.fused import add_dropped, dropout, linear
 from foretext.nn.model_config import ModelConfig, check_range
 from foretext.nn.packing import MoveRows, Packing, pick
-from foretext.nn.relative.memory import LONGEST_MEMORY, check_width
-from foretext.nn.relative.relative_attention import RelativeAttention
+from foretext.nn.relative.relative_attention import LONGEST_MEMORY, RelativeAttention, check_width
 from foretext.nn.softmax.adaptive_softmax import adaptive_parameters
 from foretext.nn.transformer.block import check_shape
 

@@ -23,8 +23,7 @@ from torch import Tensor, nn
 
 from foretext.nn.fused import Gelu, add_dropped, dropout, feed_forward
 from foretext.nn.packing import MoveRows, Packing, pick
-from foretext.nn.relative.memory import behind
-from foretext.nn.relative.relative_attention import RelativeAttention
+from foretext.nn.relative.relative_attention import RelativeAttention, behind
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def asked_mix(
     content, position = attention.own_biases()
     scores_BHGM = ((q_BGHK + content) * scale).transpose(1, 2) @ k_BMHK.permute(0, 2, 3, 1)
     by_distance_HNR = torch.bmm(((q_BGHK + position) * scale).flatten(0, 1).transpose(0, 1), far_RHK.permute(1, 2, 0))
-    # The columns begin with the farthest key of the last place: see `relative.by_key`.
+    # The columns begin with the farthest key of the last place: see `by_key`.
     offsets_N = (len(far_RHK) - keys - asked.places_BG).flatten()
     placed_HNM = _Placed.apply(by_distance_HNR, offsets_N, keys)
     scores_BHGM = scores_BHGM + placed_HNM.view(heads, rows, count, keys).transpose(0, 1)

@@ -22,7 +22,7 @@ from foretext.batch import IGNORE, Batch, Hidden
 from foretext.nn.fused import Gelu, dropout
 from foretext.nn.model_config import ModelConfig, check_range
 from foretext.nn.packing import Packing, pack
-from foretext.nn.relative.memory import LONGEST_MEMORY, check_width, distances, remember, sinusoids
+from foretext.nn.relative.relative_attention import LONGEST_MEMORY, check_width, distances, remember, sinusoids
 from foretext.nn.relative.two_stream import Asked, Sight, StreamBlock, StreamShape
 from foretext.nn.transformer.block import check_shape
 from foretext.nn.trunk import Trunk

@@ -20,7 +20,7 @@ from foretext.evaluate import pseudo
 from foretext.evaluate.features import LayerMix, text_vectors, word_vectors
 from foretext.evaluate.fill import fill
 from foretext.evaluate.pseudo import pseudo_perplexity
-from foretext.objectives.factorisation import PermutationConfig
+from foretext.objectives.permutation import PermutationConfig
 from foretext.runs.report import Silent
 from foretext.systems import SYSTEMS
 from foretext.text.tokenizers.base import END

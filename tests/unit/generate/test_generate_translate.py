@@ -14,7 +14,7 @@ from torch import Tensor
 from translation_under_test import TranslationModel
 
 from foretext.generate.beam_search import Hypothesis, Rules, Search, SteppingModel, Symbols, beam_search
-from foretext.nn.recurrent.translation import TranslationConfig
+from foretext.nn.recurrent.cove import TranslationConfig
 
 START, END, NEVER = 0, 1, 2
 SYMBOLS = Symbols(START, END, (START, NEVER))

@@ -15,9 +15,8 @@ from tolerance import close, doubles, terms_of
 
 from foretext.batch import Batch
 from foretext.generate import many
-from foretext.generate.decoder import Decoder
 from foretext.generate.many import beam_search, write_many
-from foretext.generate.sampling import Sampling, penalised
+from foretext.generate.sampling import Decoder, Sampling, penalised
 from foretext.runs.model import RunConfig, SavedModel, reach_of
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts

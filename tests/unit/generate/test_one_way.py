@@ -17,7 +17,7 @@ from tolerance import close, doubles, terms_of
 import foretext as ft
 from foretext.api import LanguageModel
 from foretext.evaluate.likelihood import Query, score_queries
-from foretext.generate.decoder import Decoder
+from foretext.generate.sampling import Decoder
 from foretext.objectives.bidirectional import BilmObjective, spelling
 from foretext.runs.model import facing
 from foretext.tasks.files.rows import Row
