@@ -23,7 +23,7 @@ from torch import nn
 
 from foretext.nn.fused import keep_mask
 from foretext.nn.recurrent.awd_lstm import AwdLstmConfig
-from foretext.nn.recurrent.bilm_trunk import BilmTrunkConfig
+from foretext.nn.recurrent.bilm import BilmTrunkConfig
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.nn.recurrent.cove import CoveConfig
 from foretext.nn.recurrent.cvt import CvtConfig

@@ -42,8 +42,7 @@ from foretext.batch import IGNORE, Batch, Hidden, LossSum, Outcome, padded
 from foretext.errors import UserError
 from foretext.nn.fused import dropout
 from foretext.nn.model_config import check_range
-from foretext.nn.recurrent.bilm import StackState
-from foretext.nn.recurrent.bilm_trunk import BilmTrunk, BilmTrunkConfig, SpelledBatch
+from foretext.nn.recurrent.bilm import BilmTrunk, BilmTrunkConfig, SpelledBatch, StackState
 from foretext.nn.recurrent.lstm_layer import reading_order
 from foretext.nn.softmax.sampled_softmax import MOST_SHARE, Candidates, WordSoftmax, draw_candidates
 from foretext.nn.trunk import OutputLayer, Trunk

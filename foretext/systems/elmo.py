@@ -35,7 +35,7 @@ Deviations
 
 from __future__ import annotations
 
-from foretext.nn.recurrent.bilm_trunk import BilmTrunk, BilmTrunkConfig
+from foretext.nn.recurrent.bilm import BilmTrunk, BilmTrunkConfig
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig, spelling
 from foretext.plan import ReaderPlan, TransferPlan
