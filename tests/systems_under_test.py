@@ -47,7 +47,7 @@ from foretext.systems.base import ObjectiveParts, System, TrainingConfig, TrunkP
 from foretext.tasks.heads.supervised import Example, SupervisedTask
 from foretext.tasks.layouts.base import TokenSequence
 from foretext.tasks.layouts.running_text import RunningTextLayout
-from foretext.text.order.two_ways import Stretch
+from foretext.text.order import Stretch
 from foretext.text.tokenizers.base import END
 from foretext.text.tokenizers.byte_bpe import ByteBPE
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer, word_tokenizer

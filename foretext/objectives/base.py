@@ -28,7 +28,7 @@ from foretext.batch import Batch, Outcome
 from foretext.nn.model_config import check_range
 from foretext.nn.trunk import OutputLayer, Trunk
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.order.sample_order import Order, SampleOrder, StreamOrder, Windows
+from foretext.text.order import Order, SampleOrder, StreamOrder, Windows
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.words.word_list import WordList
 

@@ -48,7 +48,7 @@ from foretext.nn.softmax.sampled_softmax import MOST_SHARE, Candidates, WordSoft
 from foretext.nn.trunk import OutputLayer, Trunk
 from foretext.objectives.base import Direction, Draw, Objective
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.order.sample_order import Windows
+from foretext.text.order import Windows
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.words.characters import (
     BEGIN,

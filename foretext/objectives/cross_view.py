@@ -11,7 +11,7 @@ same; KL is 0 where a view has nothing more to learn.)
 Each task and each of its views is a named loss: `chunk` for labels, `chunk.forward` and so on for views. A view's loss
 is divided by the places that it is asked about (of a word that is read in parts the first, where its label would
 stand), a task's by its labels; a batch that is not about a loss counts 0 for it. Which batch a step is about is the
-order's to say (`text/order/turns.py`). What modules see is in `nn/recurrent/cvt.py`, how rows and text become batches
+order's to say (`text/order.py`). What modules see is in `nn/recurrent/cvt.py`, how rows and text become batches
 in `tasks/heads/cross_view_head.py`.
 """
 

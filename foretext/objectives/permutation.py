@@ -7,7 +7,7 @@ g is the trunk's query stream, which knows its place and not its token. z, and w
 each sequence.
 
 The text is read in contiguous streams, and each row goes on after its memory. Half of the rows of a step read their
-text from the right, with a memory of their own (`text/order/two_ways.py`); what is drawn is drawn over the text as it
+text from the right, with a memory of their own (`text/order.py`); what is drawn is drawn over the text as it
 stands. With `pairs`, half of a row is two segments with their special tokens (`paired_windows.py`). Only the other half
 is remembered, and the next window reads on where it ended, which is what the first segment has. So the two halves are
 drawn apart, as in the released code, and the segments come after all of what is remembered: it sees nothing of them,
@@ -55,8 +55,7 @@ from foretext.objectives.paired_windows import LEAST_CONTEXT as PAIRED
 from foretext.objectives.paired_windows import PairedWindows
 from foretext.objectives.stream import ForgettingConfig, begun_anew, fresh_rows
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.order.sample_order import SampleOrder, StreamOrder, Windows
-from foretext.text.order.two_ways import Stretch, TwoWayOrder, TwoWays
+from foretext.text.order import SampleOrder, StreamOrder, Stretch, TwoWayOrder, TwoWays, Windows
 from foretext.text.tokenizers.base import Tokenizer
 
 MOST_LONG = 100  # tokens of a run

@@ -9,7 +9,7 @@ TAR's over neighbours inside a piece; the loop gets them as sums with counts, so
 They keep a model from fitting its training text and are no part of what it is worth: scoring leaves them out.
 
 Each row of a step goes on where that row ended in the step before, in pieces of varying length
-(`text/order/stream_pieces.py`), or all of one length where neither `length_spread` nor `length_half` is set. With that,
+(`text/order.py`), or all of one length where neither `length_spread` nor `length_half` is set. With that,
 and without penalties, it is Transformer-XL's objective too, whose state is a memory that some rows begin without
 (`fresh_rows`).
 
@@ -38,8 +38,7 @@ from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Direction, Draw, Examples
 from foretext.objectives.causal import CausalObjective
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.order.sample_order import SampleOrder
-from foretext.text.order.stream_pieces import PieceLengths, PieceOrder, StreamPieces
+from foretext.text.order import PieceLengths, PieceOrder, SampleOrder, StreamPieces
 
 
 @dataclass(frozen=True, kw_only=True)

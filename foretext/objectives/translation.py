@@ -38,7 +38,7 @@ from foretext.objectives.translation_pairs import (
     pair_ids,
 )
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.order.sample_order import SampleOrder
+from foretext.text.order import SampleOrder
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer
 from foretext.text.words.word_list import START, WordList

@@ -31,7 +31,7 @@ from foretext.nn.model_config import check_range
 from foretext.text.corpus.parallel import ParallelReport, read_parallel
 from foretext.text.corpus.shards import EncodedDocument, encoded_document
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.order.sample_order import LengthOrder
+from foretext.text.order import LengthOrder
 from foretext.text.tokenizers.word_tokenizer import SPECIALS, WordTokenizer, word_tokenizer
 from foretext.text.words.vectors import read_vectors
 from foretext.text.words.word_list import END, WordList, marked_words, plain_words

@@ -38,7 +38,7 @@ from foretext.objectives.base import Examples
 from foretext.plan import ConcatPoolingConfig
 from foretext.tasks.heads.sequences import next_tokens, real_places, sequence_lm_loss
 from foretext.tasks.heads.supervised import UNORDERED, Example, SupervisedTask, both_orders
-from foretext.text.order.sample_order import LengthOrder, SampleOrder
+from foretext.text.order import LengthOrder, SampleOrder
 
 SORTED_TOGETHER = 8  # batches
 

@@ -22,7 +22,7 @@ from foretext.tasks.family import Family
 from foretext.tasks.scores.metrics import check_metric
 from foretext.tasks.splits import Split
 from foretext.tasks.task_config import TaskConfig
-from foretext.text.order.sample_order import SampleOrder
+from foretext.text.order import SampleOrder
 from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask
 from foretext.train.resume import agreed_sections, check_seed, check_sets
 

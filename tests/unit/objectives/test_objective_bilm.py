@@ -21,7 +21,7 @@ from foretext.nn.recurrent.bilm import BilmTrunk, BilmTrunkConfig, LstmStack, Sp
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig, spelling
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.order.sample_order import Windows
+from foretext.text.order import Windows
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.wordpiece import wordpiece_from_pieces
 from foretext.text.words.characters import END_SENTENCE, border_characters, word_characters

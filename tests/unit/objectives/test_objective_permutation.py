@@ -26,7 +26,7 @@ from foretext.objectives.permutation import (
     ranks_of,
     with_blanks,
 )
-from foretext.text.order.two_ways import Stretch
+from foretext.text.order import Stretch
 
 
 def objective(**settings: object) -> PermutationObjective:

@@ -15,7 +15,7 @@ from foretext.nn.relative.xlnet import OrderedBatch
 from foretext.objectives.base import Draw
 from foretext.objectives.paired_windows import PairedWindows
 from foretext.objectives.permutation import PermutationConfig, PermutationObjective
-from foretext.text.order.two_ways import TwoWayOrder
+from foretext.text.order import TwoWayOrder
 
 SEPARATOR, SPEAKER = 1001, 1000
 

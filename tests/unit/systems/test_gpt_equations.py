@@ -23,7 +23,7 @@ from foretext.objectives.causal import CausalObjective
 from foretext.tasks.files.rows import rows_from
 from foretext.tasks.layouts.delimited import DELIMITER, EXTRACT, START
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.order.sample_order import Windows
+from foretext.text.order import Windows
 from foretext.train.finetuning.examples import encode_rows
 from foretext.train.loop import Loop
 

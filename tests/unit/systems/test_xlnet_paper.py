@@ -26,7 +26,7 @@ from foretext.objectives.base import Draw
 from foretext.objectives.permutation import PermutationObjective, left_to_right
 from foretext.runs.directory import RunDirectory
 from foretext.systems import SYSTEMS
-from foretext.text.order.two_ways import Stretch, TwoWayOrder
+from foretext.text.order import Stretch, TwoWayOrder
 from foretext.text.tokenizers.unigram import XLNET_SPECIALS, Unigram
 from foretext.train.loop import Loop
 from foretext.train.pretraining.pretrain import pretrain

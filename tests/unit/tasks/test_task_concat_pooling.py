@@ -36,7 +36,7 @@ from foretext.tasks.heads.concat_pooling import (
 from foretext.tasks.heads.sequences import sequence_lm_loss
 from foretext.tasks.heads.supervised import Example, SupervisedTask
 from foretext.tasks.layouts.base import TokenSequence
-from foretext.text.order.sample_order import Order
+from foretext.text.order import Order
 from foretext.train.checkpoint import Job, Stage
 from foretext.train.finetuning.finetune import NORMED_TOKENS, rows_at_a_time
 from foretext.train.from_run import make_optimizer

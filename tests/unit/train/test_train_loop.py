@@ -28,7 +28,7 @@ from foretext.plan import TransferPlan
 from foretext.runs.budget import Budget, is_finished
 from foretext.runs.directory import RunDirectory
 from foretext.runs.report import Silent
-from foretext.text.order.sample_order import Order
+from foretext.text.order import Order
 from foretext.train.checkpoint import (
     AVERAGE,
     CARRIED,
