@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foretext.batch import IGNORE, Batch, LossSum, Outcome
+from foretext.batch import Batch, Outcome
 from foretext.nn.model_config import ModelConfig, check_range
 from foretext.nn.recurrent.awd_lstm import activation_penalty, penalty_counts, temporal_penalty
 from foretext.nn.trunk import Trunk
@@ -127,16 +127,11 @@ class StreamObjective(CausalObjective):
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         """The penalties are computed in training only."""
-        assert batch.targets_BT is not None
         if self.training:
             state = begun_anew(state, batch.fresh_B)
         hidden = trunk(batch, trunk.new_state(len(batch.ids_BT)) if state is None else state)
         dropped = trunk.output_dropout(hidden.top)
-        targets, top = batch.targets_BT.reshape(-1), dropped.flatten(0, 1)
-        wanted = targets != IGNORE
-        if not bool(wanted.all()):
-            targets, top = targets[wanted], top[wanted]
-        losses = {"lm": LossSum(trunk.output_layer().loss(top, targets), float(len(targets)))}
+        losses = {"lm": self.lm_loss(trunk, batch, dropped)}
         if self.training and "activation" in self.weights:
             losses["activation"] = activation_penalty(dropped, batch.mask_BT)
         if self.training and "temporal" in self.weights:

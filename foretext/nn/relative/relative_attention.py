@@ -190,15 +190,13 @@ class RelativeAttention(nn.Module):
         to [B, H, Q, M]; `other_BQM`: true where a key is of another segment than the query; `biases`: u and w, where
         they are not its own."""
         added = None if other_BQM is None else self.by_segment(q_BQHK, other_BQM)
-        content, position = (self.content, self.position) if biases is None else biases
-        assert content is not None and position is not None, "built without biases"
         p = self.p if self.training else 0.0
-        return relative_mix(q_BQHK, k_BMHK, v_BMHK, far_RHK, content, position, added, hidden, p)
+        return relative_mix(q_BQHK, k_BMHK, v_BMHK, far_RHK, biases or self.own_biases(), added, hidden, p)
 
     def own_biases(self) -> tuple[Tensor, Tensor]:
-        """u and w, [H, K] each."""
+        """u and w, flat."""
         assert self.content is not None and self.position is not None, "built without biases"
-        return self._heads(self.content), self._heads(self.position)
+        return self.content, self.position
 
     def by_segment(self, q_BQHK: Tensor, other_BQM: Tensor) -> Tensor:
         """[B, H, Q, M]: (q + s) · e / √K."""
@@ -216,14 +214,14 @@ def relative_mix(
     k_BMHK: Tensor,
     v_BMHK: Tensor,
     far_RHK: Tensor,
-    content: Tensor,
-    position: Tensor,
+    biases: tuple[Tensor, Tensor],
     added: Tensor | None = None,
     hidden: Tensor | None = None,
     p: float = 0.0,
 ) -> Tensor:
-    """softmax of the scores, dropped with probability `p`, times the values: [B, Q, H, K]. `added` is a further part of
-    the scores, [B, H, Q, M], that learns; `hidden` one that does not."""
+    """softmax of the scores, dropped with probability `p`, times the values: [B, Q, H, K]. `biases`: u and w; `added`
+    is a further part of the scores, [B, H, Q, M], that learns; `hidden` one that does not."""
+    content, position = biases
     if torch.is_grad_enabled() and full_precision_on_cpu(q_BQHK):
         return _RelativeMix.apply(q_BQHK, k_BMHK, v_BMHK, far_RHK, content, position, added, hidden, p)
     rows, queries = q_BQHK.shape[:2]

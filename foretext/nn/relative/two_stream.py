@@ -92,7 +92,7 @@ def asked_mix(
     """What queries at chosen places see, [B, G, H, K]; zeros for those that see nothing."""
     (rows, count, heads, width), keys = q_BGHK.shape, k_BMHK.shape[1]
     scale = width**-0.5
-    content, position = attention.own_biases()
+    content, position = (bias.view(heads, width) for bias in attention.own_biases())
     scores_BHGM = ((q_BGHK + content) * scale).transpose(1, 2) @ k_BMHK.permute(0, 2, 3, 1)
     by_distance_HNR = torch.bmm(((q_BGHK + position) * scale).flatten(0, 1).transpose(0, 1), far_RHK.permute(1, 2, 0))
     # The columns begin with the farthest key of the last place: see `by_key`.

@@ -385,7 +385,7 @@ def write_whole(path: Path, data: bytes) -> None:
             out.write(data)
             out.flush()
             os.fsync(out.fileno())
-        Path(staging).chmod(0o666 & ~_umask())
+        Path(staging).chmod(0o666 & ~umask())
         Path(staging).replace(path)
     except OSError as error:
         if staging is not None:
@@ -398,7 +398,8 @@ def write_whole(path: Path, data: bytes) -> None:
         raise UserError(f"{path}: cannot be written ({error.strerror}); nothing was changed", EXIT_MACHINE) from None
 
 
-def _umask() -> int:
+def umask() -> int:
+    """What the process takes off the rights of new files."""
     current = os.umask(0)
     os.umask(current)
     return current
