@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from bench.common import Turns, repeat
 from bench.models import BATCHES, RATE, product_loop
-from foretext.nn.recurrent.bilm_trunk import BilmTrunk, BilmTrunkConfig, SpelledBatch
+from foretext.nn.recurrent.bilm import BilmTrunk, BilmTrunkConfig, SpelledBatch
 from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
 from foretext.objectives.base import ListedExamples
 from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig, BothWays

@@ -33,7 +33,7 @@ from transformers import BertForPreTraining
 from bench.common import Turns, print_head, repeat
 from bench.models import RATE, Line, PlainLoop, Specification, asked_for, compare, made_up_vocabulary, run_ours
 from foretext.batch import IGNORE
-from foretext.objectives.masking import MaskingConfig
+from foretext.objectives.masked import MaskingConfig
 from foretext.objectives.spans import Span
 from foretext.systems.bert import BERT, MASK
 from foretext.text.tokenizers.wordpiece import SPECIALS

@@ -36,7 +36,7 @@ from foretext.systems.gpt import SIZES
 from foretext.text.corpus.readers import ReadOptions, find_files
 from foretext.text.corpus.shards import Sharding, write_shards
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.order.sample_order import Order, Windows
+from foretext.text.order import Order, Windows
 from foretext.text.tokenizers.training import train_tokenizer
 
 RATES = (3e-4, 1e-3, 3e-3)

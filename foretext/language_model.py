@@ -17,12 +17,10 @@ import torch
 
 from foretext.config import Setting
 from foretext.errors import UserError
-from foretext.evaluate.both_ways import perplexity_of_both
 from foretext.evaluate.features import LayerMix, WordVectors, features_of, word_features_of
 from foretext.evaluate.fill import Filled, fill, filling_objective
-from foretext.evaluate.perplexity import Perplexity, memory_of
+from foretext.evaluate.perplexity import Perplexity, memory_of, perplexity_of_both, pseudo_perplexity
 from foretext.evaluate.perplexity import perplexity as measure_perplexity
-from foretext.evaluate.pseudo import pseudo_perplexity
 from foretext.evaluate.translation import (
     TranslationAttention,
     TranslationScores,

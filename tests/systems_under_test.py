@@ -23,7 +23,7 @@ from torch import nn
 
 from foretext.nn.fused import keep_mask
 from foretext.nn.recurrent.awd_lstm import AwdLstmConfig
-from foretext.nn.recurrent.bilm_trunk import BilmTrunkConfig
+from foretext.nn.recurrent.bilm import BilmTrunkConfig
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.nn.recurrent.cove import CoveConfig
 from foretext.nn.recurrent.cvt import CvtConfig
@@ -33,15 +33,13 @@ from foretext.nn.static_vectors import StaticVectorsConfig
 from foretext.nn.transformer.causal_trunk import TransformerConfig
 from foretext.nn.transformer.encoder import EncoderConfig
 from foretext.nn.trunk import reads_on
-from foretext.objectives.base import Objective
+from foretext.objectives.base import GrowingConfig, Objective
 from foretext.objectives.bidirectional import BilmObjective
 from foretext.objectives.causal import CausalConfig
-from foretext.objectives.forgetting import ForgettingConfig
-from foretext.objectives.growing import GrowingConfig
-from foretext.objectives.masked import MaskedObjective
-from foretext.objectives.masking import MaskingConfig
+from foretext.objectives.masked import MaskedObjective, MaskingConfig
 from foretext.objectives.permutation import PermutationObjective
 from foretext.objectives.spans import Span
+from foretext.objectives.stream import ForgettingConfig
 from foretext.objectives.translation_pairs import Pair
 from foretext.runs.model import SavedModel
 from foretext.runs.report import StopRequest
@@ -51,7 +49,7 @@ from foretext.systems.base import ObjectiveParts, System, TrainingConfig, TrunkP
 from foretext.tasks.heads.supervised import Example, SupervisedTask
 from foretext.tasks.layouts.base import TokenSequence
 from foretext.tasks.layouts.causal import RunningTextLayout
-from foretext.text.order.two_ways import Stretch
+from foretext.text.order import Stretch
 from foretext.text.tokenizers.base import END
 from foretext.text.tokenizers.byte_bpe import ByteBPE
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer, word_tokenizer

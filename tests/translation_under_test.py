@@ -8,8 +8,14 @@ import torch
 from tolerance import doubles
 from torch import Tensor, nn
 
-from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
-from foretext.nn.recurrent.translation import AttentionDecoder, ContextEncoder, DecoderState, TranslationConfig
+from foretext.nn.recurrent.cove import (
+    AttentionDecoder,
+    ContextEncoder,
+    CoveConfig,
+    CoveTrunk,
+    DecoderState,
+    TranslationConfig,
+)
 from foretext.objectives.translation import TranslationObjective
 from foretext.objectives.translation_pairs import TranslationSettings
 from foretext.runs.model import SavedModel

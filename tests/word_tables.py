@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from foretext.nn.recurrent.bilm import Bilm
-from foretext.nn.recurrent.bilm_trunk import SpelledBatch
+from foretext.nn.recurrent.bilm import Bilm, SpelledBatch
 from foretext.text.words.characters import BEGIN, END, NO_WORD, WORD_LENGTH, word_characters
 
 

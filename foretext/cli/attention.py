@@ -20,7 +20,7 @@ def attention(
 ) -> None:
     """Where each token looks, by layer and head, as a page; of cove, each word of the translation."""
     from foretext.evaluate.attention_page import attention_page
-    from foretext.text.corpus.whole_files import write_whole
+    from foretext.text.corpus.text_files import write_whole
 
     check_output(out)
     given = None if target is None else text_argument(target, "--target")

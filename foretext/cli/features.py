@@ -43,7 +43,7 @@ def features(
     import polars
 
     from foretext.evaluate.features import LayerMix, check_gives_vectors, text_vectors, word_vectors
-    from foretext.text.corpus.whole_files import write_whole
+    from foretext.text.corpus.text_files import write_whole
 
     check_output(out)
     if out.suffix.lower() not in (".parquet", ".pq"):

@@ -104,8 +104,7 @@ def _stream(model: LanguageModel, prompt: str, sampling: Sampling, as_json: bool
 
 
 def _lines(file: Path, errors: str) -> list[str]:
-    from foretext.text.corpus.text_files import text_lines
-    from foretext.text.corpus.whole_files import read_text
+    from foretext.text.corpus.text_files import read_text, text_lines
 
     notes: list[str] = []
     found = [line for line in text_lines(read_text(file, errors, notes)) if line.strip()]

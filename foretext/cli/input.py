@@ -78,7 +78,7 @@ def parse_pairs(text: str, option: str, advice: str) -> dict[str, str] | None:
 def given_settings(config: Path | None, sets: list[str] | None) -> list[Setting]:
     """What --config's file says, then what --set says, so that --set counts where both say something."""
     from foretext.config import setting_of, settings_in
-    from foretext.text.corpus.whole_files import read_bytes
+    from foretext.text.corpus.text_files import read_bytes
 
     said = [setting_of(one) for one in sets or ()]
     if config is None:
@@ -125,7 +125,7 @@ def language_model(run: Path) -> LanguageModel:
 def reading_model(run: Path, direction: str | None, what: str) -> LanguageModel:
     """A pre-trained run that goes on with a text, in this direction if one is named; UserError for one that does not,
     and so cannot do `what`."""
-    from foretext.generate.decoder import reader_of
+    from foretext.generate.sampling import reader_of
 
     model = language_model(run)
     reader_of(model.model, what)
@@ -150,7 +150,7 @@ def averaged_model(model: TaskModel, others: list[Path] | None) -> TaskModel:
 
 
 def _check_errors(errors: str) -> None:
-    from foretext.text.corpus.whole_files import ERRORS
+    from foretext.text.corpus.text_files import ERRORS
 
     if errors not in ERRORS:
         raise UserError(f"--errors must be {' or '.join(ERRORS)}, not {errors!r}")
@@ -265,7 +265,7 @@ def rows_to_predict(
 
 def standard_input(errors: str = "strict") -> str:
     """All of standard input, decoded as files are."""
-    from foretext.text.corpus.whole_files import decode
+    from foretext.text.corpus.text_files import decode
 
     notes: list[str] = []
     text = decode(sys.stdin.buffer.read(), "standard input", errors, notes)

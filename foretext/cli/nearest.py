@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from foretext.cli.input import language_model
-from foretext.cli.input import Json, RunArgument, text_argument
+from foretext.cli.input import Json, RunArgument, language_model, text_argument
 from foretext.cli.output import visible
 
 

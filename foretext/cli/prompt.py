@@ -268,7 +268,7 @@ def _lost(count: int, direction: str) -> str:
 
 def _write_answers(out: Path, asked: list[Row], rounds: list[Round], direction: str) -> None:
     """A line for each row and draw: what could be answered, and the score of each answer under each normalisation."""
-    from foretext.text.corpus.whole_files import write_whole
+    from foretext.text.corpus.text_files import write_whole
 
     # The one answer of last-word is compared with nothing, so that nothing is subtracted from it either.
     alone = len(rounds[0].answers[0].prompt.answers) == 1

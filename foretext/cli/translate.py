@@ -28,7 +28,7 @@ def translate(
     as_json: Json = False,
 ) -> None:
     """Translate sentences, a line for each line."""
-    from foretext.text.corpus.whole_files import write_whole
+    from foretext.text.corpus.text_files import write_whole
 
     if out is not None:
         check_output(out)
@@ -79,8 +79,7 @@ def _looks(found: TranslationAttention) -> str:
 
 def _lines(given: str, errors: str) -> list[str]:
     """The lines of a file or of standard input, or a text's. What can only be meant as a file has to be one."""
-    from foretext.text.corpus.text_files import text_lines
-    from foretext.text.corpus.whole_files import read_text
+    from foretext.text.corpus.text_files import read_text, text_lines
 
     if given == "-":
         return list(text_lines(standard_input(errors)))

@@ -19,15 +19,16 @@ round: its context is what stands behind the answer, and the answer with all tha
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import torch
 from torch import Tensor
 
 from foretext.batch import Batch, padded
 from foretext.errors import UserError
-from foretext.generate.decoder import reader_of
+from foretext.generate.sampling import reader_of
 from foretext.nn.trunk import Trunk
 from foretext.runs.model import SavedModel
 from foretext.text.tokenizers.base import END, Tokenizer
@@ -72,6 +73,11 @@ class _Branch:
     @property
     def length(self) -> int:
         return len(self.context) + sum(len(tokens) - 1 for tokens in self.completions)
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """The query and the number of each completion."""
+        return [(self.query, self.first + number) for number in range(len(self.completions))]
 
 
 def split_border(tokenizer: Tokenizer, context: str, completion: str) -> tuple[list[int], list[int]]:
@@ -129,39 +135,31 @@ def score_queries(
 ) -> list[list[Likelihood]]:
     """The likelihood of each completion of each query, whose ids stand in the order in which the model reads."""
     reader, reach = reader_of(model, "learning in context")
-    device = next(reader.parameters()).device
     queries = [_with_start(query, model.tokenizer) for query in queries]
     room = sys.maxsize if reach is None else reach
-    results: list[list[Likelihood | None]] = [[None] * len(query.completions) for query in queries]
-    whole = [number for number, query in enumerate(queries) if _needed(query) <= room]
-    goes_on = reach is None or reader.branches  # after what is shared
-    shared = [] if not goes_on else _common([queries[number].context for number in whole])
+    read = _read_on if reach is None else _read if reader.branches else _ask
+    shared, fitting, cut = _divided(queries, room, sharing=read is not _ask)
     state = reader.new_state(1)
     if shared:
+        device = next(reader.parameters()).device
         state = reader(Batch(torch.tensor([shared], device=device)), state).state
-    fitting = _branches(queries, whole, len(shared), room)
-    cut = [
-        _alone(queries[number], number, k, room)
-        for number in _others(queries, whole)
-        for k in range(len(queries[number].completions))
-    ]
-    done = 0
-    for branches, start, known in ((fitting, len(shared), state), (cut, 0, None)):
+    found: dict[tuple[int, int], Likelihood] = {}
+    for branches, start, before in ((fitting, len(shared), state), (cut, 0, reader.new_state(1))):
         for group in _groups(branches, start):
-            before = reader.new_state(1) if known is None else known
-            if not goes_on:
-                found = _ask(reader, group)
-            elif reach is None:
-                found = _read_on(reader, group, before, device)
-            else:
-                found = _read(reader, group, start, before, device)
-            for branch, likelihoods in zip(group, found):
-                for offset, likelihood in enumerate(likelihoods):
-                    results[branch.query][branch.first + offset] = likelihood
-                done += len(likelihoods)
+            places = [place for branch in group for place in branch.places]
+            found |= dict(zip(places, read(reader, group, start, before)))
             if progress is not None:
-                progress(done, sum(len(query.completions) for query in queries))
-    return [[likelihood for likelihood in row if likelihood is not None] for row in results]
+                progress(len(found), sum(len(query.completions) for query in queries))
+    return [[found[number, k] for k in range(len(query.completions))] for number, query in enumerate(queries)]
+
+
+def _divided(queries: Sequence[Query], room: int, sharing: bool) -> tuple[list[int], list[_Branch], list[_Branch]]:
+    """What all contexts that fit begin with, the work that goes on after it, and the work of those that do not fit."""
+    whole = {number: query for number, query in enumerate(queries) if _needed(query) <= room}
+    long = {number: query for number, query in enumerate(queries) if number not in whole}
+    shared = _common([query.context for query in whole.values()]) if sharing else []
+    fitting = [branch for number, query in whole.items() for branch in _branches(query, number, len(shared), room)]
+    return shared, fitting, [branch for number, query in long.items() for branch in _alone(query, number, room)]
 
 
 def _with_start(query: Query, tokenizer: Tokenizer) -> Query:
@@ -172,11 +170,6 @@ def _with_start(query: Query, tokenizer: Tokenizer) -> Query:
     if end is None:
         raise UserError(f"an empty context needs {END}, which this vocabulary does not have; give a context")
     return replace(query, context=(end,))
-
-
-def _others(queries: Sequence[Query], whole: Sequence[int]) -> list[int]:
-    fits = set(whole)
-    return [number for number in range(len(queries)) if number not in fits]
 
 
 def _needed(query: Query) -> int:
@@ -193,33 +186,30 @@ def _common(contexts: Sequence[tuple[int, ...]]) -> list[int]:
     return list(first[: _alike(first, last, length)])
 
 
-def _branches(queries: Sequence[Query], numbers: Sequence[int], shared: int, room: int) -> list[_Branch]:
-    """Queries without what they share; so many completions side by side that a piece of work stays small."""
-    made = []
-    for number in numbers:
-        query, first = queries[number], 0
-        context = query.context[shared:]
-        while first < len(query.completions):
-            last, size = first, len(context)
-            while last < len(query.completions) and (last == first or size + len(query.completions[last]) <= room):
-                size += len(query.completions[last]) - 1
-                last += 1
-            made.append(_Branch(number, first, context, query.completions[first:last], 0, query.parts[first:last]))
-            first = last
-    return made
+def _branches(query: Query, number: int, shared: int, room: int) -> Iterator[_Branch]:
+    """A query without what it shares; so many completions side by side that a piece of work stays small."""
+    context, first = query.context[shared:], 0
+    while first < len(query.completions):
+        last, size = first, len(context)
+        while last < len(query.completions) and (last == first or size + len(query.completions[last]) <= room):
+            size += len(query.completions[last]) - 1
+            last += 1
+        yield _Branch(number, first, context, query.completions[first:last], 0, query.parts[first:last])
+        first = last
 
 
-def _alone(query: Query, number: int, which: int, room: int) -> _Branch:
-    completion = query.completions[which]
-    left = room - (len(completion) - 1)
-    if left < 1:
-        raise UserError(
-            f"{query.where + ': ' if query.where else ''}what is to be scored has {len(completion):,} tokens and does "
-            f"not fit the model's context of {room:,}; shorten it or leave the row out"
-        )
-    context = query.context[-left:]
-    cut = len(query.context) - len(context)
-    return _Branch(number, which, context, (completion,), cut, query.parts[which : which + 1])
+def _alone(query: Query, number: int, room: int) -> Iterator[_Branch]:
+    """Each completion by itself, behind as much of the context as fits."""
+    for which, completion in enumerate(query.completions):
+        left = room - (len(completion) - 1)
+        if left < 1:
+            raise UserError(
+                f"{query.where + ': ' if query.where else ''}what is to be scored has {len(completion):,} tokens and "
+                f"does not fit the model's context of {room:,}; shorten it or leave the row out"
+            )
+        context = query.context[-left:]
+        cut = len(query.context) - len(context)
+        yield _Branch(number, which, context, (completion,), cut, query.parts[which : which + 1])
 
 
 def _groups(branches: Sequence[_Branch], seen: int) -> list[list[_Branch]]:
@@ -233,9 +223,7 @@ def _groups(branches: Sequence[_Branch], seen: int) -> list[list[_Branch]]:
     return groups
 
 
-def _read(
-    trunk: Trunk, group: Sequence[_Branch], start: int, state: object, device: torch.device
-) -> list[list[Likelihood]]:
+def _read(trunk: Trunk, group: Sequence[_Branch], start: int, state: object) -> list[Likelihood]:
     """One pass over a group: contexts at the positions from `start` on, completions behind them, side by side."""
     longest = group[0].length
     ids = torch.zeros(len(group), longest, dtype=torch.long)
@@ -261,14 +249,16 @@ def _read(
             targets += tokens
             place = end
         attend[row, place:, place:] = torch.eye(longest - place, dtype=torch.bool)  # padding sees itself
+    device = next(trunk.parameters()).device
     batch = Batch(ids, positions_BT=positions, attend_BTT=attend).to(device)
     top = trunk(batch, state).top[torch.tensor(rows), torch.tensor(columns)]
     return _sums(trunk, group, top, torch.tensor(targets, device=device))
 
 
-def _read_on(trunk: Trunk, group: Sequence[_Branch], state: object, device: torch.device) -> list[list[Likelihood]]:
+def _read_on(trunk: Trunk, group: Sequence[_Branch], start: int, state: object) -> list[Likelihood]:
     """The same for a trunk that sees what it has read only by its state: contexts first, then each completion as a row
     that goes on from its context's."""
+    device = next(trunk.parameters()).device
     zero = torch.zeros(len(group), dtype=torch.long, device=device)
     contexts = Batch(*padded([branch.context for branch in group])).to(device)
     read = trunk(contexts, trunk.pick(state, zero))
@@ -283,23 +273,20 @@ def _read_on(trunk: Trunk, group: Sequence[_Branch], state: object, device: torc
     return _sums(trunk, group, top_BTD[asked_BT], targets)
 
 
-def _ask(trunk: Trunk, group: Sequence[_Branch]) -> list[list[Likelihood]]:
+def _ask(trunk: Trunk, group: Sequence[_Branch], start: int, state: object) -> list[Likelihood]:
     """The same for one that does neither: a row for each context with its completion."""
     rows = [(*branch.context, *tokens) for branch in group for tokens in branch.completions]
     return _sums(trunk, group, *trunk.tell(rows, [len(tokens) for branch in group for tokens in branch.completions]))
 
 
-def _sums(trunk: Trunk, group: Sequence[_Branch], top_ND: Tensor, targets_N: Tensor) -> list[list[Likelihood]]:
+def _sums(trunk: Trunk, group: Sequence[_Branch], top_ND: Tensor, targets_N: Tensor) -> list[Likelihood]:
+    """Of all completions of a group, one after the other."""
     targets_N = trunk.told(targets_N)
     losses, best = trunk.output_layer().token_losses(top_ND, targets_N)
-    values, hits = losses.double().tolist(), (best == targets_N).tolist()
-    place, found = 0, []
+    values, hits = iter(losses.double().tolist()), iter((best == targets_N).tolist())
+    found = []
     for branch in group:
-        likelihoods = []
         for tokens, first in zip(branch.completions, branch.parts or (0,) * len(branch.completions)):
-            end = place + len(tokens)
-            total, part = -sum(values[place:end]), -sum(values[place : place + first], 0.0)
-            likelihoods.append(Likelihood(total, len(tokens), all(hits[place:end]), branch.cut, part))
-            place = end
-        found.append(likelihoods)
+            nats, greedy = list(islice(values, len(tokens))), all(list(islice(hits, len(tokens))))
+            found.append(Likelihood(-sum(nats), len(tokens), greedy, branch.cut, -sum(nats[:first], 0.0)))
     return found

@@ -17,6 +17,22 @@ place, sees what stands before it. The window is read once for all its places.
 
 A vocabulary without end-of-text (GPT's, as it was published) has nothing to stand before the first token of a document:
 that token is not predicted, and counts as much as the others do on the average.
+
+Perplexity of a bidirectional language model (ELMo): each token told from those before it, and from those after it.
+
+    exp( −(1/2N) Σ_k log p(t_k | t_1 … t_{k−1}) + log p(t_k | t_{k+1} … t_N) )
+
+Each document is read whole from either end, between two of the tokens that stand between documents in training, so that
+its first token and its last are told too. It is read in pieces with the state carried over, which is the same as at
+once. The full softmax is used, also where training sampled it; a word that cannot be predicted counts as the unknown
+one.
+
+Pseudo-perplexity: how surprised a masked model is by each token when it sees all the others (Salazar et al. 2020).
+
+Each token is masked alone, in a window of its document, and the negative log-probabilities are added up. The figure is
+no perplexity of a text (the product of these probabilities is none), and does not compare with a causal model's. A long
+document is cut into windows of the context, which overlap by half; a token is asked about where it has the most room on
+both sides.
 """
 
 from __future__ import annotations
@@ -27,14 +43,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
-from foretext.batch import Batch, length_batches, padded
+from foretext.batch import BATCH_TOKENS, Batch, length_batches, padded
 from foretext.errors import UserError
-from foretext.generate.decoder import reader_of
-from foretext.nn.relative.memory import LONGEST_MEMORY
+from foretext.evaluate.fill import filling_objective
+from foretext.generate.sampling import reader_of
+from foretext.nn.relative.relative_attention import LONGEST_MEMORY
 from foretext.nn.trunk import Trunk, remembering
-from foretext.runs.model import SavedModel
+from foretext.objectives.base import Objective
+from foretext.runs.model import SavedModel, need_trained_head
+from foretext.runs.reading import read_as
 from foretext.runs.report import Reporter
 from foretext.text.corpus.encoding import encode_texts
 
@@ -86,11 +106,7 @@ def perplexity(
     `progress` hears of the measuring, `reporter` of the encoding before it."""
     (reader, context), seen = reader_of(model, "perplexity"), memory_of(model, memory)
     stride = _checked_stride(model, context, stride)
-    heard = functools.partial((reporter or Reporter()).work, "encoding")
-    encoded = [ids.tolist() for ids in encode_texts(texts, model.tokenizer, heard)]
-    tokens = sum(len(ids) for ids in encoded)
-    if not tokens:
-        raise UserError("there is no text to measure: every document is empty")
+    encoded, tokens = _encoded(model, texts, reporter)
     whole = max(len(ids) for ids in encoded) + 1
     windows = [window for ids in encoded for window in _windows(model, ids, context or whole, stride or whole)]
     predicted = sum(window.scored for window in windows)
@@ -99,8 +115,22 @@ def perplexity(
     score = _score if context is not None else _score_in_pieces
     with remembering(model.trunk, None if seen is None else min(seen, whole - 1)):  # no token has more before it
         nats = score(reader, windows, progress) * tokens / predicted
-    found = figures(nats, tokens, texts, context, stride, comparable=model.tokenizer.lossless, memory=seen)
-    return replace(found, order=LEFT_TO_RIGHT) if model.scored == "in one order" else found
+    order = LEFT_TO_RIGHT if model.scored == "in one order" else None
+    return replace(
+        figures(nats, tokens, texts, context, stride, model.tokenizer.lossless),
+        memory=seen,
+        order=order,
+    )
+
+
+def _encoded(model: SavedModel, texts: Sequence[str], reporter: Reporter | None) -> tuple[list[list[int]], int]:
+    """The ids of each document, and how many there are in all."""
+    heard = functools.partial((reporter or Reporter()).work, "encoding")
+    encoded = [ids.tolist() for ids in encode_texts(texts, model.tokenizer, heard)]
+    tokens = sum(map(len, encoded))
+    if not tokens:
+        raise UserError("there is no text to measure: every document is empty")
+    return encoded, tokens
 
 
 def memory_of(model: SavedModel, asked: int | None) -> int | None:
@@ -138,11 +168,7 @@ def figures(
     texts: Sequence[str],
     context: int | None,
     stride: int | None,
-    *,
     comparable: bool,
-    pseudo: bool = False,
-    directions: int = 1,
-    memory: int | None = None,
 ) -> Perplexity:
     """What a surprise of `nats` over all tokens of the texts comes to."""
     words = sum(len(text.split()) for text in texts)
@@ -158,9 +184,6 @@ def figures(
         context=context,
         stride=stride,
         comparable=comparable,
-        pseudo=pseudo,
-        directions=directions,
-        memory=memory,
     )
 
 
@@ -221,3 +244,125 @@ def _score_in_pieces(reader: Trunk, windows: list[_Window], progress: Callable[[
         if progress is not None:
             progress(start + len(group), len(windows))
     return total
+
+
+# ── both ways ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+WORDS = 256  # of a document that are read at a time, both ways
+
+
+@torch.no_grad()
+def perplexity_of_both(
+    model: SavedModel,
+    texts: Sequence[str],
+    progress: Callable[[int, int], None] | None = None,
+    reporter: Reporter | None = None,
+    piece: int = WORDS,
+) -> Perplexity:
+    """Of `texts`, each a document."""
+    objective = model.objective
+    assert objective is not None and objective.scored == "both ways"
+    need_trained_head(model, "perplexity")
+    encoded, tokens = _encoded(model, texts, reporter)
+    nats, done = 0.0, 0
+    for group in length_batches([len(ids) for ids in encoded]):
+        rows = [np.array(encoded[number], dtype=np.int64) for number in group]
+        nats += _surprise(model, objective, rows, piece)
+        done += sum(map(len, rows))
+        if progress is not None:
+            progress(done, tokens)
+    return replace(figures(nats, tokens, texts, None, None, model.tokenizer.lossless), directions=2)
+
+
+def _surprise(model: SavedModel, objective: Objective, rows: Sequence[np.ndarray], piece: int) -> float:
+    """Nats of all tokens of these documents, the mean of both directions."""
+    trunk = model.trunk.eval()
+    objective.eval()
+    device = next(trunk.parameters()).device
+    border = np.array([model.tokenizer.end], dtype=np.int64)
+    forward = [np.concatenate([border, ids]) for ids in rows]
+    backward = [np.concatenate([ids, border]) for ids in rows]
+    total, state = 0.0, None
+    for start in range(0, max(map(len, rows)), piece):
+        # The forward direction goes on from the left, the backward one from the right; each piece has a token more
+        # than are told.
+        stop = start + piece + 1
+        lefts = [row[start:stop] for row in forward]
+        rights = [row[max(0, len(row) - stop) : max(0, len(row) - start)] for row in backward]
+        outcome = objective(trunk, objective.make(list(zip(lefts, rights))).to(device), state)
+        state = outcome.state
+        total += sum(weight * float(outcome.losses[name].total) for name, weight in objective.weights.items())
+    return total
+
+
+# ── by blanks ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A window, and the place of the token that is asked about."""
+
+    ids: list[int]
+    place: int
+
+
+@torch.no_grad()
+def pseudo_perplexity(
+    model: SavedModel,
+    texts: Sequence[str],
+    progress: Callable[[int, int], None] | None = None,
+    reporter: Reporter | None = None,
+) -> Perplexity:
+    """Of `texts`, each a document."""
+    objective = filling_objective(model, "pseudo-perplexity").eval()
+    trunk = model.trunk.eval()
+    device = next(trunk.parameters()).device
+    encoded, tokens = _encoded(model, texts, reporter)
+    room = read_as(model, [0] * model.model_config.context).count
+    nats, done = 0.0, 0
+    for batch in _batches(asked for ids in encoded for asked in _questions(model, ids, room)):
+        rows, places = [list(asked.ids) for asked in batch], [asked.place for asked in batch]
+        wanted = torch.tensor([row[place] for row, place in zip(rows, places)], device=device)
+        for row, place in zip(rows, places):
+            row[place] = objective.blank()
+        states = objective.blank_states(trunk, rows, [[place] for place in places])
+        losses, _ = objective.output_layer(trunk).token_losses(states, wanted)
+        nats += float(losses.double().sum())
+        done += len(rows)
+        if progress is not None:
+            progress(done, tokens)
+    stride = max(1, room // 2)
+    return replace(figures(nats, tokens, texts, model.model_config.context, stride, comparable=False), pseudo=True)
+
+
+def _questions(model: SavedModel, ids: list[int], room: int) -> Iterator[_Asked]:
+    """One for each token. Windows begin every half `room` tokens, the last one so that it ends with the text."""
+    step, last = max(1, room // 2), max(0, len(ids) - room)
+    start, reading = 0, read_as(model, ids[:room])
+    for token in range(len(ids)):
+        near = token // step
+        starts = (min(number * step, last) for number in range(max(0, near - 2), near + 2))
+        best = max(starts, key=lambda first: _context(first, min(first + room, len(ids)), token))
+        if best != start:
+            start, reading = best, read_as(model, ids[best : best + room])
+        yield _Asked(reading.ids, reading.first + token - start)
+
+
+def _context(start: int, stop: int, token: int) -> int:
+    """What the token sees on its shorter side; −1 where it is not in the window."""
+    return min(token - start, stop - 1 - token) if start <= token < stop else -1
+
+
+def _batches(asked: Iterator[_Asked]) -> Iterator[list[_Asked]]:
+    """Neighbours together, as many as fit when all are filled up to the longest."""
+    group: list[_Asked] = []
+    longest = 0
+    for one in asked:
+        if group and (len(group) + 1) * max(len(one.ids), longest) > BATCH_TOKENS:
+            yield group
+            group, longest = [], 0
+        group.append(one)
+        longest = max(longest, len(one.ids))
+    if group:
+        yield group

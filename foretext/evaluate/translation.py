@@ -3,7 +3,7 @@
 The loss and its perplexity are a target word's, with the end. BLEU is sacrebleu's, of whole lines against the lines of
 the file as they are, whatever the model's vocabulary leaves out.
 
-Where the decoder of a translation looks for each word: α_t of the paper's equations (`nn/recurrent/translation.py`).
+Where the decoder of a translation looks for each word: α_t of the paper's equations (`nn/recurrent/cove.py`).
 
     α_t = softmax(H (W₁ s_t + b₁))     over the words of the source
 

@@ -22,7 +22,7 @@ import numpy as np
 from foretext.errors import UserError, did_you_mean
 from foretext.runs.model import SavedModel
 from foretext.runs.run_vectors import words_of
-from foretext.text.corpus.whole_files import read_text
+from foretext.text.corpus.text_files import read_text
 
 MOST_WORDS = 300_000
 _AT_A_TIME = 512  # questions

@@ -12,6 +12,7 @@ import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from foretext.errors import UserError
 from foretext.evaluate.in_context import drawn_examples
@@ -63,27 +64,36 @@ class WrittenRound:
 
 def pairs_of(table: Table, task: str, columns: dict[str, str] | None) -> list[Pair]:
     """What is given and what is wanted, of each row; several right answers may stand in a list."""
+    cells = [table.column(name) for name in _names(table, task, columns or {})]
+    pairs = [_pair(task, *row) for row in zip(table.where, *cells)]
+    if not pairs:
+        raise UserError(f"{table.name}: there is no row in it")
+    return pairs
+
+
+def _names(table: Table, task: str, columns: dict[str, str]) -> list[str]:
+    """The columns of what is given and what is wanted."""
     fields = TASKS[task].fields
-    for field in columns or {}:
+    for field in columns:
         if field not in fields:
             raise UserError(f"--columns: {task} has no field {field!r}; it has {' and '.join(fields)}")
-    names = [(columns or {}).get(field, field) for field in fields]
+    names = [columns.get(field, field) for field in fields]
     for name in names:
         if name not in table.columns:
             raise UserError(
                 f"{table.name}: no column {name!r} for {task} (it has {', '.join(table.columns)}); "
                 f"name them by --columns {fields[0]}=…,{fields[1]}=…"
             )
-    pairs = []
-    for where, left, right in zip(table.where, *(table.column(name) for name in names)):
-        given = cell_text(left, where)
-        wanted = [cell_text(one, where) for one in (right if isinstance(right, list | tuple) else [right])]
-        if not (given and given.strip()) or not wanted or not all(one is not None for one in wanted):
-            raise UserError(f"{where}: {task} needs text in both columns; correct or leave out the row")
-        pairs.append(Pair(given, tuple(one for one in wanted if one is not None)))
-    if not pairs:
-        raise UserError(f"{table.name}: there is no row in it")
-    return pairs
+    return names
+
+
+def _pair(task: str, where: str, left: Any, right: Any) -> Pair:
+    given = cell_text(left, where)
+    wanted = [cell_text(one, where) for one in (right if isinstance(right, list | tuple) else [right])]
+    told = tuple(one for one in wanted if one is not None)
+    if not (given and given.strip()) or not told or len(told) < len(wanted):
+        raise UserError(f"{where}: {task} needs text in both columns; correct or leave out the row")
+    return Pair(given, told)
 
 
 def answer_pairs(

@@ -2,7 +2,7 @@
 
 `grow` is asked by rows: which rows of the last step go on, and with which word each. It gives the log-probabilities of
 the words after them. Rows that are done leave at once: each step works on the hypotheses that still grow, and on no
-others. Two things use it: translation (`beam_search`, over the model of `nn/recurrent/translation.py`), and the
+others. Two things use it: translation (`beam_search`, over the model of `nn/recurrent/cove.py`), and the
 continuation of a prompt (`generate/many.py`).
 
 Beam search keeps for each text the best `beams` unfinished hypotheses by the sum of their log-probabilities. One that
@@ -18,6 +18,7 @@ the rest.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -77,10 +78,6 @@ class Hypothesis:
     def score(self, power: float) -> float:
         return self.log_probability / max(1, len(self.ids) + self.ended) ** power
 
-    def rank(self, power: float) -> tuple[bool, float]:
-        """For sorting: what has ended before what has not, then by score, the best first."""
-        return not self.ended, -self.score(power)
-
 
 @dataclass(frozen=True)
 class Rules:
@@ -91,6 +88,11 @@ class Rules:
     end: int | None
     patient: bool = False
     stops: Callable[[tuple[int, ...]], bool] = lambda ids: False
+
+    def rank(self, one: Hypothesis) -> tuple[bool, float]:
+        """For sorting: what has ended before what has not, unless the search is patient, then by score, the best
+        first."""
+        return not self.patient and not one.ended, -one.score(self.power)
 
 
 @dataclass(frozen=True)
@@ -117,23 +119,19 @@ def search(grow: Grow, limits: Sequence[int], rules: Rules) -> list[list[Hypothe
         scores, own = grow([one.row for one in beams], [one.ids[-1] for one in beams if one.ids])
         # Of one hypothesis no more than `beams` continuations can be kept; the others may end.
         values, words = (part.tolist() for part in scores.topk(min(2 * rules.beams, scores.shape[1]), dim=1))
-        rows = iter(range(len(beams)))
+        rows = itertools.count()
         for number, beam in list(live.items()):
-            grown = [
-                (one, _Growing(row, (*one.ids, word), one.total + gain))
-                for one, row in zip(beam, rows)
-                for gain, word in zip(values[row], words[row])
-                if gain > -torch.inf
-            ]
-            kept = _sort_out(grown, done[number], own, rules)
-            if kept and len(kept[0].ids) >= limits[number]:
-                done[number] += [Hypothesis(one.ids, one.total, False, gains=one.gains) for one in kept]
-            elif kept and not _enough(done[number], kept[0], limits[number], rules):
-                live[number] = kept
-                continue
-            del live[number]
-    order = (lambda one: (False, -one.score(rules.power))) if rules.patient else (lambda one: one.rank(rules.power))
-    return [sorted(found, key=order)[: rules.beams] for found in done]
+            grown = [pair for one, row in zip(beam, rows) for pair in _grown(one, row, values[row], words[row])]
+            live[number] = _sort_out(grown, done[number], own, rules)
+            if not _goes_on(live[number], done[number], limits[number], rules):
+                del live[number]
+    return [sorted(found, key=rules.rank)[: rules.beams] for found in done]
+
+
+def _grown(one: _Growing, row: int, gains: list[float], words: list[int]) -> list[tuple[_Growing, _Growing]]:
+    """A hypothesis before and after each of the words that may follow it."""
+    found = zip(gains, words)
+    return [(one, _Growing(row, (*one.ids, word), one.total + gain)) for gain, word in found if gain > -torch.inf]
 
 
 def _sort_out(
@@ -155,6 +153,16 @@ def _sort_out(
         if len(kept) == rules.beams:
             break
     return kept
+
+
+def _goes_on(kept: list[_Growing], done: list[Hypothesis], limit: int, rules: Rules) -> bool:
+    """Whether a text is searched on; what is cut off at its limit goes to `done`."""
+    if not kept:
+        return False
+    if len(kept[0].ids) >= limit:
+        done += [Hypothesis(one.ids, one.total, False, gains=one.gains) for one in kept]
+        return False
+    return not _enough(done, kept[0], limit, rules)
 
 
 def _enough(done: list[Hypothesis], best: _Growing, limit: int, rules: Rules) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -11,8 +12,17 @@ from torch import Tensor
 
 from foretext.errors import UserError
 from foretext.generate.beam_search import Rules, search
-from foretext.generate.decoder import Decoder, reader_of
-from foretext.generate.sampling import Sampling, choose, generator_of, penalised, spaced, stop_at, text_pieces
+from foretext.generate.sampling import (
+    Decoder,
+    Sampling,
+    choose,
+    generator_of,
+    penalised,
+    reader_of,
+    spaced,
+    stop_at,
+    text_pieces,
+)
 from foretext.runs.model import SavedModel
 from foretext.text.tokenizers.base import Tokenizer
 
@@ -34,16 +44,33 @@ class Written:
 
 @dataclass
 class _Row:
+    tokenizer: Tokenizer
+    sampling: Sampling
     generator: torch.Generator
     spaced: bool  # whether a space is due between prompt and continuation
+    cut: int
     ids: list[int] = field(default_factory=list)
     log_probabilities: list[float] = field(default_factory=list)
     ending: Ending = "length"
-    cut: int = 0
 
-    def text(self, tokenizer: Tokenizer) -> str:
+    def grow(self, scores_V: Tensor, own_V: Tensor, end: int | None) -> None:
+        """By a token drawn from `scores_V`; `own_V` has the log-probabilities of the model itself."""
+        chosen = choose(scores_V, self.sampling, self.generator)
+        if chosen == end:
+            self.ending = "end"
+            return
+        self.ids.append(chosen)
+        self.log_probabilities.append(float(own_V[chosen]))
+        if self.sampling.stop and any(stop and stop in self._text() for stop in self.sampling.stop):
+            self.ending = "stop"
+
+    def _text(self) -> str:
         """What will be shown, stop strings included."""
-        return "".join(text_pieces(tokenizer, iter(self.ids), self.spaced))
+        return "".join(text_pieces(self.tokenizer, iter(self.ids), self.spaced))
+
+    def written(self) -> Written:
+        text = "".join(stop_at(iter([self._text()]), self.sampling.stop))
+        return Written(text, tuple(self.ids), tuple(self.log_probabilities), self.ending, self.cut)
 
 
 def write_many(
@@ -64,39 +91,25 @@ def write_in_turn(
         raise UserError(
             "a right-to-left model writes one text at a time, without log-probabilities: generate RUN --prompt …"
         )
-    for start in range(0, len(prompts), batch):
-        yield from _write_batch(model, prompts[start : start + batch], sampling, start, reserve)
-
-
-def _write_batch(
-    model: SavedModel, prompts: Sequence[str], sampling: Sampling, first: int, reserve: bool
-) -> list[Written]:
-    encoded = [model.tokenizer.encode(prompt) for prompt in prompts]
-    rows = [
-        _Row(generator_of(sampling.seed, first + number), spaced(model.tokenizer, ids, prompt[-1:]))
-        for number, (prompt, ids) in enumerate(zip(prompts, encoded))
-    ]
     _, context = reader_of(model)
-    if reserve and context is not None:
-        room = max(context - sampling.max_tokens, context // 2, 1)
-        for row, ids in zip(rows, encoded):
-            row.cut = max(0, len(ids) - room)
-        encoded = [ids[row.cut :] for row, ids in zip(rows, encoded)]
-    decoder, live = Decoder(model, encoded), list(rows)
+    room = max(context - sampling.max_tokens, context // 2, 1) if reserve and context is not None else sys.maxsize
+    for start in range(0, len(prompts), batch):
+        yield from _write_batch(model, prompts[start : start + batch], sampling, start, room)
+
+
+def _write_batch(model: SavedModel, prompts: Sequence[str], sampling: Sampling, first: int, room: int) -> list[Written]:
+    """`room`: tokens of a prompt that are read."""
+    encoded = [model.tokenizer.encode(prompt) for prompt in prompts]
+    rows = []
+    for number, (prompt, ids) in enumerate(zip(prompts, encoded), first):
+        space, cut = spaced(model.tokenizer, ids, prompt[-1:]), max(0, len(ids) - room)
+        rows.append(_Row(model.tokenizer, sampling, generator_of(sampling.seed, number), space, cut))
+    decoder, live = Decoder(model, [ids[row.cut :] for row, ids in zip(rows, encoded)]), rows
     for step in range(sampling.max_tokens):
         logits = decoder.logits()
-        own = torch.log_softmax(logits, dim=-1)
-        allowed = decoder.allowed(logits)
-        for place, row in enumerate(live):
-            scores = penalised(allowed[place], decoder.rows[place], sampling.repetition_penalty)
-            chosen = choose(scores, sampling, row.generator)
-            if chosen == decoder.end:
-                row.ending = "end"
-                continue
-            row.ids.append(chosen)
-            row.log_probabilities.append(float(own[place, chosen]))
-            if sampling.stop and any(stop and stop in row.text(model.tokenizer) for stop in sampling.stop):
-                row.ending = "stop"
+        own_RV, allowed_RV = torch.log_softmax(logits, dim=-1), decoder.allowed(logits)
+        for row, known, own_V, allowed_V in zip(live, decoder.rows, own_RV, allowed_RV):
+            row.grow(penalised(allowed_V, known, sampling.repetition_penalty), own_V, decoder.end)
         going = [place for place, row in enumerate(live) if row.ending == "length"]
         if not going or step + 1 == sampling.max_tokens:
             break
@@ -104,16 +117,7 @@ def _write_batch(
             decoder.keep(going)
             live = [live[place] for place in going]
         decoder.append([row.ids[-1] for row in live])
-    return [
-        Written(
-            "".join(stop_at(iter([row.text(model.tokenizer)]), sampling.stop)),
-            tuple(row.ids),
-            tuple(row.log_probabilities),
-            row.ending,
-            row.cut,
-        )
-        for row in rows
-    ]
+    return [row.written() for row in rows]
 
 
 def beam_search(

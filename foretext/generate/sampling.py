@@ -8,24 +8,127 @@ Spacing: prompt and continuation, put together, read right. With byte-level BPE 
 included. In GPT's character BPE a piece that ends a word stands for the space after it too; that space is held back
 until another word follows, and the first of them, which belongs to the prompt's last word, begins the continuation.
 
-When the context is full, the newest half of it is read again and generation goes on from there (`decoder.py`).
+When the context is full, the newest half of it is read again and generation goes on from there (`Decoder`).
+
+Rows of tokens that grow by one token a step, with a cache of what was read: the engine under sampling, batches and
+beams.
+
+When a row no longer fits the context, the newest half of a context's length is read again and the row goes on from
+there; rows that are shorter stay whole. A step then costs a little more, and the text before that half is forgotten.
+A model that reads on for ever (an LSTM) forgets nothing so.
 """
 
 from __future__ import annotations
 
 import codecs
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from foretext.batch import Batch
 from foretext.errors import UserError
-from foretext.generate.decoder import Decoder
-from foretext.runs.model import SavedModel
+from foretext.nn.model_config import check_range
+from foretext.nn.trunk import Trunk, reads_on
+from foretext.runs.model import SavedModel, need_causal, need_trained_head, reach_of
 from foretext.text.tokenizers.base import Tokenizer
+
+
+def reader_of(model: SavedModel, what: str = "writing text") -> tuple[Trunk, int | None]:
+    """What reads a text and goes on with it, and how much it reads at a time (None: any number of tokens). UserError
+    for a model that cannot do `what`, as it predicts no token from those before it."""
+    own = None
+    if model.objective is not None:
+        own = model.objective.reader(model.trunk, model.model_config.reads, model.info.direction)
+    if own is None:
+        need_causal(model, what)
+        return model.trunk.eval(), reach_of(model)
+    need_trained_head(model, what)
+    return own, None if reads_on(own) else model.model_config.reads
+
+
+class Decoder:
+    """`rows` are what has been read so far: prompts, and what was appended to them. An empty prompt begins after
+    end-of-text."""
+
+    def __init__(self, model: SavedModel, prompts: Sequence[Sequence[int]]) -> None:
+        if not prompts:
+            raise UserError("there is no prompt to go on from")
+        self.trunk, self.context = reader_of(model)
+        self.end = model.tokenizer.end
+        self.forbidden = [number for number in model.tokenizer.specials.values() if number != self.end]
+        if model.tokenizer.unknown is not None:
+            self.forbidden.append(model.tokenizer.unknown)
+        self.rows = [list(prompt) or self._start() for prompt in prompts]
+        self._top: Tensor
+        self._state: Any
+        self._device = next(self.trunk.parameters()).device
+        # What stands before these is forgotten.
+        self._starts = [0 if self.context is None else max(0, len(row) - self.context) for row in self.rows]
+        self._read_all()
+
+    def _start(self) -> list[int]:
+        if self.end is None:
+            raise UserError("this model's vocabulary has no end-of-text to begin after; give a prompt")
+        return [self.end]
+
+    @torch.no_grad()
+    def logits(self) -> Tensor:
+        """Scores [rows, vocabulary] of each row's next token, as the model gives them, on the CPU."""
+        return self.trunk.output_layer().logits(self._top).float().cpu()
+
+    def allowed(self, logits: Tensor) -> Tensor:
+        """The same without special tokens and `<unk>`, which are never written; end-of-text stays."""
+        forbidden = [number for number in self.forbidden if number < logits.shape[-1]]
+        return logits.index_fill(-1, torch.tensor(forbidden, dtype=torch.long), -torch.inf)
+
+    @torch.no_grad()
+    def append(self, tokens: Sequence[int]) -> None:
+        """One token more for each row."""
+        assert len(tokens) == len(self.rows)
+        for row, token in zip(self.rows, tokens):
+            row.append(token)
+        room = self.trunk.room(self._state)
+        if room is not None and room < 1:
+            assert self.context is not None
+            half = max(1, self.context // 2)
+            for number, row in enumerate(self.rows):
+                if len(row) - self._starts[number] > self.context:
+                    self._starts[number] = len(row) - half
+            self._read_all()
+            return
+        self._read(Batch(torch.tensor(tokens, device=self._device)[:, None]), self._state)
+
+    def keep(self, numbers: Sequence[int]) -> None:
+        """These rows, in this order; one may be taken several times."""
+        self.rows = [list(self.rows[number]) for number in numbers]
+        self._starts = [self._starts[number] for number in numbers]
+        chosen = torch.tensor(list(numbers), device=self._device)
+        self._top = self._top[chosen]
+        self._state = self.trunk.pick(self._state, chosen)
+
+    @torch.no_grad()
+    def _read_all(self) -> None:
+        """From nothing. Shorter rows are filled up on the left, so that all end at one place."""
+        rows = [row[start:] for row, start in zip(self.rows, self._starts)]
+        longest = max(len(row) for row in rows)
+        ids = torch.zeros(len(rows), longest, dtype=torch.long)
+        real = torch.zeros(len(rows), longest, dtype=torch.bool)
+        for number, row in enumerate(rows):
+            ids[number, longest - len(row) :] = torch.tensor(list(row))
+            real[number, longest - len(row) :] = True
+        batch = Batch(ids, None if bool(real.all()) else real).to(self._device)
+        self._read(batch, self.trunk.new_state(len(rows)))
+
+    def _read(self, batch: Batch, state: object) -> None:
+        hidden = self.trunk(batch, state)
+        self._top, self._state = hidden.top[:, -1], hidden.state
+
+
+# ── sampling ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -47,18 +150,12 @@ class Sampling:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise UserError(f"{name} must be a number, not {value!r}")
-        if self.max_tokens < 1:
-            raise UserError(f"max_tokens must be at least 1, not {self.max_tokens}")
-        if not 0 <= self.temperature < math.inf:
-            raise UserError(f"temperature must be 0 or more, not {self.temperature}")
-        if self.seed is not None and not 0 <= self.seed < 1 << 63:
-            raise UserError(f"seed must be at least 0 and below 2**63, not {self.seed}")
-        if self.top_k < 0:
-            raise UserError(f"top_k must be 0 (no limit) or more, not {self.top_k}")
-        if not 0 < self.top_p <= 1:
-            raise UserError(f"top_p must be above 0 and at most 1, not {self.top_p}")
-        if not 0 < self.repetition_penalty < math.inf:
-            raise UserError(f"repetition_penalty must be above 0, not {self.repetition_penalty}")
+        check_range("", self, "at least 1", "max_tokens")
+        check_range("", self, "at least 0", "temperature", "top_k")
+        check_range("", self, "above 0 and at most 1", "top_p")
+        check_range("", self, "above 0", "repetition_penalty")
+        if self.seed is not None:
+            check_range("", self, f"at least 0 and below {1 << 63:,}", "seed")
 
 
 def choose(logits_V: Tensor, sampling: Sampling, generator: torch.Generator) -> int:

@@ -24,6 +24,7 @@ are what stands between white space, for the texts that the model has learned fr
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,8 +36,7 @@ from torch import Tensor
 from foretext.errors import UserError
 from foretext.interop.foreign import read_json
 from foretext.interop.hub import Foreign
-from foretext.nn.recurrent.bilm import Bilm, BilmConfig
-from foretext.nn.recurrent.bilm_trunk import BilmTrunkConfig
+from foretext.nn.recurrent.bilm import Bilm, BilmTrunkConfig
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.nn.weights import check_tensors
 from foretext.systems.base import ObjectiveParts
@@ -64,10 +64,10 @@ def load_bilm(options: Path, weights: Path) -> Bilm:
     return model.eval()
 
 
-# ── options ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── options ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def read_bilm_options(path: Path) -> BilmConfig:
+def read_bilm_options(path: Path) -> BilmTrunkConfig:
     if path.is_file() and path.stat().st_size > _MOST_OPTIONS:
         raise UserError(f"{path}: larger than 1 MB, which no options are; get the file again")
     options = read_json(path)
@@ -95,7 +95,8 @@ def read_bilm_options(path: Path) -> BilmConfig:
         highways=_whole(cnn, "n_highway", path, none=0),
         activation=activation,
     )
-    config = BilmConfig(
+    config = BilmTrunkConfig(
+        vocabulary=0,
         layers=_whole(lstm, "n_layers", path, none=1),
         cells=_whole(lstm, "dim", path),
         cell_clip=_bound(lstm, "cell_clip", path),
@@ -103,7 +104,10 @@ def read_bilm_options(path: Path) -> BilmConfig:
         residual=bool(lstm.get("use_skip_connections", False)),
         words=words,
     )
-    config.check(str(path))
+    try:
+        config.check()
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
     return config
 
 
@@ -149,10 +153,10 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:40]}…"
 
 
-# ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── weights ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def read_bilm_weights(path: Path, config: BilmConfig) -> dict[str, Tensor]:
+def read_bilm_weights(path: Path, config: BilmTrunkConfig) -> dict[str, Tensor]:
     """The weights of a published file by our names, checked against the options."""
     h5py = _h5py()
     if not path.is_file():
@@ -227,7 +231,7 @@ class _Reader:
             raise UserError(f"{self.path}: {name} has less than its numbers in the file; get the file again")
 
 
-def _renamed(read: _Reader, config: BilmConfig) -> dict[str, np.ndarray]:
+def _renamed(read: _Reader, config: BilmTrunkConfig) -> dict[str, np.ndarray]:
     words, found = config.words, {}
     table = read("char_embed", words.characters - 1, words.embedding)
     found["words.characters.weight"] = np.concatenate([np.zeros_like(table[:1]), table])
@@ -251,7 +255,7 @@ def _renamed(read: _Reader, config: BilmConfig) -> dict[str, np.ndarray]:
     return found
 
 
-def _lstm(read: _Reader, config: BilmConfig, place: str) -> dict[str, np.ndarray]:
+def _lstm(read: _Reader, config: BilmTrunkConfig, place: str) -> dict[str, np.ndarray]:
     shape = config.lstm()
     both = _gates(read(f"{place}/W_0", shape.inputs + shape.width, 4 * shape.cells).T)
     bias = _gates(read(f"{place}/B", 4 * shape.cells))
@@ -292,16 +296,7 @@ def read_published_elmo(folder: Path) -> Foreign:
     words = _words(folder)
     tokenizer = words_of(words, lower=False, split="spaces", names=PUBLISHED_SPECIALS)
     bilm = load_bilm(options, weights)
-    shape = bilm.config
-    model = BilmTrunkConfig(
-        vocabulary=tokenizer.size,
-        layers=shape.layers,
-        cells=shape.cells,
-        cell_clip=shape.cell_clip,
-        state_clip=shape.state_clip,
-        residual=shape.residual,
-        words=shape.words,
-    )
+    model = replace(bilm.config, vocabulary=tokenizer.size)
     found = {f"bilm.{name}": tensor for name, tensor in bilm.state_dict().items()}
     split = (
         "words are what stands between spaces: set signs apart from words first, as in the texts that it was made of"

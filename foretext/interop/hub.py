@@ -7,7 +7,6 @@ a run. A part that a folder may lack (`HubNames.absent`) is drawn anew, and impo
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -32,6 +31,7 @@ from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrunkParts
 from foretext.systems.hub_names import HEAD, HubNames
 from foretext.tasks.layouts.framed import FramedLayout
+from foretext.text.corpus.text_files import umask
 from foretext.text.tokenizers.base import Tokenizer
 
 _POSITIONS = "positions.weight"
@@ -220,7 +220,7 @@ def _write_folder(out: Path, files: dict[str, bytes], tensors: dict[str, Tensor]
         out.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
         try:
-            aside.chmod(0o777 & ~_umask())
+            aside.chmod(0o777 & ~umask())
             for name, data in files.items():
                 write_new(aside / name, data)
             write_new(aside / "model.safetensors", tensors, {"format": "pt"})
@@ -232,9 +232,3 @@ def _write_folder(out: Path, files: dict[str, bytes], tensors: dict[str, Tensor]
             raise
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror or error}); nothing was left behind") from None
-
-
-def _umask() -> int:
-    now = os.umask(0o022)
-    os.umask(now)
-    return now

@@ -26,8 +26,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from foretext.errors import UserError
 from foretext.interop.foreign import read_json
 from foretext.text.tokenizers.base import END, Tokenizer, tokenizer_from_json
-from foretext.text.tokenizers.published import numbered, read_pieces
-from foretext.text.tokenizers.sentencepiece_file import read_sentencepiece
+from foretext.text.tokenizers.published import numbered, read_pieces, read_sentencepiece
 from foretext.text.tokenizers.unigram import SPACE, Unigram
 from foretext.text.tokenizers.wordpiece import INSIDE, LONGEST_WORD, WordPiece
 from foretext.text.tokenizers.wordpiece import UNKNOWN as UNKNOWN_WORD

@@ -230,6 +230,23 @@ def read_tokenizer(
     system, None for GPT's. What a user must know about it is put into `notes`."""
     notes = [] if notes is None else notes
     tokenizer, where = _read(folder, ("BPE",) if names is None else names.vocabularies)
+    _check_pieces(tokenizer, names, rows, where)
+    unused = [f"<|unused{number}|>" for number in range(rows - tokenizer.size)]
+    beside, own = said_in(folder), where.name == OWN
+    if not own:
+        check_added(beside)
+    if names is not None and names.ids != OPENAI_IDS:
+        _check_roles(tokenizer, names.ids, config, rows, where)
+        return tokenizer.with_specials(unused)
+    if not own:
+        note_begin(beside, notes)
+        if isinstance(tokenizer, CharBPE) and tokenizer.splitter == "spacy":
+            notes.append(f"{where}: words are split by spaCy's rules, as GPT was trained; transformers splits simply")
+    return with_end(tokenizer, config, beside, rows, where, notes).with_specials(unused)
+
+
+def _check_pieces(tokenizer: Tokenizer, names: HubNames | None, rows: int, where: Path) -> None:
+    """Refuses a tokenizer that lacks special tokens, or that is not of a token table with so many rows."""
     missing = [] if names is None else [name for name in names.needs if name not in tokenizer.specials]
     if names is not None and missing:
         raise UserError(
@@ -237,24 +254,11 @@ def read_tokenizer(
             "tokenizer: put the right one there"
         )
     unused = rows - tokenizer.size
-    if unused < 0 or unused > MOST_UNUSED or (unused and rows % 8):
+    if not 0 <= unused <= MOST_UNUSED or (unused and rows % 8):
         raise UserError(
             f"{where}: {tokenizer.size:,} pieces, but the model's table has {rows:,} rows; this is another model's "
             "tokenizer: put the right one there"
         )
-    beside, own = said_in(folder), where.name == OWN
-    if not own:
-        check_added(beside)
-    ids = OPENAI_IDS if names is None else names.ids
-    if ids == OPENAI_IDS:
-        if not own:
-            note_begin(beside, notes)
-        if not own and isinstance(tokenizer, CharBPE) and tokenizer.splitter == "spacy":
-            notes.append(f"{where}: words are split by spaCy's rules, as GPT was trained; transformers splits simply")
-        tokenizer = with_end(tokenizer, config, beside, rows, where, notes)
-    else:
-        _check_roles(tokenizer, ids, config, rows, where)
-    return tokenizer.with_specials([f"<|unused{number}|>" for number in range(unused)])
 
 
 def _check_roles(

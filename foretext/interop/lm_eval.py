@@ -11,9 +11,8 @@ import torch
 
 from foretext.errors import UserError
 from foretext.evaluate.likelihood import Query, query_of, score_queries
-from foretext.generate.decoder import reader_of
 from foretext.generate.many import write_many
-from foretext.generate.sampling import Sampling
+from foretext.generate.sampling import Sampling, reader_of
 from foretext.runs.machine import choose_device
 from foretext.runs.model import SavedModel, load_model
 from foretext.text.tokenizers.base import END

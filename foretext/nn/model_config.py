@@ -1,9 +1,29 @@
-"""What the rest of the package reads of a trunk's configuration. Each kind of trunk has a frozen dataclass of its own,
-beside its code; `[model]` of a run's config.toml is that dataclass."""
+"""What the rest of the package reads of a trunk's configuration, and how the numbers of any configuration are checked.
+Each kind of trunk has a frozen dataclass of its own, beside its code; `[model]` of a run's config.toml is that
+dataclass."""
 
 from __future__ import annotations
 
+import math
+import operator
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from foretext.errors import UserError
+
+# Of a shape: far beyond what can be trained, and below where its size overflows or takes long to work out.
+MOST_LAYERS, MOST_WIDE = 1_000, 100_000_000
+_BOUNDS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
+
+
+def check_range(section: str, config: object, said: str, *names: str) -> None:
+    """UserError unless these numbers of a section ("": of none) are finite and as `said`, such as "at least 0 and below
+    1"."""
+    bounds = [part.rsplit(" ", 1) for part in said.split(" and ")]
+    for name in names:
+        value = getattr(config, name)
+        within = (_BOUNDS[word](value, float(bound.replace(",", ""))) for word, bound in bounds)
+        if not (all(within) and -math.inf < value < math.inf):
+            raise UserError(f"{section}.{name}".removeprefix(".") + f" must be {said}, not {value}")
 
 
 class ModelConfig:

@@ -63,10 +63,12 @@ class Packing:
         places = self.flat_N
         if picked_R is not None:
             places = picked_R if places is None else places[picked_R]
-        if places is None:
-            return x_ND.view(self.rows, self.length, x_ND.shape[-1])
-        padded = x_ND.new_zeros(self.rows * self.length, x_ND.shape[-1])
-        return padded.index_copy(0, places, x_ND).view(self.rows, self.length, x_ND.shape[-1])
+        return x_ND.view(self.rows, self.length, x_ND.shape[-1]) if places is None else self.spread(x_ND, places)
+
+    def spread(self, x_ND: Tensor, flat_N: Tensor) -> Tensor:
+        """[B, T, D] with these rows at these indices of the flattened [B · T], zeros elsewhere."""
+        wide = x_ND.new_zeros(self.rows * self.length, x_ND.shape[-1])
+        return wide.index_copy(0, flat_N, x_ND).view(self.rows, self.length, x_ND.shape[-1])
 
 
 def pack(batch: Batch, kinds: Sequence[int] | None = None) -> Packing:
@@ -119,38 +121,39 @@ def _alike(kinds: Sequence[int]) -> tuple[tuple[int, ...], ...]:
 
 
 def _group(lengths: Sequence[int], kinds: Sequence[int] | None = None) -> tuple[Groups, OfRows, OfRows, Tensor, Tensor]:
-    """Longest first; a new group begins where filling up to the group's length would waste too much, and where the kind
-    is another."""
-    kinds = kinds or [0] * len(lengths)
-    starts = [0]
-    for length in lengths:
-        starts.append(starts[-1] + length)
-    order = sorted((row for row in range(len(lengths)) if lengths[row]), key=lambda row: (kinds[row], -lengths[row]))
-    clusters: list[list[int]] = []
-    for row in order:
-        if clusters and kinds[clusters[-1][0]] == kinds[row]:
-            longest = lengths[clusters[-1][0]]
-            slots = longest * (len(clusters[-1]) + 1)
-            real = sum(lengths[member] for member in clusters[-1]) + lengths[row]
-            if slots <= WASTE * real or slots - real < GROUP_COST:
-                clusters[-1].append(row)
-                continue
-        clusters.append([row])
+    """The groups, their sequences' lengths and rows, the packed index for each slot, the slot of each packed token."""
+    starts = list(itertools.accumulate(lengths, initial=0))
+    members = _members(lengths, kinds or [0] * len(lengths))
     groups: list[tuple[int, int, int]] = []
     to_groups: list[Tensor] = []
     from_groups = torch.empty(starts[-1], dtype=torch.long)
     slot = 0
-    for members in clusters:
-        longest = lengths[members[0]]
-        groups.append((slot, len(members), longest))
-        for row in members:
+    for rows in members:
+        longest = lengths[rows[0]]
+        groups.append((slot, len(rows), longest))
+        for row in rows:
             steps = torch.arange(longest)
             to_groups.append(torch.clamp(steps, max=lengths[row] - 1) + starts[row])
             from_groups[starts[row] : starts[row + 1]] = slot + steps[: lengths[row]]
             slot += longest
-    of_groups = tuple(tuple(lengths[row] for row in members) for members in clusters)
-    of_rows = tuple(tuple(rows) for rows in clusters)
-    return tuple(groups), of_groups, of_rows, torch.cat(to_groups) if to_groups else from_groups, from_groups
+    of_rows = tuple(tuple(lengths[row] for row in rows) for rows in members)
+    return tuple(groups), of_rows, members, torch.cat(to_groups) if to_groups else from_groups, from_groups
+
+
+def _members(lengths: Sequence[int], kinds: Sequence[int]) -> OfRows:
+    """The rows of each group, longest first; a new group begins where filling up to the group's length would waste too
+    much, and where the kind is another."""
+    order = sorted((row for row in range(len(lengths)) if lengths[row]), key=lambda row: (kinds[row], -lengths[row]))
+    found: list[list[int]] = []
+    for row in order:
+        if found and kinds[found[-1][0]] == kinds[row]:
+            slots = lengths[found[-1][0]] * (len(found[-1]) + 1)
+            real = sum(lengths[member] for member in found[-1]) + lengths[row]
+            if slots <= WASTE * real or slots - real < GROUP_COST:
+                found[-1].append(row)
+                continue
+        found.append([row])
+    return tuple(map(tuple, found))
 
 
 class MoveRows(torch.autograd.Function):

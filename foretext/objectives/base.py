@@ -6,6 +6,11 @@ returns named *(sum, count)* losses. The loop knows nothing else.
 
 What can be asked of a trained one (scores of tokens, blanks, going on with a text, translations) it says itself, by
 methods whose defaults say that it cannot. So scoring, writing and fine-tuning know no objective by name.
+
+Short sequences first: how long examples are in each part of the budget.
+
+A model that is asked about places first has to find out where its neighbours are, which it does sooner, and cheaper, in
+short sequences. BERT's paper has one such stage; here lengths may also double from it on until they are whole.
 """
 
 from __future__ import annotations
@@ -20,9 +25,10 @@ import torch
 from torch import Tensor, nn
 
 from foretext.batch import Batch, Outcome
+from foretext.nn.model_config import check_range
 from foretext.nn.trunk import OutputLayer, Trunk
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.order.sample_order import Order, SampleOrder, StreamOrder, Windows
+from foretext.text.order import Order, SampleOrder, StreamOrder, Windows
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.words.knowledge import TextKnowledge
 from foretext.text.words.word_list import WordList
@@ -271,3 +277,35 @@ class Translator(Objective):
     def attention(self, trunk: Trunk, batch: Batch) -> Tensor:
         """[B, T, S]: where the decoder looks for each target word, those before it told; zeros at padding."""
         raise NotImplementedError
+
+
+# ── short sequences first ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrowingConfig:
+    """The keys of [objective] that say so, of each objective whose sequences may grow."""
+
+    early: float = 0.0  # part of the budget in which sequences are shorter than later
+    early_length: float = 0.25  # of the later length, that they have in it
+    grown: float = 0.0  # part of the budget after which they have the full length; from `early` on, lengths double
+
+    def check(self) -> None:
+        check_range("objective", self, "at least 0 and below 1", "early", "grown")
+        check_range("objective", self, "above 0 and at most 1", "early_length")
+
+
+def growing_lengths(config: GrowingConfig, whole: int, least: int) -> list[tuple[float, int]]:
+    """(part of the budget that is spent when it ends, tokens), one after the other; no sequence is shorter than
+    `least`."""
+    shortest = max(least, round(config.early_length * whole))
+    if not config.early or shortest >= whole:
+        return [(1.0, whole)]
+    found = [(config.early, shortest)]
+    between = []
+    while config.grown > config.early and 2 * shortest < whole:
+        shortest *= 2
+        between.append(shortest)
+    for number, length in enumerate(between, 1):
+        found.append((config.early + (config.grown - config.early) * number / len(between), length))
+    return [*found, (1.0, whole)]

@@ -41,14 +41,14 @@ from torch import Tensor
 from foretext.batch import IGNORE, Batch, Hidden, LossSum, Outcome, padded
 from foretext.errors import UserError
 from foretext.nn.fused import dropout
-from foretext.nn.recurrent.bilm import StackState
-from foretext.nn.recurrent.bilm_trunk import BilmTrunk, BilmTrunkConfig, SpelledBatch
-from foretext.nn.recurrent.reading_order import reading_order
+from foretext.nn.model_config import check_range
+from foretext.nn.recurrent.bilm import BilmTrunk, BilmTrunkConfig, SpelledBatch, StackState
+from foretext.nn.recurrent.lstm_layer import reading_order
 from foretext.nn.softmax.sampled_softmax import MOST_SHARE, Candidates, WordSoftmax, draw_candidates
 from foretext.nn.trunk import OutputLayer, Trunk
 from foretext.objectives.base import Direction, Draw, Objective
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.order.sample_order import Windows
+from foretext.text.order import Windows
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.words.characters import (
     BEGIN,
@@ -71,9 +71,7 @@ class BilmObjectiveConfig:
     targets: int = 0  # words that can be predicted, from the first id on; 0: all
 
     def check(self) -> None:
-        for name in ("samples", "targets"):
-            if getattr(self, name) < 0:
-                raise UserError(f"objective.{name} must be 0 or more, not {getattr(self, name)}")
+        check_range("objective", self, "at least 0", "samples", "targets")
         if self.targets == 1:
             raise UserError("objective.targets=1: one word is always right; give more, or 0 for the whole vocabulary")
 

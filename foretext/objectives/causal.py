@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
 from foretext.nn.trunk import Trunk
@@ -49,12 +50,14 @@ class CausalObjective(Objective):
         return {"lm": float((batch.targets_BT != IGNORE).sum())}
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
-        assert batch.targets_BT is not None
         hidden = trunk(batch, state)
-        targets = batch.targets_BT.reshape(-1)
-        top = hidden.top.flatten(0, 1)
+        return Outcome({"lm": self.lm_loss(trunk, batch, hidden.top)}, hidden.state)
+
+    def lm_loss(self, trunk: Trunk, batch: Batch, top_BTD: Tensor) -> LossSum:
+        """Of the targets, each told from its state."""
+        assert batch.targets_BT is not None
+        targets, top = batch.targets_BT.reshape(-1), top_BTD.flatten(0, 1)
         wanted = targets != IGNORE
         if not bool(wanted.all()):
             targets, top = targets[wanted], top[wanted]
-        total = trunk.output_layer().loss(top, targets)
-        return Outcome({"lm": LossSum(total, float(len(targets)))}, hidden.state)
+        return LossSum(trunk.output_layer().loss(top, targets), float(len(targets)))

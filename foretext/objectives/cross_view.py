@@ -11,7 +11,7 @@ same; KL is 0 where a view has nothing more to learn.)
 Each task and each of its views is a named loss: `chunk` for labels, `chunk.forward` and so on for views. A view's loss
 is divided by the places that it is asked about (of a word that is read in parts the first, where its label would
 stand), a task's by its labels; a batch that is not about a loss counts 0 for it. Which batch a step is about is the
-order's to say (`text/order/turns.py`). What modules see is in `nn/recurrent/cvt.py`, how rows and text become batches
+order's to say (`text/order.py`). What modules see is in `nn/recurrent/cvt.py`, how rows and text become batches
 in `tasks/heads/cross_view_head.py`.
 """
 
@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome
 from foretext.errors import UserError
+from foretext.nn.model_config import check_range
 from foretext.nn.recurrent.cvt import (
     VIEWS,
     CvtBatch,
@@ -67,17 +68,10 @@ class CrossViewSettings:
             raise UserError(
                 f"objective.views must be some of {', '.join(VIEWS['tagging'])}, each once, not {', '.join(self.views)}"
             )
-        if self.hidden < 1:
-            raise UserError(f"objective.hidden must be at least 1, not {self.hidden}")
-        for name in ("smoothing", "average"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise UserError(f"objective.{name} must be at least 0 and below 1, not {getattr(self, name)}")
-        if not 0.0 <= self.unknown <= 1.0:
-            raise UserError(f"objective.unknown must be from 0 to 1, not {self.unknown}")
-        if self.ramp < 0:
-            raise UserError(f"objective.ramp must be 0 steps or more, not {self.ramp}")
-        if not 0.0 <= self.unlabelled_weight < float("inf"):
-            raise UserError(f"objective.unlabelled_weight must be at least 0, not {self.unlabelled_weight}")
+        check_range("objective", self, "at least 1", "hidden")
+        check_range("objective", self, "at least 0 and below 1", "smoothing", "average")
+        check_range("objective", self, "at least 0 and at most 1", "unknown")
+        check_range("objective", self, "at least 0", "ramp", "unlabelled_weight")
 
     def loss_terms(self, kinds: Mapping[str, str]) -> dict[str, float]:
         """Each named loss and its weight, of tasks of these kinds; a weight that rises is given as it ends."""

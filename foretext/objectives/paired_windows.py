@@ -20,7 +20,7 @@ import numpy as np
 
 from foretext.errors import UserError
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.order.two_ways import Stretch
+from foretext.text.order import Stretch
 from foretext.text.tokenizers.base import Tokenizer
 
 LEAST_CONTEXT = 7  # a token to remember, one of each segment, three special ones

@@ -23,15 +23,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, Hidden, LossSum, Outcome
-from foretext.errors import UserError
 from foretext.nn.fused import APPROXIMATE, dropout
+from foretext.nn.model_config import check_range
 from foretext.nn.packing import Packing
 from foretext.nn.softmax.tied_softmax import CHUNK_ELEMENTS
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig, draw_truncated
 from foretext.nn.trunk import OutputLayer, Trunk
 from foretext.objectives.base import Direction, Draw
-from foretext.objectives.masked import Frame, MaskedObjective
-from foretext.objectives.masking import MaskingConfig
+from foretext.objectives.masked import Frame, MaskedObjective, MaskingConfig
 from foretext.objectives.spans import Span
 from foretext.text.tokenizers.base import Tokenizer
 
@@ -51,10 +50,8 @@ class ReplacedConfig(MaskingConfig):
 
     def check(self) -> None:
         super().check()
-        if not 0.0 < self.generator <= 1.0:
-            raise UserError(f"objective.generator must be above 0 and at most 1, not {self.generator}")
-        if not 0.0 <= self.detection < float("inf"):
-            raise UserError(f"objective.detection must be at least 0, not {self.detection}")
+        check_range("objective", self, "above 0 and at most 1", "generator")
+        check_range("objective", self, "at least 0", "detection")
 
     def shape_of(self, model: EncoderConfig) -> EncoderConfig:
         """The generator's, for a trunk of this shape."""

@@ -9,31 +9,70 @@ TAR's over neighbours inside a piece; the loop gets them as sums with counts, so
 They keep a model from fitting its training text and are no part of what it is worth: scoring leaves them out.
 
 Each row of a step goes on where that row ended in the step before, in pieces of varying length
-(`text/order/stream_pieces.py`), or all of one length where neither `length_spread` nor `length_half` is set. With that,
+(`text/order.py`), or all of one length where neither `length_spread` nor `length_half` is set. With that,
 and without penalties, it is Transformer-XL's objective too, whose state is a memory that some rows begin without
-(`forgetting.py`).
+(`fresh_rows`).
+
+Beginning anew now and then: rows of a stream that are read as if nothing stood before them.
+
+A model that always reads on never learns to read a beginning, and a sentence that is to be classified, or a text that
+is to be scored, is one: there is nothing to attend to but a few tokens, for which its weights were never fitted. So a
+part of the rows of a step, drawn by their examples, is given an empty state. Papers that do not transfer have no need
+of it, and their sizes do not do it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from foretext.batch import IGNORE, Batch, LossSum, Outcome
-from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
-from foretext.nn.recurrent.recurrent_dropout import activation_penalty, penalty_counts, temporal_penalty
+from foretext.batch import Batch, Outcome
+from foretext.nn.model_config import ModelConfig, check_range
+from foretext.nn.recurrent.awd_lstm import activation_penalty, penalty_counts, temporal_penalty
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Direction, Draw, Examples
 from foretext.objectives.causal import CausalObjective
-from foretext.objectives.forgetting import begun_anew, fresh_rows
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.order.sample_order import SampleOrder
-from foretext.text.order.stream_pieces import PieceLengths, PieceOrder, StreamPieces
+from foretext.text.order import PieceLengths, PieceOrder, SampleOrder, StreamPieces
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForgettingConfig:
+    """[objective] of Transformer-XL, and a part of XLNet's."""
+
+    forget: float = 0.0  # part of the rows of a step that begin anew
+
+    def check(self) -> None:
+        check_range("objective", self, "at least 0 and at most 1", "forget")
+
+
+def fresh_rows(part: float, count: int, draw: Draw | None) -> Tensor | None:
+    """Which of so many rows begin anew, [B] of bools, whatever batch an example is in; None: none do."""
+    if not part or draw is None:
+        return None
+    # Of a generator beside that of the example's other draws, which do not depend on it.
+    found = torch.tensor([draw.generator(number).spawn(1)[0].random() < part for number in range(count)])
+    return found if bool(found.any()) else None
+
+
+def begun_anew(state: Any, fresh_B: Tensor | None) -> Any:
+    """What is carried, and nothing for these rows: zeros, which are an LSTM's first state, and false, which is a place
+    of a memory that holds nothing."""
+    if fresh_B is None or state is None:
+        return state
+    if isinstance(state, Tensor):
+        return state.masked_fill(fresh_B.view(-1, *[1] * (state.ndim - 1)), 0)
+    if isinstance(state, tuple):
+        return tuple(begun_anew(part, fresh_B) for part in state)
+    return {name: begun_anew(part, fresh_B) for name, part in state.items()}
+
+
+# ── streams ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -46,11 +85,8 @@ class StreamConfig:
     length_half: float = 0.05  # part of the pieces that have about half the context
 
     def check(self) -> None:
-        for name in ("activation", "temporal", "length_spread"):
-            if not 0.0 <= getattr(self, name) < math.inf:
-                raise UserError(f"objective.{name} must be at least 0, not {getattr(self, name)}")
-        if not 0.0 <= self.length_half <= 1.0:
-            raise UserError(f"objective.length_half must be between 0 and 1, not {self.length_half}")
+        check_range("objective", self, "at least 0", "activation", "temporal", "length_spread")
+        check_range("objective", self, "at least 0 and at most 1", "length_half")
 
     @property
     def varies(self) -> bool:
@@ -91,16 +127,11 @@ class StreamObjective(CausalObjective):
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         """The penalties are computed in training only."""
-        assert batch.targets_BT is not None
         if self.training:
             state = begun_anew(state, batch.fresh_B)
         hidden = trunk(batch, trunk.new_state(len(batch.ids_BT)) if state is None else state)
         dropped = trunk.output_dropout(hidden.top)
-        targets, top = batch.targets_BT.reshape(-1), dropped.flatten(0, 1)
-        wanted = targets != IGNORE
-        if not bool(wanted.all()):
-            targets, top = targets[wanted], top[wanted]
-        losses = {"lm": LossSum(trunk.output_layer().loss(top, targets), float(len(targets)))}
+        losses = {"lm": self.lm_loss(trunk, batch, dropped)}
         if self.training and "activation" in self.weights:
             losses["activation"] = activation_penalty(dropped, batch.mask_BT)
         if self.training and "temporal" in self.weights:

@@ -2,7 +2,7 @@
 
     −Σ_t log softmax(W_out h̃_t + b_out)[y_t]   over the words of a target and its end
 
-The decoder (`nn/recurrent/translation.py`: two LSTM layers with input feeding, attention over the source) is told the
+The decoder (`nn/recurrent/cove.py`: two LSTM layers with input feeding, attention over the source) is told the
 right words before each place. It is this objective's head; the encoder is the trunk, and all that a task model reads
 afterwards. The loss counts target words, with the end; an unknown target word counts as the one word that all unknown
 ones are, and is never written.
@@ -23,8 +23,7 @@ from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
 from foretext.errors import UserError
-from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
-from foretext.nn.recurrent.translation import AttentionDecoder, DecoderState
+from foretext.nn.recurrent.cove import AttentionDecoder, CoveConfig, CoveTrunk, DecoderState
 from foretext.nn.softmax.tied_softmax import tied_softmax_loss
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Examples, Translator
@@ -39,7 +38,7 @@ from foretext.objectives.translation_pairs import (
     pair_ids,
 )
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.order.sample_order import SampleOrder
+from foretext.text.order import SampleOrder
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer
 from foretext.text.words.word_list import START, WordList

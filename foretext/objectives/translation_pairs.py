@@ -27,10 +27,11 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from foretext.errors import UserError
+from foretext.nn.model_config import check_range
 from foretext.text.corpus.parallel import ParallelReport, read_parallel
 from foretext.text.corpus.shards import EncodedDocument, encoded_document
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.order.sample_order import LengthOrder
+from foretext.text.order import LengthOrder
 from foretext.text.tokenizers.word_tokenizer import SPECIALS, WordTokenizer, word_tokenizer
 from foretext.text.words.vectors import WordVectors, read_vectors
 from foretext.text.words.word_list import END, WordList, marked_words, plain_words
@@ -53,9 +54,7 @@ class TranslationSettings:
     lower: bool = False  # whether targets are learned in lower case
 
     def check(self) -> None:
-        for name in ("most_words", "least_count", "embedding", "longest"):
-            if getattr(self, name) < 1:
-                raise UserError(f"objective.{name} must be at least 1, not {getattr(self, name)}")
+        check_range("objective", self, "at least 1", "most_words", "least_count", "embedding", "longest")
 
     def check_vocabulary(self, kind: str, size: int, system: str) -> None:
         """UserError for a vocabulary that is not of words with vectors, the only one that pairs are read with."""

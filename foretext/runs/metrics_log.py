@@ -21,7 +21,7 @@ from foretext.errors import UserError
 from foretext.runs.commit import sync_file
 from foretext.runs.machine import write_error
 from foretext.runs.manifest import is_a_link
-from foretext.text.corpus.whole_files import write_whole
+from foretext.text.corpus.text_files import write_whole
 
 METRICS = "metrics.jsonl"
 CURVE = "loss.png"

@@ -11,16 +11,15 @@ Followed
 Deviations
     Where sentences end is told by their last sign; a stretch of text without two of them is cut between words. A run of
     words that goes beyond the 15 % is shortened. Random pieces are never special ones. LAMB corrects its bias, as its
-    paper does and the released code does not. `tiny` and `small` are not the paper's: see `systems/small_sizes.py`.
+    paper does and the released code does not. `tiny` and `small` are not the paper's: see `systems/base.py`.
 """
 
 from __future__ import annotations
 
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig
-from foretext.objectives.masked import Frame, MaskedObjective
-from foretext.objectives.masking import MaskingConfig
+from foretext.objectives.masked import Frame, MaskedObjective, MaskingConfig
 from foretext.plan import TransferPlan
-from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
+from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_masked_size
 from foretext.systems.hub_names import (
     EMBEDDINGS,
     ENCODER_DEFAULTS,
@@ -34,7 +33,6 @@ from foretext.systems.hub_names import (
     pooler_heads,
     stacked,
 )
-from foretext.systems.small_sizes import short_masked_size
 from foretext.tasks.layouts.framed import FramedLayout
 
 FIRST, SEPARATOR, MASK = "[CLS]", "[SEP]", "[MASK]"

@@ -1,21 +1,24 @@
 """What a system is: a trunk, a tokenizer, an objective, a way of transfer, and named sizes. Plain data, no behaviour
-of its own."""
+of its own.
+
+How transformers learn in runs of minutes, which no paper gives: the sizes `tiny` and `small`. Chosen on validation
+rows of GPT; docs/results.md has the rounds.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
+from foretext.nn.model_config import ModelConfig, check_range
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Direction, Objective, ObjectiveConfig
 from foretext.objectives.causal import CausalConfig
+from foretext.objectives.masked import MaskingConfig
 from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.systems.hub_names import HubNames
 from foretext.tasks.family import TaskConfig
@@ -42,12 +45,8 @@ class TokenizerConfig:
     def check(self) -> None:
         """UserError for what no vocabulary can be. The least size depends on the kind, and is checked where it is
         known."""
-        if self.size > MOST_PIECES:
-            raise UserError(f"tokenizer.size must be at most {MOST_PIECES:,}, not {self.size}")
-        if self.least < 1:
-            raise UserError(f"tokenizer.least must be at least 1, not {self.least}")
-        if self.sample_megabytes < 1:
-            raise UserError(f"tokenizer.sample_megabytes must be at least 1, not {self.sample_megabytes}")
+        check_range("tokenizer", self, f"at most {MOST_PIECES:,}", "size")
+        check_range("tokenizer", self, "at least 1", "least", "sample_megabytes")
 
 
 @dataclass(frozen=True)
@@ -77,20 +76,12 @@ class TrainingConfig:
     def check(self) -> None:
         """UserError for what no run can train with: all but `dropout`, which the model it is of checks
         (`ModelConfig.check`)."""
-        for name in ("batch_size", "micro_batch", "warmup_steps", "evaluations", "bad_steps"):
-            least = 1 if name == "batch_size" else 0
-            self._need(name, getattr(self, name) >= least, f"at least {least}")
-        for name in ("weight_decay", "clip", "save_seconds"):
-            self._need(name, 0.0 <= getattr(self, name) < math.inf, "0 or more")
-        for name in ("beta1", "beta2", "warmup"):
-            self._need(name, 0.0 <= getattr(self, name) < 1.0, "at least 0 and below 1")
-        for name in ("rate", "epsilon"):
-            self._need(name, 0.0 < getattr(self, name) < math.inf, "above 0")
-        self._need("final_rate", 0.0 <= self.final_rate <= 1.0, "between 0 and 1")
-
-    def _need(self, name: str, holds: bool, what: str) -> None:
-        if not holds:
-            raise UserError(f"training.{name} must be {what}, not {getattr(self, name)}")
+        check_range("training", self, "at least 1", "batch_size")
+        check_range("training", self, "at least 0", "micro_batch", "warmup_steps", "evaluations", "bad_steps")
+        check_range("training", self, "at least 0", "weight_decay", "clip", "save_seconds")
+        check_range("training", self, "at least 0 and below 1", "beta1", "beta2", "warmup")
+        check_range("training", self, "above 0", "rate", "epsilon")
+        check_range("training", self, "at least 0 and at most 1", "final_rate")
 
 
 @dataclass(frozen=True)
@@ -102,8 +93,7 @@ class StartConfig:
 
     def check(self) -> None:
         """UserError for what no run can go on with."""
-        if not 0.0 < self.rate_decay < math.inf:
-            raise UserError(f"start.rate_decay must be above 0, not {self.rate_decay}")
+        check_range("start", self, "above 0", "rate_decay")
 
 
 @dataclass(frozen=True)
@@ -256,3 +246,51 @@ class System:
     def writes(self) -> bool:
         """Whether it can go on with a text, so that it writes, scores completions and learns in context."""
         return self.causal or self.goes_on
+
+
+# ── sizes for runs of minutes ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+_PRETRAINING = TrainingConfig(
+    optimizer="muon", rate=5e-3, warmup=0.03, weight_decay=0.01, beta2=0.95, batch_size=16, dropout=0.0
+)
+_FINETUNING = TrainingConfig(rate=5e-4, schedule="linear", warmup=0.1, batch_size=16, dropout=0.1)
+_LEAST_UPDATES = 100  # six epochs of a hundred rows would be 42
+_TRANSFER = TransferPlan(lm_weight=0.5, pooling="mean", head="probe")
+# A mask says nothing of its own, so a masked model first has to find out where its neighbours are, and minutes go by
+# before it knows more than how frequent words are. It finds them sooner in short sequences, and with more to tell.
+_PART, _EARLY, _EARLY_LENGTH, _GROWN = 0.4, 0.15, 0.125, 0.3
+
+
+def short_size(model: ModelConfig, pieces: int) -> Size:
+    """A size for minutes on a CPU, with a byte-level vocabulary of so many pieces."""
+    return Size(
+        model,
+        TokenizerConfig("byte-bpe", pieces),
+        _PRETRAINING,
+        _FINETUNING,
+        epochs=6,
+        least_updates=_LEAST_UPDATES,
+        transfer=_TRANSFER,
+        rates={"ulmfit": 2e-3},  # not tuned
+    )
+
+
+def short_masked_size(model: ModelConfig, tokenizer: TokenizerConfig, objective: MaskingConfig) -> Size:
+    """The same for a masked system: more masks than it has by itself, and short sequences first."""
+    more = replace(objective, part=_PART, early=_EARLY, early_length=_EARLY_LENGTH, grown=_GROWN)
+    return short_two_sided_size(model, tokenizer, more)
+
+
+def short_two_sided_size(model: ModelConfig, tokenizer: TokenizerConfig, objective: ObjectiveConfig) -> Size:
+    """The same without an auxiliary loss in fine-tuning, for a system that sees both sides."""
+    return Size(
+        model,
+        tokenizer,
+        _PRETRAINING,
+        _FINETUNING,
+        epochs=6,
+        least_updates=_LEAST_UPDATES,
+        transfer=TransferPlan(lm_weight=0.0, pooling="mean", head="probe"),
+        objective=objective,
+    )

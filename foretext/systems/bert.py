@@ -23,17 +23,16 @@ Deviations
     the document is looked at; the released code lets documents of one sentence bias it. Random pieces are never special
     ones. A Greek capital sigma at a word's end becomes σ, not ς, in lower case (`text/tokenizers/wordpiece.py`). Adam
     corrects its bias. As many tokens are in an update of short sequences as in one of long ones: they are four times as
-    many. `tiny` and `small` are not the paper's: see `systems/small_sizes.py`. Whole-word masks: `--set
+    many. `tiny` and `small` are not the paper's: see `systems/base.py`. Whole-word masks: `--set
     objective.unit=word`.
 """
 
 from __future__ import annotations
 
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig
-from foretext.objectives.masked import Frame, MaskedObjective
-from foretext.objectives.masking import MaskingConfig
+from foretext.objectives.masked import Frame, MaskedObjective, MaskingConfig
 from foretext.plan import TransferPlan
-from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
+from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_masked_size
 from foretext.systems.hub_names import (
     EMBEDDINGS,
     ENCODER_BLOCK,
@@ -49,7 +48,6 @@ from foretext.systems.hub_names import (
     both,
     pooler_heads,
 )
-from foretext.systems.small_sizes import short_masked_size
 from foretext.tasks.layouts.framed import FramedLayout
 
 FIRST, SEPARATOR, MASK = "[CLS]", "[SEP]", "[MASK]"

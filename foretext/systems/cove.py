@@ -16,8 +16,8 @@ Deviations
     about a sentence's length times as much. Task models have one biLSTM and its pooling, or the biattentive network for
     pairs, where the paper has that for single sentences too; tags a biLSTM and a CRF. The biattentive network has layer
     norm where the paper's maxout network has batch norm, so that a row's scores do not depend on the other rows of its
-    batch, and the last of its three layers is linear (`nn/task_models/biattention.py`). A word is looked up as it is
-    written, then in lower case. Lines are split by our rules, for Moses' and CoreNLP's tokenizers are other programs;
+    batch, and the last of its three layers is linear (`nn/task_models/sentence_models.py`). A word is looked up as it
+    is written, then in lower case. Lines are split by our rules: Moses' and CoreNLP's tokenizers are other programs;
     targets keep their case (`objective.lower` changes that) and their spacing, so that translations are whole lines and
     BLEU is sacrebleu's of these. A step's pairs are of like length, drawn anew each epoch; the released code keeps its
     batches and shuffles them. There are no character n-gram vectors. The vocabulary is the sources' words that have a

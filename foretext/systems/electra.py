@@ -21,7 +21,7 @@ Deviations
     A sequence is a whole stretch of text, as RoBERTa's is, not one or two segments. Masks are drawn anew whenever a
     sequence is seen. What the generator writes is drawn by the inverse of its distribution, from numbers made of seed,
     epoch and sequence, where the released code adds Gumbel noise. `tiny` and `small` are not the paper's: see
-    `systems/small_sizes.py`; nothing about them was tuned for ELECTRA. Weights of others are not exchanged yet.
+    `systems/base.py`; nothing about them was tuned for ELECTRA. Weights of others are not exchanged yet.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from foretext.nn.transformer.encoder import Encoder, EncoderConfig
 from foretext.objectives.masked import Frame
 from foretext.objectives.replaced import ReplacedConfig, ReplacedObjective
 from foretext.plan import TransferPlan
-from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
-from foretext.systems.small_sizes import short_two_sided_size
+from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_two_sided_size
 from foretext.tasks.layouts.framed import FramedLayout
 
 FIRST, SEPARATOR, MASK = "[CLS]", "[SEP]", "[MASK]"

@@ -30,7 +30,7 @@ from __future__ import annotations
 from foretext.nn.transformer.causal_trunk import Transformer, TransformerConfig
 from foretext.objectives.causal import CausalObjective
 from foretext.plan import TransferPlan
-from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig
+from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, short_size
 from foretext.systems.hub_names import (
     OPENAI_BLOCK,
     OPENAI_DEFAULTS,
@@ -42,7 +42,6 @@ from foretext.systems.hub_names import (
     HubNames,
     openai_heads,
 )
-from foretext.systems.small_sizes import short_size
 from foretext.tasks.layouts.causal import DelimitedLayout
 
 SIZES = {

@@ -15,7 +15,7 @@ Deviations
     The paper tunes the rate for each size on held-out text and does not give it: here 6e-4 (124M) falling with size,
     and β₂ .95, after GPT-3's table, with 2,000 updates of warm-up and GPT's cosine. The paper does not fine-tune; here
     GPT-2 is fine-tuned GPT's way (L3 = L2 + λ·L1, start, delimiter and extract tokens, GPT's fine-tuning settings).
-    `tiny` and `small` are not the paper's: see `systems/small_sizes.py`.
+    `tiny` and `small` are not the paper's: see `systems/base.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from __future__ import annotations
 from foretext.nn.transformer.causal_trunk import Transformer, TransformerConfig
 from foretext.objectives.causal import CausalObjective
 from foretext.plan import TransferPlan
-from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig
+from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, short_size
 from foretext.systems.hub_names import (
     OPENAI_BLOCK,
     OPENAI_DEFAULTS,
@@ -35,7 +35,6 @@ from foretext.systems.hub_names import (
     HubNames,
     openai_heads,
 )
-from foretext.systems.small_sizes import short_size
 from foretext.tasks.layouts.causal import DelimitedLayout
 
 

@@ -11,18 +11,17 @@ Followed
     2e-5, batch 32, 10 epochs, 6 % warm-up, linear decay.
 
 Deviations
-    Sentences are told apart by signs and lines (`objectives/full_sentences.py`); the paper does not say how. A batch
+    Sentences are told apart by signs and lines (`objectives/spans.py`); the paper does not say how. A batch
     has as many sequences at all times; the paper adds some where they are shorter. Random pieces are never special
-    ones. `tiny` and `small` are not the paper's: see `systems/small_sizes.py`.
+    ones. `tiny` and `small` are not the paper's: see `systems/base.py`.
 """
 
 from __future__ import annotations
 
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig
-from foretext.objectives.masked import Frame, MaskedObjective
-from foretext.objectives.masking import MaskingConfig
+from foretext.objectives.masked import Frame, MaskedObjective, MaskingConfig
 from foretext.plan import TransferPlan
-from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
+from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_masked_size
 from foretext.systems.hub_names import (
     EMBEDDINGS,
     ENCODER_BLOCK,
@@ -39,7 +38,6 @@ from foretext.systems.hub_names import (
     both,
     token_heads,
 )
-from foretext.systems.small_sizes import short_masked_size
 from foretext.tasks.layouts.framed import FramedLayout
 from foretext.text.tokenizers.byte_bpe import ROBERTA_SPECIALS
 

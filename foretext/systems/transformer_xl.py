@@ -27,8 +27,8 @@ Deviations
     `paper` makes its own list of words, the 267,735 most frequent, split by our rules and not WikiText's. The paper has
     no transfer: tasks are learned as GPT's are, in sequences of at most `context` + `memory` tokens, read at once and
     without memory. `tiny` and `small` are not the paper's: byte-level BPE, a plain softmax, untied u and v, Muon and
-    what else holds for short runs (`small_sizes.py`); a quarter of the rows of a step begin without a memory, so that
-    tasks and texts that are scored, which have none, are not news (`objectives/forgetting.py`); other vocabularies by
+    what else holds for short runs (`systems/base.py`); a quarter of the rows of a step begin without a memory, so that
+    tasks and texts that are scored, which have none, are not news (`objectives/stream.py`); other vocabularies by
     `tokenizer.kind`.
 """
 
@@ -38,11 +38,9 @@ from dataclasses import replace
 
 from foretext.nn.relative.transformer_xl import TransformerXL
 from foretext.nn.relative.transformer_xl_block import TransformerXLConfig
-from foretext.objectives.forgetting import ForgettingConfig
-from foretext.objectives.stream import StreamConfig, StreamObjective
+from foretext.objectives.stream import ForgettingConfig, StreamConfig, StreamObjective
 from foretext.plan import TransferPlan
-from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
-from foretext.systems.small_sizes import short_size
+from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_size
 from foretext.tasks.layouts.causal import DelimitedLayout
 
 STREAMS = StreamConfig(activation=0.0, temporal=0.0, length_spread=0.0, length_half=0.0)  # the language model alone

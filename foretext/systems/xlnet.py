@@ -38,7 +38,7 @@ Deviations
     first, as in every system here; the released code has the passage first. A span's start and end have a vector each,
     and no answer is `<cls>`; the paper has a loss of its own for whether there is an answer, and the released head
     finds the end by the start. No rate by depth in fine-tuning (SQuAD's .75: `--set transfer.rate_decay=1.333`). Adam
-    corrects its bias. `tiny` and `small` are not the paper's: see `systems/small_sizes.py`; they are lower-cased and
+    corrects its bias. `tiny` and `small` are not the paper's: see `systems/base.py`; they are lower-cased and
     read plain text (no pairs of segments, so that relative segments and `<cls>` are new in fine-tuning) a quarter of a
     context at a time, after a memory of as much; half of the tokens are predicted (K = 2), weights begin at N(0, 1/√D).
 """
@@ -48,12 +48,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from foretext.nn.relative.xlnet import XLNet, XLNetConfig
-from foretext.objectives.factorisation import PermutationConfig
-from foretext.objectives.permutation import MASK, SEPARATOR, SPEAKER, PermutationObjective
+from foretext.objectives.permutation import MASK, SEPARATOR, SPEAKER, PermutationConfig, PermutationObjective
 from foretext.plan import TransferPlan
-from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
+from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_two_sided_size
 from foretext.systems.hub_names import GELUS, HEAD, OF_LABELS, HubHead, HubNames, both
-from foretext.systems.small_sizes import short_two_sided_size
 from foretext.tasks.layouts.framed import FramedLayout
 from foretext.text.tokenizers.unigram import XLNET_SPECIALS
 

@@ -27,7 +27,7 @@ from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.report import Reporter
 from foretext.runs.run_config import POSITION, Budget, Position, has_begun, read_position
 from foretext.systems.base import TrainingConfig
-from foretext.text.order.sample_order import SampleOrder
+from foretext.text.order import SampleOrder
 from foretext.train.optim import Optimizer
 
 LOST_SHARE = 0.5  # of a budget in minutes: what kills before the first checkpoint can cost

@@ -13,9 +13,8 @@ from tolerance import close, terms_of
 from torch import Tensor
 
 from foretext.batch import Batch
-from foretext.nn.recurrent import awd_lstm, recurrent_dropout
-from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
-from foretext.nn.recurrent.recurrent_dropout import activation_penalty, temporal_penalty
+from foretext.nn.recurrent import awd_lstm
+from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig, activation_penalty, temporal_penalty
 from foretext.nn.softmax.tied_softmax import tied_softmax_loss
 
 pytestmark = pytest.mark.usefixtures("in_float64")
@@ -87,7 +86,7 @@ def masks(reference: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[Te
         assert mask.shape == shape and float(mask.max()) == pytest.approx(1 / (1 - p))
         return mask
 
-    monkeypatch.setattr(recurrent_dropout, "kept", next_mask)
+    monkeypatch.setattr(awd_lstm, "kept", next_mask)
     monkeypatch.setattr(awd_lstm, "drop_weights", lambda weight, p, _: weight * next_mask(weight.shape, p, weight))
     return left
 

@@ -39,7 +39,7 @@ from safetensors.torch import load_file, save_file
 from foretext.batch import Batch
 from foretext.evaluate.fill import fill, filling_objective
 from foretext.interop.exchange import export_model, import_model
-from foretext.objectives.masking import MaskingConfig
+from foretext.objectives.masked import MaskingConfig
 from foretext.systems import SYSTEMS
 
 transformers = pytest.importorskip("transformers")

@@ -17,8 +17,7 @@ from complaints import refused
 from tokenizers import normalizers, pre_tokenizers
 
 from foretext.text.tokenizers.base import Tokenizer
-from foretext.text.tokenizers.published import tokenizer_from_published
-from foretext.text.tokenizers.sentencepiece_file import read_sentencepiece
+from foretext.text.tokenizers.published import read_sentencepiece, tokenizer_from_published
 
 transformers = pytest.importorskip("transformers")
 

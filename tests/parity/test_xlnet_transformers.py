@@ -50,7 +50,7 @@ from foretext.tasks.family import TaskConfig
 from foretext.tasks.heads.span import SpanExample, SpanTask
 from foretext.tasks.heads.supervised import SupervisedTask
 from foretext.tasks.heads.tagging import TaggedExample, TaggingTask
-from foretext.text.order.two_ways import Stretch
+from foretext.text.order import Stretch
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.train.pretraining.run_setup import new_tokenizer
 

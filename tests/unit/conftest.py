@@ -15,7 +15,7 @@ import pytest
 from tolerance import doubles
 
 from foretext.runs import metrics_log as curve
-from foretext.text.corpus.whole_files import write_whole
+from foretext.text.corpus.text_files import write_whole
 
 IN_DOUBLES = ("nn", "objectives")
 

@@ -44,7 +44,7 @@ from foretext.runs.run_config import Budget
 from foretext.systems import SYSTEMS
 from foretext.systems.base import HeadParts, TrunkParts
 from foretext.tasks.family import TaskConfig
-from foretext.text.order.sample_order import Order
+from foretext.text.order import Order
 from foretext.train.checkpoint import Job, Stage
 from foretext.train.loop import Loop
 from foretext.train.optim import Group, Optimizer

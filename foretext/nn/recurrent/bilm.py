@@ -12,43 +12,82 @@ What is carried from one piece of text to the next is, as in the released code, 
 after its last step, also of the backward direction, which then goes on from a sentence's begin to the next sentence's
 end. A row without words keeps its state. If a batch has fewer rows than the state, the other rows wait; if it has more,
 the new ones start at 0.
+
+The biLM as a trunk: what it reads is a batch of words by their characters.
+
+A word has no row of an embedding table here, so ids alone do not say what is to be read. A `SpelledBatch` brings the
+characters of its distinct words along, and its ids are rows of that table: any word can be read, known or not, and each
+is encoded once, however often it stands in the batch. A trunk that was given a vocabulary's way of spelling reads plain
+batches of that vocabulary's ids too, as tasks and features make them.
+
+Training gives the two directions different text to read (`objectives/bidirectional.py` says why): `back_ids_BT`, which
+stands in the order of the text as everything does, and is read from its end. The top is then the forward states of
+`ids_BT` beside the backward states of `back_ids_BT`.
+
+In pre-training the softmax is the objective's. A fine-tuning with λ·L1 (GPT's auxiliary loss) has it in the trunk, as
+`softmax`: one direction's states then predict the next word of their order, as any causal trunk's do.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foretext.errors import UserError
+from foretext.batch import IGNORE, Batch, Hidden
 from foretext.nn.fused import dropout
+from foretext.nn.model_config import MOST_WIDE, ModelConfig, check_range
 from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
+from foretext.nn.recurrent.lstm_layer import ReadingOrder, reading_order, reading_orders
 from foretext.nn.recurrent.projected_lstm import LstmState, ProjectedLstm, ProjectedLstmConfig
-from foretext.nn.recurrent.reading_order import ReadingOrder, reading_orders
+from foretext.nn.softmax.sampled_softmax import WordSoftmax
+from foretext.nn.trunk import OutputLayer, Trunk
 
 StackState = tuple[LstmState, ...]  # for each layer
 BilmState = tuple[StackState, StackState]  # forward, backward
 
 
+Spelling = Callable[[np.ndarray], np.ndarray]  # ids → the characters of each, [ids, characters of a word]
+DISTINCT = 4  # tokens of a batch for each distinct word, about: in text the frequent words come again and again
+
+
 @dataclass(frozen=True)
-class BilmConfig:
-    layers: int = 2  # of LSTM
+class SpelledBatch(Batch):
+    """`ids_BT` are rows of `characters_UC`, of which row 0 is no word."""
+
+    characters_UC: Tensor | None = None
+    back_ids_BT: Tensor | None = None  # what the backward direction reads; None: the same
+    back_mask_BT: Tensor | None = None
+    back_targets_BT: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class BilmTrunkConfig(ModelConfig):
+    """[model] of ELMo. The trunk has no row for a word of the vocabulary, the objective's softmax has."""
+
+    vocabulary: int
+    layers: int = 2
     cells: int = 4096  # of each layer and direction
+    context: int = 20  # words that gradients flow back through
+    reads: int = 512  # tokens of a text that a task or features read at a time
     cell_clip: float = 3.0  # 0: no bound
     state_clip: float = 3.0
     residual: bool = True
     dropout: float = 0.1
+    init_std: float = 0.02  # of what is put on top, such as a task's head; nothing in the trunk is drawn so
     words: CharEncoderConfig = field(default_factory=CharEncoderConfig)  # its width is that of a direction's states
 
-    def check(self, where: str = "model") -> None:
-        """UserError if no model can have this shape."""
-        if self.layers < 1:
-            raise UserError(f"{where}.layers must be at least 1, not {self.layers}")
-        if not 0 <= self.dropout < 1:
-            raise UserError(f"{where}.dropout must be from 0 to below 1, not {self.dropout}")
-        self.words.check(f"{where}.words")
-        self.lstm().check(where)
+    def check(self) -> None:
+        check_range("model", self, f"at least 1 and at most {MOST_WIDE:,}", "context", "reads")
+        check_range("model", self, "above 0 and at most 10", "init_std")
+        check_range("model", self, "at least 1", "layers")
+        check_range("model", self, "at least 0 and below 1", "dropout")
+        self.words.check("model.words")
+        self.lstm().check()
 
     def lstm(self) -> ProjectedLstmConfig:
         """The shape of every layer."""
@@ -56,8 +95,12 @@ class BilmConfig:
 
     @property
     def width(self) -> int:
-        """Numbers in a state of a layer, both directions together."""
+        """Both directions together."""
         return 2 * self.words.width
+
+    @property
+    def word_length(self) -> int:
+        return self.words.length
 
     def describe(self) -> str:
         return f"{self.layers} layers of {self.cells} cells a direction, projected to {self.words.width}, on characters"
@@ -66,23 +109,18 @@ class BilmConfig:
         return self.words.parameters() + 2 * self.layers * self.lstm().parameters()
 
     def activations(self, tokens: int) -> int:
-        return self.words.activations(tokens) + 2 * self.layers * self.lstm().activations(tokens)
+        lstms = 2 * self.layers * self.lstm().activations(tokens)
+        return lstms + self.words.activations(max(1, tokens // DISTINCT))
 
-
-@dataclass(frozen=True)
-class BilmStates:
-    layers: tuple[Tensor, ...]  # L + 1 of [B, T, 2 · width]; zeros at padding
-    state: BilmState
-
-    @property
-    def top(self) -> Tensor:
-        return self.layers[-1]
+    def carried(self, rows: int) -> int:
+        """h and c of every layer and direction."""
+        return rows * 2 * self.layers * (self.words.width + self.cells)
 
 
 class LstmStack(nn.Module):
     """One direction."""
 
-    def __init__(self, config: BilmConfig) -> None:
+    def __init__(self, config: BilmTrunkConfig) -> None:
         super().__init__()
         self.config = config
         self.lstms = nn.ModuleList(ProjectedLstm(config.lstm()) for _ in range(config.layers))
@@ -107,7 +145,7 @@ class LstmStack(nn.Module):
 
 
 class Bilm(nn.Module):
-    def __init__(self, config: BilmConfig) -> None:
+    def __init__(self, config: BilmTrunkConfig) -> None:
         super().__init__()
         self.config = config
         self.words = CharEncoder(config.words)
@@ -117,7 +155,7 @@ class Bilm(nn.Module):
     def new_state(self, rows: int) -> BilmState:
         return self.forwards.new_state(rows), self.backwards.new_state(rows)
 
-    def forward(self, words_BTD: Tensor, mask_BT: Tensor | None = None, state: BilmState | None = None) -> BilmStates:
+    def forward(self, words_BTD: Tensor, mask_BT: Tensor | None = None, state: BilmState | None = None) -> Hidden:
         """All layers of encoded words; `mask_BT` is true at real ones, padding may stand on either side."""
         if mask_BT is None:
             mask_BT = torch.ones(words_BTD.shape[:2], dtype=torch.bool, device=words_BTD.device)
@@ -129,7 +167,8 @@ class Bilm(nn.Module):
         (forward, forward_state), (backward, backward_state) = read
         encoded_BTD = words_BTD.masked_fill(~mask_BT[..., None], 0.0)
         layers_BTD = [torch.cat(pair, dim=-1) for pair in zip(forward, backward)]
-        return BilmStates((torch.cat([encoded_BTD] * 2, dim=-1), *layers_BTD), (forward_state, backward_state))
+        layers_BTD = [torch.cat([encoded_BTD] * 2, dim=-1), *layers_BTD]
+        return Hidden(layers_BTD[-1], tuple(layers_BTD), (forward_state, backward_state))
 
 
 def _fitted(part_BD: Tensor, rows: int) -> Tensor:
@@ -138,3 +177,89 @@ def _fitted(part_BD: Tensor, rows: int) -> Tensor:
     if missing > 0:
         return torch.cat([part_BD, part_BD.new_zeros(missing, part_BD.shape[1])])
     return part_BD[:rows]
+
+
+class BilmTrunk(Trunk):
+    spells = True
+
+    def __init__(
+        self,
+        config: BilmTrunkConfig,
+        spelling: Spelling | None = None,
+        words: int = 0,
+        unknown: int | None = None,
+        backward: bool = False,
+    ) -> None:
+        """`spelling`: of the ids of a vocabulary; None: only batches of words are read. `words`: that a softmax of its
+        own predicts, by the `backward` direction if so asked; other ids count as `unknown`."""
+        super().__init__()
+        self.config = config
+        self.spelling = spelling
+        self.bilm = Bilm(config)
+        self.softmax = WordSoftmax(words, config.words.width) if words else None
+        self.unknown, self.backward = unknown, backward
+
+    def forward(self, batch: Batch, state: BilmState | None = None, keep_layers: bool = False) -> Hidden:
+        """`layers`, where asked for: the words' encodings twice, then each layer's states."""
+        characters_UC, ids_BT = self.spelled(batch)
+        words_UD = self.bilm.words(characters_UC)
+        if isinstance(batch, SpelledBatch) and batch.back_ids_BT is not None:
+            assert not keep_layers, "the layers of two texts are not those of one"
+            return self._two_texts(words_UD, batch, state)
+        read = self.bilm(F.embedding(ids_BT, words_UD), batch.mask_BT, state)
+        return Hidden(read.top, read.layers if keep_layers else (), None if state is None else read.state)
+
+    def spelled(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The characters of the batch's distinct words, and its places in these."""
+        if isinstance(batch, SpelledBatch) and batch.characters_UC is not None:
+            return batch.characters_UC, batch.ids_BT
+        assert self.spelling is not None, "ids without the characters of their words"
+        distinct_U, places_BT = torch.unique(batch.ids_BT, return_inverse=True)
+        characters_UC = torch.from_numpy(self.spelling(distinct_U.cpu().numpy()))
+        return characters_UC.to(batch.ids_BT.device), places_BT
+
+    def _two_texts(self, words_UD: Tensor, batch: SpelledBatch, state: BilmState | None) -> Hidden:
+        assert batch.back_ids_BT is not None
+        given = (None, None) if state is None else state
+        texts = ((batch.ids_BT, batch.mask_BT), (batch.back_ids_BT, batch.back_mask_BT))
+        tops, after = [], []
+        for number, stack in enumerate((self.bilm.forwards, self.bilm.backwards)):
+            ids_BT, mask_BT = texts[number]
+            mask_BT = torch.ones_like(ids_BT, dtype=torch.bool) if mask_BT is None else mask_BT
+            order = reading_order(mask_BT, backward=number == 1)
+            layers, last = stack(F.embedding(order.gather(ids_BT), words_UD), order, given[number])
+            tops.append(order.scatter(layers[-1]))
+            after.append(last)
+        return Hidden(torch.cat(tops, dim=-1), (), None if state is None else tuple(after))
+
+    def output_layer(self) -> OutputLayer:
+        assert self.softmax is not None, "the softmax is the objective's"
+        return self.softmax.over_all()
+
+    def foretelling(self, top_BTD: Tensor, next_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """The states of one direction, and which words they are to tell, given the ones that follow each. The backward
+        direction tells the word before, but for the token that every text begins with."""
+        ahead_BTD, back_BTD = top_BTD.chunk(2, dim=-1)
+        told_BT = next_BT
+        if self.backward:
+            told_BT = torch.full_like(next_BT, IGNORE)
+            told_BT[:, 2:] = torch.where(next_BT[:, 1:-1] != IGNORE, next_BT[:, :-2], IGNORE)
+        if self.unknown is not None and self.softmax is not None:
+            told_BT = torch.where(told_BT < len(self.softmax.bias_V), told_BT, self.unknown)
+        return back_BTD if self.backward else ahead_BTD, told_BT
+
+    def new_state(self, rows: int) -> BilmState:
+        """Zeros: nothing has been read."""
+        return self.bilm.new_state(rows)
+
+    def grow_vocabulary(self, size: int) -> None:
+        """Nothing to do: a word has no row here."""
+
+    def layer_groups(self) -> list[list[str]]:
+        """Parameter names: the character encoder, then both directions layer by layer."""
+        names = [name for name, _ in self.named_parameters()]
+        groups = [[name for name in names if name.startswith("bilm.words.")]]
+        for layer in range(self.config.layers):
+            groups.append([name for name in names if f".lstms.{layer}." in name])
+        groups[-1] += [name for name in names if name.startswith("softmax.")]
+        return groups

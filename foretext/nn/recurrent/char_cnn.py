@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from foretext.errors import UserError
+from foretext.nn.model_config import check_range
 
 Activation = Literal["relu", "tanh"]
 
@@ -36,8 +37,7 @@ class CharEncoderConfig:
     def check(self, where: str = "model") -> None:
         """UserError if no encoder can have this shape."""
         for name, least in (("width", 1), ("embedding", 1), ("characters", 2), ("length", 3), ("highways", 0)):
-            if getattr(self, name) < least:
-                raise UserError(f"{where}.{name} must be at least {least}, not {getattr(self, name)}")
+            check_range(where, self, f"at least {least}", name)
         if not self.filter_widths or len(self.filter_widths) != len(self.filter_counts):
             raise UserError(
                 f"{where}: {len(self.filter_widths)} filter_widths and {len(self.filter_counts)} filter_counts; "

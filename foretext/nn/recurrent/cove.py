@@ -7,10 +7,29 @@ A task model reads [GloVe(x); CoVe(x)]. Of two texts in a row, told apart by the
 paper's CoVe(x) and CoVe(y). The vectors are no parameters but are kept with the weights, so that a saved
 encoder needs no file beside it; words without one have zeros, as in the paper (an id of their own, or −1). A new
 encoder that is given none draws them, each number from N(0, .4²), about what GloVe's are.
+
+CoVe's translation model (McCann et al. 2017): a two-layer bidirectional LSTM over fixed word vectors, and a decoder
+of two LSTM layers with attention and input feeding. After training the decoder goes; the encoder's top states are CoVe.
+
+    H    = biLSTM(x_1 … x_S)                      both directions side by side, D numbers a word
+    s_t  = LSTM([z_{t-1}; h̃_{t-1}], s_{t-1})       z: the vector of the target word before, h̃_0 = 0
+    α_t  = softmax(H (W₁ s_t + b₁))               over the real words of the source
+    h̃_t  = tanh(W₂ [Hᵀ α_t; s_t] + b₂)
+    p    = softmax(W_out h̃_t + b_out)
+
+From the released code, where the paper says nothing: the decoder's first state, layer by layer, is the encoder's last
+state of that layer, cells and outputs, the forward direction's beside the backward one's (so the decoder is as wide as
+both together); everything that is learned starts uniform in ±0.1. Dropout is on the inputs and outputs of all layers:
+x, between the layers, H, z, and h̃, which is read and fed on with the same places dropped. The released code draws for
+the first decoder layer's input two and three times over, and has no b₁ and b₂; we follow the paper.
+
+Both sides work on real words alone, so that padding of any amount on either side changes nothing, not even what is
+dropped. S is the number of places of a source, E the width of a word's vector; the other suffixes are `batch.py`'s.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +39,188 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
-from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL
-from foretext.nn.recurrent.translation import ContextEncoder, Encoded, FixedVectors, TranslationConfig
+from foretext.nn.fused import dropout
+from foretext.nn.model_config import ModelConfig, check_range
+from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL, ReadingOrder, bilstm_layers, read_layer, reading_order
 from foretext.nn.trunk import Trunk
+
+
+@dataclass(frozen=True)
+class TranslationConfig:
+    vocabulary: int  # target words
+    vectors: int = 300  # numbers of a source word's vector
+    embedding: int = 300  # numbers of a target word's vector
+    width: int = 600  # both directions of the encoder together; the decoder
+    layers: int = 2  # of each
+    dropout: float = 0.2
+    init_range: float = 0.1
+
+    def check(self) -> None:
+        check_range("model", self, "at least 1", "vocabulary", "vectors", "embedding", "width", "layers")
+        if self.width % 2:
+            raise UserError(f"model.width must be even, a half for each direction, not {self.width}")
+        check_range("model", self, "at least 0 and below 1", "dropout")
+
+
+LayerState = tuple[Tensor, Tensor]  # output and cell, each [B, D]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A batch of read sources: the top states (zeros at padding), which of them are real, the last state by layer, and
+    if they were asked for the states of all layers."""
+
+    states_BSD: Tensor
+    mask_BS: Tensor
+    last: tuple[LayerState, ...]
+    layers: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True)
+class DecoderState:
+    """Everything the next step reads: sources, LSTM states by layer, h̃ of the step before."""
+
+    states_BSD: Tensor
+    hidden_BS: Tensor  # added to the scores of source places: −∞ at padding
+    layers: tuple[LayerState, ...]
+    fed_BD: Tensor
+
+    def pick(self, rows: Tensor) -> DecoderState:
+        """The state of these rows; one may be taken several times."""
+        layers = tuple((h[rows], c[rows]) for h, c in self.layers)
+        return DecoderState(self.states_BSD[rows], self.hidden_BS[rows], layers, self.fed_BD[rows])
+
+    def first(self, rows: int) -> DecoderState:
+        """The state of the first so many rows, without a copy."""
+        if rows == len(self.fed_BD):
+            return self
+        layers = tuple((h[:rows], c[:rows]) for h, c in self.layers)
+        return DecoderState(self.states_BSD[:rows], self.hidden_BS[:rows], layers, self.fed_BD[:rows])
+
+
+class FixedVectors(nn.Module):
+    """Vectors by the numbers that a lookup gives: unknown words (−1) have zeros, nothing is learned."""
+
+    table_VE: Tensor
+
+    def __init__(self, table_VE: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("table_VE", torch.cat([table_VE, table_VE.new_zeros(1, table_VE.shape[1])]))
+
+    def forward(self, ids_BS: Tensor) -> Tensor:
+        return self.table_VE[torch.where(ids_BS < 0, len(self.table_VE) - 1, ids_BS)]
+
+
+class ContextEncoder(nn.Module):
+    """The bidirectional LSTM, one fused layer after the other."""
+
+    def __init__(self, config: TranslationConfig) -> None:
+        super().__init__()
+        self.p = config.dropout
+        self.width = config.width
+        self.layers = bilstm_layers(config.vectors, config.width // 2, config.layers)
+
+    def forward(self, x_BSE: Tensor, mask_BS: Tensor | None = None, keep_layers: bool = False) -> Encoded:
+        if mask_BS is None:
+            mask_BS = x_BSE.new_ones(x_BSE.shape[:2], dtype=torch.bool)
+        order = reading_order(mask_BS)
+        x_ND = dropout(order.gather(x_BSE), self.p, self.training)
+        last: list[LayerState] = []
+        layers: list[Tensor] = []
+        for layer in self.layers:
+            if not order.sizes:  # nothing but empty rows
+                weight = layer.weight_ih_l0
+                assert isinstance(weight, Tensor)
+                x_ND = x_ND @ weight.t()[:, : self.width]  # no rows, but gradients go through it
+                last.append((x_ND.new_zeros(len(mask_BS), self.width), x_ND.new_zeros(len(mask_BS), self.width)))
+                layers += [order.scatter(x_ND)] if keep_layers else []
+                continue
+            read_ND, (h_2BK, c_2BK) = read_layer(layer, x_ND, order)
+            last.append((self._both(h_2BK, order), self._both(c_2BK, order)))
+            x_ND = dropout(read_ND, self.p, self.training)
+            layers += [order.scatter(x_ND)] if keep_layers else []
+        return Encoded(order.scatter(x_ND), mask_BS, tuple(last), tuple(layers))
+
+    def _both(self, state_2BK: Tensor, order: ReadingOrder) -> Tensor:
+        """The two directions' last states side by side, in the batch's order; zeros for empty rows."""
+        found_BD = torch.cat([state_2BK[0], state_2BK[1]], dim=1)
+        return order.end(found_BD.new_zeros(order.shape[0], self.width), found_BD)
+
+
+class AttentionDecoder(nn.Module):
+    """The decoder up to h̃; `output` is W_out and b_out, for a loss or `logits` to use."""
+
+    def __init__(self, config: TranslationConfig) -> None:
+        super().__init__()
+        self.p = config.dropout
+        width = config.width
+        self.words = nn.Embedding(config.vocabulary, config.embedding)
+        inputs = [config.embedding + width] + [width] * (config.layers - 1)
+        self.cells = nn.ModuleList(nn.LSTMCell(size, width) for size in inputs)
+        self.query = nn.Linear(width, width)  # W₁, b₁
+        self.merge = nn.Linear(2 * width, width)  # W₂, b₂
+        self.output = nn.Linear(width, config.vocabulary)
+
+    def start(self, source: Encoded) -> DecoderState:
+        """Before the first word."""
+        assert bool(source.mask_BS.any(1).all()), "a source without a word has nothing to attend to"
+        hidden_BS = torch.zeros_like(source.mask_BS, dtype=source.states_BSD.dtype)
+        hidden_BS = hidden_BS.masked_fill(~source.mask_BS, -torch.inf)
+        return DecoderState(source.states_BSD, hidden_BS, source.last, torch.zeros_like(source.last[-1][0]))
+
+    def step(self, ids_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """h̃ after one word more, and the state for the next."""
+        read_BD, _, state = self._step(dropout(self.words(ids_B), self.p, self.training), state)
+        return read_BD, state
+
+    def _step(self, z_BE: Tensor, state: DecoderState) -> tuple[Tensor, Tensor, DecoderState]:
+        """h̃, α, and the state for the next step."""
+        x_BD = torch.cat([z_BE, state.fed_BD], dim=1)
+        layers: list[LayerState] = []
+        for number, (cell, before) in enumerate(zip(self.cells, state.layers)):
+            if number:
+                x_BD = dropout(x_BD, self.p, self.training)
+            layers.append(cell(x_BD, before))
+            x_BD = layers[-1][0]
+        scores_BS = torch.bmm(state.states_BSD, self.query(x_BD)[:, :, None]).squeeze(2) + state.hidden_BS
+        weights_BS = torch.softmax(scores_BS, dim=1)
+        context_BD = torch.bmm(weights_BS[:, None, :], state.states_BSD).squeeze(1)
+        read_BD = torch.tanh(self.merge(torch.cat([context_BD, x_BD], dim=1)))
+        read_BD = dropout(read_BD, self.p, self.training)
+        return read_BD, weights_BS, DecoderState(state.states_BSD, state.hidden_BS, tuple(layers), read_BD)
+
+    def forward(self, before_BT: Tensor, source: Encoded, mask_BT: Tensor | None = None) -> Tensor:
+        """h̃ [B, T, D] at every real place, given the word before it (the start symbol before the first); zeros at
+        padding. Step t works on the rows that have a place t, and on no others."""
+        if mask_BT is None:
+            mask_BT = torch.ones_like(before_BT, dtype=torch.bool)
+        order = reading_order(mask_BT)
+        if not order.sizes:
+            return source.states_BSD.new_zeros(*before_BT.shape, source.states_BSD.shape[2])
+        read: list[Tensor] = []
+        for read_BD, _ in self._steps(before_BT, source, order):
+            read.append(read_BD)
+        return order.scatter(torch.cat(read))
+
+    def attention(self, before_BT: Tensor, source: Encoded, mask_BT: Tensor) -> Tensor:
+        """α [B, T, S] at every real place, given the word before it; zeros at padding of either side."""
+        order = reading_order(mask_BT)
+        return order.scatter(torch.cat([weights_BS for _, weights_BS in self._steps(before_BT, source, order)]))
+
+    def _steps(self, before_BT: Tensor, source: Encoded, order: ReadingOrder) -> Iterator[tuple[Tensor, Tensor]]:
+        """h̃ and α of each step, of the rows that have it in their order of reading."""
+        z_NE = dropout(self.words(order.gather(before_BT)), self.p, self.training)
+        state = self.start(source).pick(order.rows_B)
+        for z_BE in z_NE.split(list(order.sizes)):
+            read_BD, weights_BS, state = self._step(z_BE, state.first(len(z_BE)))
+            yield read_BD, weights_BS
+
+    def logits(self, read_BD: Tensor) -> Tensor:
+        return self.output(read_BD)
+
+
+# ── the trunk ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 DRAWN_STD = 0.4  # of vectors that nobody gives
 
@@ -40,15 +237,10 @@ class CoveConfig(ModelConfig):
     init_std: float = 0.02  # of what is put on top, such as a task's head; nothing in the trunk is drawn so
 
     def check(self) -> None:
-        if self.vocabulary < 0 or self.context < 1:
-            raise UserError(
-                f"model.vocabulary must be at least 0 and model.context at least 1, not {self.vocabulary} and "
-                f"{self.context}"
-            )
+        check_range("model", self, "at least 0", "vocabulary")
+        check_range("model", self, "at least 1", "context")
         self.translation(1, 1).check()
-        for name in ("init_range", "init_std"):
-            if not 0.0 < getattr(self, name) <= 10:
-                raise UserError(f"model.{name} must be above 0 and at most 10, not {getattr(self, name)}")
+        check_range("model", self, "above 0 and at most 10", "init_range", "init_std")
 
     def translation(self, words: int, embedding: int) -> TranslationConfig:
         """The shape of the whole translation model, with so many target words."""

@@ -40,10 +40,10 @@ from torch import Tensor, nn
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
 from foretext.nn.fused import dropout
-from foretext.nn.model_config import ModelConfig
+from foretext.nn.model_config import ModelConfig, check_range
 from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
+from foretext.nn.recurrent.lstm_layer import ReadingOrder, reading_orders
 from foretext.nn.recurrent.projected_lstm import ProjectedLstm, ProjectedLstmConfig
-from foretext.nn.recurrent.reading_order import ReadingOrder, reading_orders
 from foretext.nn.trunk import Trunk
 
 Kind = Literal["tagging", "sentence"]
@@ -74,21 +74,12 @@ class CvtConfig(ModelConfig):
     init_std: float = 0.02  # of what else is put on top
 
     def check(self) -> None:
-        if self.vocabulary < 0:
-            raise UserError(f"model.vocabulary must be at least 0, not {self.vocabulary}")
-        positive = ("vectors", "cells", "upper_cells", "direction", "context")
-        for name in positive:
-            if getattr(self, name) < 1:
-                raise UserError(f"model.{name} must be at least 1, not {getattr(self, name)}")
-        if self.char_filters < 0:
-            raise UserError(f"model.char_filters must be at least 0, not {self.char_filters}; 0 reads no characters")
-        for name in ("dropout", "unlabelled_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UserError(f"model.{name} must be at least 0 and below 1, not {getattr(self, name)}")
+        check_range("model", self, "at least 0", "vocabulary", "char_filters")
+        check_range("model", self, "at least 1", "vectors", "cells", "upper_cells", "direction", "context")
+        check_range("model", self, "at least 0 and below 1", "dropout", "unlabelled_dropout")
         if self.char_filters:
             self.characters().check("model.char")
-        if not 0.0 < self.init_std <= 10:
-            raise UserError(f"model.init_std must be above 0 and at most 10, not {self.init_std}")
+        check_range("model", self, "above 0 and at most 10", "init_std")
 
     def characters(self) -> CharEncoderConfig:
         counts = (self.char_filters,) * len(self.char_widths)

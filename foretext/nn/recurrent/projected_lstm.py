@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.errors import UserError
-from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL, lstm_layer, lstm_steps
-from foretext.nn.recurrent.reading_order import ReadingOrder
+from foretext.nn.model_config import check_range
+from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL, ReadingOrder, lstm_layer, lstm_steps
 
 LstmState = tuple[Tensor, Tensor]  # h_BD, c_BC: the batch's rows in their own order
 
@@ -37,9 +37,7 @@ class ProjectedLstmConfig:
     def check(self, where: str = "model") -> None:
         if not 1 <= self.width <= self.cells:
             raise UserError(f"{where}: a state of {self.width} cannot be projected from {self.cells} cells; give fewer")
-        for name in ("cell_clip", "state_clip"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise UserError(f"{where}.{name} must be a bound, or 0 for none, not {getattr(self, name)}")
+        check_range(where, self, "at least 0", "cell_clip", "state_clip")
 
     @property
     def projects(self) -> bool:

@@ -11,7 +11,7 @@ see less. In evaluation each sees itself and the `evaluation_memory` tokens befo
 The state is a dictionary. In training `layers` has the states that each layer reads, [B, M, D]; in evaluation `keys`
 and `values` has what is read of these, [B, M, H, K], and `far` the projected distances, so that a token costs what a
 token costs: as many as the text has needed so far, not as many as a memory could hold. `real` says which places of a
-row hold a token; rows may differ (see `memory`).
+row hold a token; rows may differ (see `relative_attention`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from foretext.batch import Batch, Hidden
 from foretext.nn.fused import dropout
 from foretext.nn.packing import pack
-from foretext.nn.relative.memory import behind, distances, hidden_memory, last_of, sinusoids
+from foretext.nn.relative.relative_attention import behind, distances, hidden_memory, last_of, sinusoids
 from foretext.nn.relative.transformer_xl_block import Biases, TransformerXLBlock, TransformerXLConfig
 from foretext.nn.softmax.adaptive_softmax import AdaptiveVocabulary
 from foretext.nn.softmax.tied_softmax import TiedSoftmax

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from foretext.errors import UserError
 from foretext.nn.fused import add_dropped, dropout, linear
-from foretext.nn.model_config import ModelConfig
+from foretext.nn.model_config import ModelConfig, check_range
 from foretext.nn.packing import MoveRows, Packing, pick
-from foretext.nn.relative.memory import LONGEST_MEMORY, check_width
-from foretext.nn.relative.relative_attention import RelativeAttention
+from foretext.nn.relative.relative_attention import LONGEST_MEMORY, RelativeAttention, check_width
 from foretext.nn.softmax.adaptive_softmax import adaptive_parameters
 from foretext.nn.transformer.block import check_shape
 
@@ -46,13 +45,10 @@ class TransformerXLConfig(ModelConfig):
     def check(self) -> None:
         check_shape(self)
         check_width(self.width)
-        for name, least in (("inner", 0), ("memory", 0), ("evaluation_memory", 0), ("clamp", 0), ("divisor", 1)):
-            if not least <= getattr(self, name) <= LONGEST_MEMORY:
-                raise UserError(
-                    f"model.{name} must be at least {least} and at most {LONGEST_MEMORY:,}, not {getattr(self, name)}"
-                )
-        if not 0.0 <= self.attention_dropout < 1.0:
-            raise UserError(f"model.attention_dropout must be at least 0 and below 1, not {self.attention_dropout}")
+        most = f"at most {LONGEST_MEMORY:,}"
+        check_range("model", self, f"at least 0 and {most}", "inner", "memory", "evaluation_memory", "clamp")
+        check_range("model", self, f"at least 1 and {most}", "divisor")
+        check_range("model", self, "at least 0 and below 1", "attention_dropout")
         self._check_cutoffs()
 
     def _check_cutoffs(self) -> None:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from foretext.nn.fused import Gelu, add_dropped, dropout, feed_forward
 from foretext.nn.packing import MoveRows, Packing, pick
-from foretext.nn.relative.relative_attention import RelativeAttention
+from foretext.nn.relative.relative_attention import RelativeAttention, behind
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,10 @@ def asked_mix(
     """What queries at chosen places see, [B, G, H, K]; zeros for those that see nothing."""
     (rows, count, heads, width), keys = q_BGHK.shape, k_BMHK.shape[1]
     scale = width**-0.5
-    content, position = attention.own_biases()
+    content, position = (bias.view(heads, width) for bias in attention.own_biases())
     scores_BHGM = ((q_BGHK + content) * scale).transpose(1, 2) @ k_BMHK.permute(0, 2, 3, 1)
     by_distance_HNR = torch.bmm(((q_BGHK + position) * scale).flatten(0, 1).transpose(0, 1), far_RHK.permute(1, 2, 0))
-    # The columns begin with the farthest key of the last place: see `relative.by_key`.
+    # The columns begin with the farthest key of the last place: see `by_key`.
     offsets_N = (len(far_RHK) - keys - asked.places_BG).flatten()
     placed_HNM = _Placed.apply(by_distance_HNR, offsets_N, keys)
     scores_BHGM = scores_BHGM + placed_HNM.view(heads, rows, count, keys).transpose(0, 1)
@@ -138,7 +138,7 @@ class StreamBlock(nn.Module):
         answers: list[Tensor] = []
         for sight in sights:
             own_BTD = grouped[sight.slots].unflatten(0, (-1, sight.length))
-            seen_BMD = own_BTD if memory_BMD is None else torch.cat([memory_BMD[sight.rows], own_BTD], dim=1)
+            seen_BMD = own_BTD if memory_BMD is None else behind(memory_BMD[sight.rows], own_BTD)
             keys, values = self.attention.read(seen_BMD)
             far_RHK = self.attention.distances(sight.waves_RD)
             if content:

@@ -19,11 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, Hidden
-from foretext.errors import UserError
 from foretext.nn.fused import Gelu, dropout
-from foretext.nn.model_config import ModelConfig
+from foretext.nn.model_config import ModelConfig, check_range
 from foretext.nn.packing import Packing, pack
-from foretext.nn.relative.memory import LONGEST_MEMORY, check_width, distances, remember, sinusoids
+from foretext.nn.relative.relative_attention import LONGEST_MEMORY, check_width, distances, remember, sinusoids
 from foretext.nn.relative.two_stream import Asked, Sight, StreamBlock, StreamShape
 from foretext.nn.transformer.block import check_shape
 from foretext.nn.trunk import Trunk
@@ -41,6 +40,11 @@ class OrderedBatch(Batch):
     backward_B: Tensor | None = None  # rows that are read from the right; None: none
     kept: int | None = None  # how many columns, from the first, are remembered; None: all
     memory: int | None = None  # how many tokens are remembered, if not as many as the trunk is configured with
+
+    @property
+    def ways(self) -> list[int] | None:
+        """1 for a row that is read from the right, 0 for others; None: there is none."""
+        return None if self.backward_B is None else self.backward_B.int().tolist()
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,8 @@ class XLNetConfig(ModelConfig):
     def check(self) -> None:
         check_shape(self)
         check_width(self.width)
-        if self.inner < 0:
-            raise UserError(f"model.inner must be at least 0, not {self.inner}")
-        if not 0 <= self.memory <= LONGEST_MEMORY:
-            raise UserError(f"model.memory must be at least 0 and at most {LONGEST_MEMORY:,}, not {self.memory}")
+        check_range("model", self, "at least 0", "inner")
+        check_range("model", self, f"at least 0 and at most {LONGEST_MEMORY:,}", "memory")
 
     def block(self) -> StreamShape:
         return StreamShape(self.width, self.heads, self.inner or 4 * self.width, self.dropout, self.epsilon, self.gelu)
@@ -112,44 +114,34 @@ class XLNet(Trunk):
         return empty, torch.zeros(rows, 0, dtype=torch.bool, device=weight.device)
 
     def forward(self, batch: Batch, state: MemoryState | None = None, keep_layers: bool = False) -> Hidden:
-        ordered = batch if isinstance(batch, OrderedBatch) else OrderedBatch(batch.ids_BT)
-        backward = None if ordered.backward_B is None else ordered.backward_B.int().tolist()
-        packing = pack(batch, backward)
-        assert state is None or len(state[1]) == packing.rows, "a memory of other rows"
+        ordered = batch if isinstance(batch, OrderedBatch) else OrderedBatch(batch.ids_BT, batch.mask_BT)
+        packing = pack(batch, ordered.ways)
         sights, asked_flat = _sights(self, batch, ordered, packing, None if state is None else state[1])
         p, training = self.config.dropout, self.training
         x = dropout(self.tokens(packing.ids_N), p, training)
-        g = None
-        if asked_flat is not None:
-            assert not keep_layers, "the layers are the content's"
-            g = dropout(self.query.expand(len(asked_flat), -1), p, training)
-        layers = [packing.unpack(x)] if keep_layers else []
-        kept, picked = [], None
-        for number, block in enumerate(self.blocks):
-            assert isinstance(block, StreamBlock)
-            last = number == len(self.blocks) - 1
-            if last and not keep_layers:
-                picked = packing.read_R
-            memory = None
-            if state is not None:
-                kept.append(packing.unpack(x.detach()))
-                memory = state[0][number] if state[1].shape[1] else None
-            x, g = block(x, g, packing, sights, memory, picked, content=g is None or not last)
-            if keep_layers:
-                layers.append(packing.unpack(x))
-        if g is None or asked_flat is None:
-            top = packing.unpack(x, picked)
-        else:
-            top = g.new_zeros(packing.rows * packing.length, g.shape[1]).index_copy(0, asked_flat, g)
-            top = top.view(packing.rows, packing.length, -1)
-        return Hidden(top, tuple(layers), None if state is None else self._remembered(state, kept, batch, ordered))
+        g = None if asked_flat is None else dropout(self.query.expand(len(asked_flat), -1), p, training)
+        assert g is None or not keep_layers, "the layers are the content's"
+        memories = (None,) * len(self.blocks) if state is None else state[0]
+        picked = None if keep_layers else packing.read_R
+        given = [x]
+        for number, (block, memory) in enumerate(zip(self.blocks, memories), 1):
+            last = number == len(self.blocks)
+            x, g = block(x, g, packing, sights, memory, picked if last else None, content=g is None or not last)
+            given = [*given, x] if keep_layers or state is not None else [x]
+        top = packing.unpack(x, picked) if g is None or asked_flat is None else packing.spread(g, asked_flat)
+        layers = tuple(map(packing.unpack, given)) if keep_layers else ()
+        return Hidden(top, layers, self._remembered(state, given[:-1], packing, ordered))
 
-    def _remembered(self, state: MemoryState, kept: list[Tensor], batch: Batch, ordered: OrderedBatch) -> MemoryState:
-        mask_BT, length = batch.mask_BT, self.config.memory if ordered.memory is None else ordered.memory
-        if ordered.kept is not None:
-            kept = [states[:, : ordered.kept] for states in kept]
-            mask_BT = None if mask_BT is None else mask_BT[:, : ordered.kept]
-        return remember(state[0], state[1], tuple(kept), mask_BT, length)
+    def _remembered(
+        self, state: MemoryState | None, given: list[Tensor], packing: Packing, ordered: OrderedBatch
+    ) -> MemoryState | None:
+        """What follows a state, if there is one; `given`: what each block read, packed."""
+        if state is None:
+            return None
+        length = self.config.memory if ordered.memory is None else ordered.memory
+        kept = tuple(packing.unpack(states.detach())[:, : ordered.kept] for states in given)
+        mask_BT = None if ordered.mask_BT is None else ordered.mask_BT[:, : ordered.kept]
+        return remember(state[0], state[1], kept, mask_BT, length)
 
     def memory_length(self) -> int:
         return self.config.memory
@@ -192,6 +184,7 @@ def _sights(
     """What each group sees, and where in the flattened [B · T] the queries stand, group after group; None: there is no
     query stream."""
     device = packing.ids_N.device
+    assert remembered_BM is None or len(remembered_BM) == packing.rows, "a memory of other rows"
     memory = 0 if remembered_BM is None else remembered_BM.shape[1]
     config, found, places = trunk.config, [], []
     count = 0
@@ -199,28 +192,23 @@ def _sights(
         slots = slice(first, first + rows * length)
         flat_BT = _flat(packing, slots, device).view(rows, length)
         members_B = torch.tensor(members, device=device)
-        real_BT = None
-        if min(lengths) < length:
-            real_BT = torch.arange(length, device=device) < torch.tensor(lengths, device=device)[:, None]
+        lengths_B1 = torch.tensor(lengths, device=device)[:, None]
+        real_BT = torch.arange(length, device=device) < lengths_B1 if min(lengths) < length else None
         seen = _Seen(rows, length, real_BT, None if remembered_BM is None else remembered_BM[members_B])
-        segments_BT = None if batch.segments_BT is None else batch.segments_BT.reshape(-1)[flat_BT]
+        parts = (batch.segments_BT, ordered.ranks_BT, batch.targets_BT)
+        segments_BT, ranks_BT, targets_BT = (None if x_BT is None else x_BT.reshape(-1)[flat_BT] for x_BT in parts)
         backward = ordered.backward_B is not None and bool(ordered.backward_B[members[0]])
         far_R = distances(length, memory + length, device, ahead=True)
         waves_RD = sinusoids(-far_R if backward else far_R, config.width).to(trunk.query.dtype)
-        ranks_BT = None if ordered.ranks_BT is None else ordered.ranks_BT.reshape(-1)[flat_BT]
         asked = None
-        if ranks_BT is not None and batch.targets_BT is not None:
-            wanted_BT = batch.targets_BT.reshape(-1)[flat_BT] != IGNORE
-            wanted_BT = wanted_BT if real_BT is None else wanted_BT & real_BT
-            asked, own = _asked(wanted_BT, ranks_BT, segments_BT, seen, count)
+        if ranks_BT is not None and targets_BT is not None:
+            asked, own = _asked(targets_BT != IGNORE, ranks_BT, segments_BT, seen, count)
             places.append(flat_BT[own])
             count += len(places[-1])
         ordered_BTT = None if ranks_BT is None else ranks_BT[:, None, :] <= ranks_BT[:, :, None]
         found.append(
             Sight(
-                slice(members[0], members[-1] + 1)
-                if members == tuple(range(members[0], members[-1] + 1))
-                else members_B,
+                _rows(members, members_B),
                 slots,
                 length,
                 dropout(waves_RD, config.dropout, trunk.training),
@@ -230,6 +218,12 @@ def _sights(
             )
         )
     return found, torch.cat(places) if places else None
+
+
+def _rows(members: tuple[int, ...], members_B: Tensor) -> slice | Tensor:
+    """A group's rows of the batch, as a slice if they follow each other."""
+    found = slice(members[0], members[-1] + 1)
+    return found if members == tuple(range(found.start, found.stop)) else members_B
 
 
 def _flat(packing: Packing, slots: slice, device: torch.device) -> Tensor:
@@ -283,6 +277,7 @@ def _asked(
     wanted_BT: Tensor, ranks_BT: Tensor, segments_BT: Tensor | None, seen: _Seen, before: int
 ) -> tuple[Asked | None, tuple[Tensor, Tensor]]:
     """The query stream of a group, after `before` queries of others, and the rows and places of its queries."""
+    wanted_BT = wanted_BT if seen.real_BT is None else wanted_BT & seen.real_BT
     counts_B = wanted_BT.sum(1)
     most = int(counts_B.max())
     places_BG = torch.argsort(wanted_BT.int(), dim=1, descending=True, stable=True)[:, :most]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +18,27 @@ from torch import Tensor
 CHUNK_ELEMENTS = 1 << 24  # logits at a time: 64 MiB of float32
 LEAST_ROWS = 128
 TINY = 1e-30  # below this a probability's logarithm is taken from the logits
+
+
+class _Gradients(NamedTuple):
+    """Those that are wanted."""
+
+    h_ND: Tensor | None
+    table_VD: Tensor | None
+    bias_V: Tensor | None
+
+    def add(self, rows: slice, errors: Tensor, h_ND: Tensor, table_VD: Tensor, weights: Tensor | None) -> None:
+        """What these rows have a part in, by the gradients of their logits (`errors`, before any weight). The weights
+        go onto the narrow side of each product: the same sums, without a pass over the wide one."""
+        if self.h_ND is not None:
+            torch.mm(errors, table_VD, out=self.h_ND[rows])
+            if weights is not None:
+                self.h_ND[rows].mul_(weights[:, None])
+        if self.table_VD is not None:  # beta 0: the first product is written, the others are added
+            h = h_ND[rows] if weights is None else h_ND[rows] * weights[:, None]
+            self.table_VD.addmm_(errors.t(), h, beta=0 if rows.start == 0 else 1)
+        if self.bias_V is not None:
+            self.bias_V.addmv_(errors.t(), errors.new_ones(len(errors)) if weights is None else weights)
 
 
 class _TiedSoftmaxLoss(torch.autograd.Function):
@@ -32,31 +53,21 @@ class _TiedSoftmaxLoss(torch.autograd.Function):
         learning: bool,
     ) -> Tensor:
         # needs_input_grad is true for a parameter even under no_grad, where the gradients would be for nobody.
-        grad_h = torch.empty_like(h_ND) if learning and ctx.needs_input_grad[0] else None
-        grad_table = torch.empty_like(table_VD) if learning and ctx.needs_input_grad[1] else None
-        grad_bias = torch.zeros_like(bias_V) if learning and bias_V is not None and ctx.needs_input_grad[4] else None
+        of_h, of_table, _, _, of_bias, _ = (learning and needed for needed in ctx.needs_input_grad)
+        grads = _Gradients(
+            torch.empty_like(h_ND) if of_h else None,
+            torch.empty_like(table_VD) if of_table and len(h_ND) else torch.zeros_like(table_VD) if of_table else None,
+            torch.zeros_like(bias_V) if of_bias and bias_V is not None else None,
+        )
         total = h_ND.new_zeros(())
-        if grad_table is not None and not h_ND.shape[0]:
-            grad_table.zero_()
         for rows in _chunks(h_ND.shape[0], table_VD.shape[0]):
             probabilities, losses = _softmax_rows(h_ND[rows], table_VD, targets_N[rows], bias_V)
             weights = None if weights_N is None else weights_N[rows]
             total += losses.sum() if weights is None else torch.dot(losses, weights)
-            if grad_h is None and grad_table is None and grad_bias is None:
-                continue
-            probabilities.scatter_add_(1, targets_N[rows, None], -torch.ones_like(probabilities[:, :1]))
-            # The weights go onto the narrow side of each product: the same sums, without a pass over the wide one.
-            if grad_h is not None:
-                torch.mm(probabilities, table_VD, out=grad_h[rows])
-                if weights is not None:
-                    grad_h[rows].mul_(weights[:, None])
-            if grad_table is not None:  # beta 0: the first product is written, the others are added
-                h = h_ND[rows] if weights is None else h_ND[rows] * weights[:, None]
-                grad_table.addmm_(probabilities.t(), h, beta=0 if rows.start == 0 else 1)
-            if grad_bias is not None:
-                each = probabilities.new_ones(len(probabilities)) if weights is None else weights
-                grad_bias.addmv_(probabilities.t(), each)
-        ctx.save_for_backward(grad_h, grad_table, grad_bias)
+            if of_h or of_table or of_bias:
+                probabilities.scatter_add_(1, targets_N[rows, None], -torch.ones_like(probabilities[:, :1]))
+                grads.add(rows, probabilities, h_ND, table_VD, weights)
+        ctx.save_for_backward(*grads)
         return total
 
     @staticmethod

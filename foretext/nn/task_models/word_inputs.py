@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.errors import UserError
+from foretext.nn.model_config import check_range
 from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
 from foretext.nn.recurrent.lstm_layer import drop_words
 
@@ -88,11 +89,8 @@ class WordInputConfig:
 
     def check(self, where: str = "task.inputs") -> None:
         """UserError if nothing can be read so."""
-        for name in ("vectors", "layers", "layer_width", "characters", "mix_penalty"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise UserError(f"{where}.{name} must be 0 or more, not {getattr(self, name)}")
-        if not 0 <= self.dropout < 1:
-            raise UserError(f"{where}.dropout must be from 0 to below 1, not {self.dropout}")
+        check_range(where, self, "at least 0", "vectors", "layers", "layer_width", "characters", "mix_penalty")
+        check_range(where, self, "at least 0 and below 1", "dropout")
         if bool(self.layers) != bool(self.layer_width):
             raise UserError(f"{where}: {self.layers} layers of {self.layer_width} numbers; give both, or neither")
         if self.layers and not (self.at_input or self.at_output):

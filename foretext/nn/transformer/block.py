@@ -29,11 +29,9 @@ from torch import Tensor, nn
 
 from foretext.errors import UserError
 from foretext.nn.fused import Gelu, add_dropped, feed_forward, linear
+from foretext.nn.model_config import MOST_LAYERS, MOST_WIDE, check_range
 from foretext.nn.packing import MoveRows, Packing, pick
 from foretext.nn.transformer.attention import Hiding, causal_attention, full_attention
-
-# Of the shape: far beyond what can be trained, and below where its size overflows or takes long to work out.
-MOST = {"layers": 1_000, "width": 100_000_000, "heads": 100_000_000, "context": 100_000_000}
 
 
 class Shaped(Protocol):
@@ -49,16 +47,13 @@ class Shaped(Protocol):
 
 def check_shape(config: Shaped) -> None:
     """UserError if no transformer can have this shape."""
-    for name, most in MOST.items():
-        if not 1 <= getattr(config, name) <= most:
-            raise UserError(f"model.{name} must be at least 1 and at most {most:,}, not {getattr(config, name)}")
+    check_range("model", config, f"at least 1 and at most {MOST_LAYERS:,}", "layers")
+    check_range("model", config, f"at least 1 and at most {MOST_WIDE:,}", "width", "heads", "context")
     if config.width % config.heads:
         raise UserError(f"model.width={config.width} must be a multiple of model.heads={config.heads}")
-    if not 0.0 <= config.dropout < 1.0:
-        raise UserError(f"training.dropout must be at least 0 and below 1, not {config.dropout}")
-    for name, largest in (("init_std", 10), ("epsilon", 1)):
-        if not 0.0 < getattr(config, name) <= largest:
-            raise UserError(f"model.{name} must be above 0 and at most {largest}, not {getattr(config, name)}")
+    check_range("training", config, "at least 0 and below 1", "dropout")
+    check_range("model", config, "above 0 and at most 10", "init_std")
+    check_range("model", config, "above 0 and at most 1", "epsilon")
 
 
 Activation = Literal["gelu-tanh", "gelu-erf", "relu", "squared-relu", "silu"]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError
 from foretext.nn.fused import dropout
-from foretext.nn.model_config import ModelConfig
+from foretext.nn.model_config import ModelConfig, check_range
 from foretext.nn.packing import pack
 from foretext.nn.transformer.block import Activation, Block, BlockShape, SideInputs, check_shape, rotation
 from foretext.nn.trunk import Trunk
@@ -51,15 +51,13 @@ class TransformerConfig(ModelConfig):
 
     def check(self) -> None:
         check_shape(self)
-        if self.inner < 0:
-            raise UserError(f"model.inner must be at least 0, not {self.inner}")
+        check_range("model", self, "at least 0", "inner")
+        check_range("model", self, f"at least 1 and at most {MOST_BASE:,}", "rotary_base")
         if self.positions == "rotary" and self.width // self.heads % 2:
             raise UserError(
                 f"model.positions=rotary turns pairs of numbers, and a head has {self.width // self.heads}; "
                 "choose model.width or model.heads so that it is even"
             )
-        if not 1.0 <= self.rotary_base <= MOST_BASE:
-            raise UserError(f"model.rotary_base must be from 1 to {MOST_BASE:,}, not {self.rotary_base}")
 
     def block(self, layer: int = 0) -> BlockShape:
         values: Literal["own", "kept", "mixed"] = "own"

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
-from foretext.errors import UserError
 from foretext.nn.fused import Gelu, dropout
-from foretext.nn.model_config import ModelConfig
+from foretext.nn.model_config import ModelConfig, check_range
 from foretext.nn.packing import Packing, pack
 from foretext.nn.transformer.block import GELUS, Block, BlockShape, SideInputs, check_shape
 from foretext.nn.trunk import Trunk
@@ -44,9 +43,8 @@ class EncoderConfig(ModelConfig):
 
     def check(self) -> None:
         check_shape(self)
-        for name, least in (("inner", 0), ("embedding", 0), ("segments", 1), ("first_position", 0)):
-            if getattr(self, name) < least:
-                raise UserError(f"model.{name} must be at least {least}, not {getattr(self, name)}")
+        check_range("model", self, "at least 0", "inner", "embedding", "first_position")
+        check_range("model", self, "at least 1", "segments")
 
     def block(self) -> BlockShape:
         inner, activation = self.inner or 4 * self.width, GELUS[self.gelu]

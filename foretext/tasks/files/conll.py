@@ -24,8 +24,7 @@ from foretext.errors import UserError
 from foretext.tasks.family import Progress
 from foretext.text.corpus.prose import LEAST_LINES, is_text_for_tags
 from foretext.text.corpus.readers import ReadOptions, all_documents
-from foretext.text.corpus.text_files import TextFile, find_files, text_lines, unpacked_beginning
-from foretext.text.corpus.whole_files import ERRORS, read_text
+from foretext.text.corpus.text_files import ERRORS, TextFile, find_files, read_text, text_lines, unpacked_beginning
 
 DOCUMENT = "-DOCSTART-"
 MANY_WORDS = 200  # in the only sentence of a file: more likely than not its blank lines are missing

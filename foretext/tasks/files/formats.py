@@ -17,8 +17,7 @@ from xml.parsers import expat
 from foretext.errors import UserError
 from foretext.tasks.files.choice_formats import ChoiceNumber, parse_cbt, parse_swag
 from foretext.text.corpus.tables import Table, parse_csv, parse_jsonl, parse_tsv, table_of_records
-from foretext.text.corpus.text_files import first_line, text_lines
-from foretext.text.corpus.whole_files import read_bytes, read_text
+from foretext.text.corpus.text_files import first_line, read_bytes, read_text, text_lines
 
 COPA_QUESTIONS = {"cause": "What was the cause?", "effect": "What happened as a result?"}
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from foretext.errors import UserError
 from foretext.text.corpus.tables import Table, unpacked
-from foretext.text.corpus.whole_files import write_whole
+from foretext.text.corpus.text_files import write_whole
 
 _DIGITS = 6
 # What is quoted. The csv module would leave a lone carriage return bare, which readers take for the end of a row.

@@ -14,8 +14,7 @@ from typing import Any
 
 from foretext.errors import UserError
 from foretext.text.corpus.tables import cleaned, unpacked
-from foretext.text.corpus.text_files import ReadReport
-from foretext.text.corpus.whole_files import note_replaced, read_text
+from foretext.text.corpus.text_files import ReadReport, note_replaced, read_text
 
 MOST_BYTES = 1 << 30  # SQuAD 2.0's training file has 42 MB
 _SHOWN = 60  # characters of an answer in a message

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, LossSum, Outcome, detached
 from foretext.nn.fused import dropout
-from foretext.nn.recurrent.recurrent_dropout import activation_penalty, penalty_counts, temporal_penalty
+from foretext.nn.recurrent.awd_lstm import activation_penalty, penalty_counts, temporal_penalty
 from foretext.nn.trunk import Trunk, reads_on
 from foretext.objectives.base import Examples
 from foretext.plan import ConcatPoolingConfig
@@ -45,7 +45,7 @@ from foretext.tasks.heads.supervised import (
     real_places,
     sequence_lm_loss,
 )
-from foretext.text.order.sample_order import LengthOrder, SampleOrder
+from foretext.text.order import LengthOrder, SampleOrder
 
 SORTED_TOGETHER = 8  # batches
 

@@ -1,7 +1,7 @@
 """The heads of cross-view training on rows: prediction modules for a task and any number of others beside it.
 
 Labelled rows are the examples that every family makes of them; a batch is of one task, or of unlabelled text, and which
-one a step is about is the order's to say (`text/order/turns.py`). Losses are named `label` for the task that is asked
+one a step is about is the order's to say (`text/order.py`). Losses are named `label` for the task that is asked
 for, by their names for the others, and with the view behind it for unlabelled text (`label.forward`).
 
 A word that the labelled rows have once is read as an unknown one half of the time, in training and where it is
@@ -28,8 +28,7 @@ from foretext.objectives.base import Draw, Examples
 from foretext.objectives.cross_view import KINDS, LABEL, CrossViewObjective, CrossViewSettings, CrossViewTask
 from foretext.tasks.heads.supervised import Example
 from foretext.tasks.heads.tagging import WordByWord, tag_targets
-from foretext.text.order.sample_order import LengthOrder, SampleOrder
-from foretext.text.order.turns import Source, Turns
+from foretext.text.order import LengthOrder, SampleOrder, Source, Turns
 from foretext.text.words.word_forms import WordForms
 
 

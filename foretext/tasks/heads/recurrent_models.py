@@ -3,7 +3,7 @@ them: the heads of `tagging.py`, `supervised.py` and `span.py` exchanged for net
 
     tags          biLSTM → scores of tags → CRF (`nn/task_models/sentence_models.py`)
     a text        biLSTM → maximum, mean, minimum and attentive mean → scores (`nn/task_models/sentence_models.py`)
-    two texts     biattentive network (`nn/task_models/biattention.py`); a choice is a pair with its context
+    two texts     biattentive network (`nn/task_models/sentence_models.py`); a choice is a pair with its context
     spans         biLSTM over question and passage → start and end scores of each token
 
 All read x of `trunk_words.py`: texts and pairs the tokens that stand between special ones, tags and spans the special
@@ -25,9 +25,15 @@ from torch import Tensor, nn
 from foretext.batch import IGNORE, Batch, LossSum, Outcome
 from foretext.nn.model_config import ModelConfig
 from foretext.nn.recurrent.lstm_layer import BiLstm
-from foretext.nn.task_models.biattention import BiattentiveClassifier, BiattentiveConfig
 from foretext.nn.task_models.crf import LinearChainCrf, iob2_allowed
-from foretext.nn.task_models.sentence_models import BiLstmTagger, ClassifierConfig, SentenceClassifier, TaggerConfig
+from foretext.nn.task_models.sentence_models import (
+    BiattentiveClassifier,
+    BiattentiveConfig,
+    BiLstmTagger,
+    ClassifierConfig,
+    SentenceClassifier,
+    TaggerConfig,
+)
 from foretext.nn.task_models.word_inputs import WordReader
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective

@@ -38,11 +38,11 @@ from foretext.text.corpus.text_files import (
     first_lines,
     is_packed,
     line_blocks,
+    note_replaced,
     opened,
     plain_path,
     text_lines,
 )
-from foretext.text.corpus.whole_files import note_replaced
 from foretext.text.tokenizers.base import encodable
 
 if TYPE_CHECKING:

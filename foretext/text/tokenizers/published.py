@@ -1,10 +1,23 @@
-"""Vocabularies that others published, read from their own files."""
+"""Vocabularies that others published, read from their own files.
+
+SentencePiece's `.model` files: a protocol buffer, read here field by field, with bounds, and nothing else.
+
+Of such a file only the pieces with their scores and types, the table of character replacements, and the switches that
+change ids matter. Whatever is damaged, cut short, too large, or asks for something that is not done here is refused in
+one line. The table goes to a library that walks it without looking, so every path through it is tried first.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from foretext.errors import UserError
 from foretext.text.tokenizers.base import Tokenizer
@@ -27,7 +40,7 @@ def tokenizer_from_published(source: str | Path, *, splitter: str = "spacy", low
         from foretext.text.tokenizers.wordpiece import WordPiece
 
         return WordPiece.from_published(read_pieces(path), lower, str(path))
-    from foretext.text.tokenizers.sentencepiece_file import read_sentencepiece
+    from foretext.text.tokenizers.published import read_sentencepiece
     from foretext.text.tokenizers.unigram import Unigram
 
     return Unigram.from_published(read_sentencepiece(path), lower, str(path))
@@ -126,3 +139,225 @@ def read_pieces(path: Path) -> list[str]:
         raise UserError(f"{path}: cannot be read as a vocabulary ({error}); get the published file again") from None
     pieces = [line.removesuffix("\r") for line in lines]
     return pieces[:-1] if pieces[-1] == "" else pieces
+
+
+# ── SentencePiece ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # types of pieces
+
+MOST_BYTES = 16_000_000  # of a file; the largest that are published have 5 million
+MOST_PIECES = 1_000_000
+MOST_CHARMAP = 8_000_000
+_UNIGRAM = 1  # the model type
+_BLOCK = 256  # units of the table's trie that lie together: one for each byte that can follow
+_AT_ONCE = 4_096
+
+# Numbers of fields in the messages, as sentencepiece_model.proto has them.
+_PIECE, _TRAINER, _NORMALIZER = 1, 2, 3
+_TEXT, _SCORE, _TYPE = 1, 2, 3
+_MODEL_TYPE, _SPACE_BEHIND, _BYTE_FALLBACK = 3, 24, 35
+_CHARMAP, _SPACE_BEFORE, _ONE_SPACE, _SPACE_MARKED = 2, 3, 4, 5
+
+
+class _Damaged(Exception):
+    """What is wrong with the file."""
+
+
+class _Unsupported(Exception):
+    """What the file asks for."""
+
+
+@dataclass(frozen=True)
+class SentencePieceModel:
+    pieces: tuple[str, ...]
+    scores: tuple[float, ...]  # log probabilities
+    types: tuple[int, ...]
+    charmap: bytes  # replacements of characters, compiled; empty: none
+
+
+def read_sentencepiece(path: Path) -> SentencePieceModel:
+    """The unigram model in the file at `path`."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+    if len(data) > MOST_BYTES:
+        raise UserError(f"{path}: over {MOST_BYTES:,} bytes, too much for a SentencePiece model; get the file again")
+    try:
+        return _model(data)
+    except _Unsupported as error:
+        raise UserError(f"{path}: {error}, which is not done here; only ALBERT's and XLNet's way is") from None
+    except (_Damaged, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: no whole SentencePiece model ({error}); get the published file again") from None
+
+
+def _model(data: bytes) -> SentencePieceModel:
+    texts: list[str] = []
+    scores: list[float] = []
+    types: list[int] = []
+    charmap: bytes | None = None
+    trained = False
+    for number, value in _fields(data):
+        if number == _PIECE:
+            text, score, kind = _piece(_message(value))
+            texts.append(text)
+            scores.append(score)
+            types.append(kind)
+            if len(texts) > MOST_PIECES:
+                raise _Damaged(f"over {MOST_PIECES:,} pieces")
+        elif number == _TRAINER:
+            _check_trainer(_message(value))
+            trained = True
+        elif number == _NORMALIZER:
+            charmap = _charmap(_message(value))
+    if not texts or not trained or charmap is None:
+        part = "pieces" if not texts else "settings" if not trained else "replacements"
+        raise _Damaged(f"it has no {part}")
+    if len(set(texts)) != len(texts):
+        raise _Damaged("a piece comes twice")
+    if types.count(UNKNOWN) != 1:
+        raise _Damaged(f"{types.count(UNKNOWN)} unknown pieces where one is needed")
+    return SentencePieceModel(tuple(texts), tuple(scores), tuple(types), charmap)
+
+
+def _piece(data: bytes) -> tuple[str, float, int]:
+    text, score, kind = "", 0.0, NORMAL
+    for number, value in _fields(data):
+        if number == _TEXT:
+            text = _message(value).decode("utf-8")
+        elif number == _SCORE:
+            raw = _message(value)
+            if len(raw) != 4:
+                raise _Damaged("a score that is no number")
+            score = struct.unpack("<f", raw)[0]
+        elif number == _TYPE:
+            kind = _number(value)
+    if not text or not math.isfinite(score) or not NORMAL <= kind <= BYTE:
+        raise _Damaged(f"a piece {text!r} of score {score} and type {kind}")
+    if kind == BYTE:
+        raise _Unsupported("it spells unknown characters in bytes")
+    return text, score, kind
+
+
+def _check_trainer(data: bytes) -> None:
+    for number, value in _fields(data):
+        if number == _MODEL_TYPE and _number(value) != _UNIGRAM:
+            raise _Unsupported("it is no unigram model")
+        if number == _SPACE_BEHIND and _number(value):
+            raise _Unsupported("it puts spaces behind words")
+        if number == _BYTE_FALLBACK and _number(value):
+            raise _Unsupported("it spells unknown characters in bytes")
+
+
+def _charmap(data: bytes) -> bytes:
+    charmap = b""
+    for number, value in _fields(data):
+        if number == _CHARMAP:
+            charmap = _message(value)
+        elif number in (_SPACE_BEFORE, _ONE_SPACE, _SPACE_MARKED) and not _number(value):
+            raise _Unsupported("it treats spaces as other models do not")
+    try:
+        check_charmap(charmap)
+    except ValueError as error:
+        raise _Damaged(str(error)) from None
+    return charmap
+
+
+# -- the wire --------------------------------------------------------------------------------------------------------
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Number and value of each field: whole numbers as they are, everything else as bytes."""
+    place = 0
+    while place < len(data):
+        key, place = _varint(data, place)
+        number, wire = key >> 3, key & 7
+        if number == 0 or wire not in (0, 1, 2, 5):
+            raise _Damaged(f"no field begins with {key} before byte {place} of {len(data)}")
+        if wire == 0:
+            value, place = _varint(data, place)
+            yield number, value
+            continue
+        size = {1: 8, 5: 4}.get(wire, 0)
+        if wire == 2:
+            size, place = _varint(data, place)
+        if size > len(data) - place:
+            raise _Damaged(f"cut short: {size} bytes from byte {place} on, where {len(data) - place} are left")
+        yield number, data[place : place + size]
+        place += size
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    """A whole number, seven bits a byte, and the place after it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if place >= len(data):
+            raise _Damaged("cut short in a number")
+        byte = data[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place
+    raise _Damaged(f"a number of over ten bytes before byte {place}")
+
+
+def _message(value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        raise _Damaged("a number where a text is needed")
+    return value
+
+
+def _number(value: int | bytes) -> int:
+    if isinstance(value, bytes):
+        raise _Damaged("a text where a number is needed")
+    return value
+
+
+# -- the table of replacements ---------------------------------------------------------------------------------------
+
+
+def check_charmap(charmap: bytes) -> None:
+    """Raises ValueError unless every path through the table's trie stays inside it and ends at a text.
+
+    The table is the trie's size, the trie (a double array: a unit holds the byte that leads to it, whether a key ends
+    there, and where to go on), and the texts, each ended by a zero byte. An empty table is one without replacements.
+    """
+    if not charmap:
+        return
+    size = int.from_bytes(charmap[:4], "little")
+    if len(charmap) > MOST_CHARMAP or size == 0 or size % (4 * _BLOCK) or size > len(charmap) - 4:
+        raise ValueError("its table of replacements has no sound size")
+    units = np.frombuffer(charmap, dtype="<u4", count=size // 4, offset=4).astype(np.int64)
+    texts = np.frombuffer(charmap, dtype=np.uint8, offset=4 + size)
+    try:
+        charmap[4 + size :].decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError("the texts of its replacements are no UTF-8") from None
+    steps = (units >> 10) << ((units & 0x200) >> 6)
+    following = np.arange(1, _BLOCK)
+    seen = np.zeros(len(units), dtype=bool)
+    waiting = steps[:1]
+    while len(waiting):
+        here, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
+        if here.max() >= len(units):
+            raise ValueError("its table of replacements leads out of itself")
+        nodes = here[:, None] ^ following
+        found = np.unique(nodes[(units[nodes] & 0x800000FF) == following])
+        found = found[~seen[found]]
+        seen[found] = True
+        places = found ^ steps[found]
+        _check_ends(places[(units[found] >> 8) & 1 == 1], units, texts)
+        waiting = np.concatenate([waiting, places])
+
+
+def _check_ends(ends: np.ndarray, units: np.ndarray, texts: np.ndarray) -> None:
+    """At the end of a key lies the place of its replacement, which begins with a whole character."""
+    if not len(ends):
+        return
+    if ends.max() >= len(units):
+        raise ValueError("its table of replacements leads out of itself")
+    places = units[ends] & 0x7FFFFFFF
+    if places.max() >= len(texts) or ((texts[places] & 0xC0) == 0x80).any():
+        raise ValueError("its table of replacements names a text that is not there")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 import tokenizers
 
 from foretext.errors import UserError
-from foretext.text.order.sample_order import mix64
+from foretext.text.order import mix64
 from foretext.text.tokenizers import unigram, word_tokenizer, word_vocabulary, wordpiece
 from foretext.text.tokenizers.base import END, KINDS, Tokenizer, encodable
 from foretext.text.tokenizers.byte_bpe import ByteBPE, byte_bpe_from_merges

@@ -39,8 +39,8 @@ from foretext.text.tokenizers.base import (
     written_lower,
 )
 from foretext.text.tokenizers.engine import Engine
-from foretext.text.tokenizers.sentencepiece_file import NORMAL, USER_DEFINED, SentencePieceModel, check_charmap
-from foretext.text.tokenizers.sentencepiece_file import UNKNOWN as UNKNOWN_TYPE
+from foretext.text.tokenizers.published import NORMAL, USER_DEFINED, SentencePieceModel, check_charmap
+from foretext.text.tokenizers.published import UNKNOWN as UNKNOWN_TYPE
 
 SPACE = "▁"
 SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ALBERT's, with which a trained vocabulary begins too

@@ -25,7 +25,7 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from foretext.text.order.sample_order import mix64
+from foretext.text.order import mix64
 from foretext.text.words.sif import joined
 
 LEAST_SINGLE, LEAST_PAIR = 10, 50  # documents that a word, and a pair, must stand in

@@ -21,7 +21,7 @@ from foretext.tasks.families import family_of
 from foretext.tasks.family import Family, TaskConfig
 from foretext.tasks.labelled import Split
 from foretext.tasks.scores.metrics import check_metric
-from foretext.text.order.sample_order import SampleOrder
+from foretext.text.order import SampleOrder
 from foretext.text.words.knowledge import TextKnowledge
 from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, check_asked
 from foretext.train.resume import agreed, check_seed, check_sets

@@ -17,7 +17,7 @@ from tolerance import close, terms_of
 import foretext as ft
 from foretext.api import LanguageModel
 from foretext.batch import BATCH_TOKENS, Batch
-from foretext.evaluate.both_ways import perplexity_of_both
+from foretext.evaluate.perplexity import perplexity_of_both
 from foretext.objectives.bidirectional import BilmObjective
 from foretext.runs.run_config import DataConfig
 from foretext.text.tokenizers.word_vocabulary import Words

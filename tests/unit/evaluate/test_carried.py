@@ -19,7 +19,7 @@ from foretext.batch import Batch
 from foretext.evaluate import perplexity as module
 from foretext.evaluate.features import LayerMix, text_vectors
 from foretext.evaluate.perplexity import perplexity
-from foretext.generate.decoder import Decoder
+from foretext.generate.sampling import Decoder
 from foretext.interop.lm_eval import Scorer
 from foretext.runs.model import SavedModel, reach_of
 from foretext.systems.base import TrunkParts

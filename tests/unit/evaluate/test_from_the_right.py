@@ -40,7 +40,7 @@ def _in_doubles() -> Iterator[None]:
 def backward(system: str) -> SavedModel:
     """Large random weights, which read from right to left."""
     made = shaken_model(system, 0.2)
-    return replace(made, sections=made.sections | {"run": replace(made.info, direction="backward")})
+    return replace(made, config=replace(made.config, run=replace(made.info, direction="backward")))
 
 
 def nats_of(model: SavedModel, text: str, ends: bool) -> list[float]:

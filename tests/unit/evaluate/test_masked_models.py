@@ -27,11 +27,11 @@ from tolerance import close, terms_of
 import foretext as ft
 from foretext.api import LanguageModel
 from foretext.batch import BATCH_TOKENS, Batch
-from foretext.evaluate import pseudo
+from foretext.evaluate import perplexity
 from foretext.evaluate.features import LayerMix, text_vectors, word_vectors
 from foretext.evaluate.fill import fill
-from foretext.evaluate.pseudo import pseudo_perplexity
-from foretext.objectives.factorisation import PermutationConfig
+from foretext.evaluate.perplexity import pseudo_perplexity
+from foretext.objectives.permutation import PermutationConfig
 from foretext.runs.report import Reporter
 from foretext.systems import SYSTEMS
 from foretext.text.tokenizers.base import END
@@ -218,20 +218,20 @@ def test_pseudo_perplexity_masks_each_token_alone(lm: LanguageModel) -> None:
 def test_windows_of_a_long_text_are_sought_nearby(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work grows with the text, not with its square; and each window is framed once, not for each token."""
     framed_windows, compared = [], []
-    real = pseudo.read_as
-    monkeypatch.setattr(pseudo, "read_as", lambda model, ids: framed_windows.append(1) or real(model, ids))
-    asked = pseudo._context
-    monkeypatch.setattr(pseudo, "_context", lambda *place: compared.append(1) or asked(*place))
+    real = perplexity.read_as
+    monkeypatch.setattr(perplexity, "read_as", lambda model, ids: framed_windows.append(1) or real(model, ids))
+    asked = perplexity._context
+    monkeypatch.setattr(perplexity, "_context", lambda *place: compared.append(1) or asked(*place))
     for room in (1, 2, 3, 14):
         framed_windows.clear(), compared.clear()
-        found = list(pseudo._questions(lm.model, [7] * 1000, room))
+        found = list(perplexity._questions(lm.model, [7] * 1000, room))
         assert len(found) == 1000 and len(compared) <= 4000
         assert len(framed_windows) <= 2 + 1000 // max(1, room // 2)
 
 
 def test_a_batch_is_bounded_by_its_longest_row() -> None:
-    rows = [pseudo._Asked([0] * length, 0) for length in (4, 200, *(4,) * 5000, 300, 4)]
-    groups = list(pseudo._batches(iter(rows)))
+    rows = [perplexity._Asked([0] * length, 0) for length in (4, 200, *(4,) * 5000, 300, 4)]
+    groups = list(perplexity._batches(iter(rows)))
     assert [row for group in groups for row in group] == rows
     assert all(len(group) * max(len(row.ids) for row in group) <= BATCH_TOKENS for group in groups)
 

@@ -21,8 +21,8 @@ from foretext.batch import Batch
 from foretext.evaluate import perplexity as module
 from foretext.evaluate.likelihood import Query, score_queries
 from foretext.evaluate.perplexity import perplexity
-from foretext.generate.decoder import Decoder
-from foretext.nn.relative.memory import LONGEST_MEMORY
+from foretext.generate.sampling import Decoder
+from foretext.nn.relative.relative_attention import LONGEST_MEMORY
 from foretext.nn.relative.transformer_xl import TransformerXL
 from foretext.nn.trunk import remembering
 from foretext.runs.model import SavedModel, reach_of

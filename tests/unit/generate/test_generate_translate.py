@@ -13,8 +13,8 @@ from tolerance import close, terms_of
 from torch import Tensor
 from translation_under_test import TranslationModel
 
-from foretext.generate.beam_search import Hypothesis, Search, SteppingModel, Symbols, beam_search
-from foretext.nn.recurrent.translation import TranslationConfig
+from foretext.generate.beam_search import Hypothesis, Rules, Search, SteppingModel, Symbols, beam_search
+from foretext.nn.recurrent.cove import TranslationConfig
 
 START, END, NEVER = 0, 1, 2
 SYMBOLS = Symbols(START, END, (START, NEVER))
@@ -95,7 +95,7 @@ def test_a_wide_beam_finds_the_best_of_all(power: float) -> None:
     search = Search(beams=every, power=power)
     found = beam_search(model, model.encode(x, mask), [limit] * 3, SYMBOLS, search)
     for row in range(3):
-        expected = sorted(exact(model, x[row], mask[row], limit), key=lambda one: one.rank(power))
+        expected = sorted(exact(model, x[row], mask[row], limit), key=Rules(1, power, None).rank)
         assert len(found[row]) == len(expected) == every
         assert_same(found[row], expected)
 
@@ -107,7 +107,7 @@ def test_scores_are_those_of_the_whole_translation_and_come_in_order() -> None:
         known = {(one.ids, one.ended): one for one in exact(model, x[row], mask[row], limit)}
         assert 1 <= len(found) <= 3 and len({one.ids for one in found}) == len(found)
         assert_same(found, [known[one.ids, one.ended] for one in found])
-        assert [one.rank(1.0) for one in found] == sorted(one.rank(1.0) for one in found)
+        assert found == sorted(found, key=Rules(1, 1.0, None).rank)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -15,9 +15,8 @@ from tolerance import close, doubles, terms_of
 
 from foretext.batch import Batch
 from foretext.generate import many
-from foretext.generate.decoder import Decoder
 from foretext.generate.many import beam_search, write_many
-from foretext.generate.sampling import Sampling, penalised
+from foretext.generate.sampling import Decoder, Sampling, penalised
 from foretext.runs.model import SavedModel, reach_of
 from foretext.runs.run_config import ModelSections, RunConfig
 from foretext.systems import SYSTEMS

@@ -19,7 +19,7 @@ import foretext as ft
 from foretext.api import LanguageModel
 from foretext.evaluate.in_context import Template, answer_rows
 from foretext.evaluate.likelihood import Query, score_queries
-from foretext.generate.decoder import Decoder, reader_of
+from foretext.generate.sampling import Decoder, reader_of
 from foretext.objectives.bidirectional import BilmObjective, spelling
 from foretext.runs.model import facing
 from foretext.runs.scoring import encode

@@ -15,7 +15,7 @@ from tolerance import close, doubles
 
 from foretext.api import LanguageModel, load_language_model
 from foretext.interop.exchange import export_model, import_model
-from foretext.nn.recurrent.bilm_trunk import BilmTrunkConfig
+from foretext.nn.recurrent.bilm import BilmTrunkConfig
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.characters import word_characters
 from foretext.train.pretraining.pretrain import pretrain

@@ -14,9 +14,16 @@ from tolerance import close, terms_of
 from torch import Tensor, nn
 
 from foretext.batch import Batch, detached
-from foretext.nn.recurrent.awd_lstm import DROPOUTS, AwdLstm, AwdLstmConfig, LstmLayer
-from foretext.nn.recurrent.reading_order import reading_order
-from foretext.nn.recurrent.recurrent_dropout import activation_penalty, penalty_counts, temporal_penalty
+from foretext.nn.recurrent.awd_lstm import (
+    DROPOUTS,
+    AwdLstm,
+    AwdLstmConfig,
+    LstmLayer,
+    activation_penalty,
+    penalty_counts,
+    temporal_penalty,
+)
+from foretext.nn.recurrent.lstm_layer import reading_order
 from foretext.nn.softmax.tied_softmax import tied_softmax_loss
 from foretext.train.checkpoint import from_tensors, to_tensors
 

@@ -12,7 +12,7 @@ from slow_recurrent import INPUTS, PADDINGS, randomised, repadded, sentences, sl
 from tolerance import close, terms_of
 from torch import Tensor
 
-from foretext.nn.task_models.biattention import BiattentiveClassifier, BiattentiveConfig, Maxout
+from foretext.nn.task_models.sentence_models import BiattentiveClassifier, BiattentiveConfig, Maxout
 from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig
 
 CONFIG = BiattentiveConfig(3, projection=4, cells=2, hidden=3, maxout=2, dropout=0.0, inputs=INPUTS)

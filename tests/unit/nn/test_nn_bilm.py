@@ -12,18 +12,18 @@ from torch import Tensor
 from word_tables import word_table
 
 from foretext.batch import detached
-from foretext.nn.recurrent.bilm import Bilm, BilmConfig, BilmState, LstmStack
+from foretext.nn.recurrent.bilm import Bilm, BilmState, BilmTrunkConfig, LstmStack
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.nn.task_models.word_inputs import ScalarMix
 from foretext.train.checkpoint import from_tensors, to_tensors
 
 WORDS = CharEncoderConfig(width=3, filter_widths=(1, 2), filter_counts=(3, 4), embedding=2, length=9, highways=1)
-CONFIG = BilmConfig(layers=3, cells=5, cell_clip=0.8, state_clip=0.7, dropout=0.0, words=WORDS)
+CONFIG = BilmTrunkConfig(0, layers=3, cells=5, cell_clip=0.8, state_clip=0.7, dropout=0.0, words=WORDS)
 TERMS = terms_of((7 + 3) * (3 + 3 + 5))  # over seven words and three layers: the inputs', the state's, the projection's
 MASK = torch.tensor([[1, 1, 1, 0, 0], [0, 1, 1, 1, 1], [0, 0, 0, 0, 0]]).bool()
 
 
-def bilm(config: BilmConfig = CONFIG) -> Bilm:
+def bilm(config: BilmTrunkConfig = CONFIG) -> Bilm:
     made = Bilm(config).double()
     with torch.no_grad():
         for parameter in made.parameters():
@@ -158,7 +158,7 @@ def test_parameters_are_counted_and_impossible_shapes_refused() -> None:
 
 def test_the_papers_size() -> None:
     """93.6 million weights, as the published model has with its row of zeros for no word."""
-    config = BilmConfig()
+    config = BilmTrunkConfig(0)
     config.check()
     assert config.parameters() == 93_600_864
 

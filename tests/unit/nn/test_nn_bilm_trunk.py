@@ -12,7 +12,7 @@ from word_tables import word_table
 
 from foretext.batch import Batch
 from foretext.config import build_sections, from_toml, to_toml
-from foretext.nn.recurrent.bilm_trunk import BilmTrunk, BilmTrunkConfig, SpelledBatch
+from foretext.nn.recurrent.bilm import BilmTrunk, BilmTrunkConfig, SpelledBatch
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 
 WORDS = CharEncoderConfig(width=3, filter_widths=(1, 2), filter_counts=(3, 4), embedding=2, length=9, highways=1)

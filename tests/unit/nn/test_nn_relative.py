@@ -8,7 +8,7 @@ import pytest
 import torch
 from tolerance import close
 
-from foretext.nn.relative.memory import by_key, distances, sinusoids
+from foretext.nn.relative.relative_attention import by_key, distances, sinusoids
 
 
 @pytest.mark.parametrize(("queries", "memory"), [(1, 0), (1, 4), (5, 0), (5, 3), (4, 9)])

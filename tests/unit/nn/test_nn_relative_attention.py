@@ -11,8 +11,7 @@ from tolerance import close, doubles, terms_of
 from torch import Tensor
 
 from foretext.nn.relative import relative_attention as module
-from foretext.nn.relative.memory import distances, hidden_memory, remember, sinusoids
-from foretext.nn.relative.relative_attention import RelativeAttention
+from foretext.nn.relative.relative_attention import RelativeAttention, distances, hidden_memory, remember, sinusoids
 
 WIDTH, HEADS, HEAD_WIDTH = 10, 2, 3
 SHAPES = [(3, 4, 6), (2, 1, 5), (1, 5, 0), (2, 1, 0), (2, 7, 2)]  # rows, queries, memory

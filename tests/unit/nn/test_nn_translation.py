@@ -12,7 +12,7 @@ from tolerance import close, terms_of
 from torch import Tensor
 from translation_under_test import TranslationModel
 
-from foretext.nn.recurrent.translation import ContextEncoder, FixedVectors, TranslationConfig
+from foretext.nn.recurrent.cove import ContextEncoder, FixedVectors, TranslationConfig
 from foretext.nn.softmax.tied_softmax import tied_softmax_loss
 
 CONFIG = TranslationConfig(vocabulary=11, vectors=5, embedding=4, width=6, dropout=0.0, init_range=0.5)

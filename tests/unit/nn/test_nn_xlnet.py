@@ -13,8 +13,7 @@ from tolerance import close, terms_of
 from torch import Tensor
 
 from foretext.batch import IGNORE, Batch
-from foretext.nn.relative.memory import distances, sinusoids
-from foretext.nn.relative.relative_attention import RelativeAttention
+from foretext.nn.relative.relative_attention import RelativeAttention, distances, sinusoids
 from foretext.nn.relative.two_stream import Asked, asked_mix
 from foretext.nn.relative.xlnet import OrderedBatch, XLNet, XLNetConfig
 from foretext.objectives.permutation import left_to_right

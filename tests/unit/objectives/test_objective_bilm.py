@@ -17,12 +17,11 @@ from torch import Tensor
 from word_tables import word_table
 
 from foretext.batch import IGNORE, detached
-from foretext.nn.recurrent.bilm import LstmStack
-from foretext.nn.recurrent.bilm_trunk import BilmTrunk, BilmTrunkConfig, SpelledBatch
+from foretext.nn.recurrent.bilm import BilmTrunk, BilmTrunkConfig, LstmStack, SpelledBatch
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig, spelling
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.order.sample_order import Windows
+from foretext.text.order import Windows
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.wordpiece import wordpiece_from_pieces
 from foretext.text.words.characters import END_SENTENCE, border_characters, word_characters

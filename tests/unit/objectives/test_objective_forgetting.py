@@ -14,9 +14,8 @@ from tolerance import close, terms_of
 from torch import Tensor
 
 from foretext.objectives.base import Draw, Objective
-from foretext.objectives.forgetting import ForgettingConfig, begun_anew, fresh_rows
 from foretext.objectives.permutation import PermutationObjective
-from foretext.objectives.stream import StreamObjective
+from foretext.objectives.stream import ForgettingConfig, StreamObjective, begun_anew, fresh_rows
 from foretext.systems import SYSTEMS
 from foretext.train.loop import Loop
 from foretext.train.pretraining.pretrain import pretrain

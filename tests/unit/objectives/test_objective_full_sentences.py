@@ -9,8 +9,8 @@ import pytest
 from complaints import refused
 from test_objective_spans import BYTES, KINDS, documents, prose, shards
 
-from foretext.objectives import full_sentences
-from foretext.objectives.full_sentences import FullSentences
+from foretext.objectives import spans
+from foretext.objectives.spans import FullSentences
 from foretext.text.tokenizers.base import END, Tokenizer
 from foretext.text.tokenizers.training import train_tokenizer
 
@@ -75,7 +75,7 @@ def test_as_many_whole_sentences_as_fit(
             after = [place for place in sentences if place > stop and not (place == stop + 1 and ids[stop] in stops)]
             assert not after or after[0] > start + room, "the next sentence would have fitted"
     assert whole > 3
-    monkeypatch.setattr(full_sentences, "CHUNK", 70)
+    monkeypatch.setattr(spans, "CHUNK", 70)
     assert FullSentences(stream, room, tokenizer).borders.tolist() == borders, "whatever is looked at together"
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from complaints import refused
 
-from foretext.objectives.masking import Masker, MaskingConfig
+from foretext.objectives.masked import Masker, MaskingConfig
 from foretext.text.tokenizers.base import END
 from foretext.text.tokenizers.byte_bpe import ROBERTA_SPECIALS, ByteBPE
 

@@ -17,9 +17,16 @@ from tolerance import close, terms_of
 from foretext.batch import IGNORE
 from foretext.nn.relative.xlnet import OrderedBatch
 from foretext.objectives.base import Draw
-from foretext.objectives.factorisation import PermutationConfig, draw_order, draw_targets, ranks_of
-from foretext.objectives.permutation import PermutationObjective, left_to_right, with_blanks
-from foretext.text.order.two_ways import Stretch
+from foretext.objectives.permutation import (
+    PermutationConfig,
+    PermutationObjective,
+    draw_order,
+    draw_targets,
+    left_to_right,
+    ranks_of,
+    with_blanks,
+)
+from foretext.text.order import Stretch
 
 
 def objective(**settings: object) -> PermutationObjective:

@@ -25,8 +25,7 @@ from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import Budget
 from foretext.runs.scoring import mean_losses
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.order.sample_order import StreamOrder, Windows
-from foretext.text.order.stream_pieces import PieceOrder, StreamPieces
+from foretext.text.order import PieceOrder, StreamOrder, StreamPieces, Windows
 from foretext.train.checkpoint import CARRIED, Job, Stage
 from foretext.train.loop import Loop
 from foretext.train.optim import make_optimizer

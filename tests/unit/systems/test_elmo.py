@@ -16,7 +16,7 @@ from word_tables import word_table
 from foretext.batch import Batch
 from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import Interrupted
-from foretext.nn.recurrent.bilm_trunk import BilmTrunkConfig
+from foretext.nn.recurrent.bilm import BilmTrunkConfig
 from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig, WordReader
 from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig
 from foretext.plan import ReaderPlan

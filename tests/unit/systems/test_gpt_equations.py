@@ -24,7 +24,7 @@ from foretext.runs.scoring import encode
 from foretext.tasks.files.rows import rows_from
 from foretext.tasks.layouts.causal import DELIMITER, EXTRACT, START
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.order.sample_order import Windows
+from foretext.text.order import Windows
 from foretext.train.loop import Loop
 
 BYTES = 257

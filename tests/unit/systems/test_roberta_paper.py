@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from systems_under_test import objective_of, tokenizer_of
 
-from foretext.objectives.masked import MaskedObjective
-from foretext.objectives.masking import MaskingConfig
+from foretext.objectives.masked import MaskedObjective, MaskingConfig
 from foretext.systems import SYSTEMS
 
 BERT, ROBERTA = (SYSTEMS[name].sizes["paper"] for name in ("bert", "roberta"))

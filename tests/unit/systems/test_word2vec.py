@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from complaints import names, refused
-from foretext.runs.run_config import Budget, Position
 from gensim.models import KeyedVectors
 from systems_under_test import parallel_text, pretrain_request, stopping_after, write_text
 
@@ -22,6 +21,7 @@ from foretext.runs.directory import RunDirectory
 from foretext.runs.inspection import summary_of
 from foretext.runs.model import load_model, read_config
 from foretext.runs.report import Silent
+from foretext.runs.run_config import Budget, Position
 from foretext.runs.run_vectors import given_vectors
 from foretext.text.words.sif import sif_means
 from foretext.text.words.vectors import WordVectors, read_vectors

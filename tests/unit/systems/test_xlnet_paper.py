@@ -20,13 +20,13 @@ from foretext.batch import Batch
 from foretext.evaluate.attention_page import attention_page
 from foretext.evaluate.fill import fill
 from foretext.evaluate.likelihood import Query, query_of, score_queries
-from foretext.generate.decoder import Decoder
+from foretext.generate.sampling import Decoder
 from foretext.nn.relative.xlnet import OrderedBatch, XLNet
 from foretext.objectives.base import Draw
 from foretext.objectives.permutation import PermutationObjective, left_to_right
 from foretext.runs.directory import RunDirectory
 from foretext.systems import SYSTEMS
-from foretext.text.order.two_ways import Stretch, TwoWayOrder
+from foretext.text.order import Stretch, TwoWayOrder
 from foretext.text.tokenizers.unigram import XLNET_SPECIALS, Unigram
 from foretext.train.loop import Loop
 from foretext.train.pretraining.pretrain import pretrain

@@ -117,7 +117,7 @@ def test_more_than_50_classes_are_folded_without_losing_a_row() -> None:
 
 def test_the_light_part_of_the_room_imports_nothing_heavy() -> None:
     modules = ("files.rows", "files.formats", "labelled", "scores.metrics")
-    modules += ("scores.confusion_picture", "files.predictions")  # whole_files and tables are in text/corpus now
+    modules += ("scores.confusion_picture", "files.predictions")  # text_files and tables are in text/corpus
     heavy = "torch", "sklearn", "scipy", "matplotlib", "polars", "pandas"
     script = f"import sys, {', '.join(f'foretext.tasks.{m}' for m in modules)}\n"
     script += f"print([name for name in {heavy!r} if name in sys.modules])"

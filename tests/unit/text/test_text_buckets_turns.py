@@ -7,8 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from foretext.text.order.sample_order import LengthOrder, Order
-from foretext.text.order.turns import Source, Turns, shares_of
+from foretext.text.order import LengthOrder, Order, Source, Turns, shares_of
 
 LENGTHS = np.random.default_rng(5).integers(1, 60, 251)
 

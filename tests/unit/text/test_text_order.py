@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from foretext.text.corpus.readers import ReadOptions, find_files
 from foretext.text.corpus.shards import Sharding, TokenShards, write_shards
-from foretext.text.order.sample_order import Order, Windows, permute
+from foretext.text.order import Order, Windows, permute
 from foretext.text.tokenizers.byte_bpe import byte_bpe_from_merges
 
 

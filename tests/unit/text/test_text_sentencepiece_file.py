@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from spm_files import ALBERT_LIKE, charmap, message, model, number, piece, varint
 
 from foretext.errors import UserError
-from foretext.text.tokenizers import sentencepiece_file
-from foretext.text.tokenizers.sentencepiece_file import SentencePieceModel, check_charmap, read_sentencepiece
+from foretext.text.tokenizers import published
+from foretext.text.tokenizers.published import SentencePieceModel, check_charmap, read_sentencepiece
 
 
 @pytest.fixture(scope="module")
@@ -98,11 +98,11 @@ def test_too_large_and_not_there(folder: Path, monkeypatch: pytest.MonkeyPatch) 
         read_sentencepiece(folder / "missing.model")
     with refused(f"{folder}:", "read"):
         read_sentencepiece(folder)
-    monkeypatch.setattr(sentencepiece_file, "MOST_BYTES", 100)
+    monkeypatch.setattr(published, "MOST_BYTES", 100)
     with refused("x.model", "100 bytes"):
         read(folder, model())
-    monkeypatch.setattr(sentencepiece_file, "MOST_BYTES", 10_000)
-    monkeypatch.setattr(sentencepiece_file, "MOST_PIECES", 5)
+    monkeypatch.setattr(published, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(published, "MOST_PIECES", 5)
     with refused("x.model", "5 pieces"):
         read(folder, model())
 

@@ -123,7 +123,7 @@ def test_other_kinds_in_workers(tmp_path: Path, kind: str) -> None:
 
 
 def test_workers_do_not_load_torch() -> None:
-    parts = ("corpus.shards", "order.sample_order", "tokenizers.training", "tokenizers.char_bpe")
+    parts = ("corpus.shards", "order", "tokenizers.training", "tokenizers.char_bpe")
     modules = ", ".join(f"foretext.text.{part}" for part in parts)
     code = f"import sys, {modules}; print('torch' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.order.stream_pieces import LEAST, PieceLengths, PieceOrder, StreamPieces
+from foretext.text.order import LEAST, PieceLengths, PieceOrder, StreamPieces
 
 
 def shards_of(*files: int) -> TokenShards:

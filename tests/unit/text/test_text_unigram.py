@@ -18,7 +18,7 @@ from tolerance import close, terms_of
 
 from foretext.text.tokenizers import engine, unigram_training
 from foretext.text.tokenizers.base import tokenizer_from_json
-from foretext.text.tokenizers.sentencepiece_file import read_sentencepiece
+from foretext.text.tokenizers.published import read_sentencepiece
 from foretext.text.tokenizers.training import train_tokenizer
 from foretext.text.tokenizers.unigram import SPECIALS, Unigram
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foretext.text.order.sample_order import Windows
-from foretext.text.order.two_ways import TwoWayOrder, TwoWays
+from foretext.text.order import TwoWayOrder, TwoWays, Windows
 
 
 class Numbers:

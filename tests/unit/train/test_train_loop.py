@@ -28,7 +28,7 @@ from foretext.plan import TransferPlan
 from foretext.runs.directory import RunDirectory
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import Budget, is_finished
-from foretext.text.order.sample_order import Order
+from foretext.text.order import Order
 from foretext.train.checkpoint import (
     AVERAGE,
     CARRIED,

@@ -29,7 +29,7 @@ from foretext.runs.inspection import summary_of
 from foretext.systems import SYSTEMS
 from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, TrunkParts
 from foretext.tasks.layouts.causal import DelimitedLayout
-from foretext.text.order.sample_order import StreamOrder
+from foretext.text.order import StreamOrder
 from foretext.train.pretraining.pretrain import pretrain
 
 SETS = ("model.width=12", "model.context=8", "tokenizer.size=300", "training.batch_size=4", "training.rate=0.01")

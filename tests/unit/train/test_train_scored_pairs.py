@@ -19,7 +19,7 @@ from tolerance import close, doubles
 
 from foretext.api import LanguageModel, TaskModel
 from foretext.interop.hub import export_hub
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, HeadPlan, TaskConfig
 from foretext.tasks.files.rows import Row
@@ -161,7 +161,7 @@ def test_few_rows_draw_scores_further_to_the_mean() -> None:
     assert spreads == pytest.approx([slope - error**0.5, slope - (error / 40) ** 0.5])
 
 
-class Heard(Silent):
+class Heard(Reporter):
     def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
         self.lines = dict(lines)
 

@@ -1,0 +1,382 @@
+"""The order in which examples are seen: a pure function of (seed, epoch, index), with no state to save.
+
+Each epoch is a permutation of all examples, computed a few indices at a time: a Feistel network permutes the next
+power of four, and indices outside the range are sent through it again until they fall inside (cycle walking).
+
+Contiguous streams in pieces of varying length: AWD-LSTM's variable backpropagation (Merity, Keskar and Socher 2017).
+
+Cut always at the same length, a text has the same few borders over which no gradient ever flows. So the length of each
+step is drawn: about `mean`, seldom about half of it, with a small deviation. All rows of a step have one length (no
+padding), each goes on where it ended, and the lengths of an epoch are drawn from (seed, epoch): the piece of a step is
+a pure function of (seed, epoch, step), and a run that goes on cuts as one that was never stopped.
+
+`Windows` and `StreamOrder` number windows of one length. Here an index names any piece: length · size + start, where
+size is `len(StreamPieces)`. So `StreamPieces` needs to know nothing of the rows, and the order nothing of the text.
+
+A text that is read in both directions at once: half of the rows of a step read their stretches from the left, the
+other half from the right, as XLNet's bidirectional data streams do.
+
+Each direction goes through the whole text in an epoch, if as many rows read one way as the other. Window i of N is
+numbered i for the rows that read forward and 2 N − 1 − i for those that read backward, so that both kinds of row count
+upwards: a row's next window is the one whose text its memory leads to.
+
+Several sources of examples in turn: labelled rows of one or more tasks, and unlabelled text (Clark et al. 2018).
+
+Every second step is unlabelled; the others go to the tasks, a task of n rows getting a share in proportion to √n, as in
+the released code. That draws the task anew each time; here an epoch has the shares exactly, in an order of its own, so
+that a step's examples are a pure function of (seed, step) and nothing has to be remembered to go on. An epoch has as
+many labelled steps as one pass over all tasks' rows would take: with one task it is such a pass.
+
+Indices count through all sources: the tasks' rows one task after the other, then the unlabelled text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
+
+import numpy as np
+
+from foretext.errors import UserError
+from foretext.text.corpus.token_shards import TokenShards
+
+POOL = 100  # batches that are sorted together
+_ROUNDS = 6
+_MASK64 = (1 << 64) - 1
+
+
+def mix64(seed: int, number: int) -> int:
+    """A well-mixed 64-bit value of two numbers (splitmix64): cheap enough for each stretch of text."""
+    z = (number + 1) * 0x9E3779B97F4A7C15 + (seed + 1) * 0xD1342543DE82EF95 & _MASK64
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & _MASK64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & _MASK64
+    return z ^ (z >> 31)
+
+
+def permute(indices: np.ndarray, size: int, seed: int, epoch: int) -> np.ndarray:
+    """Where each of `indices` (int64, in [0, size)) goes in the epoch's permutation of [0, size)."""
+    half = max(1, ((size - 1).bit_length() + 1) // 2)
+    keys = _round_keys(seed, epoch)
+    result = _feistel(indices.astype(np.uint64), half, keys)
+    while True:
+        outside = np.flatnonzero(result >= size)
+        if outside.size == 0:
+            return result.astype(np.int64)
+        result[outside] = _feistel(result[outside], half, keys)
+
+
+def _round_keys(seed: int, epoch: int) -> np.ndarray:
+    digest = hashlib.blake2b(f"order {seed} {epoch}".encode(), digest_size=8 * _ROUNDS).digest()
+    return np.frombuffer(digest, dtype="<u8")
+
+
+def _feistel(values: np.ndarray, half: int, keys: np.ndarray) -> np.ndarray:
+    bits, low = np.uint64(half), np.uint64((1 << half) - 1)
+    left, right = values >> bits, values & low
+    for key in keys:
+        mixed = (right ^ key) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
+        mixed *= np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= mixed >> np.uint64(32)
+        left, right = right, left ^ (mixed & low)
+    return (left << bits) | right
+
+
+class SampleOrder(Protocol):
+    """Which examples a step sees."""
+
+    steps_per_epoch: int
+
+    def batch(self, step: int) -> tuple[int, list[int]]:
+        """The epoch of a step, and its examples' indices."""
+
+
+class StreamOrder:
+    """Contiguous streams: `batch_size` stretches of the text side by side, each read from its beginning (right to left:
+    from its end), one example a step. The few examples that are left over at the end of the text are not seen."""
+
+    def __init__(self, size: int, batch_size: int, backward: bool = False) -> None:
+        assert size > 0 and batch_size > 0
+        self.rows = min(size, batch_size)
+        self.steps_per_epoch = size // self.rows
+        self.backward = backward
+
+    def batch(self, step: int) -> tuple[int, list[int]]:
+        epoch, within = divmod(step, self.steps_per_epoch)
+        place = self.steps_per_epoch - 1 - within if self.backward else within
+        return epoch, [row * self.steps_per_epoch + place for row in range(self.rows)]
+
+
+class Order:
+    """Batches of indices: step → (epoch, indices). Every epoch sees each index once; its last batch may be short."""
+
+    def __init__(self, size: int, batch_size: int, seed: int, drop_last: bool = False) -> None:
+        assert size > 0 and batch_size > 0
+        self.size, self.batch_size, self.seed = size, batch_size, seed
+        whole = size // batch_size
+        # With fewer examples than a batch there is nothing but the short one.
+        self.steps_per_epoch = max(1, whole) if drop_last else -(-size // batch_size)
+
+    def batch(self, step: int) -> tuple[int, list[int]]:
+        epoch, within = divmod(step, self.steps_per_epoch)
+        start = within * self.batch_size
+        places = np.arange(start, min(start + self.batch_size, self.size), dtype=np.int64)
+        return epoch, permute(places, self.size, self.seed, epoch).tolist()
+
+
+class LengthOrder:
+    """Batches of examples of like length: every epoch sees each index once; one batch of the last pool may be short.
+
+    A recurrent layer takes as many steps as the longest sequence of a batch has tokens, so sequences of like length
+    belong together. An epoch is permuted as everywhere and cut into pools of a hundred batches; inside a pool the
+    examples are sorted by length, cut into batches, and the batches are permuted. So an example meets others of its
+    length, but other ones in each epoch, and nothing has to be remembered to go on."""
+
+    def __init__(self, lengths: Sequence[int] | np.ndarray, batch_size: int, seed: int, pool: int = POOL) -> None:
+        """`lengths`: what examples are compared by, one number each."""
+        assert len(lengths) > 0 and batch_size > 0 and pool > 0
+        self.lengths = np.asarray(lengths, dtype=np.int64)
+        self.batch_size, self.seed, self.pool = batch_size, seed, pool
+        self.steps_per_epoch = -(-len(self.lengths) // batch_size)
+        self._last: tuple[tuple[int, int], list[np.ndarray]] | None = None  # the steps of a pool follow each other
+
+    def batch(self, step: int) -> tuple[int, list[int]]:
+        epoch, within = divmod(step, self.steps_per_epoch)
+        number, place = divmod(within, self.pool)
+        if self._last is None or self._last[0] != (epoch, number):
+            self._last = (epoch, number), self._batches(epoch, number)
+        return epoch, self._last[1][place].tolist()
+
+    def _batches(self, epoch: int, number: int) -> list[np.ndarray]:
+        """The batches of a pool in the order of its steps."""
+        size, whole = len(self.lengths), self.pool * self.batch_size
+        places = np.arange(number * whole, min((number + 1) * whole, size), dtype=np.int64)
+        indices = permute(places, size, self.seed, epoch)
+        indices = indices[np.argsort(self.lengths[indices], kind="stable")]
+        batches = [indices[start : start + self.batch_size] for start in range(0, len(indices), self.batch_size)]
+        turns = permute(np.arange(len(batches), dtype=np.int64), len(batches), mix64(self.seed, number), epoch)
+        return [batches[turn] for turn in turns]
+
+
+def _check_length(shards: TokenShards, context: int) -> None:
+    if len(shards) < context + 1:
+        raise UserError(
+            f"{shards.folder}: the {shards.split} text has {len(shards)} tokens, fewer than one context of "
+            f"{context} and its target; give more text or a shorter context"
+        )
+
+
+class Windows:
+    """A token stream as windows of context + 1 ids (inputs and, shifted by one, targets), end to end.
+
+    Each epoch starts at another offset below the context, so that the borders between windows fall elsewhere.
+    """
+
+    def __init__(self, shards: TokenShards, context: int, seed: int) -> None:
+        assert context > 0
+        _check_length(shards, context)
+        self.shards, self.context, self.seed = shards, context, seed
+        self._count = max(1, (len(shards) - context) // context)
+        self._offsets = min(context, len(shards) - self._count * context)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def offset(self, epoch: int) -> int:
+        digest = hashlib.blake2b(f"offset {self.seed} {epoch}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little") % self._offsets
+
+    def example(self, epoch: int, index: int) -> np.ndarray:
+        assert 0 <= index < self._count
+        return self.shards.window(self.offset(epoch) + index * self.context, self.context + 1)
+
+
+# ── pieces of varying length ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+LEAST = 5  # tokens of a piece, as in ULMFiT's released code, or the mean where that is less
+_KEY = 0x5EED  # keeps these draws apart from others of the same seed and epoch
+
+
+@dataclass(frozen=True)
+class PieceLengths:
+    """N(mean, spread), or with probability `half` N(mean / 2, spread)."""
+
+    mean: int
+    spread: float = 5.0
+    half: float = 0.05
+
+    def draw(self, count: int, generator: np.random.Generator) -> np.ndarray:
+        about = np.where(generator.random(count) < self.half, self.mean / 2, float(self.mean))
+        drawn = generator.normal(about, self.spread).astype(np.int64)
+        return np.maximum(drawn, min(LEAST, self.mean))
+
+
+class StreamPieces:
+    """A token stream as pieces of any length: `length` inputs and, shifted by one, as many targets."""
+
+    def __init__(self, shards: TokenShards, context: int) -> None:
+        _check_length(shards, context)
+        self.shards = shards
+
+    def __len__(self) -> int:
+        """How many targets there are, each at one place of the text."""
+        return len(self.shards) - 1
+
+    def example(self, epoch: int, index: int) -> np.ndarray:
+        length, start = divmod(index, len(self))
+        return self.shards.window(start, length + 1)
+
+
+class PieceOrder:
+    """`batch_size` equal stretches of the text side by side, fewer where these would be shorter than a piece; each is
+    read from its beginning (right to left: from its end), a piece a step. An epoch has as many steps as pieces of the
+    mean length fit, and reads a little less than the text, as pieces are a little shorter on the average; what is left
+    over is drawn anew each epoch."""
+
+    def __init__(self, size: int, batch_size: int, lengths: PieceLengths, seed: int, backward: bool = False) -> None:
+        assert size > 0 and batch_size > 0 and lengths.mean > 0
+        self.size, self.lengths, self.seed, self.backward = size, lengths, seed, backward
+        self.rows = min(batch_size, max(1, size // lengths.mean))
+        self.stretch = size // self.rows
+        self.steps_per_epoch = max(1, self.stretch // lengths.mean)
+        self._known: tuple[int, np.ndarray] | None = None  # the borders of the epoch asked for last
+
+    def batch(self, step: int) -> tuple[int, list[int]]:
+        epoch, within = divmod(step, self.steps_per_epoch)
+        if self._known is None or self._known[0] != epoch:
+            self._known = epoch, self.borders(epoch)
+        begin, end = (int(border) for border in self._known[1][within : within + 2])
+        place = self.stretch - end if self.backward else begin
+        return epoch, [(end - begin) * self.size + row * self.stretch + place for row in range(self.rows)]
+
+    def borders(self, epoch: int) -> np.ndarray:
+        """Of an epoch's pieces, counted from where a row begins to be read: [steps + 1], rising."""
+        generator = np.random.default_rng([_KEY, self.seed, epoch])
+        drawn = np.cumsum(self.lengths.draw(self.steps_per_epoch, generator))
+        room = self.stretch - np.arange(self.steps_per_epoch)[::-1]  # a token at least for each piece to come
+        ends = np.minimum(drawn, room)
+        begin = generator.integers(0, self.stretch - ends[-1], endpoint=True)
+        return begin + np.concatenate([[0], ends])
+
+
+# ── both directions at once ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Ids in the order of the text, and whether they are read from the right. `segments`: the kind of each, where there
+    is more than one kind; `apart`: which of them are no text but stand round it; `kept`: how many of those that are
+    read first are remembered, None: all."""
+
+    ids: np.ndarray
+    backward: bool = False
+    segments: np.ndarray | None = None
+    apart: np.ndarray | None = None
+    kept: int | None = None
+
+
+class TwoWays:
+    """Windows without the target after their last token: a model that is asked about its own places needs none."""
+
+    def __init__(self, windows: Windows) -> None:
+        self.windows = windows
+
+    def __len__(self) -> int:
+        return 2 * len(self.windows)
+
+    def example(self, epoch: int, index: int) -> Stretch:
+        backward = index >= len(self.windows)
+        place = len(self) - 1 - index if backward else index
+        return Stretch(self.windows.example(epoch, place)[:-1], backward)
+
+
+class TwoWayOrder:
+    """`batch_size` stretches side by side, the first half (of an odd number the larger) read from the left, the others
+    from the right; one window of each a step. An epoch ends with the forward rows: what is then left over of a
+    direction is not seen in it, of an odd number of rows also the share of a backward row that there is not."""
+
+    def __init__(self, size: int, batch_size: int) -> None:
+        """`size`: of `TwoWays`."""
+        assert size > 0 and size % 2 == 0 and batch_size > 0
+        self.windows = size // 2
+        self.forward = min(self.windows, -(-batch_size // 2))
+        self.backward = min(self.windows, batch_size // 2)
+        self.steps_per_epoch = self.windows // self.forward
+
+    def batch(self, step: int) -> tuple[int, list[int]]:
+        epoch, within = divmod(step, self.steps_per_epoch)
+        firsts = [*range(self.forward), *range(self.backward)]
+        sides = [0] * self.forward + [self.windows] * self.backward
+        return epoch, [side + row * self.steps_per_epoch + within for side, row in zip(sides, firsts)]
+
+
+# ── several sources in turn ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Source:
+    """So many examples and their own order."""
+
+    size: int
+    order: SampleOrder
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Which source a step is about (the tasks by number, then the unlabelled text), and which step of its own it is."""
+
+    source: int
+    step: int
+
+
+class Turns:
+    """A `SampleOrder` over all sources together."""
+
+    def __init__(self, tasks: Sequence[Source], unlabelled: Source | None, seed: int) -> None:
+        assert tasks, "something must be labelled"
+        self.sources = [*tasks, unlabelled] if unlabelled is not None else list(tasks)
+        self.starts = [0, *accumulate(source.size for source in self.sources)]
+        self.seed = seed
+        self.labelled_steps = sum(task.order.steps_per_epoch for task in tasks)
+        self.shares = shares_of([task.size for task in tasks], self.labelled_steps)
+        self.with_unlabelled = unlabelled is not None
+        self.steps_per_epoch = self.labelled_steps * (2 if self.with_unlabelled else 1)
+        self._last: tuple[int, np.ndarray] | None = None
+
+    def turn(self, step: int) -> Turn:
+        turn, odd = divmod(step, 2) if self.with_unlabelled else (step, 0)
+        if odd:
+            return Turn(len(self.sources) - 1, turn)
+        epoch, place = divmod(turn, self.labelled_steps)
+        tasks = self._tasks(epoch)
+        task = int(tasks[place])
+        return Turn(task, epoch * self.shares[task] + int((tasks[:place] == task).sum()))
+
+    def batch(self, step: int) -> tuple[int, list[int]]:
+        turn = self.turn(step)
+        _, indices = self.sources[turn.source].order.batch(turn.step)
+        start = self.starts[turn.source]
+        return step // self.steps_per_epoch, [start + index for index in indices]
+
+    def _tasks(self, epoch: int) -> np.ndarray:
+        """The task of each labelled step of an epoch."""
+        if self._last is None or self._last[0] != epoch:
+            every = np.repeat(np.arange(len(self.shares)), self.shares)
+            places = permute(np.arange(len(every), dtype=np.int64), len(every), mix64(self.seed, 1), epoch)
+            self._last = epoch, every[places]
+        return self._last[1]
+
+
+def shares_of(sizes: Sequence[int], steps: int) -> list[int]:
+    """How many of the steps each task gets: in proportion to the root of its size, at least one."""
+    assert steps >= len(sizes) and all(size > 0 for size in sizes)
+    roots = np.sqrt(np.asarray(sizes, dtype=np.float64))
+    exact = roots / roots.sum() * (steps - len(sizes))
+    shares = exact.astype(np.int64)
+    most_left = np.argsort(-(exact - shares), kind="stable")
+    shares[most_left[: steps - len(sizes) - int(shares.sum())]] += 1
+    return [int(share) + 1 for share in shares]

@@ -1,1 +1,0 @@
-"""The order in which examples are seen: pure functions of (seed, epoch, index)."""
