@@ -36,6 +36,7 @@ TEXT_FIELDS = {
     "choice": ("context",),
     "regression": ("text",),
 }
+UNORDERED = ("similarity", "regression")  # kinds whose pairs have no order: a causal layout reads both
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 _CHOICE = re.compile(r"choice([1-9][0-9]*)")
 _SCORE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")

@@ -36,8 +36,8 @@ from foretext.nn.recurrent.awd_lstm import activation_penalty, penalty_counts, t
 from foretext.nn.trunk import Trunk, reads_on
 from foretext.objectives.base import Examples
 from foretext.plan import ConcatPoolingConfig
+from foretext.tasks.files.rows import UNORDERED
 from foretext.tasks.heads.supervised import (
-    UNORDERED,
     Example,
     SupervisedTask,
     both_orders,

@@ -38,10 +38,10 @@ from foretext.nn.task_models.word_inputs import WordReader
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
 from foretext.plan import ReaderPlan
+from foretext.tasks.files.rows import UNORDERED
 from foretext.tasks.heads.span import SpanExample, SpanTask
 from foretext.tasks.heads.supervised import (
     NO_SCORE,
-    UNORDERED,
     Example,
     arranged,
     both_orders,

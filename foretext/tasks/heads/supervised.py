@@ -22,12 +22,12 @@ from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded, padded_segme
 from foretext.nn.fused import dropout
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
+from foretext.tasks.files.rows import UNORDERED
 from foretext.tasks.heads.fitted_head import fit_head
 from foretext.tasks.layouts.base import TokenSequence
 
 # The state at the extract token; that and the mean of all states, added; that through the trunk's own layer for it.
 Pooling = Literal["extract", "mean", "pooler"]
-UNORDERED = ("similarity", "regression")  # kinds whose pairs have no order: a causal layout reads both
 NO_SCORE = -1e9  # of a place that is not asked about: no softmax gives it anything
 NO_CHOICE = NO_SCORE  # score of an alternative that an example does not have
 
