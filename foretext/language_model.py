@@ -45,6 +45,7 @@ from foretext.tasks.files.remembered import layout_name
 from foretext.train.finetuning.finetune import finetune
 from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, as_rows, as_sentences, as_tasks
 from foretext.train.signals import StopRequest
+from foretext.train.untrained import with_given
 
 
 class LanguageModel:
@@ -261,6 +262,7 @@ class LanguageModel:
         hold_out: float | None = None,
         unlabelled: Sequence[str] = (),
         also: Sequence[OtherTask] = (),
+        vectors: str | Path | None = None,
         sets: Sequence[str | Setting] = (),
         resume: bool = False,
         device: str = "auto",
@@ -273,11 +275,12 @@ class LanguageModel:
         is chosen by, if not the layout's or the task's own. `hold_out`: the part of the rows to validate on where
         `valid` is None, if not .15; 0 trains on all and keeps the last epoch. `unlabelled` (a list of
         sentences, as `read_sentences` gives them) and `also` (other tasks) are for a system that learns from them at
-        once (cvt)."""
+        once (cvt). `vectors`: a file of word vectors, or a word2vec run, that a task's own model (elmo, cove) reads
+        beside the states."""
         format = layout_name(format)
         task = kind_of(task, format)
         request = FinetuneRequest(
-            base=self.model,
+            base=with_given(self.model, vectors),
             rows=as_rows(rows, task, columns, format),
             kind=task,
             out=None if out is None else Path(out),

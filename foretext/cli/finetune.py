@@ -62,7 +62,7 @@ def finetune(
         typer.Option(help="With --system cvt: another task beside it, as tagging=names.txt or names.txt:tag=2."),
     ] = None,
     vectors: Annotated[
-        Path | None, typer.Option(help="With --system cvt: what the words' vectors start as, text or gzip.")
+        Path | None, typer.Option(help="Word vectors, a file or a word2vec run: for elmo, cove, --system cvt.")
     ] = None,
     epochs: Annotated[int | None, typer.Option()] = None,
     seed: Annotated[int, typer.Option()] = 0,

@@ -169,7 +169,9 @@ class SavedModel:
     trunk: Trunk
     task: TaskHead | None = None
     objective: Objective | None = None  # what a pre-trained run was trained by, with its head if it has one
-    vectors: np.ndarray | None = None  # of a model that has learned nothing: what its words' vectors start as
+    # A row for each id: of a model that has learned nothing, what its words' vectors start as; of one that was
+    # pre-trained, what a task's own model reads beside it.
+    vectors: np.ndarray | None = None
 
     @property
     def info(self) -> RunConfig:

@@ -20,6 +20,9 @@ from foretext.systems import size_named, system_named
 from foretext.systems.base import System, TokenizerConfig, TrunkParts
 from foretext.tasks.families import family_of
 from foretext.text.tokenizers.base import Tokenizer
+from foretext.text.tokenizers.word_tokenizer import WordTokenizer
+from foretext.text.tokenizers.word_vocabulary import Words
+from foretext.text.words.vectors import read_vectors
 from foretext.text.words.word_forms import with_vectors
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest, OtherTask
 from foretext.train.planning import Memory, check_memory
@@ -37,7 +40,7 @@ def with_base(request: FinetuneRequest, learned: Sequence[Any], note: Note, work
     if not isinstance(base, Base):
         return request
     if base.run is not None:
-        request = replace(request, base=pretrained_model(base.run))
+        request = replace(request, base=with_given(pretrained_model(base.run), base.vectors, note))
     elif base.system is not None:
         shape = [one for one in map(setting_of, request.sets) if one.names[0] in ("model", "tokenizer")]
         rest = tuple(one for one in map(setting_of, request.sets) if one not in shape)
@@ -49,6 +52,27 @@ def with_base(request: FinetuneRequest, learned: Sequence[Any], note: Note, work
             model = fresh_model(base.system, size, texts, seed, shape, base.vectors, note, work)
         request = replace(request, base=model, sets=rest, from_scratch=True)
     return request if base.direction is None else replace(request, base=facing(request.start, base.direction))
+
+
+def with_given(model: SavedModel, vectors: str | Path | None, note: Note = _SILENT.note) -> SavedModel:
+    """A pre-trained model with vectors, of a file or of a run, for a task's own model to read beside its states."""
+    if vectors is None:
+        return model
+    if not isinstance(model.tokenizer, Words | WordTokenizer):
+        where = model.run.path if model.run else "this model"
+        raise UserError(
+            f"--vectors are of words, and {where} reads pieces ({model.tokenizer.kind}); leave it out, or take a run "
+            "of elmo or cove"
+        )
+    specials = set(model.tokenizer.specials.values())
+    words = ["" if id in specials else word for id, word in enumerate(model.tokenizer.pieces)]
+    found = read_vectors(given_vectors(vectors), only=words)
+    matrix = found.rows(words)
+    known = int(matrix.any(axis=1).sum())
+    if not known:
+        raise UserError(f"{vectors}: has no vector for any of the model's {len(words):,} words; give others")
+    note(f"{known:,} of {len(words):,} words have a vector in {vectors}")
+    return replace(model, vectors=matrix)
 
 
 def pretrained_model(path: str | Path, device: str = "cpu") -> SavedModel:

@@ -270,9 +270,11 @@ def _build(request: FinetuneRequest, sections: dict[str, Any]) -> SavedModel:
         if task.softmax and base.objective is not None:
             need_trained_head(base, "the language-model loss")
             base.objective.give_softmax(trunk)
-    if base.vectors is not None:  # after the base's own, which were drawn
-        trunk.put_vectors(base.vectors)
     head = build_task(system, sections, tokenizer, model.head_dropout)
+    if base.vectors is not None and transfer.reader.given:
+        head.put_vectors(base.vectors)
+    elif base.vectors is not None:  # after the base's own, which were drawn
+        trunk.put_vectors(base.vectors)
     head.check(trunk)
     return SavedModel(None, sections, system, tokenizer, trunk, head)
 

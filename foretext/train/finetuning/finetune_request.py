@@ -35,17 +35,13 @@ class Base:
     run: Path | None = None
     system: str | None = None
     size: str | None = None  # of a new model; None: tiny
-    vectors: Path | None = None  # of a new model: the file of what its words' vectors start as
+    vectors: Path | None = None  # a file or a run: what a new model's words start as, or what is read beside a run's
     direction: str | None = None  # of a run that reads both ways: the one that the language-model loss is of
 
     def __post_init__(self) -> None:
         if self.system is None:
-            told = {"--vectors": ("--system cvt", "words", self.vectors), "--size": ("--system", "size", self.size)}
-            for option, (new, has, given) in told.items():
-                if given is not None:
-                    raise UserError(
-                        f"{option} is for a new model ({new}), and {self.run} has its {has} already; leave it out"
-                    )
+            if self.size is not None:
+                raise UserError(f"--size is for a new model (--system), and {self.run} has its size; leave it out")
         elif self.run is not None:
             raise UserError("--system starts from nothing: give the file of rows without a run, or leave out --system")
 

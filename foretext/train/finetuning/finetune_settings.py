@@ -201,6 +201,7 @@ def _followed(
 ) -> TransferPlan:
     """The plan that is asked for, checked, and as far as the system, the task and the weights can follow it."""
     _check_own_model(transfer, request)
+    transfer = _with_given(transfer, request)
     transfer.check()
     transfer = _possible(transfer, request, family)
     new = request.from_scratch or (old is not None and old["task"].from_scratch)
@@ -215,6 +216,19 @@ def _followed(
     if old is None:
         _check_taken(transfer, request)
     return transfer
+
+
+def _with_given(transfer: TransferPlan, request: FinetuneRequest) -> TransferPlan:
+    """The width of vectors that are read beside a trunk's states follows from them."""
+    vectors = request.start.vectors
+    if vectors is None or request.start.system.build_head is not None:
+        return transfer
+    if transfer.model != "recurrent":
+        raise UserError(
+            f"--vectors are read by a task's own model, as elmo and cove have it, and {request.start.system.name} gets "
+            "one new layer; leave it out, or give --set transfer.model=recurrent"
+        )
+    return dataclasses.replace(transfer, reader=dataclasses.replace(transfer.reader, given=vectors.shape[1]))
 
 
 def _planned(way: Way, training: TrainingConfig, rate: float | None) -> dict[str, Any]:
