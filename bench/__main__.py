@@ -15,6 +15,7 @@ BENCHMARKS = {
     "masked": "tokens/s of BERT against a plain BertForPreTraining loop; about 8 minutes",
     "memory_reuse": "a token after 512 others: with Transformer-XL's memory against reading them again; a minute",
     "recurrent": "tokens/s of AWD-LSTM and ELMo's biLM against a plain torch.nn.LSTM loop; about 2 minutes",
+    "word_vectors": "words/s and memory of word2vec against gensim by itself; about 10 minutes; needs data",
     "start": "how long `foretext --help` takes; seconds",
     "finetuning": "GPT (or --system bert) against transformers.Trainer on SST-2 and IMDb; about 15 minutes; needs data",
     "in_context": "scoring with five examples against lm-evaluation-harness; a few minutes; needs data and the harness",

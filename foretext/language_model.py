@@ -34,7 +34,7 @@ from foretext.generate.many import Written, beam_search, write_many
 from foretext.generate.sampling import Sampling, generate_text
 from foretext.objectives.base import Objective
 from foretext.plan import NO_VIEWS, views_named
-from foretext.runs.model import SavedModel, facing, need_trained_head, pretrained_model, reach_of
+from foretext.runs.model import SavedModel, facing, need_trained_head, reach_of
 from foretext.runs.reading import given_texts
 from foretext.runs.report import Reporter, StopRequest
 from foretext.task_model import TaskModel
@@ -44,6 +44,7 @@ from foretext.tasks.files.remembered import layout_name
 from foretext.text.words.knowledge import TextKnowledge
 from foretext.train.finetuning.finetune import finetune
 from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, as_rows, as_sentences, as_tasks
+from foretext.train.finetuning.finetune_vectors import with_vectors_beside
 
 
 class LanguageModel:
@@ -281,7 +282,8 @@ class LanguageModel:
         `valid` is None, if not .15; 0 trains on all and keeps the last epoch. `unlabelled` (a list of
         sentences, as `read_sentences` gives them) and `also` (other tasks) are for a system that learns from them at
         once (cvt). `views` (ngrams, lsa, vectors, states): what one head reads of each row instead of training the
-        trunk; () trains it. `vectors`: a word2vec run for the views lsa and vectors."""
+        trunk; () trains it. `vectors`: with `views` a word2vec run, where lsa and vectors come from; else a file of
+        word vectors, or such a run, that a task's own model (elmo, cove) reads beside the states."""
         format = layout_name(format)
         task = kind_of(task, format)
         request = FinetuneRequest(
@@ -303,11 +305,11 @@ class LanguageModel:
             unlabelled=as_sentences(unlabelled, "unlabelled"),
             also=as_tasks(also),
             views=None if views is None else views_named(",".join(views) or NO_VIEWS),
-            knowledge=None if vectors is None else pretrained_model(vectors),
             sets=tuple(sets),
             resume=resume,
             device=device,
         )
+        request = with_vectors_beside(request, vectors, (reporter or Reporter()).note)
         return TaskModel(finetune(request, reporter, stopping).model, request.out)
 
 

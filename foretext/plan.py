@@ -32,6 +32,7 @@ class ReaderPlan:
     norm: bool = False  # each layer normalised before it is mixed
     penalty: float = 0.0  # λ of λ‖w‖², s = softmax(w), which draws the mixture towards the mean of the layers
     vectors: int = 0  # numbers of a vector of each token, learned with the task; 0: none
+    given: int = 0  # numbers of a vector of each word out of --vectors, which does not learn; 0: none
     characters: int = 0  # filters over a token's characters, where the trunk reads these; 0: none
     cells: int = 200  # of each direction of each recurrent layer
     layers: int = 1  # recurrent ones
@@ -39,10 +40,10 @@ class ReaderPlan:
 
     def check(self, used: bool) -> None:
         """UserError for what no model can be. `used`: whether the task has a model of its own."""
-        for name, least in {"penalty": 0, "vectors": 0, "characters": 0, "cells": 1, "layers": 1}.items():
+        for name, least in {"penalty": 0, "vectors": 0, "given": 0, "characters": 0, "cells": 1, "layers": 1}.items():
             if not least <= getattr(self, name) < math.inf:
                 raise UserError(f"transfer.reader.{name} must be at least {least}, not {getattr(self, name)}")
-        if used and not (self.mix or self.vectors or self.characters or self.beside != "none"):
+        if used and not (self.mix or self.vectors or self.given or self.characters or self.beside != "none"):
             raise UserError(
                 "transfer.reader: the task's model reads nothing; take mix=true or beside=ends, or vectors or "
                 "characters above 0"

@@ -66,7 +66,7 @@ def finetune(
     ] = None,
     vectors: Annotated[
         Path | None,
-        typer.Option(help="A word2vec run, for views. With --system cvt: what words start as, a run or a file."),
+        typer.Option(help="Word vectors, a file or a word2vec run: for --views, elmo, cove, --system cvt."),
     ] = None,
     views: Annotated[
         str | None,

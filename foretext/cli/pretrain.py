@@ -36,7 +36,9 @@ def pretrain(
     vocabulary: Annotated[Path | None, typer.Option(help="A published vocabulary: its folder, or its file.")] = None,
     source: Source = None,
     target: Target = None,
-    vectors: Annotated[Path | None, typer.Option(help="For cove: the source's word vectors, text or gzip.")] = None,
+    vectors: Annotated[
+        Path | None, typer.Option(help="For cove: the source's word vectors, a file or a word2vec run.")
+    ] = None,
     text_column: TextColumn = None,
     documents: Annotated[
         str | None, typer.Option(help="What is a document in .txt: auto (the default), line, blank, file.")

@@ -243,6 +243,11 @@ class Objective(nn.Module):
         """What will be learned from, once before training, for a task that counts something in it. What it
         counts is a buffer, which is saved with the weights: a run that goes on has it already."""
 
+    def put_vectors(self, matrix_VE: np.ndarray) -> None:
+        """Vectors of the vocabulary's words that are read beside the trunk's states, for a task that has a place for
+        them (`transfer.reader.given`)."""
+        raise NotImplementedError(f"{type(self).__name__} reads no vectors beside the trunk")
+
     def learned_tokens(self, example: Any) -> int:
         """How many of an example's tokens the backward pass goes through, all of which need memory."""
         return int(example.tokens)

@@ -48,7 +48,9 @@ class SavedModel:
     trunk: Trunk
     task: TaskHead | None = None
     objective: Objective | None = None  # what a pre-trained run was trained by, with its head if it has one
-    vectors: np.ndarray | None = None  # of a model that has learned nothing: what its words' vectors start as
+    # A row for each id: of a model that has learned nothing, what its words' vectors start as; of one that was
+    # pre-trained, what a task's own model reads beside it.
+    vectors: np.ndarray | None = None
     views: ViewHead | None = None  # of a fine-tuned run: what scores its rows, instead of the trunk and the head
 
     @property

@@ -25,8 +25,8 @@ Deviations
     learned as IOB2, not as IOBES. Words are split as BERT splits them, labelled ones too, whose tag is then told at
     their first part, and the past view reads from the next word's first part on; a begin and an end are one border.
     Words that labelled rows have once are read as unknown half of the time in training, so that a vector for unknown
-    words is learned. Vectors are drawn unless a file is given (`--vectors`), where the released code starts with
-    GloVe's.
+    words is learned. Vectors are drawn unless a file or a word2vec run is given (`--vectors`), where the released
+    code starts with GloVe's.
     `tiny` and `small` are not the paper's: Adam, narrower, and the views' losses come in over the first steps
     (`objective.ramp`; at the latest over .65 of a run): in a run of minutes the views would spend much of it learning
     what the primary does not know.

@@ -25,8 +25,9 @@ Deviations
     (`objectives/bidirectional.py`). Tasks and features begin every text with an empty state and read at most
     `model.reads` tokens of it at once, where the released code carries the state from sentence to sentence when it
     makes features. The biLM reads the two texts of a pair as one sequence, a border between them, where the paper's
-    tasks have it read each by itself; the task model reads two texts. One shape of task model for all kinds of task,
-    and its vectors are learned with the task, where the paper begins with published ones. Adam where the released code
+    tasks have it read each by itself; the task model reads two texts. One shape of task model for all kinds of task.
+    Its vectors are learned with the task, or given (`--vectors`: published ones, or those of a word2vec run), and then
+    do not learn; the paper begins with published ones. Adam where the released code
     has Adagrad (rate .2). `tiny` and `small` are not the paper's: fewer cells and filters and one highway for minutes
     on a CPU, more words for the gradients to flow through, no dropout (a short run sees no text twice), layers
     normalised before they are mixed (after minutes their sizes are far apart), and no vectors of the task's own beside

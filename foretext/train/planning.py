@@ -151,6 +151,7 @@ def _task_model(task: nn.Module, transfer: TransferPlan) -> str:
         "the lowest layer": reader.beside == "lowest",
         "the lowest layer and the top": reader.beside == "ends",
         f"vectors of {reader.vectors}": reader.vectors,
+        f"given vectors of {reader.given}": reader.given,
         "characters": reader.characters,
     }
     shape = f"{reader.layers} recurrent layer{'' if reader.layers == 1 else 's'} of {reader.cells} cells a direction"

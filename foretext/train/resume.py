@@ -36,6 +36,7 @@ DERIVED = {
     "data.source": "use --source FILE",
     "data.target": "use --target FILE",
     "data.vectors": "use --vectors FILE",
+    "transfer.reader.given": "use --vectors RUN_OR_FILE",
     "data.starts_from": "use --from RUN",
 }
 # What may differ when a run goes on: nothing that its weights so far depend on.

@@ -217,7 +217,7 @@ def configured() -> dict[str, type[Any]]:
     found["[model] of transformer_xl"] = SYSTEMS["transformer_xl"].config
     found["[objective] of electra"] = SYSTEMS["electra"].objective_config
     found["[objective] of transformer_xl"] = SYSTEMS["transformer_xl"].objective_config
-    for name in ("cove", "cvt", "xlnet"):
+    for name in ("cove", "cvt", "word2vec", "xlnet"):
         found[f"[model] of {name}"] = SYSTEMS[name].config
         found[f"[objective] of {name}"] = SYSTEMS[name].objective_config
     for system in SYSTEMS.values():
@@ -306,7 +306,7 @@ def test_the_least_updates_of_every_size_are_documented() -> None:
         for size, found in system.sizes.items():
             least = said[name] if size in ("tiny", "small") else 0
             assert found.least_updates == least, f"{name} {size}"
-    assert set(re.findall(r"\d+", meaning)) == {str(MOST_EPOCHS), *map(str, said.values())}, "and no epochs"
+    assert set(re.findall(r"\b\d+\b", meaning)) == {str(MOST_EPOCHS), *map(str, said.values())}, "and no epochs"
 
 
 def test_every_word_that_a_key_may_be_is_documented() -> None:

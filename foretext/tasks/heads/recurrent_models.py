@@ -78,6 +78,9 @@ class RecurrentTagging(WordByWord, Objective):
     def check(self, trunk: Trunk) -> None:
         self.words.check(trunk)
 
+    def put_vectors(self, matrix_VE: np.ndarray) -> None:
+        self.words.put_vectors(matrix_VE)
+
     def meet(self, examples: Sequence[TaggedExample]) -> None:
         self.words.meet(example.ids for example in examples)
 
@@ -164,6 +167,9 @@ class RecurrentRows(Objective):
     def check(self, trunk: Trunk) -> None:
         self.words.check(trunk)
 
+    def put_vectors(self, matrix_VE: np.ndarray) -> None:
+        self.words.put_vectors(matrix_VE)
+
     def meet(self, examples: Sequence[Example]) -> None:
         self.words.meet(sequence.ids for example in examples for sequence in example.sequences)
 
@@ -208,6 +214,9 @@ class RecurrentSpan(SpanTask):
 
     def check(self, trunk: Trunk) -> None:
         self.words.check(trunk)
+
+    def put_vectors(self, matrix_VE: np.ndarray) -> None:
+        self.words.put_vectors(matrix_VE)
 
     def meet(self, examples: Sequence[SpanExample]) -> None:
         self.words.meet(example.ids for example in examples)

@@ -9,6 +9,9 @@ drawn for it, so all such words read one vector, the last row (`meet` counts the
 words as unknown in training, rare ones more often, with probability α / (α + count) (Kiperwasser and Goldberg 2016);
 without dropout none are, and it stays 0.
 
+Vectors that were learned elsewhere (`finetune --vectors`: published ones, or those of a word2vec run) are read beside,
+and do not learn: [word vector; ELMo's mixture], as in Peters et al. (2018). A word without one has zeros.
+
 The mixture's weights belong to the task model (`nn/task_models/word_inputs.py`). A trunk of which nothing learns
 (`transfer.thaw` "never": ELMo, CoVe) gives features: it is read without gradients and, also in training, without its
 own dropout. One that learns is read as any other is. A task model that takes nothing of the trunk (`reader.mix` false)
@@ -20,7 +23,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import Batch
@@ -44,7 +49,7 @@ class TrunkWords(nn.Module):
         fixed = {"none": 0, "lowest": model.lowest, "ends": model.lowest + model.width}[plan.beside]
         self.mixed = [layer for layer, width in enumerate(model.layer_widths) if plan.mix and width == model.width]
         self.inputs = WordInputConfig(
-            vectors=plan.vectors + fixed,
+            vectors=plan.vectors + plan.given + fixed,
             layers=len(self.mixed),
             layer_width=model.width if plan.mix else 0,
             at_output=plan.twice,
@@ -62,6 +67,13 @@ class TrunkWords(nn.Module):
             nn.init.zeros_(self.vectors.weight[-1])
             self.counts_V: Tensor
             self.register_buffer("counts_V", torch.zeros(model.vocabulary + 1))
+        self.given_VE: Tensor | None
+        self.register_buffer("given_VE", torch.zeros(model.vocabulary + 1, plan.given) if plan.given else None)
+
+    def put_vectors(self, matrix_VE: np.ndarray) -> None:
+        """The vectors of the vocabulary's words; zeros where there is none."""
+        assert self.given_VE is not None and matrix_VE.shape[1] == self.given_VE.shape[1]
+        self.given_VE[: len(matrix_VE)].copy_(torch.from_numpy(matrix_VE))
 
     def meet(self, sequences: Iterable[Sequence[int]]) -> None:
         """Counts the tokens of what is learned from."""
@@ -83,6 +95,8 @@ class TrunkWords(nn.Module):
         vectors = [*layers[:1], *(layers[-1:] if self.beside == "ends" else ())] if self.beside != "none" else []
         if self.vectors is not None:
             vectors.append(self.vectors(self._rows(batch.ids_BT)))
+        if self.given_VE is not None:
+            vectors.append(F.embedding(batch.ids_BT.clamp(max=len(self.given_VE) - 1), self.given_VE))
         vectors_BTD = torch.cat(vectors, dim=-1) if vectors else None
         characters_UC, places_BT = self._characters(trunk, batch)
         mixed = tuple(layers[layer] for layer in self.mixed)

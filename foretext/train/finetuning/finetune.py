@@ -47,6 +47,7 @@ from foretext.train.finetuning.finetune_settings import (
     unused_head,
     with_length,
 )
+from foretext.train.finetuning.finetune_vectors import with_vectors_beside
 from foretext.train.finetuning.finetune_views import finetune_views, plan_lines, scored
 from foretext.train.loop import Loop, step_seed
 from foretext.train.optim import Group, Optimizer, Rows, layered_names, split_rows
@@ -137,8 +138,7 @@ class _Finetuning:
             return request
         if base.run is not None:
             request = replace(request, base=pretrained_model(base.run))
-            if base.vectors is not None:
-                request = replace(request, knowledge=pretrained_model(base.vectors))
+            request = with_vectors_beside(request, base.vectors, self.reporter.note)
         elif base.system is not None:
             work = functools.partial(self.work, None)
             request = new_base(request, base, self.split.train, self.reporter.note, work)
@@ -313,9 +313,11 @@ def _build(request: FinetuneRequest, config: FinetuneConfig) -> SavedModel:
         if task.softmax and base.objective is not None:
             need_trained_head(base, "the language-model loss")
             base.objective.give_softmax(trunk)
-    if base.vectors is not None:  # after the base's own, which were drawn
-        trunk.put_vectors(base.vectors)
     head = build_task(system, config, tokenizer, config.model.head_dropout)
+    if base.vectors is not None and config.transfer.reader.given:
+        head.put_vectors(base.vectors)
+    elif base.vectors is not None:  # after the base's own, which were drawn
+        trunk.put_vectors(base.vectors)
     head.check(trunk)
     return SavedModel(None, config, system, tokenizer, trunk, head)
 

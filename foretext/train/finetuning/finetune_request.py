@@ -35,7 +35,8 @@ class Base:
     run: Path | None = None
     system: str | None = None
     size: str | None = None  # of a new model; None: tiny
-    # Of a new model: the file of what its words' vectors start as; beside a run: a word2vec run, for its views.
+    # A file or a word2vec run. Of a new model: what its words start as; beside a run: what its views, or the task's own
+    # model, read beside the states.
     vectors: Path | None = None
     direction: str | None = None  # of a run that reads both ways: the one that the language-model loss is of
 

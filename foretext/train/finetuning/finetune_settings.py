@@ -24,6 +24,7 @@ from foretext.tasks.scores.metrics import check_metric
 from foretext.text.order import SampleOrder
 from foretext.text.words.knowledge import TextKnowledge
 from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, check_asked
+from foretext.train.finetuning.finetune_vectors import AS_VIEWS
 from foretext.train.resume import agreed, check_seed, check_sets
 
 MOST_EPOCHS = 20  # that few rows can lead to
@@ -88,7 +89,8 @@ def _views(request: FinetuneRequest, family: Family, old: FinetuneConfig | None)
         return old.views
     known = knowledge_of(request)
     static = request.start.objective is not None and known is not None and request.knowledge is None
-    if request.views == () or (request.views is None and not (static and family.fits_head)):
+    given = request.start.vectors is not None  # which the task's own model reads
+    if request.views == () or (request.views is None and (given or not (static and family.fits_head))):
         return None
     if not family.fits_head:
         raise UserError(f"--views are for tasks with one label a row, not for {request.kind}; leave it out")
@@ -217,6 +219,7 @@ def _followed(
 ) -> TransferPlan:
     """The plan that is asked for, checked, and as far as the system, the task and the weights can follow it."""
     _check_own_model(transfer, request)
+    transfer = _with_given(transfer, request)
     transfer.check()
     transfer = _possible(transfer, request, family)
     new = _from_scratch(request, old)
@@ -231,6 +234,19 @@ def _followed(
     if old is None:
         _check_taken(transfer, request)
     return transfer
+
+
+def _with_given(transfer: TransferPlan, request: FinetuneRequest) -> TransferPlan:
+    """The width of vectors that are read beside a trunk's states follows from them."""
+    vectors = request.start.vectors
+    if vectors is None or request.start.system.build_head is not None:
+        return transfer
+    if transfer.model != "recurrent":
+        raise UserError(
+            f"--vectors are read by a task's own model, as elmo and cove have it, and {request.start.system.name} gets "
+            f"one new layer: {AS_VIEWS}, give --set transfer.model=recurrent, or leave --vectors out"
+        )
+    return dataclasses.replace(transfer, reader=dataclasses.replace(transfer.reader, given=vectors.shape[1]))
 
 
 def _pooling(
