@@ -2,7 +2,8 @@
 
 As the Penn Treebank splits English contractions, so that `n't`, which turns a sentence round, is one word in `don't`,
 `isn't` and `can't`. Of a script that is written without spaces (Chinese, Japanese, Thai, …) each character is a word,
-with its marks. A run of one sign (`...`, `!!!`) is one word. The curly apostrophe is a straight one.
+with its marks. A run of one sign (`...`, `!!!`) is one word. The curly apostrophe is a straight one. An HTML tag
+(`<br />`, `</p>`) is white space: reviews that were taken from the web are full of them.
 
 Words of BPE would not do: vectors of 8,000 pieces are some points worse as features than those of words.
 """
@@ -18,6 +19,7 @@ from foretext.text.tokenizers.base import UNSPACED
 _KEPT = 100_000  # entries, and letters of each: what is remembered takes at most some 20 MB
 _KEPT_LENGTH = 24
 _WRITTEN = re.compile(r"\S+")  # what `str.split` finds
+_TAG = re.compile(r"</?[a-z][^<>]{0,200}>")
 _LETTERS = rf"[[\p{{L}}\p{{M}}]--[n{UNSPACED}]]"  # of scripts with spaces; n has a rule of its own
 _WORD = regex.compile(
     "|".join(
@@ -68,7 +70,13 @@ def split_with_places(text: str) -> tuple[list[str], list[tuple[int, int]]]:
 
 
 def _plain(text: str) -> str:
-    return text.lower().replace("’", "'")
+    """In lower case, tags blanked out letter by letter, so that places stay right."""
+    plain = text.lower().replace("’", "'")
+    return _TAG.sub(_blank, plain) if "<" in plain else plain
+
+
+def _blank(tag: re.Match[str]) -> str:
+    return " " * len(tag.group())
 
 
 def _before_lowering(text: str, places: list[tuple[int, int]]) -> list[tuple[int, int]]:

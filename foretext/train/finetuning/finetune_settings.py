@@ -108,7 +108,7 @@ def chosen_views(
     asked: Sequence[str] | None, knowledge: TextKnowledge | None, has_states: bool, system: str
 ) -> tuple[str, ...]:
     """The views that are read: those asked for, or all that there are. UserError for what there is not."""
-    named = "name a word2vec run with --vectors, or give --system views --text TEXT"
+    named = "name a word2vec run with --vectors"
     lacks = {
         "ngrams": "",
         "lsa": "" if knowledge is not None and knowledge.lsa is not None else f"there are no topics; {named}",

@@ -15,6 +15,7 @@ from foretext.text.words.splitting import split_with_places, split_words
 TEXTS = st.text(max_size=60) | st.lists(
     st.sampled_from(
         ["don't", "İstanbul", "it’s", "n't", "'s", "3.5", "...", "我爱", "ですか", "ไทย", "\u200b", "\x1c", "a", "!"]
+        + ["<br />", "</p>", "<İ", "<a İ>", ">"]
     )
     | st.characters(),
     max_size=12,
@@ -32,10 +33,21 @@ TEXTS = st.text(max_size=60) | st.lists(
         ("我爱北京 and 東京", "我 爱 北 京 and 東 京"),
         ("naïve Ärger über", "naïve ärger über"),
         (" \n\t", ""),
+        ("Bad.<br /><BR>Very bad</p>!", "bad . very bad !"),
+        ('See <a href="x.html"\ntitle="1">this</a>one', "see this one"),
+        ("a < b, b > a, I <3 it, <-, <>, </>", "a < b , b > a , i < 3 it , < - , < > , < / >"),
+        (f"<a{'b' * 201}>", f"< a{'b' * 201} >"),
     ],
 )
 def test_words_by_hand(text: str, words: str) -> None:
     assert split_words(text) == words.split()
+
+
+def test_a_tag_moves_no_place() -> None:
+    text = "İ bad.<br /><br />Don’t<p>go"
+    words, places = split_with_places(text)
+    assert words[1:] == ["bad", ".", "do", "n't", "go"]
+    assert [text[start:stop] for start, stop in places] == ["İ", "bad", ".", "Do", "n’t", "go"]
 
 
 @given(TEXTS)
