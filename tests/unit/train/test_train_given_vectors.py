@@ -86,11 +86,38 @@ def test_vectors_that_cannot_be_read_are_refused(runs: tuple[Path, Path], tmp_pa
     for request, parts in (
         (request_of(elmo, foreign), ["foreign.txt"]),
         (request_of(elmo, elmo), [str(elmo), "elmo", "--system word2vec"]),
-        (request_of(elmo, vectors, sets=("transfer.model=linear",)), ["--vectors", "transfer.model=recurrent"]),
+        (
+            request_of(elmo, vectors, sets=("transfer.model=linear",)),
+            ["--vectors", "transfer.model=recurrent", "--views ngrams,lsa,vectors,states", "leave --vectors out"],
+        ),
+        (request_of(elmo, foreign, views=("vectors",)), ["foreign.txt", "--views", "word2vec"]),
+        (request_of(elmo, elmo, views=("ngrams",)), [str(elmo), "--views", "word2vec", "elmo;"]),
         (request_of(elmo, None, sets=("transfer.reader.given=3",)), ["transfer.reader.given=3", "--vectors"]),
     ):
         with refused(*parts):
             finetune(request)
     lm = ft.LanguageModel(base_model("gpt"), Path())
-    with refused("--vectors", "byte-bpe"):
+    with refused("--vectors", "byte-bpe", "--views ngrams,lsa,vectors,states", "leave --vectors out"):
         lm.finetune(ROWS, task="classification", vectors=vectors)
+
+
+def test_named_views_are_of_the_vectors_and_no_task_model_reads_them(runs: tuple[Path, Path]) -> None:
+    elmo, vectors = runs
+    for model in (
+        finetune(request_of(elmo, vectors, views=("vectors", "states"), sets=())).model,
+        ft.LanguageModel(load_model(elmo), elmo)
+        .finetune(ROWS, task="classification", views=("vectors", "states"), vectors=vectors)
+        .model,
+    ):
+        assert model.finetuned.transfer.reader.given == 0 and model.vectors is None
+        assert model.views is not None and [view.name for view in model.views.views] == ["vectors", "states"]
+    none = finetune(request_of(elmo, vectors, views=())).model
+    assert none.views is None and none.finetuned.transfer.reader.given == 7
+
+
+def test_a_run_of_vectors_reads_others_by_a_task_model(runs: tuple[Path, Path]) -> None:
+    """Without --vectors its head is over views, which read none but their own."""
+    _, vectors = runs
+    made = finetune(request_of(vectors, vectors, sets=("transfer.reader.cells=2",))).model
+    assert made.views is None and made.finetuned.transfer.reader.given == 7
+    assert finetune(request_of(vectors, None, sets=())).model.views is not None
