@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import tempfile
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,16 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from foretext.errors import UserError
+from foretext.plan import NO_VIEWS, views_named
 from foretext.runs.model import SavedModel, load_model, model_of_state, model_state
 from foretext.runs.run_config import Budget
-from foretext.systems import size_named, system_named
 from foretext.task_model import TaskModel
 from foretext.tasks.files.rows import Row
-from foretext.text.tokenizers.training import train_tokenizer
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
+from foretext.train.pretraining.pretrain import pretrain
+from foretext.train.pretraining.pretrain_request import PretrainRequest, written_texts
 
+LEAST_TEXT = 200_000  # characters; vectors of less say nothing that n-grams do not
 _LISTED = 20  # labels that a message names
 
 
@@ -28,24 +31,26 @@ class InputError(UserError, ValueError):
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
-    """Classifies texts. Given no run it pre-trains briefly on the training texts, then fine-tunes.
+    """Classifies texts. Given no run, one head reads views of the training texts: n-grams and, where there is enough
+    text to learn them from, word vectors and topics.
 
-    run: a pre-trained run directory, or None. minutes: of pre-training, without a run (None: .25 for each megabyte,
-    .25 to 5). epochs, lm_weight, seed: as in `finetune`; None takes the size's default.
+    run: a pre-trained run directory, which is fine-tuned, or whose states are one view more. minutes: for word vectors,
+    without a run, at most (None: 1). views: as in `finetune` (None: the default; () fine-tunes the run). epochs,
+    lm_weight: of a run that is fine-tuned. seed: as in `finetune`.
     """
 
     def __init__(
         self,
         run: str | None = None,
-        size: str = "tiny",
         minutes: float | None = None,
+        views: Sequence[str] | None = None,
         epochs: int | None = None,
         lm_weight: float | None = None,
         seed: int = 0,
     ) -> None:
         self.run = run
-        self.size = size
         self.minutes = minutes
+        self.views = views
         self.epochs = epochs
         self.lm_weight = lm_weight
         self.seed = seed
@@ -62,10 +67,15 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         if len(self.classes_) < 2:
             raise InputError(f"y has only one class, {labels[0]!r}; a classifier needs two")
         rows = [Row((text,), _name(number), f"row {i + 1}") for i, (text, number) in enumerate(zip(texts, numbers))]
+        if self.run is None:
+            base, views = self._learned(texts)
+        else:
+            base, views = load_model(self.run), None
         request = FinetuneRequest(
-            base=self._base(texts),
+            base=base,
             rows=rows,
             kind="classification",
+            views=views if self.views is None else views_named(",".join(self.views) or NO_VIEWS),
             seed=self.seed,
             epochs=self.epochs,
             lm_weight=self.lm_weight,
@@ -85,29 +95,24 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             state = {**state, "model_": model_of_state(state["model_"])}
         super().__setstate__(state)
 
-    def _base(self, texts: list[str]) -> SavedModel:
-        if self.run is not None:
-            return load_model(self.run)
-        import tempfile
-        from pathlib import Path
+    def _learned(self, texts: list[str]) -> tuple[SavedModel, tuple[str, ...] | None]:
+        """A model to begin with that has read these texts alone, and the views that it allows."""
+        from foretext.train.untrained import fresh_model
 
-        from foretext.train.pretraining.pretrain import pretrain
-        from foretext.train.pretraining.pretrain_request import PretrainRequest, written_texts
-
-        size = sum(len(text.encode("utf-8", "replace")) for text in texts)
-        minutes = self.minutes if self.minutes is not None else min(5.0, max(0.25, 0.25 * size / 1e6))
+        for name in ("epochs", "lm_weight"):
+            if getattr(self, name) is not None:
+                raise InputError(f"{name} is for a run that is fine-tuned; give run=…, or leave {name} out")
+        if sum(map(len, texts)) < LEAST_TEXT:
+            return fresh_model("word2vec", "tiny", texts, self.seed), ("ngrams",)
         with tempfile.TemporaryDirectory(prefix="foretext-") as folder:
-            file = written_texts(texts, Path(folder) / "texts.jsonl")
-            context, vocabulary = _shape(texts, self.size)
             request = PretrainRequest(
-                inputs=(str(file),),
+                inputs=(str(written_texts(texts, Path(folder) / "texts.jsonl")),),
                 out=Path(folder) / "run",
-                size=self.size,
-                budget=Budget(minutes=minutes),
+                system="word2vec",
+                budget=Budget(minutes=1.0 if self.minutes is None else self.minutes),
                 seed=self.seed,
-                sets=(f"model.context={context}", f"tokenizer.size={vocabulary}"),
             )
-            return load_model(pretrain(request))
+            return load_model(pretrain(request)), None
 
     def predict_proba(self, X: Sequence[str]) -> np.ndarray:
         """Probabilities [texts, classes], in the order of `classes_`."""
@@ -120,23 +125,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         """The most probable class of each text."""
         check_is_fitted(self, "model_")
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
-
-
-def _shape(texts: list[str], size: str) -> tuple[int, int]:
-    """The context and the vocabulary to pre-train with on few texts.
-
-    The size's own context, so that ordinary texts are read whole; a shorter one where there is so little text that it
-    would not give two windows to train on, should the most frequent or longest text fall to validation. At least 600
-    pieces: with fewer a token is hardly more than a byte, and a paragraph does not fit."""
-    own = size_named(system_named("gpt"), size)
-    total = sum(len(text.encode("utf-8", "replace")) for text in texts)
-    vocabulary = min(8000, max(600, total // 40))
-    if total >= 64 * own.model.context:
-        return own.model.context, vocabulary
-    tokenizer = train_tokenizer(texts, own.tokenizer.kind, vocabulary)
-    counts = Counter(texts)
-    lengths = [len(ids) * counts[text] for text, ids in zip(counts, tokenizer.encode_many(list(counts)))]
-    return min(own.model.context, max(8, (sum(lengths) - max(lengths)) // 2)), vocabulary
 
 
 def _name(number: Any) -> str:

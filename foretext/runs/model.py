@@ -229,12 +229,16 @@ def model_tensors(model: SavedModel) -> dict[str, Tensor]:
 
 def model_state(model: SavedModel) -> dict[str, Any]:
     """A model as plain data, texts and arrays: what its run directory would hold."""
-    tensors = _whole(model).state_dict()
-    return {
+    state = {
         "config": model.config.text(),
         "tokenizer": model.tokenizer.to_json(),
-        "weights": {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()},
+        "weights": {name: tensor.numpy() for name, tensor in model_tensors(model).items()},
     }
+    if model.views is not None:
+        from foretext.runs.views import views_state
+
+        state["views"] = views_state(model.views)
+    return state
 
 
 def model_of_state(state: dict[str, Any]) -> SavedModel:
@@ -242,7 +246,12 @@ def model_of_state(state: dict[str, Any]) -> SavedModel:
     where = "the saved state"
     tensors = {name: torch.from_numpy(array.copy()) for name, array in state["weights"].items()}
     tokenizer = tokenizer_from_json(state["tokenizer"], where)
-    return _assembled(config_in(state["config"], where), tokenizer, tensors, where)
+    model = _assembled(config_in(state["config"], where), tokenizer, tensors, where)
+    if "views" in state:
+        from foretext.runs.views import views_of
+
+        model.views = views_of(**state["views"], kind=model.task_config.kind, where=where)
+    return model
 
 
 def check_amount(model: ModelConfig, tensors: dict[str, Tensor], where: str, said: str) -> None:

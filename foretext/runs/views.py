@@ -74,12 +74,19 @@ def view_reasons(model: SavedModel, rows: Sequence[Row]) -> list[str]:
 
 def view_files(head: ViewHead, facts: Mapping[str, Any]) -> dict[str, bytes | dict[str, torch.Tensor]]:
     """What a commit writes."""
-    index = {"views": [view.name for view in head.views], "kind": head.kind, "shares": head.shares, **facts}
+    state = views_state(head)
     files: dict[str, bytes | dict[str, torch.Tensor]] = {
-        INDEX: (json.dumps(index, indent=1, ensure_ascii=False) + "\n").encode(),
-        HEAD: _torch({BIAS: head.bias} | {WEIGHT + name: weight for name, weight in head.weights.items()}),
+        INDEX: (json.dumps(state["index"] | facts, indent=1, ensure_ascii=False) + "\n").encode(),
+        HEAD: _torch(state["head"]),
     }
-    return files | {_file(view.name): _torch(view.tensors()) for view in head.views}
+    return files | {_file(name): _torch(tensors) for name, tensors in state["read"].items()}
+
+
+def views_state(head: ViewHead) -> dict[str, Any]:
+    """The head as plain data: what `views_of` takes."""
+    index = {"views": [view.name for view in head.views], "shares": head.shares, "texts": head.texts}
+    weights = {BIAS: head.bias} | {WEIGHT + name: weight for name, weight in head.weights.items()}
+    return {"index": index, "read": {view.name: view.tensors() for view in head.views}, "head": weights}
 
 
 def load_views(run: RunDirectory, kind: str) -> ViewHead | None:
@@ -97,8 +104,8 @@ def views_of(index: Mapping[str, Any], read: Mapping[str, Tensors], head: Tensor
     try:
         views = [VIEWS[name].of_tensors(tensors) for name, tensors in read.items()]
         weights = {name.removeprefix(WEIGHT): own for name, own in head.items() if name.startswith(WEIGHT)}
-        made = ViewHead(views, weights, head[BIAS], kind, dict(index.get("shares", {})))
-        empty = _empty(kind, int(index.get("texts", 1)), read)
+        made = ViewHead(views, weights, head[BIAS], kind, dict(index.get("shares", {})), int(index.get("texts", 1)))
+        empty = _empty(kind, made.texts, read)
         blocks = read_blocks(views, empty)
         if {name: block.shape[1] for name, block in blocks.items()} != {
             name: len(own) for name, own in weights.items()

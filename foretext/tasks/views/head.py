@@ -48,9 +48,18 @@ class Labels:
 class ViewHead:
     """Views, and weights for each of their blocks."""
 
-    def __init__(self, views: Sequence[View], weights: Tensors, bias: np.ndarray, kind: str, shares: dict[str, float]):
-        """`shares`: how much of the variance of the scores is each block's, on the training rows."""
-        self.views, self.weights, self.bias, self.kind, self.shares = list(views), weights, bias, kind, shares
+    def __init__(
+        self,
+        views: Sequence[View],
+        weights: Tensors,
+        bias: np.ndarray,
+        kind: str,
+        shares: dict[str, float],
+        texts: int = 1,
+    ) -> None:
+        """`shares`: how much of the variance of the scores each block has, on the training rows. `texts`: a unit's."""
+        self.views, self.weights, self.bias = list(views), weights, bias
+        self.kind, self.shares, self.texts = kind, shares, texts
 
     def scores(self, units: Units) -> list[np.ndarray]:
         """As a trunk's head gives them: for each row logits of its classes or choices, or its score."""
@@ -103,7 +112,7 @@ def fit_views(views: Sequence[View], units: Units, labels: Labels, seed: int, gr
     chosen = choose_strength(total, folds, labels.outputs, loss)
     factors = scale_factors({name: block[picked] for name, block in blocks.items()}, relevance, noise)
     weights, bias = _solve(blocks, factors, units, labels, chosen.strength)
-    head = ViewHead(views, weights, bias, labels.kind, {})
+    head = ViewHead(views, weights, bias, labels.kind, {}, len(units.words[0]))
     said = {name: np.asarray(block @ weights[name]) for name, block in blocks.items()}
     spread = {name: float(own.var(0).mean()) for name, own in said.items()}
     head.shares = {name: own / max(sum(spread.values()), 1e-12) for name, own in spread.items()}

@@ -121,7 +121,6 @@ def finetune_views(
     rivals = baselines(model.task_config, train, valid, seed)
     head = fitted.head
     facts = {
-        "texts": len(train[0].texts),
         "strength": fitted.chosen.strength,
         "relevance": fitted.relevance,
         "scored": {"rows": how, **(scores.values if scores else {})},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,8 +19,6 @@ from sklearn.preprocessing import FunctionTransformer
 from tolerance import close
 
 import foretext as ft
-from foretext.learn.estimator import _shape
-from foretext.text.tokenizers.training import train_tokenizer
 
 GOOD, BAD = ["good great fine", "lovely warm happy"], ["bad awful poor", "ugly cold sad"]
 TEXTS = [f"{(GOOD if i % 2 else BAD)[i % 4 // 2]} film {i % 5}" for i in range(24)]
@@ -82,7 +79,7 @@ def test_clone_and_parameter_names(run: str) -> None:
     estimator = ft.TextClassifier(run=run, epochs=2, lm_weight=0.1, seed=3)
     twin = clone(estimator)
     assert twin is not estimator and twin.get_params() == estimator.get_params()
-    assert set(estimator.get_params()) >= {"run", "size", "minutes", "epochs", "lm_weight", "seed"}
+    assert set(estimator.get_params()) >= {"run", "minutes", "views", "epochs", "lm_weight", "seed"}
     twin.set_params(epochs=5)
     assert (twin.epochs, estimator.epochs) == (5, 2)
     assert "epochs=2" in repr(estimator)
@@ -174,32 +171,6 @@ def test_no_rows_and_no_list(run: str) -> None:
         assert isinstance(error.value, ValueError), "as scikit-learn expects"
 
 
-@pytest.mark.parametrize("count", [3, 20, 400])
-@pytest.mark.parametrize("chinese", [False, True])
-def test_ordinary_texts_fit_the_context_without_a_run(count: int, chinese: bool) -> None:
-    """Paragraphs of 500 bytes, few or many: none is cut, and none is so much padded that training finds no window."""
-    draw = random.Random(0)
-    letters = "电影故事演员场景很好看太糟糕非常的是不" if chinese else "etaoinshrdlu"
-    words = ["".join(draw.choice(letters) for _ in range(draw.randint(1, 3 if chinese else 8))) for _ in range(150)]
-    texts = []
-    for _ in range(count):
-        text = ""
-        while len(text.encode()) < 500:
-            text += draw.choice(words) + ("" if chinese else " ")
-        texts.append(text)
-    context, vocabulary = _shape(texts, "tiny")
-    tokenizer = train_tokenizer(texts, "byte-bpe", vocabulary)
-    lengths = [len(ids) + 2 for ids in tokenizer.encode_many(texts)]  # with the start and extract tokens
-    assert sum(length <= context for length in lengths) >= 0.9 * count or count == 3
-    assert sum(lengths) - max(lengths) > context and context <= 256
-    assert sum(min(length, context) for length in lengths) >= 0.9 * sum(lengths), "less than a tenth is cut"
-
-
-def test_little_text_gives_a_short_context() -> None:
-    assert _shape(["a b c d e f"] * 50, "tiny")[0] == 8, "one text only: nothing is sure to be left to train on"
-    assert 8 <= _shape(["good film", "bad film", "a film"] * 10, "tiny")[0] <= 64
-
-
 @pytest.mark.parametrize("chinese", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_forty_short_texts_without_a_run(chinese: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("很好看", "太糟糕") if chinese else ("good", "bad")
@@ -225,3 +196,19 @@ def test_texts_that_are_cut_are_counted(run: str) -> None:
         fitted.predict(["good film", "good film " * 400])
     (warning,) = warned
     names(warning.message, "1 of 2", "16 tokens")
+
+
+def test_without_a_run_time_does_not_decide() -> None:
+    """Sixty texts whose class is plain from their words, in three folds, and kept by pickle."""
+    texts = [f"return the sum of numbers {i}" for i in range(30)] + [f"open the network socket {i}" for i in range(30)]
+    labels = ["sum"] * 30 + ["socket"] * 30
+    assert cross_val_score(ft.TextClassifier(), texts, labels, cv=3).min() == 1.0
+    fitted = ft.TextClassifier().fit(texts, labels)
+    again = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(fitted.predict_proba(texts), again.predict_proba(texts))
+
+
+def test_options_of_a_run_need_one() -> None:
+    for option in ({"epochs": 1}, {"lm_weight": 0.5}):
+        with refused(*option, "run"):
+            ft.TextClassifier(**option).fit(["a", "b"], [0, 1])  # type: ignore[arg-type]
