@@ -153,6 +153,8 @@ def export_hub(model: SavedModel, out: Path) -> list[str]:
     names = model.system.hub
     if names is None:
         raise UserError(f"{model.system.name} has no counterpart in transformers to export to")
+    if model.views is not None:
+        raise UserError("a head over views has no counterpart in transformers; fine-tune with --views none to export")
     if model.info.direction == "backward":
         raise UserError("a right-to-left model cannot be exported: transformers would feed it text from left to right")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

@@ -49,6 +49,12 @@ def test_all_verbs_take_it(files: Path, views: Path, tmp_path: Path) -> None:
     assert works("tokens", views, "a text").out
 
 
+def test_it_is_not_exported(views: Path, tmp_path: Path) -> None:
+    """Its trunk's own head has learned nothing."""
+    names(fails("export", views, "--out", tmp_path / "hf"), "--views none")
+    assert not (tmp_path / "hf").exists()
+
+
 def test_explain(views: Path) -> None:
     said = next(csv.DictReader(io.StringIO(works("predict", views, "--text", "a good film", "--explain").out)))
     assert "ngrams" in said["why"] and "states" in said["why"]
