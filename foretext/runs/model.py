@@ -104,18 +104,15 @@ class SavedModel:
 
 def need_causal(model: SavedModel, what: str) -> None:
     """UserError for what only a model that reads in one direction can do."""
-    if model.system.learn is not None:
-        raise UserError(
-            f"{what} needs a model that predicts each token from those before it, and {model.system.name} predicts "
-            "none in a text"
-        )
-    if not model.system.causal:
-        fills = model.system.fills and model.objective is not None
-        able = ", ".join(name for name, system in SYSTEMS.items() if system.writes)
-        raise UserError(
-            f"{what} needs a model that predicts each token from those before it ({able}), and {model.system.name} "
-            f"sees both sides{'; foretext fill asks it about blanks' if fills else ''}"
-        )
+    if model.system.causal:
+        return
+    able = ", ".join(name for name, system in SYSTEMS.items() if system.writes)
+    fills = model.system.fills and model.objective is not None
+    why = "predicts no tokens" if model.system.learn is not None else "sees both sides"
+    raise UserError(
+        f"{what} needs a model that predicts each token from those before it ({able}), and {model.system.name} "
+        f"{why}{'; foretext fill asks it about blanks' if fills else ''}"
+    )
 
 
 def need_trained_head(model: SavedModel, what: str) -> None:

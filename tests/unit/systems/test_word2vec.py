@@ -20,7 +20,7 @@ from foretext.interop.exchange import export_model
 from foretext.runs.directory import RunDirectory
 from foretext.runs.inspection import summary_of
 from foretext.runs.model import load_model, read_config
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
 from foretext.runs.run_config import Budget, Position
 from foretext.runs.run_vectors import given_vectors
 from foretext.text.words.sif import sif_means
@@ -32,7 +32,7 @@ from foretext.train.pretraining.pretrain_request import PretrainRequest
 SETS = ("model.width=8", "tokenizer.least=2", "objective.lsa=3", "training.batch_size=400")
 
 
-class Notes(Silent):
+class Notes(Reporter):
     def __init__(self) -> None:
         self.said: list[str] = []
         self.plans: list[dict[str, str]] = []
