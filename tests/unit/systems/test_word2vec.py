@@ -20,7 +20,7 @@ from foretext.interop.exchange import export_model
 from foretext.runs.directory import RunDirectory
 from foretext.runs.inspection import summary_of
 from foretext.runs.model import load_model, read_config
-from foretext.runs.report import Silent
+from foretext.runs.report import Reporter
 from foretext.runs.run_config import Budget, Position
 from foretext.runs.run_vectors import given_vectors
 from foretext.text.words.sif import sif_means
@@ -32,7 +32,7 @@ from foretext.train.pretraining.pretrain_request import PretrainRequest
 SETS = ("model.width=8", "tokenizer.least=2", "objective.lsa=3", "training.batch_size=400")
 
 
-class Notes(Silent):
+class Notes(Reporter):
     def __init__(self) -> None:
         self.said: list[str] = []
         self.plans: list[dict[str, str]] = []
@@ -108,7 +108,7 @@ def test_vectors_know_which_words_stand_in_one_place(kind: str, text: Path, tmp_
 def test_the_text_is_read_as_often_as_epochs_say(text: Path, tmp_path: Path) -> None:
     whole = pretrain(request_of(text, tmp_path / "run", "objective.epochs=2", budget=Budget(minutes=9)))
     run = RunDirectory(whole)
-    shards = read_config(run)["model"]
+    shards = read_config(run).model
     words = sum(len(one.split()) for one in text.read_text().replace(".", " .").splitlines())
     position = json.loads(run.read("training/position.json"))
     assert position["tokens"] == 2 * words and position["finished"] and position["seconds"] < 60
@@ -231,7 +231,7 @@ def test_a_run_serves_where_a_file_of_vectors_does(run: Path, text: Path, tmp_pa
     model = load_model(made)
     id = model.tokenizer.encode("cat")[0]
     np.testing.assert_array_equal(model.trunk.vectors.table_VE[id].numpy(), own.rows(["cat"])[0])
-    assert read_config(RunDirectory(made))["model"].vectors == 8
+    assert read_config(RunDirectory(made)).model.vectors == 8
     fresh = ft.new_model([("cat dog", "a"), ("dog fish", "b")], "cvt", vectors=run, sets=["model.cells=4"])
     assert fresh.model.vectors is not None and fresh.model.vectors.shape[1] == 8
     with refused(str(made), "cove", "--system word2vec"):
@@ -266,14 +266,14 @@ def test_where_lsa_is_impossible_there_is_none(tmp_path: Path) -> None:
     little.write_text("a b a b c\nb a c a\n")
     made = pretrain(request_of(little, tmp_path / "run", "tokenizer.least=1", budget=Budget(steps=2)), notes)
     assert any("LSA" in line and "objective.lsa=0" in line for line in notes.said)
-    assert read_config(RunDirectory(made))["model"].lsa_dimensions == 0 and load_model(made)
+    assert read_config(RunDirectory(made)).model.lsa_dimensions == 0 and load_model(made)
 
 
 def test_a_single_long_document_is_cut_for_lsa(text: Path, tmp_path: Path) -> None:
     long = tmp_path / "long.txt"
     long.write_text(" ".join(text.read_text().split("\n")) * 3)
     made = pretrain(request_of(long, tmp_path / "run", documents="file"))
-    assert read_config(RunDirectory(made))["model"].lsa_dimensions == 3
+    assert read_config(RunDirectory(made)).model.lsa_dimensions == 3
 
 
 def test_pieces_of_words_have_vectors_too(text: Path, tmp_path: Path) -> None:
