@@ -45,8 +45,13 @@ def write_curve(run: RunDirectory) -> None:
     loss_curve_png(run.metrics(), run.path / "loss.png")
 
 
+def _has_losses(run: RunDirectory) -> bool:
+    """What learns in a way of its own may have none."""
+    return any(record.get("losses") or record.get("validation") for record in run.metrics())
+
+
 def draw_missing_curve(run: RunDirectory, note: Callable[[str], None]) -> None:
     """For a finished run that was killed between its last checkpoint and its picture."""
-    if not (run.path / "loss.png").exists() and any(record.get("losses") for record in run.metrics()):
+    if not (run.path / "loss.png").exists() and _has_losses(run):
         write_curve(run)
         note(f"{run.path / 'loss.png'} was missing and is drawn from the log")
