@@ -86,6 +86,7 @@ def pretrain(
     target: str | Path | None = None,
     vectors: str | Path | None = None,
     device: str = "auto",
+    threads: int | None = None,
     reporter: Reporter | None = None,
     stopping: StopRequest | None = None,
 ) -> LanguageModel:
@@ -93,7 +94,8 @@ def pretrain(
     (cove) on the lines of `source` and `target`, with the word vectors in `vectors`.
 
     Without `out` the run lives in a temporary folder. One of `minutes`, `steps` and `tokens` says how long. `start`: a
-    run to go on from; `new_vocabulary`: with a vocabulary of the new text.
+    run to go on from; `new_vocabulary`: with a vocabulary of the new text. `threads`: of the processor; with one, word
+    vectors (word2vec) are the same each time.
     """
     if documents is not None and texts:
         raise UserError("give either texts (files) or documents (strings), not both")
@@ -120,6 +122,7 @@ def pretrain(
             target=None if target is None else Path(target),
             vectors=None if vectors is None else Path(vectors),
             device=device,
+            threads=threads,
         )
         path = run_pretraining(request, reporter, stopping)
     return LanguageModel(load_model(path), path)

@@ -29,8 +29,10 @@ def test_every_group_thaws_in_every_cell(tmp_path: Path) -> None:
     assert given.methods == {PRETRAINED: "ULMFiT", "tfidf": TITLES["tfidf"]}
 
 
-# Of those whose width is a setting: others have shapes of their own, and experiments of their own.
-WIDE = [name for name, system in SYSTEMS.items() if "width" in {field.name for field in fields(system.config)}]
+# Of those whose width and layers are settings: others have shapes of their own, and experiments of their own.
+WIDE = [
+    name for name, system in SYSTEMS.items() if {"width", "layers"} <= {field.name for field in fields(system.config)}
+]
 
 
 @pytest.mark.parametrize("system", WIDE)

@@ -280,3 +280,16 @@ def test_pieces_of_words_have_vectors_too(text: Path, tmp_path: Path) -> None:
     made = pretrain(request_of(text, tmp_path / "run", "tokenizer.kind=unigram", "tokenizer.size=80"))
     lm = ft.load(made)
     assert isinstance(lm, ft.LanguageModel) and lm.features(["a cat"]).any()
+
+
+def test_from_python_and_in_chinese() -> None:
+    """A Chinese character is a word."""
+    texts = ["我爱北京的电影。", "他爱上海的电影！", "我不爱上海的雨。"] * 20
+    made = [
+        ft.pretrain(documents=texts, system="word2vec", steps=20, threads=1, sets=["model.width=6", "objective.lsa=2"])
+        for _ in range(2)
+    ]
+    found, again = (one.features(["北京的电影", "雨"]) for one in made)
+    assert found.shape == (2, 6) and found.any(axis=1).all()
+    np.testing.assert_array_equal(found, again)
+    assert {word for word, _ in made[0].nearest("爱", 99)} >= {"我", "影", "的", "。"}
