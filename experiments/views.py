@@ -203,7 +203,8 @@ def main(words: Sequence[str] | None = None) -> int:
     titles = {name: task.title for name, task in given.tasks.items()}
     found = {cell: value for cell, value in results.accuracies().items() if cell.task in titles}
     text = f"minutes: {results.seconds() / 60:.1f}; commits: {', '.join(results.commits())}\n\n"
-    text += result_table(found, titles, METHODS) + "\n"
+    measured = {cell.method for cell in found}
+    text += result_table(found, titles, {name: name for name in METHODS if name in measured}) + "\n"
     (given.out / "table.md").write_text(text, encoding="utf-8")
     print(text)
     return 0

@@ -163,13 +163,15 @@ def _folds(
         else GroupKFold(count, shuffle=True, random_state=seed)
     )
     places = units.rows[picked]
-    return [
-        (
-            torch.from_numpy(np.flatnonzero(np.isin(places, rows[learn]))),
-            torch.from_numpy(np.flatnonzero(np.isin(places, rows[score]))),
-        )
-        for learn, score in splitter.split(rows[:, None], values, own_groups)
-    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a class of one row is in one fold only, and that is all right
+        found = list(splitter.split(rows[:, None], values, own_groups))
+    return [(_of_rows(places, rows[learn]), _of_rows(places, rows[score])) for learn, score in found]
+
+
+def _of_rows(places: np.ndarray, rows: np.ndarray) -> Tensor:
+    """The numbers of the units of these rows."""
+    return torch.from_numpy(np.flatnonzero(np.isin(places, rows)))
 
 
 def _solve(
