@@ -158,6 +158,7 @@ def write_curve(folder: Path) -> None:
 
 def draw_missing_curve(folder: Path, note: Callable[[str], None]) -> None:
     """For a finished run that was killed between its last checkpoint and its picture."""
-    if not (folder / CURVE).exists() and any(record.get("losses") for record in read_metrics(folder)):
+    drawn = any(record.get("losses") or "validation" in record for record in read_metrics(folder))
+    if drawn and not (folder / CURVE).exists():
         write_curve(folder)
         note(f"{folder / CURVE} was missing and is drawn from the log")
