@@ -30,6 +30,11 @@ TEXTS = (
 GENERATOR = np.random.default_rng(1)
 
 
+@pytest.fixture(autouse=True)
+def _the_same_draws_in_any_order() -> None:
+    GENERATOR.bit_generator.state = np.random.default_rng(1).bit_generator.state
+
+
 class Given:
     """A view of numbers that a test has made: a block by the unit's only word."""
 
