@@ -52,21 +52,32 @@ class ReaderPlan:
             raise UserError("transfer.reader.twice: another mixture needs a first one; take mix=true, or twice=false")
 
 
-VIEWS = ("ngrams", "lsa", "vectors", "states")
+VIEWS = ("ngrams", "lsa", "vectors", "states", "tuned")
+TUNED = "tuned"  # what the fine-tuned trunk says of a row; the other views need nothing fine-tuned
 NO_VIEWS = "none"
 
 
 @dataclass(frozen=True)
 class ViewsConfig:
-    """[views]: what one head reads of each row, instead of a trunk that is fine-tuned."""
+    """[views]: what one head reads of each row."""
 
     kinds: tuple[str, ...] = ()
+
+    @property
+    def tuned(self) -> bool:
+        """Whether the trunk is fine-tuned too, and the head reads its scores."""
+        return TUNED in self.kinds
 
     def check(self) -> None:
         """UserError for views that there are not."""
         for name in self.kinds:
             if name not in VIEWS:
                 raise UserError(f"views.kinds: there is no view {name!r}; there are {', '.join(VIEWS)}")
+        if self.tuned and "states" in self.kinds:
+            raise UserError(
+                "views: states are of the pre-trained trunk, tuned is what the fine-tuned one says, and a run keeps "
+                "one trunk; name one of them"
+            )
 
 
 def views_named(said: str | None) -> tuple[str, ...] | None:

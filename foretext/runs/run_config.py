@@ -13,7 +13,7 @@ from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import ObjectiveConfig
-from foretext.plan import ConcatPoolingConfig, TransferPlan, ViewsConfig
+from foretext.plan import TUNED, ConcatPoolingConfig, TransferPlan, ViewsConfig
 from foretext.runs.directory import RunDirectory
 from foretext.systems import system_named
 from foretext.systems.base import StartConfig, System, TokenizerConfig, TrainingConfig
@@ -171,7 +171,12 @@ class FinetuneConfig(ModelSections):
     pooling: ConcatPoolingConfig | None = None  # where `transfer.pooling` is "concat"
     task: TaskConfig
     objective: Any = None  # of a system that has heads of its own
-    views: ViewsConfig | None = None  # where one head reads views, and nothing is trained by the loop
+    views: ViewsConfig | None = None  # where one head reads views; unless `tuned`, nothing is trained by the loop
+
+    @property
+    def trains(self) -> bool:
+        """Whether the loop trains something; a head over views alone needs none."""
+        return self.views is None or self.views.tuned
 
     @property
     def updates(self) -> int:
@@ -242,8 +247,10 @@ def _section_names(raw: dict[str, Any], system: System) -> tuple[str, ...]:
     if raw.get("run", {}).get("kind") != "finetune":
         return (*_PRETRAINED, "start") if _said(raw, "data", "starts_from") else _PRETRAINED
     pooled = ("pooling",) if _said(raw, "transfer", "pooling") == "concat" else ()
-    if "views" in raw:  # nothing is trained by the loop, so there is no budget
-        return (*(name for name in _FINETUNED if name != "budget"), *pooled, "views")
+    if "views" in raw:
+        kinds = _said(raw, "views", "kinds")
+        tuned = isinstance(kinds, list) and TUNED in kinds  # else nothing is trained by the loop: there is no budget
+        return (*(name for name in _FINETUNED if tuned or name != "budget"), *pooled, "views")
     return (*_FINETUNED, *pooled, *(("objective",) if system.build_head is not None else ()))
 
 

@@ -8,7 +8,7 @@ views/head.safetensors      the weights for each block of each view, and the bia
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,8 @@ import torch
 from foretext.errors import UserError
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import SavedModel
+from foretext.runs.report import Reporter
+from foretext.runs.scoring import encode, example_scores
 from foretext.runs.text_states import text_states
 from foretext.tasks.files.rows import UNORDERED, Row
 from foretext.tasks.views.base import Tensors, Units, View, units_of
@@ -26,19 +28,26 @@ from foretext.tasks.views.head import ViewHead, read_blocks
 from foretext.tasks.views.ngrams import NGrams
 from foretext.tasks.views.overlap import Overlap
 from foretext.tasks.views.text_knowledge import LatentSemantics, States, Vectors
+from foretext.tasks.views.tuned import Tuned
 
-VIEWS: dict[str, type[View]] = {view.name: view for view in (NGrams, Overlap, LatentSemantics, Vectors, States)}
+VIEWS: dict[str, type[View]] = {view.name: view for view in (NGrams, Overlap, LatentSemantics, Vectors, States, Tuned)}
 INDEX = "views/views.json"
 HEAD = "views/head.safetensors"
 WEIGHT, BIAS = "weight.", "bias"
 Progress = Callable[[int, int], None]
 
 
-def units_for(model: SavedModel, rows: Sequence[Row], states: bool, progress: Progress | None = None) -> Units:
-    """The rows as views read them; with the trunk's states of each text where `states`."""
+def units_for(
+    model: SavedModel, rows: Sequence[Row], kinds: Collection[str] = (), progress: Progress | None = None
+) -> Units:
+    """The rows as views read them, with what the views of these kinds read of the trunk: its states of each text, or
+    what it says of each row."""
     kind = model.task_config.kind
     units = units_of([row.texts for row in rows], kind, kind not in UNORDERED)
-    if not states:
+    if Tuned.name in kinds:
+        examples = encode(rows, model, Reporter(), labelled=False).examples
+        units = replace(units, tuned=unit_outputs(example_scores(model, examples, progress), rows, kind))
+    if States.name not in kinds:
         return units
     texts = [text for row in rows for text in row.texts]
     distinct = list(dict.fromkeys(texts))
@@ -46,6 +55,18 @@ def units_for(model: SavedModel, rows: Sequence[Row], states: bool, progress: Pr
     place = {text: number for number, text in enumerate(distinct)}
     sides = [[place[own[side]] for own in _unit_texts(rows, kind)] for side in range(len(units.words[0]))]
     return replace(units, states=tuple(found[own] for own in sides))
+
+
+def unit_outputs(scores: Sequence[np.ndarray], rows: Sequence[Row], kind: str) -> np.ndarray:
+    """The scores of rows, as a trunk's head gives them, as [units, outputs]. Logits count from their mean: a number
+    added to all of a row's says nothing."""
+    if kind == "regression":
+        return np.asarray(scores, dtype=np.float64).reshape(-1, 1)
+    if kind != "choice":
+        table = np.asarray(scores, dtype=np.float64)
+        return np.asarray(table - table.mean(1, keepdims=True))
+    own = [np.asarray(said[: len(row.texts) - 1], dtype=np.float64) for said, row in zip(scores, rows)]
+    return np.concatenate([said - said.mean() for said in own])[:, None]
 
 
 def _unit_texts(rows: Sequence[Row], kind: str) -> list[tuple[str, ...]]:
@@ -57,16 +78,14 @@ def _unit_texts(rows: Sequence[Row], kind: str) -> list[tuple[str, ...]]:
 def view_scores(model: SavedModel, rows: Sequence[Row], progress: Progress | None = None) -> list[np.ndarray]:
     """What the views say of each row: logits of its classes or choices, or its score."""
     assert model.views is not None
-    wants_states = any(view.name == States.name for view in model.views.views)
-    return model.views.scores(units_for(model, rows, wants_states, progress))
+    return model.views.scores(units_for(model, rows, model.views.names, progress))
 
 
 def view_reasons(model: SavedModel, rows: Sequence[Row]) -> list[str]:
     """Why the views say what they say of each row, in a line."""
     if model.views is None:
         raise UserError("--explain is for runs whose head reads views; fine-tune with --views, or leave it out")
-    wants_states = any(view.name == States.name for view in model.views.views)
-    return reasons(model.views, units_for(model, rows, wants_states))
+    return reasons(model.views, units_for(model, rows, model.views.names))
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
@@ -84,7 +103,7 @@ def view_files(head: ViewHead, facts: Mapping[str, Any]) -> dict[str, bytes | di
 
 def views_state(head: ViewHead) -> dict[str, Any]:
     """The head as plain data: what `views_of` takes."""
-    index = {"views": [view.name for view in head.views], "shares": head.shares, "texts": head.texts}
+    index = {"views": head.names, "shares": head.shares, "texts": head.texts}
     weights = {BIAS: head.bias} | {WEIGHT + name: weight for name, weight in head.weights.items()}
     return {"index": index, "read": {view.name: view.tensors() for view in head.views}, "head": weights}
 
@@ -120,6 +139,8 @@ def views_of(index: Mapping[str, Any], read: Mapping[str, Tensors], head: Tensor
 def _empty(kind: str, texts: int, read: Mapping[str, Tensors]) -> Units:
     sides = 2 if kind == "choice" else texts
     units = units_of([("",) * sides], "" if kind == "choice" else kind, kind not in UNORDERED)
+    if Tuned.name in read:
+        units = replace(units, tuned=np.zeros((1, len(read[Tuned.name]["mean"]))))
     if States.name not in read:
         return units
     width = len(read[States.name]["mean"])

@@ -10,7 +10,7 @@ A view may have several blocks: the mean of a text's vectors is one, the vectors
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeAlias, TypeGuard
 
 import numpy as np
@@ -30,6 +30,7 @@ class Units:
     rows: np.ndarray  # the row of each unit
     ordered: bool = True  # whether it matters which of two texts is the first
     states: tuple[np.ndarray, ...] = ()  # of each text the trunk's state, [units, width], where a view reads that
+    tuned: np.ndarray | None = None  # what the fine-tuned trunk says, [units, outputs], where a view reads that
 
     @property
     def pairs(self) -> bool:
@@ -40,7 +41,7 @@ class Units:
         return [words[number] for words in self.words]
 
     def swapped(self) -> Units:
-        return Units([(b, a) for a, b in self.words], self.rows, self.ordered, self.states[::-1])
+        return replace(self, words=[(b, a) for a, b in self.words], states=self.states[::-1])
 
     def picked(self, rows: Sequence[int] | np.ndarray) -> np.ndarray:
         """The numbers of the units of these rows."""

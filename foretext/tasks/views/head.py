@@ -61,6 +61,10 @@ class ViewHead:
         self.views, self.weights, self.bias = list(views), weights, bias
         self.kind, self.shares, self.texts = kind, shares, texts
 
+    @property
+    def names(self) -> list[str]:
+        return [view.name for view in self.views]
+
     def scores(self, units: Units) -> list[np.ndarray]:
         """As a trunk's head gives them: for each row logits of its classes or choices, or its score."""
         outputs = self.bias + sum(block @ self.weights[name] for name, block in self.blocks(units).items())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from foretext.config import Change
@@ -27,7 +28,7 @@ from foretext.runs.model import (
 from foretext.runs.report import Reporter, StopRequest, Warns, Work
 from foretext.runs.run_config import MICRO_TOKENS, Budget, FinetuneConfig, has_begun, is_finished, read_config
 from foretext.runs.scoring import encode, example_scores
-from foretext.runs.views import view_scores
+from foretext.runs.views import unit_outputs, view_scores
 from foretext.systems.base import TrunkParts
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Encoding, Family
@@ -48,7 +49,16 @@ from foretext.train.finetuning.finetune_settings import (
     with_length,
 )
 from foretext.train.finetuning.finetune_vectors import with_vectors_beside
-from foretext.train.finetuning.finetune_views import finetune_views, plan_lines, scored
+from foretext.train.finetuning.finetune_views import (
+    ViewsResult,
+    copies,
+    finetune_views,
+    plan_lines,
+    scored,
+    stack_views,
+    view_lines,
+)
+from foretext.train.finetuning.out_of_fold import Counted, Fold, deal, out_of_fold
 from foretext.train.loop import Loop, step_seed
 from foretext.train.optim import Group, Optimizer, Rows, layered_names, split_rows
 from foretext.train.planning import (
@@ -109,7 +119,7 @@ def finetune(
         return training.finished(run)
     with writing(run, training.reporter.note, over) as writer:
         made = training.train(writer, notes)
-        if made.model.views is None:
+        if made.model.finetuned.trains:
             write_curve(run.path)
         _draw_confusion(made.validated, run)
     return made
@@ -164,12 +174,25 @@ class _Finetuning:
             notes = [note for note in notes if note != self.split.note]
         for note in (*notes, *unused_head(request, self.family), *not_followed(request, config.transfer)):
             reporter.note(note)
-        device = choose_device(request.device)
-        if device.type == "cpu":
+        if choose_device(request.device).type == "cpu":
             check_memory(Memory(config.model, 1, 1), SMALLER_RUN)  # the weights; again when the rows are encoded
         model = _build(request, config)
-        if config.views is not None:
-            return self._fit_views(model, writer)
+        if config.views is None:
+            return self._fit_trunk(model, writer)
+        named = self.split.valid if request.valid is not None else []
+        rows = self.split.train if named else request.rows
+        if not config.views.tuned:
+            return self._fit_views(model, rows, named, writer)
+        made = replace(self, split=Split(list(rows), [], ""))._fit_trunk(model, writer)
+        if named:
+            made = replace(made, held_out=named, validated=None, how=f"{len(named):,} validation rows")
+            made.scores(reporter)
+        return made
+
+    def _fit_trunk(self, model: SavedModel, writer: RunWriter | None) -> Finetuned:
+        """Runs the loop; with views, first what the head over them needs."""
+        request, reporter, run = self.request, self.reporter, writer.run if writer else None
+        config, device = model.finetuned, choose_device(request.device)
         goes_on = run is not None and has_begun(run)
         work = functools.partial(self.work, run if goes_on else None)
         learned = encode(self.split.train, model, self.about_rows, work)
@@ -181,31 +204,72 @@ class _Finetuning:
         stock = self._stock(model, learned.examples, work)
         validations: dict[float, Scores] = {}
         stage = self._stage(model, stock, held_out, _validator(model, held_out, validations))
-        model.config = with_length(config, size_of(request), len(learned.examples), stage.order)
-        model.trunk.to(device)
-        model.head.to(device)
+        self._ready(model, learned, stage, functools.partial(work, "fitting the head"), fits=not goes_on)
         with out_of_memory_as_user_error(stage.micro_batch):
-            if not goes_on:
-                _meet(model, learned, device, request.seed, functools.partial(work, "fitting the head"))
             loop = Loop(self._job(model, stage, device), writer, reporter, self.stopping)
             if writer is not None:
                 _open_run(writer, model, loop)
             plan = describe_finetuning(loop, model.finetuned, learned, held_out, stock)
+            if config.views is not None:
+                plan += view_lines(model, knowledge_of(request))
             reporter.plan(f"fine-tuning for {request.kind}", plan)
+            stacked = None if config.views is None else self._stack(config, model, learned, writer)
             begun = loop.position.step
             loop.run()
         model.trunk.eval()
         model.head.eval()
+        if stacked is not None:
+            return Finetuned(model, [], stacked.scores, stacked.how, stacked.rivals)
         made = Finetuned(model, self.split.valid)
         if loop.position.best is not None and loop.position.best_step > begun:  # else an earlier process had the best
             made.validated = validations.get(loop.position.best)
         made.scores(reporter)
         return made
 
-    def _fit_views(self, model: SavedModel, writer: RunWriter | None) -> Finetuned:
+    def _ready(
+        self, model: SavedModel, learned: Encoded, stage: Stage, progress: Callable[[int, int], None], fits: bool
+    ) -> None:
+        """How long it takes, where it happens, and what the head takes from the rows before it learns."""
+        device = choose_device(self.request.device)
+        model.config = with_length(model.finetuned, size_of(self.request), len(learned.examples), stage.order)
+        model.trunk.to(device)
+        model.head.to(device)
+        if fits:
+            with out_of_memory_as_user_error(stage.micro_batch):
+                _meet(model, learned, device, self.request.seed, progress)
+
+    def _stack(
+        self, config: FinetuneConfig, model: SavedModel, learned: Encoded, writer: RunWriter | None
+    ) -> ViewsResult:
+        """The head over the views. It is fitted on what trunks say that have not seen the row; then the trunk of the
+        run learns all rows."""
+        request, rows = self.request, learned.rows
+        classes = [row.label for row in rows] if config.task.labels else None
+        folds = deal(classes, copies(rows), request.seed)
+
+        def scores_of(number: int, fold: Fold) -> list[np.ndarray]:
+            return self._left_out(config, learned, fold, f"fold {number + 1} of {len(folds)}")
+
+        tuned = unit_outputs(out_of_fold(folds, scores_of, writer), rows, request.kind)
+        work = functools.partial(self.work, None if writer is None else writer.run)
+        return stack_views(model, rows, tuned, knowledge_of(request), request.seed, work, writer)
+
+    def _left_out(self, config: FinetuneConfig, learned: Encoded, fold: Fold, title: str) -> list[np.ndarray]:
+        """What a trunk says of the rows of a fold that was fine-tuned on the others."""
+        own, asked = (
+            Encoded([learned.rows[row] for row in part], [learned.examples[row] for row in part]) for part in fold
+        )
+        model = _build(self.request, config)
+        stage = self._stage(model, model.head.stock([own.examples], []), Encoded([], []), dict)
+        self._ready(model, own, stage, lambda done, total: None, fits=True)
+        job = self._job(model, stage, choose_device(self.request.device))
+        Loop(job, None, Counted(self.reporter, f"fine-tuning, {title}", model.finetuned.updates), self.stopping).run()
+        return example_scores(model, asked.examples)
+
+    def _fit_views(
+        self, model: SavedModel, rows: Sequence[Any], named: Sequence[Any], writer: RunWriter | None
+    ) -> Finetuned:
         request, knowledge = self.request, knowledge_of(self.request)
-        named = self.split.valid if request.valid is not None else []
-        rows = self.split.train if named else request.rows
         self.reporter.plan(f"a head over views for {request.kind}", plan_lines(model, rows, knowledge))
         work = functools.partial(self.work, None)
         result = finetune_views(model, rows, named, knowledge, request.seed, work, writer)

@@ -94,8 +94,9 @@ def _views(request: FinetuneRequest, family: Family, old: FinetuneConfig | None)
         return None
     if not family.fits_head:
         raise UserError(f"--views are for tasks with one label a row, not for {request.kind}; leave it out")
-    kinds = chosen_views(request.views, known, not static, request.start.system.name)
-    return ViewsConfig(kinds)
+    config = ViewsConfig(chosen_views(request.views, known, not static, request.start.system.name))
+    config.check()
+    return config
 
 
 def knowledge_of(request: FinetuneRequest) -> TextKnowledge | None:
@@ -114,6 +115,7 @@ def chosen_views(
         "lsa": "" if knowledge is not None and knowledge.lsa is not None else f"there are no topics; {named}",
         "vectors": "" if knowledge is not None else f"there are no word vectors; {named}",
         "states": "" if has_states else f"{system} has no states that depend on context; leave it out",
+        "tuned": "" if has_states else f"{system} has nothing to fine-tune; leave it out",
     }
     for name in asked or ():
         if lacks[name]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from foretext.plan import TUNED
 from foretext.runs.directory import RunWriter
 from foretext.runs.model import SavedModel, model_tensors
 from foretext.runs.report import Work
@@ -32,7 +33,9 @@ from foretext.tasks.views.head import Fitted, Labels, by_row, fit_views
 from foretext.tasks.views.ngrams import NGrams
 from foretext.tasks.views.overlap import Overlap
 from foretext.tasks.views.text_knowledge import LatentSemantics, States, Vectors
+from foretext.tasks.views.tuned import Tuned
 from foretext.text.words.knowledge import TextKnowledge
+from foretext.train.finetuning.out_of_fold import FOLDS
 
 
 def fit_rows(
@@ -41,15 +44,19 @@ def fit_rows(
     knowledge: TextKnowledge | None,
     seed: int,
     work: Work,
+    tuned: np.ndarray | None = None,
 ) -> Fitted:
-    """The head over the views that the configuration names, put into the model."""
+    """The head over the views that the configuration names, put into the model. `tuned`: of each unit what a
+    fine-tuned trunk says that has not seen its row."""
     assert model.finetuned.views is not None
     kinds, config = model.finetuned.views.kinds, model.task_config
-    units = units_for(model, rows, "states" in kinds, lambda done, total: work("reading states", done, total))
+    read = [kind for kind in kinds if kind != TUNED]
+    units = units_for(model, rows, read, lambda done, total: work("reading states", done, total))
+    units = dataclasses.replace(units, tuned=tuned)
     values = np.array([number_of(row, config) for row in rows])
     work("fitting the head", 0, 1)
     views = _learned(kinds, units, knowledge)
-    fitted = fit_views(views, units, Labels(config.kind, values, len(config.labels)), seed, _copies(rows))
+    fitted = fit_views(views, units, Labels(config.kind, values, len(config.labels)), seed, copies(rows))
     work("fitting the head", 1, 1)
     model.views = fitted.head
     return fitted
@@ -67,10 +74,12 @@ def _learned(kinds: Sequence[str], units: Units, knowledge: TextKnowledge | None
         views.append(Vectors.learned(units, knowledge.words, knowledge.matrix, knowledge.counts))
     if "states" in kinds:
         views.append(States.learned(units))
+    if TUNED in kinds:
+        views.append(Tuned.learned(units))
     return views
 
 
-def _copies(rows: Sequence[Row]) -> list[int]:
+def copies(rows: Sequence[Row]) -> list[int]:
     """Rows with the same texts have the same number."""
     numbers: dict[tuple[str, ...], int] = {}
     return [numbers.setdefault(tuple(text.strip() for text in row.texts), len(numbers)) for row in rows]
@@ -82,7 +91,7 @@ def cross_validated(model: SavedModel, rows: Sequence[Row], fitted: Fitted) -> S
         return None
     own = [rows[number] for number in fitted.rows]
     kind = model.task_config.kind
-    units = units_for(model, own, False)
+    units = units_for(model, own)
     return scored(model, own, by_row(fitted.chosen.outputs, units, kind))
 
 
@@ -113,19 +122,7 @@ def finetune_views(
     named for validation; they teach nothing."""
     since = time.perf_counter()
     fitted = fit_rows(model, train, knowledge, seed, work)
-    scores: Scores | None
-    if valid:
-        scores, how = scored(model, valid, view_scores(model, valid)), f"{len(valid):,} validation rows"
-    else:
-        scores, how = cross_validated(model, train, fitted), f"{len(fitted.rows):,} rows by cross-validation"
-    rivals = baselines(model.task_config, train, valid, seed)
-    head = fitted.head
-    facts = {
-        "strength": fitted.chosen.strength,
-        "relevance": fitted.relevance,
-        "scored": {"rows": how, **(scores.values if scores else {})},
-        "baselines": {rival.name: rival.value for rival in rivals},
-    }
+    result = _result(model, train, valid, fitted, seed)
     if writer is not None:
         position = Position(seconds=time.perf_counter() - since, finished=True)
         writer.commit(
@@ -134,21 +131,70 @@ def finetune_views(
                 "tokenizer.json": model.tokenizer.to_json().encode(),
                 "model.safetensors": model_tensors(model),
                 POSITION: json.dumps(dataclasses.asdict(position)).encode(),
-                **view_files(head, facts),
+                **view_files(fitted.head, _facts(fitted, result)),
             }
         )
         model.run = writer.run
-    return ViewsResult(scores, how, rivals)
+    return result
+
+
+def stack_views(
+    model: SavedModel,
+    train: Sequence[Row],
+    tuned: np.ndarray,
+    knowledge: TextKnowledge | None,
+    seed: int,
+    work: Work,
+    writer: RunWriter | None,
+) -> ViewsResult:
+    """The head over views and a trunk that will be fine-tuned on all rows; `tuned` as in `fit_rows`."""
+    fitted = fit_rows(model, train, knowledge, seed, work, tuned)
+    result = _result(model, train, (), fitted, seed)
+    if writer is not None:
+        writer.commit(view_files(fitted.head, _facts(fitted, result)))
+    return result
+
+
+def _result(model: SavedModel, train: Sequence[Row], valid: Sequence[Row], fitted: Fitted, seed: int) -> ViewsResult:
+    """What the head is worth, and what is cheap, on the same rows."""
+    rivals = baselines(model.task_config, train, valid, seed)
+    if valid:
+        return ViewsResult(scored(model, valid, view_scores(model, valid)), f"{len(valid):,} validation rows", rivals)
+    how = f"{len(fitted.rows):,} rows by cross-validation"
+    return ViewsResult(cross_validated(model, train, fitted), how, rivals)
+
+
+def _facts(fitted: Fitted, result: ViewsResult) -> dict[str, Any]:
+    """What the run keeps of the choice beside the head."""
+    return {
+        "strength": fitted.chosen.strength,
+        "relevance": fitted.relevance,
+        "scored": {"rows": result.how, **(result.scores.values if result.scores else {})},
+        "baselines": {rival.name: rival.value for rival in result.rivals},
+    }
 
 
 def plan_lines(model: SavedModel, rows: Sequence[Any], knowledge: TextKnowledge | None) -> list[tuple[str, str]]:
     """The plan before the head is fitted."""
     assert model.finetuned.views is not None
     kinds = model.finetuned.views.kinds
-    lines = [("rows", f"{len(rows):,}, all to learn from; scored by cross-validation"), ("views", ", ".join(kinds))]
+    return [
+        ("rows", f"{len(rows):,}, all to learn from; scored by cross-validation"),
+        *view_lines(model, knowledge),
+        ("trunk", "stays as it is" if "states" in kinds else "not read"),
+        ("threads", f"{torch.get_num_threads()}"),
+    ]
+
+
+def view_lines(model: SavedModel, knowledge: TextKnowledge | None) -> list[tuple[str, str]]:
+    """What the head reads."""
+    assert model.finetuned.views is not None
+    lines = [("views", ", ".join(model.finetuned.views.kinds))]
     if knowledge is not None:
         topics = f", {knowledge.lsa.dimensions} topics" if knowledge.lsa is not None else ""
         lines.append(("text", f"{len(knowledge.words):,} words with vectors of {knowledge.matrix.shape[1]}{topics}"))
-    lines.append(("trunk", "stays as it is" if "states" in kinds else "not read"))
-    lines.append(("threads", f"{torch.get_num_threads()}"))
+    if model.finetuned.views.tuned:
+        lines.append(
+            ("folds", f"{FOLDS} more fine-tunings first, each without a part of the rows, which it then scores")
+        )
     return lines

@@ -1,0 +1,64 @@
+"""What a fine-tuned trunk says of rows that it has not seen: the rows are dealt into folds, and those of each fold are
+scored by a trunk that was fine-tuned on the others. A fold that is done is kept in the run, so that a run that was
+killed goes on with the next.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from foretext.errors import UserError
+from foretext.runs.directory import RunWriter
+from foretext.runs.report import Reporter, StepReport
+
+FOLDS = 4
+FILE = "training/folds.safetensors"
+
+Fold = tuple[np.ndarray, np.ndarray]  # the numbers of the rows to learn from and of the rows to score
+
+
+def deal(labels: Sequence[object] | None, groups: Sequence[int], seed: int) -> list[Fold]:
+    """Folds that share out each class evenly, where `labels` are classes, and never part a group of copies."""
+    from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
+
+    count = min(FOLDS, len(set(groups)))
+    if count < 2:
+        raise UserError("all rows are copies of one, so none is left to score the others; leave out the view tuned")
+    kind = GroupKFold if labels is None else StratifiedGroupKFold
+    values = np.zeros(len(groups)) if labels is None else np.unique(np.asarray(labels), return_inverse=True)[1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a class with fewer rows than folds is missing in some
+        return list(kind(count, shuffle=True, random_state=seed).split(values[:, None], values, list(groups)))
+
+
+def out_of_fold(
+    folds: Sequence[Fold], fold_scores: Callable[[int, Fold], list[np.ndarray]], writer: RunWriter | None
+) -> list[np.ndarray]:
+    """The scores of all rows, in order; `fold_scores(number, fold)` gives those of the rows that a fold scores."""
+    kept = writer.run.load_tensors(FILE) if writer is not None and writer.run.has(FILE) else {}
+    found: dict[int, np.ndarray] = {}
+    for number, fold in enumerate(folds):
+        names = {int(row): f"{number}.{row}" for row in fold[1]}
+        if not all(name in kept for name in names.values()):
+            kept |= {
+                name: torch.from_numpy(np.atleast_1d(said))
+                for name, said in zip(names.values(), fold_scores(number, fold))
+            }
+            if writer is not None:
+                writer.commit({FILE: kept})
+        found |= {row: kept[name].numpy() for row, name in names.items()}
+    return [found[row] for row in sorted(found)]
+
+
+class Counted(Reporter):
+    """Shows a training as work of so many steps, and nothing else of it."""
+
+    def __init__(self, reporter: Reporter, title: str, steps: int) -> None:
+        self.reporter, self.title, self.steps = reporter, title, steps
+
+    def step(self, report: StepReport) -> None:
+        self.reporter.work(self.title, report.step, self.steps)

@@ -1,0 +1,138 @@
+"""The view `tuned`: what a fine-tuned trunk says of a row, learned from trunks that have not seen the row."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from complaints import refused
+from systems_under_test import base_model, stopping_after
+
+from foretext.errors import Interrupted
+from foretext.runs.directory import RunDirectory
+from foretext.runs.model import load_model
+from foretext.runs.report import Reporter
+from foretext.runs.scoring import encode, example_scores
+from foretext.runs.views import unit_outputs, view_scores
+from foretext.task_model import TaskModel
+from foretext.tasks.files.rows import Row
+from foretext.train.finetuning import out_of_fold as module
+from foretext.train.finetuning.finetune import FinetuneRequest, finetune
+
+VIEWS = ("ngrams", "tuned")
+SETS = ("training.batch_size=8", "training.micro_batch=3", "training.save_seconds=0.0")
+
+
+def classified(count: int = 24) -> list[Row]:
+    draw = random.Random(0)
+    rows = []
+    for number in range(count):
+        word = draw.choice(["good", "bad"])
+        rows.append(Row((f"it is {draw.choice('abcdefgh')} {word}",), word, f"row {number + 1}"))
+    return rows
+
+
+def asked(rows: list[Row], kind: str = "classification", system: str = "gpt", **more: Any) -> FinetuneRequest:
+    return FinetuneRequest(base_model(system), rows, kind, views=VIEWS, epochs=2, sets=SETS, **more)
+
+
+ROWS = {
+    "classification": classified(),
+    "similarity": [Row((f"a {n}", f"b {n}"), "yes" if n % 2 else "no", f"row {n}") for n in range(16)],
+    "choice": [Row(("which", "one", f"two {n}", *(["three"] if n % 3 else [])), n % 2, f"row {n}") for n in range(12)],
+    "regression": [Row((f"number {n}",), float(n), f"row {n}") for n in range(12)],
+}
+
+
+@pytest.mark.parametrize(("system", "kind"), [*(("gpt", kind) for kind in ROWS), ("bert", "classification")])
+def test_a_run_with_it_says_the_same_when_loaded(system: str, kind: str, tmp_path: Path) -> None:
+    rows = ROWS[kind]
+    made = finetune(asked(rows, kind, system, out=tmp_path / "run"))
+    assert made.how == f"{len(rows)} rows by cross-validation" and made.validated is not None
+    loaded = load_model(tmp_path / "run")
+    assert loaded.views is not None and loaded.views.names[-1] == "tuned"
+    for own, other in zip(view_scores(made.model, rows), view_scores(loaded, rows)):
+        assert np.array_equal(own, other)
+    assert len(TaskModel(loaded, None).predict(rows)) == len(rows)
+    assert "tuned" in TaskModel(loaded, None).explain(rows)[0]
+
+
+def test_each_row_is_scored_by_a_trunk_that_was_fine_tuned_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal to fine-tunings of the other rows alone, bit for bit."""
+    seen: list[tuple[module.Fold, list[np.ndarray]]] = []
+
+    def kept(folds: Any, fold_scores: Any, writer: Any) -> list[np.ndarray]:
+        seen.extend((fold, fold_scores(number, fold)) for number, fold in enumerate(folds))
+        return real(folds, fold_scores, writer)
+
+    real = module.out_of_fold
+    monkeypatch.setattr("foretext.train.finetuning.finetune.out_of_fold", kept)
+    rows = ROWS["classification"]
+    request = asked(rows)
+    finetune(request)
+    assert sorted(np.concatenate([fold[1] for fold, _ in seen])) == list(range(len(rows)))
+    (learned, left), said = seen[0]
+    alone = finetune(replace(request, rows=[rows[row] for row in learned], valid=[], views=())).model
+    examples = encode([rows[row] for row in left], alone, Reporter()).examples
+    assert np.array_equal(np.array(example_scores(alone, examples)), np.array(said))
+
+
+def test_the_trunk_of_the_run_has_learned_all_rows() -> None:
+    rows = ROWS["classification"]
+    own = finetune(asked(rows)).model.trunk.state_dict()
+    plain = finetune(replace(asked(rows), views=(), valid=[])).model.trunk.state_dict()
+    assert all(np.array_equal(own[name], plain[name]) for name in plain)
+
+
+def test_folds_share_out_classes_and_never_part_copies() -> None:
+    labels = ["a", "b", "b", "b"] * 10
+    groups = [n // 2 for n in range(40)]
+    folds = module.deal(labels, groups, seed=3)
+    assert len(folds) == module.FOLDS
+    for learned, left in folds:
+        assert not set(learned) & set(left) and len(learned) + len(left) == 40
+        assert not {groups[n] for n in learned} & {groups[n] for n in left}
+        assert Counter(labels[n] for n in left)["a"] in (2, 3)
+    with refused("tuned"):
+        module.deal(labels, [0] * 40, seed=3)
+
+
+def test_outputs_of_units() -> None:
+    logits = [np.array([3.0, 1.0]), np.array([0.0, 4.0])]
+    assert unit_outputs(logits, ROWS["classification"][:2], "classification").tolist() == [[1, -1], [-2, 2]]
+    rows = [Row(("c", "x", "y"), 0, "1"), Row(("c", "x", "y", "z"), 0, "2")]
+    scores = [np.array([1.0, 3.0, -1e9]), np.array([0.0, 3.0, 6.0])]  # the first has no third choice
+    assert unit_outputs(scores, rows, "choice").ravel().tolist() == [-1, 1, -3, 0, 3]
+    assert unit_outputs([np.array(2.0)], rows[:1], "regression").tolist() == [[2.0]]
+
+
+@pytest.mark.parametrize("steps", [2, 8, 13, 27])  # in the first fold, in the second, in the third, in the run's own
+def test_stopped_and_gone_on_with_it_is_the_run_that_was_never_stopped(steps: int, tmp_path: Path) -> None:
+    rows = ROWS["classification"]
+    whole = finetune(asked(rows, out=tmp_path / "whole"))
+    request = asked(rows, out=tmp_path / "stopped", resume=True)
+    with stopping_after(steps) as stop, pytest.raises(Interrupted):
+        finetune(request, stopping=stop)
+    notes: list[int] = []
+
+    class Steps(Reporter):
+        def work(self, title: str, done: int, total: int) -> None:
+            notes.append(done if title.startswith("fine-tuning, fold") else 0)
+
+    made = finetune(request, Steps())
+    assert made.validated == whole.validated
+    first, second = RunDirectory(tmp_path / "whole"), RunDirectory(tmp_path / "stopped")
+    assert first.names() == second.names()
+    for name in first.names():
+        if name.endswith(".safetensors"):
+            assert first.read(name) == second.read(name), name
+
+
+def test_what_cannot_be_beside_it() -> None:
+    with refused("states", "tuned"):
+        finetune(replace(asked(ROWS["classification"]), views=("states", "tuned")))
