@@ -282,8 +282,9 @@ class LanguageModel:
         `valid` is None, if not .15; 0 trains on all and keeps the last epoch. `unlabelled` (a list of
         sentences, as `read_sentences` gives them) and `also` (other tasks) are for a system that learns from them at
         once (cvt). `views` (ngrams, lsa, vectors, states): what one head reads of each row instead of training the
-        trunk; () trains it. `vectors`: with `views` a word2vec run, where lsa and vectors come from; else a file of
-        word vectors, or such a run, that a task's own model (elmo, cove) reads beside the states."""
+        trunk; with `tuned` among them the trunk is trained too; () trains it alone. `vectors`: with `views` a word2vec
+        run, where lsa and vectors come from; else a file of word vectors, or such a run, that a task's own model (elmo,
+        cove) reads beside the states."""
         format = layout_name(format)
         task = kind_of(task, format)
         request = FinetuneRequest(

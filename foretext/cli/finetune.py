@@ -70,7 +70,7 @@ def finetune(
     ] = None,
     views: Annotated[
         str | None,
-        typer.Option(help="One head over these, the trunk stays as it is: ngrams,lsa,vectors,states; or none."),
+        typer.Option(help="One head over these: ngrams,lsa,vectors,states; tuned: the fine-tuned trunk; or none."),
     ] = None,
     epochs: Annotated[int | None, typer.Option()] = None,
     seed: Annotated[int, typer.Option()] = 0,

@@ -77,10 +77,11 @@ def summary_of(run: RunDirectory) -> str:
         ("shape", config.model.describe()),
         ("vocabulary", f"{tokenizer.size:,} pieces of {tokenizer.kind}, special tokens included"),
         *(_task_lines(config) if isinstance(config, FinetuneConfig) else [_origin(config.data)]),
-        *(_view_lines(run) if _has_views(config) else [("trained", _progress_of(run, config.budget))]),
+        *([("trained", _progress_of(run, config.budget))] if _trains(config) else []),
+        *(_view_lines(run, _trains(config)) if _has_views(config) else []),
         ("validation", "  ".join(shown) + "  (the last)" if shown else ""),
         ("settings", _own_settings(config) or f"those of {info.system} {info.size}"),
-        ("paper", _unlike_the_paper(config) if PAPER in system.sizes and not _has_views(config) else ""),
+        ("paper", _unlike_the_paper(config) if PAPER in system.sizes and _trains(config) else ""),
         ("files", ", ".join(f"{name} {size_text(size)}" for name, size in run.sizes().items())),
     ]
     return "\n".join([str(run.path), *(f"  {name:10}  {value}" for name, value in lines if value)])
@@ -113,7 +114,7 @@ def _task_lines(config: FinetuneConfig) -> list[tuple[str, str]]:
     others = (f"{name} ({said.replace(' ', ', ')} classes)" for name, said in task.also.items())
     return [
         ("began with", began),
-        ("loss", "" if _has_views(config) else describe_loss(config)),
+        ("loss", describe_loss(config) if config.trains else ""),
         ("text", f"{task.sentences:,} unlabelled sentences beside the rows" if task.sentences else ""),
         ("beside it", ", ".join(others)),
         ("labels", LabelSet(tuple(task.labels)).listing()),
@@ -129,10 +130,17 @@ def _has_views(config: Config) -> bool:
     return isinstance(config, FinetuneConfig) and config.views is not None
 
 
-def _view_lines(run: RunDirectory) -> list[tuple[str, str]]:
-    """What the head reads, how much of the scores each view makes up, and what it is worth."""
-    from foretext.runs.views import read_index
+def _trains(config: Config) -> bool:
+    """Whether the loop has trained it."""
+    return not isinstance(config, FinetuneConfig) or config.trains
 
+
+def _view_lines(run: RunDirectory, tuned: bool) -> list[tuple[str, str]]:
+    """What the head reads, how much of the scores each view makes up, and what it is worth."""
+    from foretext.runs.views import INDEX, read_index
+
+    if not run.has(INDEX):  # the trunk is not yet fine-tuned without each fold
+        return [("views", "not fitted yet")]
     index = read_index(run)
     shares: dict[str, float] = {}
     for block, share in index.get("shares", {}).items():
@@ -143,7 +151,7 @@ def _view_lines(run: RunDirectory) -> list[tuple[str, str]]:
     told = "  ".join(f"{name} {value:.4g}" for name, value in scored.items())
     rivals = "  ".join(f"{name} {value:.4g}" for name, value in index.get("baselines", {}).items())
     return [
-        ("views", f"{', '.join(parts)} of the scores; the trunk stays as it is"),
+        ("views", f"{', '.join(parts)} of the scores{'' if tuned else '; the trunk stays as it is'}"),
         ("scored", f"{told}  ({index['scored']['rows']})" if told else ""),
         ("baselines", rivals),
     ]

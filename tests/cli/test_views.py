@@ -122,3 +122,27 @@ def test_tags_have_none_yet(files: Path, base: Path, tmp_path: Path) -> None:
     (tmp_path / "tags.txt").write_text("a A\nb B\n\nb B\na A\n" * 6)
     said = fails("finetune", base, tmp_path / "tags.txt", "--task", "tagging", "--views", "ngrams", "--out", "x")
     names(said, "--views", "tagging")
+
+
+def test_a_tuned_trunk_among_the_views(files: Path, base: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    asked = (
+        "finetune",
+        base,
+        files / "cls.csv",
+        "--task",
+        "classification",
+        "--views",
+        "ngrams,tuned",
+        "--epochs",
+        "2",
+    )
+    said = works(*asked, "--out", run)
+    assert "folds" in said.err and "by cross-validation" in said.out
+    shown = works("info", run).out
+    assert "tuned" in shown and "finished" in shown and "trunk stays" not in shown
+    works("predict", run, files / "cls.csv", "--out", tmp_path / "said.csv", "--explain")
+    assert "finished" in works(*asked, "--out", run, "--resume").err
+    named = works(*asked, "--valid", files / "cls.csv", "--out", tmp_path / "named")
+    assert "validation rows" in named.out
+    names(fails(*asked[:5], "--views", "states,tuned", "--out", tmp_path / "both"), "states", "tuned")
