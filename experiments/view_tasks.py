@@ -58,7 +58,8 @@ TASKS = {
         2000,
     ),
     "sick-r": Task(
-        *("SICK, Pearson", "regression", "sick-r", "sick/SICK_train.txt", "sick/SICK_test_annotated.txt", "pearson"), 2000
+        *("SICK, Pearson", "regression", "sick-r", "sick/SICK_train.txt", "sick/SICK_test_annotated.txt", "pearson"),
+        2000,
     ),
     "sts": Task("STS-B, Pearson", "regression", "stsb", "sts-b/sts-train.csv", "sts-b/sts-test.csv", "pearson"),
     "copa": Task("COPA, accuracy", "choice", "copa", "copa/copa-dev.xml", "copa/copa-test.xml", "accuracy"),
@@ -182,12 +183,13 @@ def _choices(train: Sequence[Row], test: Sequence[Row], known: TextKnowledge, li
 
 def ours(method: str, task: Task, train: Sequence[Row], test: Sequence[Row], bases: Bases, seed: int) -> list[Any]:
     rows: Any = list(train)
+    metric = task.metric if task.kind == "classification" else None
     if method == "views":
-        model = bases.vectors.finetune(rows, task=task.kind, seed=seed)
+        model = bases.vectors.finetune(rows, task=task.kind, metric=metric, seed=seed)
     else:
         views = (*VIEWS, "tuned") if method == "stacked" else ()
         vectors = bases.vectors.path if method == "stacked" else None
-        model = bases.gpt().finetune(rows, task=task.kind, views=views, vectors=vectors, seed=seed)
+        model = bases.gpt().finetune(rows, task=task.kind, views=views, vectors=vectors, metric=metric, seed=seed)
     return model.predict(list(test))
 
 

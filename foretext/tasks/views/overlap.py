@@ -1,10 +1,10 @@
-"""The view of how two texts overlap: about a dozen numbers a pair, such as how many words of each the other has.
+"""The view of how two texts overlap: some seventeen numbers a pair, such as how many words of each the other has.
 
     premise     a man is playing the guitar
     hypothesis  a man plays no instrument         2 of 5 words shared, 1 pair of neighbours, a "no" that only one has
 
-Such numbers seldom act in a straight line (nothing shared, some, all), so each is given to the head as a linear spline
-with knots at the quartiles of the training rows.
+Such numbers seldom act in a straight line (nothing shared, some, all), nor each by itself. So the head is given linear
+splines of each, with knots at the quartiles of the training rows, and smooth functions of all of them together.
 """
 
 from __future__ import annotations
@@ -22,41 +22,56 @@ from foretext.tasks.views.base import Block, Tensors, Units, lines_of, of_pairs,
 # Words that turn a statement round, in English; in other languages the n-grams have to tell.
 NEGATIONS = frozenset(("no", "not", "n't", "never", "nobody", "nothing", "none", "nor", "neither", "without"))
 _QUARTILES = (25, 50, 75)
+WAVES = 200
 
 
-class Splines:
-    """Numbers, standardised, and what of each lies above each of its knots."""
+class Numbers:
+    """Numbers of a pair, as a linear head can use them: as splines, each by itself, and as waves, all together."""
 
-    def __init__(self, mean: np.ndarray, deviation: np.ndarray, knots: np.ndarray) -> None:
-        self.mean, self.deviation, self.knots = mean, deviation, knots  # [N], [N], [3, N]
+    def __init__(self, mean: np.ndarray, deviation: np.ndarray, knots: np.ndarray, directions: np.ndarray) -> None:
+        """Of N numbers: [N], [N], [3, N], and of W waves [N + 1, W], the phases last; runs made before there were waves
+        have none of these."""
+        self.mean, self.deviation, self.knots, self.directions = mean, deviation, knots, directions
 
     @classmethod
     def learned(cls, numbers: np.ndarray) -> Self:
         mean, deviation = numbers.mean(0), numbers.std(0)
         deviation = np.where(deviation > 1e-9, deviation, 1.0)
-        return cls(mean, deviation, np.percentile((numbers - mean) / deviation, _QUARTILES, axis=0))
+        knots = np.percentile((numbers - mean) / deviation, _QUARTILES, axis=0)
+        draw, count = np.random.default_rng(0), len(mean)
+        directions = draw.standard_normal((count, WAVES)) / math.sqrt(count)
+        return cls(mean, deviation, knots, np.vstack([directions, draw.uniform(0, 2 * math.pi, WAVES)]))
 
-    def read(self, numbers: np.ndarray) -> np.ndarray:
-        standard = (numbers - self.mean) / self.deviation
+    def read(self, numbers: np.ndarray, name: str) -> dict[str, Block]:
+        """A block of this name, and one of waves. What a run made before did not count stands last, and is left out."""
+        standard = (numbers[:, : len(self.mean)] - self.mean) / self.deviation
         above = [np.maximum(standard - knot, 0.0) for knot in self.knots]
-        return np.clip(np.concatenate([standard, *above], axis=1), -10.0, 10.0).astype(np.float32)
+        splines = np.clip(np.concatenate([standard, *above], axis=1), -10.0, 10.0).astype(np.float32)
+        return {name: splines} | ({"waves": self._waves(standard)} if self.directions.size else {})
+
+    def _waves(self, standard: np.ndarray) -> np.ndarray:
+        """Random Fourier features of a Gaussian kernel (Rahimi and Recht 2007): a linear function of them is a smooth
+        function of all numbers."""
+        *directions, phases = self.directions
+        return np.cos(np.clip(standard, -4.0, 4.0) @ np.array(directions) + phases).astype(np.float32)
 
     def tensors(self) -> Tensors:
-        return {"mean": self.mean, "deviation": self.deviation, "knots": self.knots}
+        return {name: getattr(self, name) for name in ("mean", "deviation", "knots", "directions")}
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, np.ndarray]) -> Self:
-        return cls(tensors["mean"], tensors["deviation"], tensors["knots"])
+        none = np.zeros((0, 0))
+        return cls(tensors["mean"], tensors["deviation"], tensors["knots"], tensors.get("directions", none))
 
 
 class Overlap:
     name = "overlap"
 
-    def __init__(self, words: Sequence[str], idf: np.ndarray, splines: Splines | None = None) -> None:
+    def __init__(self, words: Sequence[str], idf: np.ndarray, reader: Numbers | None = None) -> None:
         self.words, self.weights = list(words), idf
         self.idf = dict(zip(self.words, idf.tolist()))
         self.rare = max(self.idf.values(), default=1.0)  # of a word that no training row has
-        self.splines = splines
+        self.reader = reader
 
     @classmethod
     def learned(cls, units: Units) -> Self:
@@ -65,12 +80,12 @@ class Overlap:
         kept = sorted(counts)
         idf = np.log((1 + len(documents)) / (1 + np.array([counts[word] for word in kept], dtype=np.float64))) + 1
         view = cls(kept, idf)
-        view.splines = Splines.learned(of_pairs(units, view.numbers))
+        view.reader = Numbers.learned(of_pairs(units, view.numbers))
         return view
 
     def read(self, units: Units) -> dict[str, Block]:
-        assert self.splines is not None
-        return {"overlap": self.splines.read(of_pairs(units, self.numbers))}
+        assert self.reader is not None
+        return self.reader.read(of_pairs(units, self.numbers), "overlap")
 
     def numbers(self, units: Units) -> np.ndarray:
         return np.array([self._pair(first, second) for first, second in units.words], dtype=np.float64)
@@ -97,18 +112,44 @@ class Overlap:
             float(bool(NEGATIONS & other - own)),
             float({word for word in own if word[0].isdigit()} != {word for word in other if word[0].isdigit()}),
             float(a == b),
+            self._cosine(Counter(a), Counter(b)),
+            _likeness(_runs_of_letters(a), _runs_of_letters(b)),
         ]
+
+    def _cosine(self, a: Counter[str], b: Counter[str]) -> float:
+        """Of TF-IDF."""
+        own, other = ({w: (1 + math.log(n)) * self.idf.get(w, self.rare) for w, n in c.items()} for c in (a, b))
+        return _likeness(own, other)
 
     def _weight(self, words: set[str]) -> float:
         return math.fsum(self.idf.get(word, self.rare) for word in words)
 
     def tensors(self) -> Tensors:
-        assert self.splines is not None
-        return {"words": text_tensor(self.words), "idf": self.weights} | self.splines.tensors()
+        assert self.reader is not None
+        return {"words": text_tensor(self.words), "idf": self.weights} | self.reader.tensors()
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, np.ndarray]) -> Self:
-        return cls(lines_of(tensors["words"]), tensors["idf"], Splines.of_tensors(tensors))
+        return cls(lines_of(tensors["words"]), tensors["idf"], Numbers.of_tensors(tensors))
+
+
+def _likeness(a: Mapping[str, float], b: Mapping[str, float]) -> float:
+    """The cosine of two sparse vectors."""
+    if len(a) > len(b):
+        a, b = b, a
+    sizes = math.fsum(value * value for value in a.values()) * math.fsum(value * value for value in b.values())
+    return math.fsum(value * b.get(key, 0.0) for key, value in a.items()) / math.sqrt(sizes) if sizes else 0.0
+
+
+def _runs_of_letters(words: Sequence[str]) -> dict[str, float]:
+    """How often each run of two to four letters stands within a word, its ends marked; logarithmic."""
+    runs = Counter(
+        marked[i : i + n]
+        for marked in (f" {word} " for word in words)
+        for n in (2, 3, 4)
+        for i in range(len(marked) - n + 1)
+    )
+    return {run: 1 + math.log(count) for run, count in runs.items()}
 
 
 def _trigrams(words: Sequence[str]) -> set[str]:

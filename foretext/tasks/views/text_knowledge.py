@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 
 from foretext.tasks.views.base import Block, Tensors, Units, lines_of, of_pairs, text_tensor, unit_rows
-from foretext.tasks.views.overlap import Splines
+from foretext.tasks.views.overlap import Numbers
 from foretext.text.words.latent_semantics import Lsa
 from foretext.text.words.sif import first_words, sif_means
 
@@ -38,24 +38,26 @@ class Vectors:
     name = "vectors"
 
     def __init__(
-        self, words: Sequence[str], matrix: np.ndarray, counts: np.ndarray, means: Tensors, splines: Splines | None
+        self, words: Sequence[str], matrix: np.ndarray, counts: np.ndarray, means: Tensors, reader: Numbers | None
     ) -> None:
         """`matrix`: [words, width], rows of unit length. `counts`: how often the unlabelled text has each word.
         `means`: of each block over the training rows, which is taken off."""
-        self.words, self.counts, self.means, self.splines = _Words(words), counts, means, splines
+        self.words, self.counts, self.means, self.reader = _Words(words), counts, means, reader
         self.matrix = matrix.astype(np.float32)
 
     @classmethod
     def learned(cls, units: Units, words: Sequence[str], matrix: np.ndarray, counts: np.ndarray) -> Self:
         view = cls(words, unit_rows(matrix), counts, {}, None)
         if units.pairs:
-            view.splines = Splines.learned(of_pairs(units, view.likeness))
-        view.means = {name: block.mean(0) for name, block in view.read(units).items() if name != "likeness"}
+            view.reader = Numbers.learned(of_pairs(units, view.likeness))
+        view.means = {
+            name: block.mean(0) for name, block in view.read(units).items() if name not in ("likeness", "waves")
+        }
         return view
 
     def read(self, units: Units) -> dict[str, Block]:
         if units.pairs:
-            assert self.splines is not None
+            assert self.reader is not None
             a, b = self._means(units.side(0)), self._means(units.side(1))
             blocks = {"product": a * b, "difference": np.abs(a - b)}
             if units.ordered:
@@ -66,8 +68,8 @@ class Vectors:
             blocks |= {f"first {decay:g}": unit_rows(first_words(self.matrix, ids, decay)) for decay in DECAYS}
         centred: dict[str, Block] = {name: block - self.means.get(name, 0.0) for name, block in blocks.items()}
         if units.pairs:
-            assert self.splines is not None
-            centred["likeness"] = self.splines.read(of_pairs(units, self.likeness))
+            assert self.reader is not None
+            centred |= self.reader.read(of_pairs(units, self.likeness), "likeness")
         return centred
 
     def _means(self, documents: Sequence[Sequence[str]]) -> np.ndarray:
@@ -93,13 +95,13 @@ class Vectors:
     def tensors(self) -> Tensors:
         found = {"words": text_tensor(self.words.words), "matrix": self.matrix, "counts": self.counts}
         found |= {f"mean.{name}": mean for name, mean in self.means.items()}
-        return found | (self.splines.tensors() if self.splines else {})
+        return found | (self.reader.tensors() if self.reader else {})
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, np.ndarray]) -> Self:
         means = {name.removeprefix("mean."): mean for name, mean in tensors.items() if name.startswith("mean.")}
-        splines = Splines.of_tensors(tensors) if "knots" in tensors else None
-        return cls(lines_of(tensors["words"]), tensors["matrix"], tensors["counts"], means, splines)
+        reader = Numbers.of_tensors(tensors) if "knots" in tensors else None
+        return cls(lines_of(tensors["words"]), tensors["matrix"], tensors["counts"], means, reader)
 
 
 class LatentSemantics:

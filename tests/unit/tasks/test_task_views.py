@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from foretext.tasks.views.base import Units, lines_of, text_tensor, units_of
 from foretext.tasks.views.head import Labels, fit_views, read_blocks
 from foretext.tasks.views.ngrams import NGrams, terms_of
-from foretext.tasks.views.overlap import Overlap
+from foretext.tasks.views.overlap import Numbers, Overlap
 from foretext.tasks.views.relevance import gram, relevances, scale_factors
 from foretext.tasks.views.text_knowledge import LatentSemantics, States, Vectors
 from foretext.text.words.latent_semantics import Lsa
@@ -215,3 +215,39 @@ def test_states_have_unit_length_and_no_mean_over_the_training_rows() -> None:
 @pytest.mark.parametrize("lines", [[], ["a"], ["a b", "ü", "屏幕"]])
 def test_texts_as_a_tensor(lines: list[str]) -> None:
     assert lines_of(text_tensor(lines)) == lines
+
+
+def test_waves_are_a_gaussian_kernel_of_the_numbers() -> None:
+    """2/W Σ cos·cos tends to exp(−|x − y|²/2N), N numbers; each of the W products is within ±2 of it."""
+    numbers = GENERATOR.standard_normal((30, 5))
+    reader = Numbers.learned(numbers)
+    waves = reader.read(numbers, "own")["waves"].astype(np.float64)
+    standard = (numbers - numbers.mean(0)) / numbers.std(0)
+    distance = ((standard[:, None] - standard[None]) ** 2).sum(-1)
+    error = 2 * waves @ waves.T / waves.shape[1] - np.exp(-distance / (2 * 5))
+    assert np.abs(error).mean() < 2 / np.sqrt(waves.shape[1])  # one standard deviation of the mean of W such products
+
+
+def test_numbers_of_a_run_from_before_there_were_waves() -> None:
+    units = units_of([("a b c", "a b"), ("d e", "f"), ("g h", "g i")], "entailment", True)
+    view = Overlap.learned(units)
+    old = {
+        name: own[..., :15] if name in ("mean", "deviation", "knots") else own for name, own in view.tensors().items()
+    }
+    del old["directions"]
+    blocks = Overlap.of_tensors(old).read(units)
+    assert set(blocks) == {"overlap"} and blocks["overlap"].shape == (3, 15 * 4)
+    assert np.array_equal(blocks["overlap"][:, :15], view.read(units)["overlap"][:, :15])
+
+
+def test_cosines_of_tfidf_and_of_letters() -> None:
+    """Equal to scikit-learn's."""
+    pairs = [("the cat sat on the mat", "the cat sat"), ("a dog barks", "dogs bark")]
+    view = Overlap.learned(units_of(pairs, "entailment", True))
+    found = view.numbers(units_of(pairs, "entailment", True))[:, -2:]
+    texts = [text for pair in pairs for text in pair]
+    words = TfidfVectorizer(analyzer=str.split, sublinear_tf=True).fit(texts)
+    letters = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True, use_idf=False).fit(texts)
+    for column, vectorizer in enumerate((words, letters)):
+        a, b = (vectorizer.transform([pair[side] for pair in pairs]) for side in (0, 1))
+        assert np.allclose(found[:, column], np.asarray(a.multiply(b).sum(1)).ravel())
