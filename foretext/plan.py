@@ -54,6 +54,7 @@ class ReaderPlan:
 
 VIEWS = ("ngrams", "lsa", "vectors", "states")
 NO_VIEWS = "none"
+VIEWS_ALONE = "views"  # after --system: no trunk, only what views learn
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,14 @@ from foretext.train.finetuning.finetune_settings import (
 )
 from foretext.train.finetuning.finetune_vectors import with_vectors_beside
 from foretext.train.finetuning.finetune_views import finetune_views, plan_lines, scored
+from foretext.train.finetuning.views_alone import (
+    as_begun,
+    asks_for_views_alone,
+    check_views_alone,
+    forget_learning,
+    is_learning,
+    with_views_learned,
+)
 from foretext.train.loop import Loop, step_seed
 from foretext.train.optim import Group, Optimizer, Rows, layered_names, split_rows
 from foretext.train.planning import (
@@ -112,6 +120,7 @@ def finetune(
         if made.model.views is None:
             write_curve(run.path)
         _draw_confusion(made.validated, run)
+        forget_learning(run)
     return made
 
 
@@ -136,6 +145,9 @@ class _Finetuning:
         request, base = self.request, self.request.base
         if not isinstance(base, Base):
             return request
+        if asks_for_views_alone(request):
+            check_views_alone(request, self.family, self.split)
+            return request  # the model is learned in the run
         if base.run is not None:
             request = replace(request, base=pretrained_model(base.run))
             request = with_vectors_beside(request, base.vectors, self.reporter.note)
@@ -147,7 +159,11 @@ class _Finetuning:
     def finished(self, run: RunDirectory) -> Finetuned:
         """What is in a run that is finished, and the pictures that it was killed before."""
         changes: list[Change] = []
-        resolve(self.request, self.family, self.split, run, changes.append)
+        alone = asks_for_views_alone(self.request)
+        request = as_begun(self.request, run) if alone else self.request
+        resolve(request, self.family, self.split, run, changes.append)
+        if alone:
+            forget_learning(run)
         self.reporter.note(finished(run.path, changes))
         made = Finetuned(load_model(run.path), self.split.valid)
         if made.model.views is not None:
@@ -159,6 +175,10 @@ class _Finetuning:
 
     def train(self, writer: RunWriter | None, notes: Sequence[str]) -> Finetuned:
         request, reporter, run = self.request, self.reporter, writer.run if writer else None
+        if asks_for_views_alone(request):
+            rows = self.split.train if request.valid is not None else request.rows
+            request = with_views_learned(request, list(self.family.texts(rows)), reporter, self.stopping)
+            return replace(self, request=request).train(writer, notes)
         config = resolve(request, self.family, self.split, run, lambda change: reporter.note(going_on(change)))
         if config.views is not None:  # nothing is held out
             notes = [note for note in notes if note != self.split.note]
@@ -207,7 +227,7 @@ class _Finetuning:
         named = self.split.valid if request.valid is not None else []
         rows = self.split.train if named else request.rows
         self.reporter.plan(f"a head over views for {request.kind}", plan_lines(model, rows, knowledge))
-        work = functools.partial(self.work, None)
+        work = functools.partial(self.work, writer.run if writer and is_learning(writer.run) else None)
         result = finetune_views(model, rows, named, knowledge, request.seed, work, writer)
         return Finetuned(model, named, result.scores, result.how, result.rivals)
 
