@@ -25,7 +25,7 @@ from foretext.cli.input import (
     parse_columns,
     unlabelled_lines,
 )
-from foretext.cli.output import show_baselines, show_scores, watched
+from foretext.cli.output import show_baselines, show_optimism, show_scores, watched
 from foretext.errors import UserError
 from foretext.plan import views_named
 
@@ -134,8 +134,12 @@ def finetune(
         made = train(request, terminal, stopper)
     scores = made.scores(terminal) if as_json else made.validated
     if scores is not None:
-        show_scores(scores, as_json, f"{made.how}:\n")
+        made = made.with_rivals()  # outside of `watched`: a signal ends it at once, and the run is whole
+        rivals = {rival.name: {rival.metric: rival.value} for rival in made.rivals}
+        beside = {"of": made.how, "epochs_compared": made.compared, "baselines": rivals}
+        show_scores(scores, as_json, f"{made.how}:\n", beside)
         if not as_json:
+            show_optimism(made.compared)
             show_baselines(scores, made.rivals)
     elif as_json:
         typer.echo("null")

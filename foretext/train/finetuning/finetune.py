@@ -31,11 +31,13 @@ from foretext.runs.views import view_scores
 from foretext.systems.base import TrunkParts
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Encoding, Family
+from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.labelled import DEFAULT_FRACTION, Split
 from foretext.tasks.layouts.windows import unlabelled_rows
 from foretext.tasks.scores.confusion_picture import confusion_matrix_png
+from foretext.tasks.scores.intervals import with_interval
 from foretext.tasks.scores.metrics import Scores
-from foretext.tasks.views.baselines import Baseline
+from foretext.tasks.views.baselines import Baseline, baselines
 from foretext.train.checkpoint import Job, Stage
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
 from foretext.train.finetuning.finetune_settings import (
@@ -71,6 +73,7 @@ from foretext.train.resume import finished, going_on, starts_over, writing
 from foretext.train.untrained import new_base
 
 Validator = Callable[[], dict[str, float]]
+Judged = tuple[Scores, Predictions]
 CONFUSION = "confusion.png"
 NORMED_TOKENS = 8 * MICRO_TOKENS  # statistics of two long documents are worth less than what the cache gives
 
@@ -84,6 +87,19 @@ class Finetuned:
     validated: Scores | None = None  # on these rows; None: there are none, or the run was finished before
     how: str = "the best epoch on the validation rows"  # what `validated` is of
     rivals: Sequence[Baseline] = ()  # what is cheap, on the same rows
+    learned: Sequence[Any] = ()  # the rows that were trained on, where `with_rivals` may need them
+
+    @property
+    def compared(self) -> int:
+        """Epochs that `validated` is the best of, by these same rows."""
+        return 1 if self.model.views is not None else max(1, self.model.finetuned.task.epochs)
+
+    def with_rivals(self) -> Finetuned:
+        """With what is cheap on the same rows, measured now, which takes seconds; for tasks with one label a row."""
+        config = self.model.task_config
+        if self.rivals or self.validated is None or not self.learned or not family_of(config.kind).fits_head:
+            return self
+        return replace(self, rivals=baselines(config, self.learned, self.held_out, self.model.info.seed))
 
     def scores(self, reporter: Reporter) -> Scores | None:
         """The best epoch's on the rows held out; None without any."""
@@ -165,7 +181,7 @@ class _Finetuning:
         if alone:
             forget_learning(run)
         self.reporter.note(finished(run.path, changes))
-        made = Finetuned(load_model(run.path), self.split.valid)
+        made = Finetuned(load_model(run.path), self.split.valid, learned=self.split.train)
         if made.model.views is not None:
             return replace(made, held_out=self.request.valid or ())
         draw_missing_curve(run.path, self.reporter.note)
@@ -199,7 +215,7 @@ class _Finetuning:
                 "no word of the rows has a piece in the vocabulary of this run; use another run, or --system"
             )
         stock = self._stock(model, learned.examples, work)
-        validations: dict[float, Scores] = {}
+        validations: dict[float, Judged] = {}
         stage = self._stage(model, stock, held_out, _validator(model, held_out, validations))
         model.config = with_length(config, size_of(request), len(learned.examples), stage.order)
         model.trunk.to(device)
@@ -216,9 +232,9 @@ class _Finetuning:
             loop.run()
         model.trunk.eval()
         model.head.eval()
-        made = Finetuned(model, self.split.valid)
+        made = Finetuned(model, self.split.valid, learned=self.split.train)
         if loop.position.best is not None and loop.position.best_step > begun:  # else an earlier process had the best
-            made.validated = validations.get(loop.position.best)
+            made.validated = _of_best(model, held_out, validations.get(loop.position.best))
         made.scores(reporter)
         return made
 
@@ -388,15 +404,26 @@ def _new_rows(source: Trunk, target: Trunk) -> dict[str, int]:
 
 
 def _scored(model: SavedModel, encoded: Encoded, progress: Callable[[int, int], None]) -> Scores:
-    """The task's metrics on labelled rows."""
+    """The task's metrics on labelled rows, with an interval."""
     config, family = model.task_config, family_of(model.task_config.kind)
     scores = example_scores(model, encoded.examples, progress)
-    return family.score(encoded.rows, family.predictions(encoded, scores, config, model.head), config)
+    predictions = family.predictions(encoded, scores, config, model.head)
+    return _with_interval(model, encoded, (family.score(encoded.rows, predictions, config), predictions))
 
 
-def _validator(model: SavedModel, held_out: Encoded, seen: dict[float, Scores]) -> Validator:
+def _with_interval(model: SavedModel, encoded: Encoded, judged: Judged) -> Scores:
+    scores, predictions = judged
+    score = functools.partial(family_of(model.task_config.kind).score, config=model.task_config)
+    return with_interval(scores, encoded.rows, predictions, score)
+
+
+def _of_best(model: SavedModel, encoded: Encoded, judged: Judged | None) -> Scores | None:
+    return None if judged is None else _with_interval(model, encoded, judged)
+
+
+def _validator(model: SavedModel, held_out: Encoded, seen: dict[float, Judged]) -> Validator:
     """What scores the rows held out after an epoch; `seen` keeps, for each figure that an epoch is chosen by, the
-    scores of the first epoch that had it."""
+    scores and predictions of the first epoch that had it."""
     config, task = model.task_config, model.head
     family = family_of(config.kind)
 
@@ -405,10 +432,11 @@ def _validator(model: SavedModel, held_out: Encoded, seen: dict[float, Scores]) 
             return {}
         scores = example_scores(model, held_out.examples)
         family.settle(held_out, scores, config, task)
-        result = family.score(held_out.rows, family.predictions(held_out, scores, config, task), config)
+        predictions = family.predictions(held_out, scores, config, task)
+        result = family.score(held_out.rows, predictions, config)
         loss = family.loss(held_out, scores, config, task)
         merit = family.merit(result, loss, config)
-        seen.setdefault(merit, result)
+        seen.setdefault(merit, (result, predictions))
         return {"main": merit, "loss": loss} | result.values
 
     return evaluate

@@ -8,6 +8,7 @@ has not seen it, nor a copy of it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import time
 from collections.abc import Sequence
@@ -25,9 +26,10 @@ from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded
 from foretext.tasks.files.rows import Row
 from foretext.tasks.row_family import number_of
+from foretext.tasks.scores.intervals import with_interval
 from foretext.tasks.scores.metrics import Scores
 from foretext.tasks.views.base import Units, View
-from foretext.tasks.views.baselines import Baseline, baselines
+from foretext.tasks.views.baselines import Baseline, watched_baselines
 from foretext.tasks.views.head import Fitted, Labels, by_row, fit_views
 from foretext.tasks.views.ngrams import NGrams
 from foretext.tasks.views.overlap import Overlap
@@ -87,10 +89,12 @@ def cross_validated(model: SavedModel, rows: Sequence[Row], fitted: Fitted) -> S
 
 
 def scored(model: SavedModel, rows: Sequence[Row], scores: Sequence[np.ndarray]) -> Scores:
-    """The task's metrics on labelled rows that have these scores."""
+    """The task's metrics on labelled rows that have these scores, with an interval."""
     family, config = family_of(model.task_config.kind), model.task_config
     assert model.task is not None
-    return family.score(rows, family.predictions(Encoded(rows, []), scores, config, model.task), config)
+    predictions = family.predictions(Encoded(rows, []), scores, config, model.task)
+    score = functools.partial(family.score, config=config)
+    return with_interval(score(rows, predictions), rows, predictions, score)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,12 +122,13 @@ def finetune_views(
         scores, how = scored(model, valid, view_scores(model, valid)), f"{len(valid):,} validation rows"
     else:
         scores, how = cross_validated(model, train, fitted), f"{len(fitted.rows):,} rows by cross-validation"
-    rivals = baselines(model.task_config, train, valid, seed)
+    rivals = watched_baselines(model.task_config, train, valid, seed, work)
     head = fitted.head
     facts = {
         "strength": fitted.chosen.strength,
         "relevance": fitted.relevance,
         "scored": {"rows": how, **(scores.values if scores else {})},
+        "interval": None if scores is None else scores.interval,
         "baselines": {rival.name: rival.value for rival in rivals},
     }
     if writer is not None:
