@@ -63,6 +63,11 @@ class ViewsConfig:
 
     kinds: tuple[str, ...] = ()
 
+    @property
+    def reads_trunk(self) -> bool:
+        """Whether a view reads the trunk; without one the run keeps no weights of it."""
+        return "states" in self.kinds
+
     def check(self) -> None:
         """UserError for views that there are not."""
         for name in self.kinds:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -20,6 +21,8 @@ from complaints import names, refused
 
 import foretext as ft
 from foretext.errors import Interrupted
+from foretext.runs import views
+from foretext.runs.model import model_of_state, model_state
 from foretext.runs.report import StopRequest
 from foretext.train.finetuning import finetune_views, views_alone
 from foretext.train.finetuning.views_alone import LEARNING
@@ -237,3 +240,30 @@ def test_killed_while_learning(rows: Path, tmp_path: Path) -> None:
     works(*command, "--set", "objective.epochs=1000", "--minutes", "0.02", "--resume")
     works("predict", run, "--text", "a")
     assert not (run / LEARNING).exists()
+
+
+def test_no_trunk_is_kept_where_none_is_read(rows: Path, tmp_path: Path, little: None) -> None:
+    """Nor loaded: its weights take no memory."""
+    run = tmp_path / "run"
+    works("finetune", rows / "rows.csv", *TASK, "--text", rows / "text.txt", *SMALL, "--out", run)
+    assert not (run / "model.safetensors").exists()
+    model = ft.load(run)
+    assert isinstance(model, ft.TaskModel)
+    assert all(parameter.is_meta for parameter in model.model.trunk.parameters())
+    kept = pickle.loads(pickle.dumps(model_state(model.model)))
+    texts = ["the film was goodx", "the film was sady", ""]
+    again = ft.TaskModel(model_of_state(kept), None)
+    np.testing.assert_array_equal(again.predict_proba(texts[:2]), model.predict_proba(texts[:2]))
+
+
+def test_rows_are_scored_some_at_a_time(
+    rows: Path, tmp_path: Path, little: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = ft.finetune(rows / "rows.csv", task="classification", text=rows / "text.txt", sets=SMALL[1::2])
+    texts = [f"the film was {word}x {i}" for i, word in enumerate(GOOD + BAD)]
+    whole = model.predict_proba(texts)
+    monkeypatch.setattr(views, "ROWS", 5)
+    heard: list[tuple[int, int]] = []
+    parts = model.predictions(texts, progress=lambda done, total: heard.append((done, total)))
+    np.testing.assert_allclose(parts.probabilities, whole, atol=1e-6)
+    assert heard == [(5, 12), (10, 12), (12, 12)]

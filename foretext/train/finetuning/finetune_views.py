@@ -123,7 +123,8 @@ def finetune_views(
     else:
         scores, how = cross_validated(model, train, fitted), f"{len(fitted.rows):,} rows by cross-validation"
     rivals = watched_baselines(model.task_config, train, valid, seed, work)
-    head = fitted.head
+    head, views = fitted.head, model.finetuned.views
+    assert views is not None
     facts = {
         "strength": fitted.chosen.strength,
         "relevance": fitted.relevance,
@@ -137,7 +138,7 @@ def finetune_views(
             {
                 "config.toml": model.config.text().encode(),
                 "tokenizer.json": model.tokenizer.to_json().encode(),
-                "model.safetensors": model_tensors(model),
+                **({"model.safetensors": model_tensors(model)} if views.reads_trunk else {}),
                 POSITION: json.dumps(dataclasses.asdict(position)).encode(),
                 **view_files(head, facts),
             }
