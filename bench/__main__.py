@@ -18,6 +18,7 @@ BENCHMARKS = {
     "word_vectors": "words/s and memory of word2vec against gensim by itself; about 10 minutes; needs data",
     "start": "how long `foretext --help` takes; seconds",
     "finetuning": "GPT (or --system bert) against transformers.Trainer on SST-2 and IMDb; about 15 minutes; needs data",
+    "predicting": "rows/s and memory of predict on runs with views; about 5 minutes; needs data",
     "in_context": "scoring with five examples against lm-evaluation-harness; a few minutes; needs data and the harness",
     "time_to_loss": "time to the plain loop's best validation loss; about 25 minutes; needs data",
 }

@@ -1,7 +1,8 @@
 """Foretext turns a pile of unlabelled text and a few labels into a working language model.
 
 `import foretext as ft` gives `ft.pretrain`, `ft.load` and `ft.TextClassifier`, and for what is taught from nothing
-`ft.new_model`, `ft.OtherTask` and `ft.read_sentences`; torch is imported when one of them first needs it.
+`ft.finetune`, `ft.new_model`, `ft.OtherTask` and `ft.read_sentences`; torch is imported when one of them first needs
+it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from foretext.api import LanguageModel, OtherTask, TaskModel, load, new_model, pretrain
+    from foretext.api import LanguageModel, OtherTask, TaskModel, finetune, load, new_model, pretrain
     from foretext.learn.estimator import TextClassifier
     from foretext.tasks.files.conll import read_sentences
 
@@ -21,6 +22,7 @@ __all__ = [
     "TaskModel",
     "TextClassifier",
     "__version__",
+    "finetune",
     "load",
     "new_model",
     "pretrain",

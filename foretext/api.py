@@ -4,6 +4,7 @@ lm = ft.pretrain("reviews/*.txt", minutes=10, out="runs/base")
 lm.perplexity(["A text."]).per_token
 lm.generate("Once upon", max_tokens=40)
 clf = lm.finetune("train.csv", task="classification", out="runs/clf")
+few = ft.finetune("few.csv", task="classification", text="reviews/*.txt", out="runs/few")
 clf.predict(["a text", "another"])
 ft.load("runs/clf").evaluate("test.csv").values
 """
@@ -18,12 +19,22 @@ from typing import Any, Literal
 from foretext.config import Setting
 from foretext.errors import UserError
 from foretext.language_model import LanguageModel
+from foretext.plan import VIEWS_ALONE, views_named
 from foretext.runs.model import load_model, pretrained_model
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import Budget
 from foretext.task_model import TaskModel
+from foretext.tasks.files.formats import kind_of
 from foretext.tasks.files.remembered import layout_name
-from foretext.train.finetuning.finetune_request import OtherTask, as_rows, as_sentences, as_tasks
+from foretext.train.finetuning.finetune import finetune as run_finetuning
+from foretext.train.finetuning.finetune_request import (
+    Base,
+    FinetuneRequest,
+    OtherTask,
+    as_rows,
+    as_sentences,
+    as_tasks,
+)
 from foretext.train.pretraining.pretrain import pretrain as run_pretraining
 from foretext.train.pretraining.pretrain_request import PretrainRequest, written_texts
 from foretext.train.untrained import fresh_model, texts_of
@@ -52,6 +63,55 @@ def new_model(
     texts, reporter = texts_of(learned, sentences), reporter or Reporter()
     model = fresh_model(system, size, texts, seed, sets, vectors, reporter.note, reporter.work)
     return LanguageModel(model, Path())
+
+
+def finetune(
+    rows: Any,
+    *,
+    task: str,
+    text: str | Path | Sequence[str | Path] = (),
+    documents: Sequence[str] | None = None,
+    minutes: float | None = None,
+    size: str | None = None,
+    valid: Any = None,
+    out: str | Path | None = None,
+    seed: int = 0,
+    views: Sequence[str] | None = None,
+    columns: dict[str, str] | None = None,
+    format: str | None = None,
+    metric: str | None = None,
+    text_column: str | None = None,
+    sets: Sequence[str | Setting] = (),
+    resume: bool = False,
+    reporter: Reporter | None = None,
+    stopping: StopRequest | None = None,
+) -> TaskModel:
+    """Views alone (`finetune --system views`): word vectors and topics of `text` (files, folders, globs) or
+    `documents` (the texts themselves; neither: the rows' own), learned in at most `minutes` (None: 1), and one head
+    over them and the n-grams of `rows`. The rest is as in `LanguageModel.finetune`."""
+    if documents is not None and text:
+        raise UserError("give either text (files) or documents (strings), not both")
+    format = layout_name(format)
+    task = kind_of(task, format)
+    files = [text] if isinstance(text, str | Path) else list(text)
+    with tempfile.TemporaryDirectory(prefix="foretext-text-") as scratch:
+        if documents is not None:
+            files = [written_texts(documents, Path(scratch) / "documents.jsonl")]
+        request = FinetuneRequest(
+            base=Base(system=VIEWS_ALONE, size=size, text=tuple(map(str, files)), column=text_column, minutes=minutes),
+            rows=as_rows(rows, task, columns, format),
+            kind=task,
+            out=None if out is None else Path(out),
+            valid=None if valid is None else as_rows(valid, task, columns, format),
+            seed=seed,
+            views=None if views is None else views_named(",".join(views)),
+            columns=columns,
+            format=format,
+            metric=metric,
+            sets=tuple(sets),
+            resume=resume,
+        )
+        return TaskModel(run_finetuning(request, reporter, stopping).model, request.out)
 
 
 def load(path: str | Path, device: str = "cpu") -> LanguageModel | TaskModel:

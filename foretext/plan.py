@@ -55,6 +55,7 @@ class ReaderPlan:
 VIEWS = ("ngrams", "lsa", "vectors", "states", "tuned")
 TUNED = "tuned"  # what the fine-tuned trunk says of a row; the other views need nothing fine-tuned
 NO_VIEWS = "none"
+VIEWS_ALONE = "views"  # after --system: no trunk, only what views learn
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,11 @@ class ViewsConfig:
     def tuned(self) -> bool:
         """Whether the trunk is fine-tuned too, and the head reads its scores."""
         return TUNED in self.kinds
+
+    @property
+    def reads_trunk(self) -> bool:
+        """Whether a view reads the trunk; without one the run keeps no weights of it."""
+        return self.tuned or "states" in self.kinds
 
     def check(self) -> None:
         """UserError for views that there are not."""

@@ -18,13 +18,14 @@ from foretext.cli.input import (
     Metric,
     Resume,
     Sets,
+    TextColumn,
     given_settings,
     labelled_rows,
     other_tasks,
     parse_columns,
     unlabelled_lines,
 )
-from foretext.cli.output import show_baselines, show_scores, watched
+from foretext.cli.output import show_baselines, show_optimism, show_scores, watched
 from foretext.errors import UserError
 from foretext.plan import views_named
 
@@ -55,8 +56,16 @@ def finetune(
     from_scratch: Annotated[
         bool, typer.Option("--from-scratch", help="RUN's shape and tokenizer, new weights.")
     ] = False,
-    system: Annotated[str | None, typer.Option(help="Instead of RUN: a new model and vocabulary.")] = None,
+    system: Annotated[
+        str | None, typer.Option(help="Instead of RUN: a new model (cvt, …), or views alone: views.")
+    ] = None,
     size: Annotated[str | None, typer.Option(help="With --system: tiny (the default), small, paper.")] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(help="With --system views: unlabelled text to learn words and topics of; else the rows' texts."),
+    ] = None,
+    text_column: TextColumn = None,
+    minutes: Annotated[float | None, typer.Option(help="With --system views: for that text (the default: 1).")] = None,
     unlabelled: Annotated[
         list[str] | None, typer.Option(help="With --system cvt: text to learn from too, a sentence a line.")
     ] = None,
@@ -93,7 +102,7 @@ def finetune(
     if system is not None and file is None:  # the one argument is the file
         run, file = None, run
     kind, file = _asked(run, file, system, task, format, resume)
-    base = Base(run, system, size, vectors, direction)
+    base = Base(run, system, size, vectors, direction, tuple(text or ()), text_column, errors, minutes)
     settings, names = given_settings(config, sets), parse_columns(columns)
     read = functools.partial(labelled_rows, task=kind, columns=names, format=format, errors=errors)
     request = FinetuneRequest(
@@ -125,8 +134,12 @@ def finetune(
         made = train(request, terminal, stopper)
     scores = made.scores(terminal) if as_json else made.validated
     if scores is not None:
-        show_scores(scores, as_json, f"{made.how}:\n")
+        made = made.with_rivals()  # outside of `watched`: a signal ends it at once, and the run is whole
+        rivals = {rival.name: {rival.metric: rival.value} for rival in made.rivals}
+        beside = {"of": made.how, "epochs_compared": made.compared, "baselines": rivals}
+        show_scores(scores, as_json, f"{made.how}:\n", beside)
         if not as_json:
+            show_optimism(made.compared)
             show_baselines(scores, made.rivals)
     elif as_json:
         typer.echo("null")
@@ -147,7 +160,9 @@ def _asked(
         )
     if file is None or not named:
         only = "" if run is None else f" (only {run} is given)"
-        raise UserError(f"name a run and a file of rows{only}, or --system NAME and a file of rows")
+        raise UserError(
+            f"name a run and a file of rows{only}, or --system NAME and a file of rows (--system views needs no run)"
+        )
     if task is None:
         raise UserError(f"say what to learn: --task {', '.join(KINDS[:-1])} or {KINDS[-1]}")
     return kind_of(task, format), file

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -36,20 +36,38 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # -- results ---------------------------------------------------------------------------------------------------------
 
 
-def show_scores(scores: Scores, as_json: bool, title: str = "") -> None:
-    """A task's metrics; for people under a title."""
+def show_scores(scores: Scores, as_json: bool, title: str = "", beside: Mapping[str, Any] | None = None) -> None:
+    """A task's metrics; for people under a title, for scripts with what is known `beside`."""
     from foretext.tasks.scores.metrics import format_scores
 
-    typer.echo(json.dumps(scores.to_dict(), ensure_ascii=False) if as_json else title + format_scores(scores))
+    if as_json:
+        typer.echo(json.dumps(scores.to_dict() | dict(beside or {}), ensure_ascii=False))
+    else:
+        typer.echo(title + format_scores(scores))
+
+
+def show_optimism(compared: int) -> None:
+    """What an epoch scores on the rows that it was chosen by."""
+    if compared > 1:
+        typer.echo(
+            f"the best of {compared} epochs, chosen by these same rows: its figures are optimistic; rows that nothing "
+            "was chosen by say what it is worth (foretext evaluate)"
+        )
 
 
 def show_baselines(scores: Scores, rivals: Sequence[Baseline]) -> None:
     """What is cheap, beside the model's own score."""
+    from foretext.tasks.scores.intervals import wilson
+
     for rival in rivals:
         typer.echo(f"  {rival.name}: {rival.metric} {rival.value:.4f}")
     best = max(rivals, key=lambda rival: rival.value, default=None)
-    if best is not None and best.value >= scores.values.get(best.metric, 0.0):
-        typer.echo(f"{best.name} is as good on these rows: more unlabelled text, or more labels, would help")
+    if best is None or best.metric not in scores.values:
+        return
+    own = scores.values[best.metric]
+    if best.value >= wilson(own, scores.rows)[0]:
+        how = "as good on these rows" if best.value >= own else "as good on these rows, within the interval"
+        typer.echo(f"{best.name} is {how}: more unlabelled text, or more labels, would help")
 
 
 def show_notes(notes: Iterable[str]) -> None:

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,16 +11,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from foretext.errors import UserError
-from foretext.plan import NO_VIEWS, views_named
-from foretext.runs.model import SavedModel, load_model, model_of_state, model_state
-from foretext.runs.run_config import Budget
+from foretext.plan import NO_VIEWS, VIEWS_ALONE, views_named
+from foretext.runs.model import load_model, model_of_state, model_state
 from foretext.task_model import TaskModel
 from foretext.tasks.files.rows import Row
-from foretext.train.finetuning.finetune import FinetuneRequest, finetune
-from foretext.train.pretraining.pretrain import pretrain
-from foretext.train.pretraining.pretrain_request import PretrainRequest, written_texts
+from foretext.train.finetuning.finetune import finetune
+from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
 
-LEAST_TEXT = 200_000  # characters; vectors of less say nothing that n-grams do not
 _LISTED = 20  # labels that a message names
 
 
@@ -67,15 +62,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         if len(self.classes_) < 2:
             raise InputError(f"y has only one class, {labels[0]!r}; a classifier needs two")
         rows = [Row((text,), _name(number), f"row {i + 1}") for i, (text, number) in enumerate(zip(texts, numbers))]
-        if self.run is None:
-            base, views = self._learned(texts)
-        else:
-            base, views = load_model(self.run), None
+        for name in ("epochs", "lm_weight"):
+            if self.run is None and getattr(self, name) is not None:
+                raise InputError(f"{name} is for a run that is fine-tuned; give run=…, or leave {name} out")
         request = FinetuneRequest(
-            base=base,
+            base=Base(system=VIEWS_ALONE, minutes=self.minutes) if self.run is None else load_model(self.run),
             rows=rows,
             kind="classification",
-            views=views if self.views is None else views_named(",".join(self.views) or NO_VIEWS),
+            views=None if self.views is None else views_named(",".join(self.views) or NO_VIEWS),
             seed=self.seed,
             epochs=self.epochs,
             lm_weight=self.lm_weight,
@@ -94,25 +88,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         if "model_" in state:
             state = {**state, "model_": model_of_state(state["model_"])}
         super().__setstate__(state)
-
-    def _learned(self, texts: list[str]) -> tuple[SavedModel, tuple[str, ...] | None]:
-        """A model to begin with that has read these texts alone, and the views that it allows."""
-        from foretext.train.untrained import fresh_model
-
-        for name in ("epochs", "lm_weight"):
-            if getattr(self, name) is not None:
-                raise InputError(f"{name} is for a run that is fine-tuned; give run=…, or leave {name} out")
-        if sum(map(len, texts)) < LEAST_TEXT:
-            return fresh_model("word2vec", "tiny", texts, self.seed), ("ngrams",)
-        with tempfile.TemporaryDirectory(prefix="foretext-") as folder:
-            request = PretrainRequest(
-                inputs=(str(written_texts(texts, Path(folder) / "texts.jsonl")),),
-                out=Path(folder) / "run",
-                system="word2vec",
-                budget=Budget(minutes=1.0 if self.minutes is None else self.minutes),
-                seed=self.seed,
-            )
-            return load_model(pretrain(request)), None
 
     def predict_proba(self, X: Sequence[str]) -> np.ndarray:
         """Probabilities [texts, classes], in the order of `classes_`."""

@@ -109,7 +109,9 @@ def _direction(system: System, direction: str) -> str:
 def _task_lines(config: FinetuneConfig) -> list[tuple[str, str]]:
     task, transfer = config.task, config.transfer
     began = "new weights" if task.from_scratch else f"the weights of {task.base or 'a model in memory'}"
-    if not task.from_scratch and transfer.layers >= 0:
+    if config.views is not None and task.base is None and system_named(config.run.system).learn is not None:
+        began = "nothing: what it reads was learned of text for it alone"
+    elif not task.from_scratch and transfer.layers >= 0:
         began += f", its first {transfer.layers} blocks only"
     others = (f"{name} ({said.replace(' ', ', ')} classes)" for name, said in task.also.items())
     return [

@@ -169,11 +169,15 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedMod
     run = RunDirectory(path)
     config = read_config(run)
     tokenizer = load_tokenizer(run, config.run)
-    if not run.has("model.safetensors"):
-        raise UserError(f"{run.path}: there are no weights before the first checkpoint; train on with --resume")
-    where, tensors = str(run.path / "model.safetensors"), run.load_tensors("model.safetensors")
-    check_amount(config.model, tensors, where, "[model] in config.toml")
-    model = _assembled(config, tokenizer, tensors, where, device)
+    where = str(run.path / "model.safetensors")
+    if _reads_trunk(config):
+        if not run.has("model.safetensors"):
+            raise UserError(f"{run.path}: there are no weights before the first checkpoint; train on with --resume")
+        tensors = run.load_tensors("model.safetensors")
+        check_amount(config.model, tensors, where, "[model] in config.toml")
+        model = _assembled(config, tokenizer, tensors, where, device)
+    else:
+        model = _without_weights(config, tokenizer)
     model.run = run
     if isinstance(config, FinetuneConfig) and config.views is not None:
         from foretext.runs.views import load_views
@@ -190,6 +194,17 @@ def pretrained_model(path: str | Path, device: str = "cpu") -> SavedModel:
     return model
 
 
+def _reads_trunk(config: ModelSections) -> bool:
+    """False for a fine-tuned run all of whose views do without."""
+    return not isinstance(config, FinetuneConfig) or config.views is None or config.views.reads_trunk
+
+
+def _without_weights(config: PretrainConfig | FinetuneConfig, tokenizer: Tokenizer) -> SavedModel:
+    """The same with a trunk that takes no memory, and cannot be asked anything."""
+    with torch.device("meta"):
+        return _built(config, tokenizer)
+
+
 def _assembled(
     config: PretrainConfig | FinetuneConfig,
     tokenizer: Tokenizer,
@@ -197,6 +212,15 @@ def _assembled(
     where: str,
     device: torch.device | str = "cpu",
 ) -> SavedModel:
+    model = _built(config, tokenizer)
+    whole = _whole(model)
+    put_weights(whole, tensors, where)
+    whole.to(device).eval()
+    return model
+
+
+def _built(config: PretrainConfig | FinetuneConfig, tokenizer: Tokenizer) -> SavedModel:
+    """With weights as they are drawn."""
     system = system_named(config.run.system)
     words = config.task.softmax if isinstance(config, FinetuneConfig) else 0
     trunk = system.build_trunk(TrunkParts(config.model, tokenizer, words, config.run.direction))
@@ -206,9 +230,6 @@ def _assembled(
     else:
         parts = ObjectiveParts(config.model, config.objective, tokenizer, config.run.direction)
         model.objective = system.build_objective(parts)
-    whole = _whole(model)
-    put_weights(whole, tensors, where)
-    whole.to(device).eval()
     return model
 
 
@@ -229,8 +250,10 @@ def model_state(model: SavedModel) -> dict[str, Any]:
     state = {
         "config": model.config.text(),
         "tokenizer": model.tokenizer.to_json(),
-        "weights": {name: tensor.numpy() for name, tensor in model_tensors(model).items()},
+        "weights": {},
     }
+    if _reads_trunk(model.config):
+        state["weights"] = {name: tensor.numpy() for name, tensor in model_tensors(model).items()}
     if model.views is not None:
         from foretext.runs.views import views_state
 
@@ -243,7 +266,11 @@ def model_of_state(state: dict[str, Any]) -> SavedModel:
     where = "the saved state"
     tensors = {name: torch.from_numpy(array.copy()) for name, array in state["weights"].items()}
     tokenizer = tokenizer_from_json(state["tokenizer"], where)
-    model = _assembled(config_in(state["config"], where), tokenizer, tensors, where)
+    config = config_in(state["config"], where)
+    if _reads_trunk(config):
+        model = _assembled(config, tokenizer, tensors, where)
+    else:
+        model = _without_weights(config, tokenizer)
     if "views" in state:
         from foretext.runs.views import views_of
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ VIEWS: dict[str, type[View]] = {view.name: view for view in (NGrams, Overlap, La
 INDEX = "views/views.json"
 HEAD = "views/head.safetensors"
 WEIGHT, BIAS = "weight.", "bias"
+ROWS = 4096  # scored at a time
 Progress = Callable[[int, int], None]
 
 
@@ -76,9 +78,22 @@ def _unit_texts(rows: Sequence[Row], kind: str) -> list[tuple[str, ...]]:
 
 
 def view_scores(model: SavedModel, rows: Sequence[Row], progress: Progress | None = None) -> list[np.ndarray]:
-    """What the views say of each row: logits of its classes or choices, or its score."""
+    """What the views say of each row: logits of its classes or choices, or its score. Some rows at a time, so that
+    memory does not grow with their number."""
     assert model.views is not None
-    return model.views.scores(units_for(model, rows, model.views.names, progress))
+    found: list[np.ndarray] = []
+    for first in range(0, len(rows), ROWS):
+        own = rows[first : first + ROWS]
+        part = None if progress is None else partial(_part, progress, first, len(own), len(rows))
+        found += model.views.scores(units_for(model, own, model.views.names, part))
+        if part is not None:
+            part(1, 1)
+    return found
+
+
+def _part(progress: Progress, first: int, count: int, rows: int, done: int, total: int) -> None:
+    """How far all rows are, where `done` of `total` is a part of them."""
+    progress(first + count * done // max(1, total), rows)
 
 
 def view_reasons(model: SavedModel, rows: Sequence[Row]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from foretext.errors import UserError, closest
+from foretext.plan import VIEWS_ALONE
 from foretext.systems.albert import ALBERT
 from foretext.systems.base import Size, System
 from foretext.systems.bert import BERT
@@ -36,10 +37,17 @@ SYSTEMS: dict[str, System] = {
 
 
 def system_named(name: str) -> System:
+    if name == VIEWS_ALONE:
+        raise UserError(
+            "views are learned of text and labelled rows in one command: foretext finetune ROWS --system views "
+            "--text TEXT --task …; use that, or name another system"
+        )
     if name not in SYSTEMS:
-        near = closest(name, SYSTEMS)
+        near = closest(name, (*SYSTEMS, VIEWS_ALONE))
         hint = f"; did you mean {near}?" if near else ""
-        raise UserError(f"there is no system {name!r} (there are: {', '.join(SYSTEMS)}){hint}")
+        raise UserError(
+            f"there is no system {name!r} (there are: {', '.join(SYSTEMS)}; under finetune also {VIEWS_ALONE}){hint}"
+        )
     return SYSTEMS[name]
 
 

@@ -27,6 +27,7 @@ from foretext.train.loop import Loop
 
 _HEADER = 256  # bytes, at most, that a tensor takes beside its numbers: its name and shape, and AdamW's count of steps
 MANY_TIMES = 4
+LITTLE = 0.01  # of a text: a budget that reads less of it has hardly begun
 WEIGHT = 4  # bytes
 STATES = 4 * WEIGHT  # a weight itself, its gradient, two of the optimiser
 LEAST_TO_PROBE = 20  # updates: fewer are done before a measurement would be worth its time
@@ -53,7 +54,19 @@ def describe_plan(loop: Loop, speeds: Sequence[float], corpus: int, model: Model
         ("sequences", _lengths(job.objective.lengths(model.context))),
         ("streams", _streams(loop, model.context)),
         ("time", f"about {clock(run.seconds)}"),
+        ("warning", little_read(run.tokens / max(1, corpus), run.seconds)),
         *_machine(loop, memory),
+    )
+
+
+def little_read(times: float, seconds: float) -> str:
+    """What to say of a budget of so many seconds in which a text is read so many times, where that is next to none of
+    it."""
+    if not 0.0 < times < LITTLE:
+        return ""
+    return (
+        f"the budget reads about 1/{1 / times:,.0f} of the text, all of it would take about {clock(seconds / times)}: "
+        "give more --minutes, a smaller size or less text"
     )
 
 

@@ -55,13 +55,18 @@ class Scores:
     confusion: list[list[int]] = field(default_factory=list)
     positive: str | None = None
     warnings: list[str] = field(default_factory=list)
+    # Of the main value, at 95 % (`intervals.py`); None: not asked for, or one row. About the scores, no part of them.
+    interval: tuple[float, float] | None = field(default=None, compare=False)
 
     @property
     def main_value(self) -> float:
         return self.values[self.main]
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        found = asdict(self)
+        if self.interval is None:
+            del found["interval"]
+        return found
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), ensure_ascii=False)
@@ -213,6 +218,8 @@ def format_scores(scores: Scores) -> str:
         star = "  (main)" if name == scores.main else ""
         of = f"  (of {scores.positive!r})" if name == "f1" and scores.positive is not None else ""
         lines.append(f"{name:<{wide}} {scores.values[name]:.4f}{of}{star}")
+        if star and scores.interval is not None:
+            lines.append(f"{'95 %':<{wide}} {scores.interval[0]:.4f} … {scores.interval[1]:.4f}")
     if scores.per_class:
         header = ("class", "precision", "recall", "f1", "gold")
         body = [

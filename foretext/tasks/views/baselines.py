@@ -3,8 +3,9 @@ mean, and ridge). Scored on the same rows as the model, so that a user sees what
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,8 @@ from foretext.tasks.files.rows import Row
 
 FOLDS = 5
 MOST_ROWS = 20_000  # beyond them the baseline would take longer than it is worth
+MOST_CHARACTERS = 10_000_000  # likewise, read once for each fold; on one core some 20 seconds
+_LOOK = 0.2  # seconds between two looks at signals
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ def baselines(config: TaskConfig, train: Sequence[Row], valid: Sequence[Row], se
     scored = [str(row.label) for row in valid] if valid else labels
     majority = float(np.mean([label == frequent for label in scored]))
     found = [Baseline("majority class", majority, "accuracy")]
+    if sum(len(text) for row in train for text in row.texts) * (1 if valid else FOLDS) > MOST_CHARACTERS:
+        return found
     accuracy = _tfidf(train, labels, valid, seed)
     return found if accuracy is None else [*found, Baseline("TF-IDF + logistic regression", accuracy, "accuracy")]
 
@@ -61,3 +66,27 @@ def _tfidf(train: Sequence[Row], labels: Sequence[str], valid: Sequence[Row], se
         return None
     said = cross_val_predict(model, texts, labels, cv=StratifiedKFold(folds, shuffle=True, random_state=seed))
     return float(np.mean(said == np.array(labels)))
+
+
+def watched_baselines(
+    config: TaskConfig, train: Sequence[Row], valid: Sequence[Row], seed: int, work: Callable[[str, int, int], None]
+) -> list[Baseline]:
+    """The same, in a thread beside `work`, which may raise: a signal does not wait for them."""
+    found: list[list[Baseline]] = []
+    failed: list[BaseException] = []
+
+    def measure() -> None:
+        try:
+            found.append(baselines(config, train, valid, seed))
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=measure, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        work("measuring baselines", 0, 0)
+        thread.join(_LOOK)
+    work("measuring baselines", 1, 1)
+    if failed:
+        raise failed[0]
+    return found[0]

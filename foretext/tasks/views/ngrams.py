@@ -28,7 +28,7 @@ class NGrams:
     name = "ngrams"
 
     def __init__(self, terms: Sequence[str], idf: np.ndarray) -> None:
-        self.terms, self.idf = list(terms), idf.astype(np.float32)
+        self.terms, self.idf = list(terms), idf.astype(np.float32, copy=False)
         self.columns = {term: column for column, term in enumerate(self.terms)}
 
     @classmethod

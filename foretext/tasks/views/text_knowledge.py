@@ -43,7 +43,7 @@ class Vectors:
         """`matrix`: [words, width], rows of unit length. `counts`: how often the unlabelled text has each word.
         `means`: of each block over the training rows, which is taken off."""
         self.words, self.counts, self.means, self.reader = _Words(words), counts, means, reader
-        self.matrix = matrix.astype(np.float32)
+        self.matrix = matrix.astype(np.float32, copy=False)
 
     @classmethod
     def learned(cls, units: Units, words: Sequence[str], matrix: np.ndarray, counts: np.ndarray) -> Self:

@@ -32,11 +32,13 @@ from foretext.runs.views import unit_outputs, view_scores
 from foretext.systems.base import TrunkParts
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Encoding, Family
+from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.labelled import DEFAULT_FRACTION, Split
 from foretext.tasks.layouts.windows import unlabelled_rows
 from foretext.tasks.scores.confusion_picture import confusion_matrix_png
+from foretext.tasks.scores.intervals import with_interval
 from foretext.tasks.scores.metrics import Scores
-from foretext.tasks.views.baselines import Baseline
+from foretext.tasks.views.baselines import Baseline, baselines
 from foretext.train.checkpoint import Job, Stage
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
 from foretext.train.finetuning.finetune_settings import (
@@ -59,6 +61,14 @@ from foretext.train.finetuning.finetune_views import (
     view_lines,
 )
 from foretext.train.finetuning.out_of_fold import Counted, Fold, deal, out_of_fold
+from foretext.train.finetuning.views_alone import (
+    as_begun,
+    asks_for_views_alone,
+    check_views_alone,
+    forget_learning,
+    is_learning,
+    with_views_learned,
+)
 from foretext.train.loop import Loop, step_seed
 from foretext.train.optim import Group, Optimizer, Rows, layered_names, split_rows
 from foretext.train.planning import (
@@ -73,6 +83,7 @@ from foretext.train.resume import finished, going_on, starts_over, writing
 from foretext.train.untrained import new_base
 
 Validator = Callable[[], dict[str, float]]
+Judged = tuple[Scores, Predictions]
 CONFUSION = "confusion.png"
 NORMED_TOKENS = 8 * MICRO_TOKENS  # statistics of two long documents are worth less than what the cache gives
 
@@ -86,6 +97,19 @@ class Finetuned:
     validated: Scores | None = None  # on these rows; None: there are none, or the run was finished before
     how: str = "the best epoch on the validation rows"  # what `validated` is of
     rivals: Sequence[Baseline] = ()  # what is cheap, on the same rows
+    learned: Sequence[Any] = ()  # the rows that were trained on, where `with_rivals` may need them
+
+    @property
+    def compared(self) -> int:
+        """Epochs that `validated` is the best of, by these same rows."""
+        return 1 if self.model.views is not None else max(1, self.model.finetuned.task.epochs)
+
+    def with_rivals(self) -> Finetuned:
+        """With what is cheap on the same rows, measured now, which takes seconds; for tasks with one label a row."""
+        config = self.model.task_config
+        if self.rivals or self.validated is None or not self.learned or not family_of(config.kind).fits_head:
+            return self
+        return replace(self, rivals=baselines(config, self.learned, self.held_out, self.model.info.seed))
 
     def scores(self, reporter: Reporter) -> Scores | None:
         """The best epoch's on the rows held out; None without any."""
@@ -122,6 +146,7 @@ def finetune(
         if made.model.finetuned.trains:
             write_curve(run.path)
         _draw_confusion(made.validated, run)
+        forget_learning(run)
     return made
 
 
@@ -146,6 +171,9 @@ class _Finetuning:
         request, base = self.request, self.request.base
         if not isinstance(base, Base):
             return request
+        if asks_for_views_alone(request):
+            check_views_alone(request, self.family, self.split)
+            return request  # the model is learned in the run
         if base.run is not None:
             request = replace(request, base=pretrained_model(base.run))
             request = with_vectors_beside(request, base.vectors, self.reporter.note)
@@ -157,9 +185,13 @@ class _Finetuning:
     def finished(self, run: RunDirectory) -> Finetuned:
         """What is in a run that is finished, and the pictures that it was killed before."""
         changes: list[Change] = []
-        resolve(self.request, self.family, self.split, run, changes.append)
+        alone = asks_for_views_alone(self.request)
+        request = as_begun(self.request, run) if alone else self.request
+        resolve(request, self.family, self.split, run, changes.append)
+        if alone:
+            forget_learning(run)
         self.reporter.note(finished(run.path, changes))
-        made = Finetuned(load_model(run.path), self.split.valid)
+        made = Finetuned(load_model(run.path), self.split.valid, learned=self.split.train)
         if made.model.views is not None:
             return replace(made, held_out=self.request.valid or ())
         draw_missing_curve(run.path, self.reporter.note)
@@ -169,6 +201,10 @@ class _Finetuning:
 
     def train(self, writer: RunWriter | None, notes: Sequence[str]) -> Finetuned:
         request, reporter, run = self.request, self.reporter, writer.run if writer else None
+        if asks_for_views_alone(request):
+            rows = self.split.train if request.valid is not None else request.rows
+            request = with_views_learned(request, list(self.family.texts(rows)), reporter, self.stopping)
+            return replace(self, request=request).train(writer, notes)
         config = resolve(request, self.family, self.split, run, lambda change: reporter.note(going_on(change)))
         if config.views is not None:  # nothing is held out
             notes = [note for note in notes if note != self.split.note]
@@ -202,7 +238,7 @@ class _Finetuning:
                 "no word of the rows has a piece in the vocabulary of this run; use another run, or --system"
             )
         stock = self._stock(model, learned.examples, work)
-        validations: dict[float, Scores] = {}
+        validations: dict[float, Judged] = {}
         stage = self._stage(model, stock, held_out, _validator(model, held_out, validations))
         self._ready(model, learned, stage, functools.partial(work, "fitting the head"), fits=not goes_on)
         with out_of_memory_as_user_error(stage.micro_batch):
@@ -220,9 +256,9 @@ class _Finetuning:
         model.head.eval()
         if stacked is not None:
             return Finetuned(model, [], stacked.scores, stacked.how, stacked.rivals)
-        made = Finetuned(model, self.split.valid)
+        made = Finetuned(model, self.split.valid, learned=self.split.train)
         if loop.position.best is not None and loop.position.best_step > begun:  # else an earlier process had the best
-            made.validated = validations.get(loop.position.best)
+            made.validated = _of_best(model, held_out, validations.get(loop.position.best))
         made.scores(reporter)
         return made
 
@@ -271,7 +307,7 @@ class _Finetuning:
     ) -> Finetuned:
         request, knowledge = self.request, knowledge_of(self.request)
         self.reporter.plan(f"a head over views for {request.kind}", plan_lines(model, rows, knowledge))
-        work = functools.partial(self.work, None)
+        work = functools.partial(self.work, writer.run if writer and is_learning(writer.run) else None)
         result = finetune_views(model, rows, named, knowledge, request.seed, work, writer)
         return Finetuned(model, named, result.scores, result.how, result.rivals)
 
@@ -432,15 +468,26 @@ def _new_rows(source: Trunk, target: Trunk) -> dict[str, int]:
 
 
 def _scored(model: SavedModel, encoded: Encoded, progress: Callable[[int, int], None]) -> Scores:
-    """The task's metrics on labelled rows."""
+    """The task's metrics on labelled rows, with an interval."""
     config, family = model.task_config, family_of(model.task_config.kind)
     scores = example_scores(model, encoded.examples, progress)
-    return family.score(encoded.rows, family.predictions(encoded, scores, config, model.head), config)
+    predictions = family.predictions(encoded, scores, config, model.head)
+    return _with_interval(model, encoded, (family.score(encoded.rows, predictions, config), predictions))
 
 
-def _validator(model: SavedModel, held_out: Encoded, seen: dict[float, Scores]) -> Validator:
+def _with_interval(model: SavedModel, encoded: Encoded, judged: Judged) -> Scores:
+    scores, predictions = judged
+    score = functools.partial(family_of(model.task_config.kind).score, config=model.task_config)
+    return with_interval(scores, encoded.rows, predictions, score)
+
+
+def _of_best(model: SavedModel, encoded: Encoded, judged: Judged | None) -> Scores | None:
+    return None if judged is None else _with_interval(model, encoded, judged)
+
+
+def _validator(model: SavedModel, held_out: Encoded, seen: dict[float, Judged]) -> Validator:
     """What scores the rows held out after an epoch; `seen` keeps, for each figure that an epoch is chosen by, the
-    scores of the first epoch that had it."""
+    scores and predictions of the first epoch that had it."""
     config, task = model.task_config, model.head
     family = family_of(config.kind)
 
@@ -449,10 +496,11 @@ def _validator(model: SavedModel, held_out: Encoded, seen: dict[float, Scores]) 
             return {}
         scores = example_scores(model, held_out.examples)
         family.settle(held_out, scores, config, task)
-        result = family.score(held_out.rows, family.predictions(held_out, scores, config, task), config)
+        predictions = family.predictions(held_out, scores, config, task)
+        result = family.score(held_out.rows, predictions, config)
         loss = family.loss(held_out, scores, config, task)
         merit = family.merit(result, loss, config)
-        seen.setdefault(merit, result)
+        seen.setdefault(merit, (result, predictions))
         return {"main": merit, "loss": loss} | result.values
 
     return evaluate

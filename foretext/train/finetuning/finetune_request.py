@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretext.config import Setting, setting_of
 from foretext.errors import UserError
-from foretext.plan import PAPER
+from foretext.plan import PAPER, VIEWS_ALONE
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Reading
 
@@ -39,8 +39,13 @@ class Base:
     # model, read beside the states.
     vectors: Path | None = None
     direction: str | None = None  # of a run that reads both ways: the one that the language-model loss is of
+    text: tuple[str, ...] = ()  # of views alone: files of unlabelled text; none: the rows' own texts
+    column: str | None = None  # of tables among them
+    errors: str = "strict"  # in them
+    minutes: float | None = None  # that are spent on them; None: 1
 
     def __post_init__(self) -> None:
+        self._check_views_alone()
         if self.system is None:
             if self.size is not None:
                 raise UserError(
@@ -48,6 +53,25 @@ class Base:
                 )
         elif self.run is not None:
             raise UserError("--system starts from nothing: give the file of rows without a run, or leave out --system")
+
+    def _check_views_alone(self) -> None:
+        if self.system == VIEWS_ALONE:
+            if self.run is not None and self.text:
+                raise UserError(
+                    f"{self.run}: --text takes one file, folder or pattern, quoted (--text 'reviews/*.txt'); repeat it "
+                    "for more"
+                )
+            for option, value in (("--vectors", self.vectors), ("--direction", self.direction)):
+                if value is not None:
+                    raise UserError(
+                        f"{option} is for a run that is there: foretext finetune RUN ROWS; leave it out, or --system"
+                    )
+            return
+        for option, given in (("--text", self.text), ("--text-column", self.column), ("--minutes", self.minutes)):
+            if given not in (None, ()):
+                raise UserError(
+                    f"{option} is for --system {VIEWS_ALONE}, which learns of text first; add that, or leave it out"
+                )
 
 
 @dataclass(frozen=True)

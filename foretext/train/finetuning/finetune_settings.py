@@ -85,7 +85,7 @@ def _begun(run: RunDirectory | None) -> FinetuneConfig | None:
 def _views(request: FinetuneRequest, family: Family, old: FinetuneConfig | None) -> ViewsConfig | None:
     """What one head reads instead of a fine-tuned trunk; None: the trunk is fine-tuned. Without a word from the user
     views are for bases that have nothing to fine-tune."""
-    if old is not None and request.views is None:
+    if old is not None and (request.views is None or (old.views and set(request.views) == set(old.views.kinds))):
         return old.views
     known = knowledge_of(request)
     static = request.start.objective is not None and known is not None and request.knowledge is None

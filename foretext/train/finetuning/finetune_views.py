@@ -8,6 +8,7 @@ has not seen it, nor a copy of it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import time
 from collections.abc import Sequence
@@ -26,9 +27,10 @@ from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded
 from foretext.tasks.files.rows import Row
 from foretext.tasks.row_family import number_of
+from foretext.tasks.scores.intervals import with_interval
 from foretext.tasks.scores.metrics import Scores
 from foretext.tasks.views.base import Units, View
-from foretext.tasks.views.baselines import Baseline, baselines
+from foretext.tasks.views.baselines import Baseline, watched_baselines
 from foretext.tasks.views.head import Fitted, Labels, by_row, fit_views
 from foretext.tasks.views.ngrams import NGrams
 from foretext.tasks.views.overlap import Overlap
@@ -114,10 +116,12 @@ def cross_validated(model: SavedModel, rows: Sequence[Row], fitted: Fitted) -> S
 
 
 def scored(model: SavedModel, rows: Sequence[Row], scores: Sequence[np.ndarray]) -> Scores:
-    """The task's metrics on labelled rows that have these scores."""
+    """The task's metrics on labelled rows that have these scores, with an interval."""
     family, config = family_of(model.task_config.kind), model.task_config
     assert model.task is not None
-    return family.score(rows, family.predictions(Encoded(rows, []), scores, config, model.task), config)
+    predictions = family.predictions(Encoded(rows, []), scores, config, model.task)
+    score = functools.partial(family.score, config=config)
+    return with_interval(score(rows, predictions), rows, predictions, score)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,14 +144,16 @@ def finetune_views(
     named for validation; they teach nothing."""
     since = time.perf_counter()
     fitted = fit_rows(model, train, knowledge, seed, work)
-    result = _result(model, train, valid, fitted, seed)
+    result = _result(model, train, valid, fitted, seed, work)
+    views = model.finetuned.views
+    assert views is not None
     if writer is not None:
         position = Position(seconds=time.perf_counter() - since, finished=True)
         writer.commit(
             {
                 "config.toml": model.config.text().encode(),
                 "tokenizer.json": model.tokenizer.to_json().encode(),
-                "model.safetensors": model_tensors(model),
+                **({"model.safetensors": model_tensors(model)} if views.reads_trunk else {}),
                 POSITION: json.dumps(dataclasses.asdict(position)).encode(),
                 **view_files(fitted.head, _facts(fitted, result)),
             }
@@ -167,15 +173,17 @@ def stack_views(
 ) -> ViewsResult:
     """The head over views and a trunk that will be fine-tuned on all rows; `tuned` as in `fit_rows`."""
     fitted = fit_rows(model, train, knowledge, seed, work, tuned)
-    result = _result(model, train, (), fitted, seed)
+    result = _result(model, train, (), fitted, seed, work)
     if writer is not None:
         writer.commit(view_files(fitted.head, _facts(fitted, result)))
     return result
 
 
-def _result(model: SavedModel, train: Sequence[Row], valid: Sequence[Row], fitted: Fitted, seed: int) -> ViewsResult:
+def _result(
+    model: SavedModel, train: Sequence[Row], valid: Sequence[Row], fitted: Fitted, seed: int, work: Work
+) -> ViewsResult:
     """What the head is worth, and what is cheap, on the same rows."""
-    rivals = baselines(model.task_config, train, valid, seed)
+    rivals = watched_baselines(model.task_config, train, valid, seed, work)
     if valid:
         return ViewsResult(scored(model, valid, view_scores(model, valid)), f"{len(valid):,} validation rows", rivals)
     how = f"{len(fitted.rows):,} rows by cross-validation"
@@ -188,6 +196,7 @@ def _facts(fitted: Fitted, result: ViewsResult) -> dict[str, Any]:
         "strength": fitted.chosen.strength,
         "relevance": fitted.relevance,
         "scored": {"rows": result.how, **(result.scores.values if result.scores else {})},
+        "interval": None if result.scores is None else result.scores.interval,
         "baselines": {rival.name: rival.value for rival in result.rivals},
     }
 

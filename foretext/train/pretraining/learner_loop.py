@@ -28,6 +28,7 @@ from foretext.text.order import Order
 from foretext.train.checkpoint import CARRIED, Job, Stage
 from foretext.train.loop import Loop
 from foretext.train.optim import make_optimizer, rate_at
+from foretext.train.planning import little_read
 from foretext.train.pretraining.run_setup import RunSetup
 from foretext.train.resume import TOKENS
 
@@ -201,6 +202,7 @@ def _tell_plan(setup: RunSetup, system: System, learner: Learner) -> None:
         )
     check_space(setup.run.path, learner.disk)
     times = steps / learner.steps_per_epoch
+    little = little_read(times, times * corpus / speed)
     setup.reporter.plan(
         f"pre-training {system.name} {config.run.size} into {setup.run.path}",
         [
@@ -209,6 +211,7 @@ def _tell_plan(setup: RunSetup, system: System, learner: Learner) -> None:
             ("budget", f"{budget}: about {max(1, round(steps)):,} steps of {words:,} words at {speed:,.0f} words/s"),
             *learner.describe(),
             ("time", f"about {clock(times * corpus / speed)}"),
+            *([("warning", little)] if little else []),
             ("memory", f"about {size_text(learner.memory)}"),
             ("disk", f"about {size_text(learner.disk)} while saving"),
         ],

@@ -199,3 +199,21 @@ def test_any_system_can_have_a_task_model_on_a_trunk_that_stays_as_it_is(system:
     assert model.config.transfer.lm_weight == 0.0 and model.task is not None
     weights = model.task.state_dict()["model.read.at_input.weights_L"]
     assert len(weights) == mixed and bool(weights.any()), "the mixture has learned"
+
+
+@pytest.mark.parametrize("system", ["gpt", "word2vec"])
+def test_a_budget_that_reads_next_to_nothing_is_said(system: str, tmp_path: Path) -> None:
+    text, heard = write_text(tmp_path, 3000), Plans()
+    pretrain(pretrain_request(system, text, tmp_path / "little", 1, "training.batch_size=2"), heard)
+    said = names(heard.lines["warning"], "--minutes")
+    part = re.search(r"1/([\d,]+) ", said)
+    assert part and int(part[1].replace(",", "")) > 100
+    text = write_text(tmp_path)
+    pretrain(pretrain_request(system, text, tmp_path / "more"), heard)
+    assert "warning" not in heard.lines
+
+
+def test_a_hundredth_of_the_text_is_enough() -> None:
+    assert not planning.little_read(0.01, 60.0) and not planning.little_read(12.0, 60.0)
+    names(planning.little_read(1 / 140, 60.0), "1/140", "2:20:00", "--minutes")
+    assert not planning.little_read(0.0, 60.0), "nothing is known of an empty run"

@@ -1,0 +1,218 @@
+"""Views alone, in one command (`finetune ROWS --system views`): word vectors and topics of unlabelled text, learned as
+`pretrain --system word2vec` learns them, and then one head over them and the n-grams of the rows.
+
+What is learned of the text is a word2vec run in a folder inside the run, until the head is fitted. So a run that is
+stopped goes on with what is there; afterwards the folder goes, as the views have files of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from foretext.config import Setting, setting_of
+from foretext.errors import Interrupted, UserError
+from foretext.plan import VIEWS_ALONE
+from foretext.runs.directory import RunDirectory
+from foretext.runs.model import SavedModel, load_model
+from foretext.runs.report import Reporter, StopRequest
+from foretext.runs.run_config import POSITION, Budget, ModelSections, is_finished
+from foretext.tasks.family import Family
+from foretext.tasks.labelled import Split
+from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
+from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
+from foretext.train.finetuning.finetune_settings import resolve
+from foretext.train.pretraining.pretrain import pretrain
+from foretext.train.pretraining.pretrain_request import PretrainRequest, resolved_config, written_texts
+from foretext.train.untrained import fresh_model
+
+SYSTEM = "word2vec"
+LEAST_TEXT = 200_000  # characters; vectors of less say nothing that n-grams do not
+MINUTES = 1.0
+LEARNING = ".learning"  # folder inside a run, until its head is fitted
+_LEARNS = ("model", "tokenizer", "objective", "data")  # sections of --set that are about the text
+
+
+def asks_for_views_alone(request: FinetuneRequest) -> bool:
+    return isinstance(request.base, Base) and request.base.system == VIEWS_ALONE
+
+
+def check_views_alone(request: FinetuneRequest, family: Family, split: Split[Any]) -> None:
+    """UserError for what cannot be, before anything is learned."""
+    system = f"--system {VIEWS_ALONE}"
+    if not family.fits_head:
+        raise UserError(
+            f"{system} is for tasks with one label a row, not for {request.kind}; name a pre-trained run instead"
+        )
+    for option, given in (
+        ("--epochs", request.epochs),
+        ("--plan", request.plan),
+        ("--lm-weight", request.lm_weight),
+        ("--layers", request.layers),
+        ("--from-scratch", request.from_scratch or None),
+    ):
+        if given is not None:
+            raise UserError(f"{option} is for a trunk that is trained, and {system} has none; leave it out")
+    if request.views == ():
+        raise UserError(f"--views none: {system} has nothing else to learn; leave one of them out")
+    if "states" in (request.views or ()):
+        raise UserError(f"--views states: {system} has no trunk; name a pre-trained run instead of {system}")
+    assert isinstance(request.base, Base)
+    stub = fresh_model(SYSTEM, request.base.size or "tiny", ["a b"] * 9)
+    rest = _parted(request)[1]
+    resolve(
+        dataclasses.replace(request, base=stub, views=("ngrams",), sets=rest), family, split, None, lambda one: None
+    )
+    if request.out is not None and not request.resume and _learning(request.out).has(POSITION):
+        raise UserError(f"{request.out} holds a run already; go on with --resume, or choose another --out")
+
+
+def _parted(request: FinetuneRequest) -> tuple[tuple[Setting, ...], tuple[Setting, ...]]:
+    """What --set says of what is learned of the text, and the rest."""
+    sets = tuple(map(setting_of, request.sets))
+    shape = tuple(one for one in sets if one.names[0] in _LEARNS)
+    return shape, tuple(one for one in sets if one not in shape)
+
+
+def _learning(out: Path) -> RunDirectory:
+    return RunDirectory(out / LEARNING / "run")
+
+
+def is_learning(run: RunDirectory) -> bool:
+    """Whether there is something to go on with that is no run yet."""
+    return _learning(run.path).exists()
+
+
+def forget_learning(run: RunDirectory) -> None:
+    """Takes away what the views were learned from, once they are there."""
+    shutil.rmtree(run.path / LEARNING, ignore_errors=True)
+
+
+# -- learning ----------------------------------------------------------------------------------------------------------
+
+
+def with_views_learned(
+    request: FinetuneRequest, texts: Sequence[str], reporter: Reporter, stopping: StopRequest
+) -> FinetuneRequest:
+    """The request with a model to start from that has read the text, `texts` where none is named, and with the views
+    that this allows."""
+    base = request.base
+    assert isinstance(base, Base)
+    shape, rest = _parted(request)
+    if _enough(request, base, texts, reporter):
+        with _folder(request.out) as folder:
+            model = _learned(dataclasses.replace(request, sets=shape), base, texts, folder, reporter, stopping)
+        views = request.views
+        _check_topics(model, views)
+    else:
+        own = [one for one in shape if one.names[0] in ("model", "tokenizer")]
+        model, views = fresh_model(SYSTEM, base.size or "tiny", texts, request.seed, own), ("ngrams",)
+    return dataclasses.replace(request, base=dataclasses.replace(model, run=None), views=views, sets=rest)
+
+
+def _enough(request: FinetuneRequest, base: Base, texts: Sequence[str], reporter: Reporter) -> bool:
+    """Whether words and topics are learned; it is said where they cannot be."""
+    if request.views == ("ngrams",):
+        return False
+    there = _characters(base, texts)
+    if there >= LEAST_TEXT:
+        return True
+    more = "--text names more"
+    said = f"{there:,} characters of text are too few to learn word vectors and topics of ({LEAST_TEXT:,} are needed)"
+    for name in request.views or ():
+        if name != "ngrams":
+            raise UserError(f"--views {name}: {said}; {more}, or leave {name} out")
+    reporter.note(f"{said}: n-grams alone; {more}")
+    return False
+
+
+def _characters(base: Base, texts: Sequence[str]) -> int:
+    """Of the text, as far as it matters."""
+    documents: Iterator[str] = iter(texts)
+    if base.text:
+        options = ReadOptions(column=base.column, errors=base.errors)
+        documents = read_documents(find_files(base.text), options, ReadReport())
+    count = 0
+    for document in documents:
+        count += len(document)
+        if count >= LEAST_TEXT:
+            break
+    return count
+
+
+@contextlib.contextmanager
+def _folder(out: Path | None) -> Iterator[Path]:
+    if out is not None:
+        folder = out / LEARNING
+        folder.mkdir(exist_ok=True)
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="foretext-") as name:
+        yield Path(name)
+
+
+def _learned(
+    request: FinetuneRequest,
+    base: Base,
+    texts: Sequence[str],
+    folder: Path,
+    reporter: Reporter,
+    stopping: StopRequest,
+) -> SavedModel:
+    """A word2vec run in `folder`, gone on with if it is there."""
+    run = RunDirectory(folder / "run")
+    goes_on = request.resume and run.has("config.toml")
+    minutes = base.minutes if base.minutes is not None or goes_on else MINUTES
+    asked = PretrainRequest(
+        inputs=base.text or (str(_written(texts, folder / "rows.jsonl", request, goes_on)),),
+        out=run.path,
+        system=SYSTEM,
+        size=base.size,
+        budget=None if minutes is None else Budget(minutes=minutes),
+        seed=request.seed,
+        sets=request.sets,
+        resume=request.resume,
+        column=base.column,
+        errors=base.errors,
+    )
+    if goes_on and is_finished(run):
+        resolved_config(asked, run, lambda change: None)  # other text is refused
+        return load_model(run.path)
+    try:
+        return load_model(pretrain(asked, reporter, stopping))
+    except Interrupted as stopped:
+        raise Interrupted(stopped.code, str(request.out) if request.out and run.exists() else None) from None
+
+
+def _written(texts: Sequence[str], file: Path, request: FinetuneRequest, goes_on: bool) -> Path:
+    """The rows' own texts as a file. UserError where a run that goes on has learned of others."""
+    before = file.read_bytes() if goes_on and file.exists() else None
+    written_texts(texts, file)
+    if before is not None and file.read_bytes() != before:
+        file.write_bytes(before)
+        raise UserError(
+            f"{request.out}: the rows are not those it was begun with; give the same files, or start a new run"
+        )
+    return file
+
+
+def _check_topics(model: SavedModel, views: Sequence[str] | None) -> None:
+    assert model.objective is not None
+    known = model.objective.knowledge(model.trunk, model.tokenizer)
+    if "lsa" in (views or ()) and (known is None or known.lsa is None):
+        raise UserError("--views lsa: too few words of the text stand in ten documents or more; give more, or leave it")
+
+
+def as_begun(request: FinetuneRequest, run: RunDirectory) -> FinetuneRequest:
+    """The request with the model that a finished run began with."""
+    model = load_model(run.path)
+    if model.system.name != SYSTEM:
+        raise UserError(f"{run.path}: begun with {model.system.name}, not --system {VIEWS_ALONE}; name a new --out")
+    info = dataclasses.replace(model.info, kind="pretrain")
+    start = dataclasses.replace(model, run=None, config=ModelSections(info, model.model_config), task=None, views=None)
+    return dataclasses.replace(request, base=start, sets=_parted(request)[1])
