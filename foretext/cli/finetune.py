@@ -18,10 +18,12 @@ from foretext.cli.input import (
     Metric,
     Resume,
     Sets,
+    TextColumn,
     given_settings,
     labelled_rows,
     other_tasks,
     parse_columns,
+    unlabelled_documents,
     unlabelled_lines,
 )
 from foretext.cli.output import show_baselines, show_scores, watched
@@ -58,8 +60,10 @@ def finetune(
     system: Annotated[str | None, typer.Option(help="Instead of RUN: a new model and vocabulary.")] = None,
     size: Annotated[str | None, typer.Option(help="With --system: tiny (the default), small, paper.")] = None,
     unlabelled: Annotated[
-        list[str] | None, typer.Option(help="With --system cvt: text to learn from too, a sentence a line.")
+        list[str] | None,
+        typer.Option(help="Text to learn from too: of views as pretrain reads it; of cvt a sentence a line."),
     ] = None,
+    text_column: TextColumn = None,
     also: Annotated[
         list[str] | None,
         typer.Option(help="With --system cvt: another task beside it, as tagging=names.txt or names.txt:tag=2."),
@@ -102,7 +106,7 @@ def finetune(
         kind=kind,
         out=out,
         also=other_tasks(also or [], kind, format, errors),
-        unlabelled=unlabelled_lines(unlabelled, errors) if unlabelled else (),
+        unlabelled=_text(unlabelled, system if views is None else None, text_column, errors),
         valid=None if valid is None else read(valid),
         hold_out=part,
         seed=seed,
@@ -131,6 +135,15 @@ def finetune(
     elif as_json:
         typer.echo("null")
     terminal.note(f"the model is in {out}; next: foretext predict {out} {family_of(kind).next_step}")
+
+
+def _text(files: list[str] | None, system: str | None, column: str | None, errors: str) -> list[str]:
+    """Unlabelled text: documents for views, sentences for a system that learns from these."""
+    if not files:
+        if column is not None:
+            raise UserError("--text-column is for tables of --unlabelled; leave it out")
+        return []
+    return unlabelled_lines(files, errors) if system else unlabelled_documents(files, column, errors)
 
 
 def _asked(

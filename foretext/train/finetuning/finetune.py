@@ -206,9 +206,12 @@ class _Finetuning:
         request, knowledge = self.request, knowledge_of(self.request)
         named = self.split.valid if request.valid is not None else []
         rows = self.split.train if named else request.rows
-        self.reporter.plan(f"a head over views for {request.kind}", plan_lines(model, rows, knowledge))
+        plan = plan_lines(model, rows, knowledge, request.unlabelled)
+        self.reporter.plan(f"a head over views for {request.kind}", plan)
         work = functools.partial(self.work, None)
-        result = finetune_views(model, rows, named, knowledge, request.seed, work, writer)
+        result = finetune_views(model, rows, named, knowledge, request.seed, work, writer, request.unlabelled)
+        if result.remark:
+            self.reporter.note(result.remark)
         return Finetuned(model, named, result.scores, result.how, result.rivals)
 
     def work(self, saved: RunDirectory | None, title: str, done: int, total: int) -> None:

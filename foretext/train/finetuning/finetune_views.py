@@ -31,6 +31,7 @@ from foretext.tasks.views.baselines import Baseline, baselines
 from foretext.tasks.views.head import Fitted, Labels, by_row, fit_views
 from foretext.tasks.views.ngrams import NGrams
 from foretext.tasks.views.overlap import Overlap
+from foretext.tasks.views.self_training import MOST_TEXTS, Gain, text_units, with_text
 from foretext.tasks.views.text_knowledge import LatentSemantics, States, Vectors
 from foretext.text.words.knowledge import TextKnowledge
 
@@ -41,18 +42,25 @@ def fit_rows(
     knowledge: TextKnowledge | None,
     seed: int,
     work: Work,
-) -> Fitted:
-    """The head over the views that the configuration names, put into the model."""
+    unlabelled: Sequence[str] = (),
+) -> tuple[Fitted, Gain | None]:
+    """The head over the views that the configuration names, put into the model, and what unlabelled text adds."""
     assert model.finetuned.views is not None
     kinds, config = model.finetuned.views.kinds, model.task_config
     units = units_for(model, rows, "states" in kinds, lambda done, total: work("reading states", done, total))
     values = np.array([number_of(row, config) for row in rows])
     work("fitting the head", 0, 1)
     views = _learned(kinds, units, knowledge)
-    fitted = fit_views(views, units, Labels(config.kind, values, len(config.labels)), seed, _copies(rows))
+    labels, copies = Labels(config.kind, values, len(config.labels)), _copies(rows)
+    fitted = fit_views(views, units, labels, seed, copies)
     work("fitting the head", 1, 1)
+    gain = None
+    if unlabelled:
+        teachers = [view for view in views if view.name != States.name]  # reading all text by a trunk would take hours
+        text = text_units(unlabelled, teachers, seed)
+        fitted, gain = with_text(fitted, teachers, units, labels, text, seed, copies, work)
     model.views = fitted.head
-    return fitted
+    return fitted, gain
 
 
 def _learned(kinds: Sequence[str], units: Units, knowledge: TextKnowledge | None) -> list[View]:
@@ -98,6 +106,7 @@ class ViewsResult:
     scores: Scores | None
     how: str  # what the scores are of
     rivals: list[Baseline]
+    remark: str = ""  # what unlabelled text was worth
 
 
 def finetune_views(
@@ -108,11 +117,12 @@ def finetune_views(
     seed: int,
     work: Work,
     writer: RunWriter | None,
+    unlabelled: Sequence[str] = (),
 ) -> ViewsResult:
     """Fits, scores, compares with what is cheap, and writes the run in one commit. `valid`: rows that the user has
-    named for validation; they teach nothing."""
+    named for validation; they teach nothing. `unlabelled`: texts to learn from too."""
     since = time.perf_counter()
-    fitted = fit_rows(model, train, knowledge, seed, work)
+    fitted, gain = fit_rows(model, train, knowledge, seed, work, unlabelled)
     scores: Scores | None
     if valid:
         scores, how = scored(model, valid, view_scores(model, valid)), f"{len(valid):,} validation rows"
@@ -125,6 +135,7 @@ def finetune_views(
         "relevance": fitted.relevance,
         "scored": {"rows": how, **(scores.values if scores else {})},
         "baselines": {rival.name: rival.value for rival in rivals},
+        **({"unlabelled": dataclasses.asdict(gain)} if gain else {}),
     }
     if writer is not None:
         position = Position(seconds=time.perf_counter() - since, finished=True)
@@ -138,10 +149,13 @@ def finetune_views(
             }
         )
         model.run = writer.run
-    return ViewsResult(scores, how, rivals)
+    remark = str(gain) if gain else "unlabelled text: left out, the rows are too few to tell what it is worth"
+    return ViewsResult(scores, how, rivals, remark if unlabelled else "")
 
 
-def plan_lines(model: SavedModel, rows: Sequence[Any], knowledge: TextKnowledge | None) -> list[tuple[str, str]]:
+def plan_lines(
+    model: SavedModel, rows: Sequence[Any], knowledge: TextKnowledge | None, unlabelled: Sequence[str] = ()
+) -> list[tuple[str, str]]:
     """The plan before the head is fitted."""
     assert model.finetuned.views is not None
     kinds = model.finetuned.views.kinds
@@ -149,6 +163,11 @@ def plan_lines(model: SavedModel, rows: Sequence[Any], knowledge: TextKnowledge 
     if knowledge is not None:
         topics = f", {knowledge.lsa.dimensions} topics" if knowledge.lsa is not None else ""
         lines.append(("text", f"{len(knowledge.words):,} words with vectors of {knowledge.matrix.shape[1]}{topics}"))
+    if unlabelled:
+        most = f", of which at most {MOST_TEXTS:,} are drawn" if len(unlabelled) > MOST_TEXTS else ""
+        lines.append(
+            ("unlabelled", f"{len(unlabelled):,} texts{most}; left out if cross-validation says that they do harm")
+        )
     lines.append(("trunk", "stays as it is" if "states" in kinds else "not read"))
     lines.append(("threads", f"{torch.get_num_threads()}"))
     return lines
