@@ -7,8 +7,10 @@ training texts. The rivals are fixed recipes over the same blocks, each a logist
 C = 7: T n-grams, L topics, W and B skip-gram and CBOW means, F the vectors of the first words (times .7). Draws and
 test rows are those of `experiments.imdb_transfer` and `experiments.chnsenticorp`; nothing was chosen on them.
 
-`views` is `finetune --views ngrams,lsa,vectors` on the CBOW run. `-lsa` and the like leave one view out. `minilm` is
-MiniLM's states alone, `views+minilm` all views beside them. `--all-test`: IMDb on all 25,000 test rows, five draws.
+`views` is `finetune --views ngrams,lsa,vectors` on the CBOW run, `views+text` the same with the text that the vectors
+were learned from as `--unlabelled`; its rival is `self-trained` (`experiments.self_trained`). `-lsa` and the like leave
+one view out. `minilm` is MiniLM's states alone, `views+minilm` all views beside them. `--all-test`: IMDb on all 25,000
+test rows, five draws.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import scipy.sparse as sp
@@ -27,6 +30,7 @@ from experiments import chnsenticorp, imdb_transfer
 from experiments.common import Data, Log, accuracy, check_settings, drawn_rows, imported, read_task, texts_of
 from experiments.minilm import need_minilm
 from experiments.results import Cell, Results, result_table
+from experiments.self_trained import Text, self_trained, unlabelled
 from foretext.api import load_language_model
 from foretext.tasks.files.rows import Row
 from foretext.tasks.views.base import Block, units_of
@@ -51,7 +55,8 @@ OURS = {
     "-vectors": ("ngrams", "lsa"),
 }
 STATES = {"minilm": ("states",), "views+minilm": ("ngrams", "lsa", "vectors", "states")}
-METHODS = {name: name for name in (*OURS, *RIVALS, *STATES)}
+TEXT, TEXT_RIVAL = "views+text", "self-trained"
+METHODS = {name: name for name in (*OURS, TEXT, *RIVALS, TEXT_RIVAL, *STATES)}
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,12 @@ class Bases:
 
     cbow: ft.LanguageModel
     skipgram: ft.LanguageModel
+    text: Path
+
+    @cached_property
+    def read(self) -> Text:
+        """The text as the rival that learns from it reads it."""
+        return Text(self.text, self.cbow, self.skipgram)
 
 
 def learned(
@@ -78,6 +89,7 @@ def bases_for(task: str, given: argparse.Namespace, log: Log, results: Results) 
     return Bases(
         learned("cbow", text, given.out / f"cbow-{name}", given, log, results),
         learned("skipgram", text, given.out / f"skipgram-{name}", given, log, results),
+        text,
     )
 
 
@@ -117,9 +129,24 @@ def rival(blocks: Mapping[str, tuple[Block, Block]], recipe: Mapping[str, float]
 # -- ours --------------------------------------------------------------------------------------------------------------
 
 
-def ours(base: ft.LanguageModel, knowledge: Path | None, views: Sequence[str], draw: int) -> Callable[..., list[str]]:
+def ours(
+    base: ft.LanguageModel,
+    knowledge: Path | None,
+    views: Sequence[str],
+    draw: int,
+    text: Sequence[str] = (),
+    log: Log | None = None,
+) -> Callable[..., list[str]]:
     def said(train: Sequence[Row], test: Sequence[Row]) -> list[str]:
-        model = base.finetune(train, task="classification", views=views, vectors=knowledge, seed=draw)
+        model = base.finetune(
+            train,
+            task="classification",
+            views=views,
+            vectors=knowledge,
+            seed=draw,
+            unlabelled=text,
+            reporter=log,
+        )
         return [str(label) for label in model.predict(texts_of(test))]
 
     return said
@@ -133,16 +160,22 @@ def measure(
     bases: Bases,
     given: argparse.Namespace,
     keep: Callable[[Cell, float, float], None],
+    log: Log,
 ) -> None:
     """All methods of a cell that are missing."""
     train, done = drawn_rows(data.train, labels, draw), given.done
     named = [str(row.label) for row in train]
     wanted = [name for name in METHODS if Cell(task, labels, draw, name) not in done and given.able(name, task)]
-    blocks = rival_blocks(bases, train, data.test) if any(name in RIVALS for name in wanted) else {}
+    rivals = any(name in RIVALS or name == TEXT_RIVAL for name in wanted)
+    blocks = rival_blocks(bases, train, data.test) if rivals else {}
     for name in wanted:
         since = time.perf_counter()
         if name in RIVALS:
             said = rival(blocks, RIVALS[name], named)
+        elif name == TEXT_RIVAL:
+            said = self_trained(bases.read, blocks, train, data.test)
+        elif name == TEXT:
+            said = ours(bases.cbow, None, OURS["views"], draw, unlabelled(bases.text), log)(train, data.test)
         elif name in OURS:
             said = ours(bases.cbow, None, OURS[name], draw)(train, data.test)
         else:
@@ -169,7 +202,11 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
         given.minutes = 0.2
         given.tasks = {name: replace(task, labels=(40,), draws=1, test_rows=60) for name, task in given.tasks.items()}
     chosen = set(given.methods.split(",")) if given.methods else set(METHODS)
-    given.able = lambda method, task: method in chosen and (method not in STATES or task != "chnsenticorp")
+    given.able = lambda method, task: (
+        method in chosen
+        and (method not in STATES or task != "chnsenticorp")
+        and (method != TEXT_RIVAL or task != "trec")  # two classes only
+    )
     return given
 
 
@@ -199,7 +236,7 @@ def main(words: Sequence[str] | None = None) -> int:
         for draw in range(task.draws):
             for labels in task.labels:
                 if results.seconds() <= 60 * given.limit:
-                    measure(name, labels, draw, data, bases[kind], given, keep)
+                    measure(name, labels, draw, data, bases[kind], given, keep, log)
     titles = {name: task.title for name, task in given.tasks.items()}
     found = {cell: value for cell, value in results.accuracies().items() if cell.task in titles}
     text = f"minutes: {results.seconds() / 60:.1f}; commits: {', '.join(results.commits())}\n\n"

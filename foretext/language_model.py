@@ -279,12 +279,12 @@ class LanguageModel:
         `questions_from`) takes them. `plan`: a way of transfer by its name (gpt, ulmfit), or
         `paper`: as the system's own paper has it. `metric`: what the best epoch
         is chosen by, if not the layout's or the task's own. `hold_out`: the part of the rows to validate on where
-        `valid` is None, if not .15; 0 trains on all and keeps the last epoch. `unlabelled` (a list of
-        sentences, as `read_sentences` gives them) and `also` (other tasks) are for a system that learns from them at
-        once (cvt). `views` (ngrams, lsa, vectors, states): what one head reads of each row instead of training the
-        trunk; with `tuned` among them the trunk is trained too; () trains it alone. `vectors`: with `views` a word2vec
-        run, where lsa and vectors come from; else a file of word vectors, or such a run, that a task's own model (elmo,
-        cove) reads beside the states."""
+        `valid` is None, if not .15; 0 trains on all and keeps the last epoch. `unlabelled`: texts that teach another
+        view, beside views; for a system that learns from rows and text at once (cvt) sentences, as `read_sentences`
+        gives them. `also`: other tasks, for such a system. `views` (ngrams, lsa, vectors, states): what one head reads
+        of each row instead of training the trunk; with `tuned` among them the trunk is trained too; () trains it alone.
+        `vectors`: with `views` a word2vec run, where lsa and vectors come from; else a file of word vectors, or such a
+        run, that a task's own model (elmo, cove) reads beside the states."""
         format = layout_name(format)
         task = kind_of(task, format)
         request = FinetuneRequest(

@@ -23,11 +23,12 @@ from foretext.cli.input import (
     labelled_rows,
     other_tasks,
     parse_columns,
+    unlabelled_documents,
     unlabelled_lines,
 )
 from foretext.cli.output import show_baselines, show_optimism, show_scores, watched
 from foretext.errors import UserError
-from foretext.plan import views_named
+from foretext.plan import VIEWS_ALONE, views_named
 
 
 def finetune(
@@ -67,7 +68,8 @@ def finetune(
     text_column: TextColumn = None,
     minutes: Annotated[float | None, typer.Option(help="With --system views: for that text (the default: 1).")] = None,
     unlabelled: Annotated[
-        list[str] | None, typer.Option(help="With --system cvt: text to learn from too, a sentence a line.")
+        list[str] | None,
+        typer.Option(help="Text to learn from too: of views as pretrain reads it; of cvt a sentence a line."),
     ] = None,
     also: Annotated[
         list[str] | None,
@@ -102,16 +104,20 @@ def finetune(
     if system is not None and file is None:  # the one argument is the file
         run, file = None, run
     kind, file = _asked(run, file, system, task, format, resume)
-    base = Base(run, system, size, vectors, direction, tuple(text or ()), text_column, errors, minutes)
+    if text_column is not None and not (text or unlabelled):
+        raise UserError("--text-column is for tables of --text or --unlabelled; leave it out")
+    own_column = text_column if text else None
+    base = Base(run, system, size, vectors, direction, tuple(text or ()), own_column, errors, minutes)
     settings, names = given_settings(config, sets), parse_columns(columns)
     read = functools.partial(labelled_rows, task=kind, columns=names, format=format, errors=errors)
+    sentences = system not in (None, VIEWS_ALONE) and views is None
     request = FinetuneRequest(
         base=base,
         rows=read(file),
         kind=kind,
         out=out,
         also=other_tasks(also or [], kind, format, errors),
-        unlabelled=unlabelled_lines(unlabelled, errors) if unlabelled else (),
+        unlabelled=_unlabelled(unlabelled, sentences, text_column, errors),
         valid=None if valid is None else read(valid),
         hold_out=part,
         seed=seed,
@@ -144,6 +150,13 @@ def finetune(
     elif as_json:
         typer.echo("null")
     terminal.note(f"the model is in {out}; next: foretext predict {out} {family_of(kind).next_step}")
+
+
+def _unlabelled(files: list[str] | None, sentences: bool, column: str | None, errors: str) -> list[str]:
+    """Unlabelled text: documents for views, sentences for a system that learns from these."""
+    if not files:
+        return []
+    return unlabelled_lines(files, errors) if sentences else unlabelled_documents(files, column, errors)
 
 
 def _asked(

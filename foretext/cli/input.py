@@ -219,6 +219,17 @@ def unlabelled_lines(files: list[str], errors: str) -> list[str]:
     return sentences
 
 
+def unlabelled_documents(files: list[str], column: str | None, errors: str) -> list[str]:
+    """Texts to learn from, as `pretrain` reads them."""
+    from foretext.text.corpus.readers import ReadOptions, all_documents, find_files
+
+    _check_errors(errors)
+    notes: list[str] = []
+    texts = all_documents(find_files(files), ReadOptions(column, errors=errors), progress("reading"), notes)
+    show_notes(notes)
+    return texts
+
+
 def rows_for(
     model: TaskModel, file: Path, columns: dict[str, str] | None, format: str | None, errors: str, need_labels: bool
 ) -> Read:

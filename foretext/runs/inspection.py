@@ -117,7 +117,7 @@ def _task_lines(config: FinetuneConfig) -> list[tuple[str, str]]:
     return [
         ("began with", began),
         ("loss", describe_loss(config) if config.trains else ""),
-        ("text", f"{task.sentences:,} unlabelled sentences beside the rows" if task.sentences else ""),
+        ("text", f"{task.sentences:,} unlabelled texts beside the rows" if task.sentences else ""),
         ("beside it", ", ".join(others)),
         ("labels", LabelSet(tuple(task.labels)).listing()),
         ("chunks", _CHUNKS.get(task.scheme, f"marked as {task.scheme}")),

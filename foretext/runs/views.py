@@ -28,10 +28,13 @@ from foretext.tasks.views.explain import reasons
 from foretext.tasks.views.head import ViewHead, read_blocks
 from foretext.tasks.views.ngrams import NGrams
 from foretext.tasks.views.overlap import Overlap
+from foretext.tasks.views.taught import Taught
 from foretext.tasks.views.text_knowledge import LatentSemantics, States, Vectors
 from foretext.tasks.views.tuned import Tuned
 
-VIEWS: dict[str, type[View]] = {view.name: view for view in (NGrams, Overlap, LatentSemantics, Vectors, States, Tuned)}
+VIEWS: dict[str, type[View]] = {
+    view.name: view for view in (NGrams, Overlap, LatentSemantics, Vectors, States, Taught, Tuned)
+}
 INDEX = "views/views.json"
 HEAD = "views/head.safetensors"
 WEIGHT, BIAS = "weight.", "bias"

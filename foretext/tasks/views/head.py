@@ -102,17 +102,25 @@ class Fitted:
     noise: float  # σ²
 
 
-def fit_views(views: Sequence[View], units: Units, labels: Labels, seed: int, groups: Sequence[int] = ()) -> Fitted:
-    """`groups`: rows with the same number (copies) are never parted by folds; none: each is its own."""
+def fit_views(
+    views: Sequence[View],
+    units: Units,
+    labels: Labels,
+    seed: int,
+    groups: Sequence[int] | np.ndarray = (),
+    most: int = MOST_UNITS,
+) -> Fitted:
+    """`groups`: rows with the same number (copies) are never parted by folds; none: each is its own. `most`: units by
+    which relevance and strength are chosen."""
     blocks = read_blocks(views, units)
     rows = np.unique(units.rows)
-    some = np.sort(np.random.default_rng(seed).permutation(len(rows))[: _most_rows(units)])
+    some = np.sort(np.random.default_rng(seed).permutation(len(rows))[: _most_rows(units, most)])
     picked = units.picked(some)
     kernels = [gram(block[picked]) for block in blocks.values()]
     relevance, noise = relevances(kernels, _targets(units, labels)[picked])
     total = torch.stack([own * kernel for own, kernel in zip(relevance, kernels)]).sum(0) / noise
     loss = partial(_loss, units=units, labels=labels, picked=picked)
-    folds = _folds(units, picked, labels, seed, np.asarray(groups) if len(groups) else rows)
+    folds = folds_of(units, picked, labels, seed, np.asarray(groups) if len(groups) else rows)
     chosen = choose_strength(total, folds, labels.outputs, loss)
     factors = scale_factors({name: block[picked] for name, block in blocks.items()}, relevance, noise)
     weights, bias = _solve(blocks, factors, units, labels, chosen.strength)
@@ -123,8 +131,8 @@ def fit_views(views: Sequence[View], units: Units, labels: Labels, seed: int, gr
     return Fitted(head, chosen, some, dict(zip(blocks, relevance)), noise)
 
 
-def _most_rows(units: Units) -> int:
-    return max(1, MOST_UNITS * len(np.unique(units.rows)) // len(units.rows))
+def _most_rows(units: Units, most: int) -> int:
+    return max(1, most * len(np.unique(units.rows)) // len(units.rows))
 
 
 def _targets(units: Units, labels: Labels) -> Tensor:
@@ -148,7 +156,7 @@ def _loss(outputs: Tensor, own: Tensor, *, units: Units, labels: Labels, picked:
     return loss_of_labels(said, values.to(said.dtype) if labels.kind == "regression" else values.long(), labels.kind)
 
 
-def _folds(
+def folds_of(
     units: Units, picked: np.ndarray, labels: Labels, seed: int, groups: np.ndarray
 ) -> list[tuple[Tensor, Tensor]]:
     """Stratified by class, copies together; as many as the rarest class allows, at least two if it can be done."""

@@ -32,12 +32,13 @@ class NGrams:
         self.columns = {term: column for column, term in enumerate(self.terms)}
 
     @classmethod
-    def learned(cls, units: Units) -> Self:
+    def learned(cls, units: Units, least: int = 1, most: int = MOST_TERMS) -> Self:
         """Of the training rows. A term that only one text has says nothing that its label does not, but the head has
-        to be told that it is rare: it stays."""
+        to be told that it is rare: it stays. `least`: in how many texts a term has to be, where these are many."""
         documents = [words for texts in units.words for words in texts]
         counts = Counter(term for words in documents for term in set(terms_of(words)))
-        terms = sorted(counts, key=lambda term: (-counts[term], term))[:MOST_TERMS]
+        frequent = (term for term, count in counts.items() if count >= least)
+        terms = sorted(frequent, key=lambda term: (-counts[term], term))[:most]
         idf = np.log((1 + len(documents)) / (1 + np.array([counts[term] for term in terms], dtype=np.float64))) + 1
         return cls(terms, idf)
 

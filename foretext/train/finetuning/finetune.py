@@ -247,7 +247,7 @@ class _Finetuning:
                 _open_run(writer, model, loop)
             plan = describe_finetuning(loop, model.finetuned, learned, held_out, stock)
             if config.views is not None:
-                plan += view_lines(model, knowledge_of(request))
+                plan += view_lines(model, knowledge_of(request), request.unlabelled)
             reporter.plan(f"fine-tuning for {request.kind}", plan)
             stacked = None if config.views is None else self._stack(config, model, learned, writer)
             begun = loop.position.step
@@ -255,6 +255,8 @@ class _Finetuning:
         model.trunk.eval()
         model.head.eval()
         if stacked is not None:
+            if stacked.remark:
+                reporter.note(stacked.remark)
             return Finetuned(model, [], stacked.scores, stacked.how, stacked.rivals)
         made = Finetuned(model, self.split.valid, learned=self.split.train)
         if loop.position.best is not None and loop.position.best_step > begun:  # else an earlier process had the best
@@ -288,7 +290,7 @@ class _Finetuning:
 
         tuned = unit_outputs(out_of_fold(folds, scores_of, writer), rows, request.kind)
         work = functools.partial(self.work, None if writer is None else writer.run)
-        return stack_views(model, rows, tuned, knowledge_of(request), request.seed, work, writer)
+        return stack_views(model, rows, tuned, knowledge_of(request), request.seed, work, writer, request.unlabelled)
 
     def _left_out(self, config: FinetuneConfig, learned: Encoded, fold: Fold, title: str) -> list[np.ndarray]:
         """What a trunk says of the rows of a fold that was fine-tuned on the others."""
@@ -306,9 +308,12 @@ class _Finetuning:
         self, model: SavedModel, rows: Sequence[Any], named: Sequence[Any], writer: RunWriter | None
     ) -> Finetuned:
         request, knowledge = self.request, knowledge_of(self.request)
-        self.reporter.plan(f"a head over views for {request.kind}", plan_lines(model, rows, knowledge))
+        plan = plan_lines(model, rows, knowledge, request.unlabelled)
+        self.reporter.plan(f"a head over views for {request.kind}", plan)
         work = functools.partial(self.work, writer.run if writer and is_learning(writer.run) else None)
-        result = finetune_views(model, rows, named, knowledge, request.seed, work, writer)
+        result = finetune_views(model, rows, named, knowledge, request.seed, work, writer, request.unlabelled)
+        if result.remark:
+            self.reporter.note(result.remark)
         return Finetuned(model, named, result.scores, result.how, result.rivals)
 
     def work(self, saved: RunDirectory | None, title: str, done: int, total: int) -> None:
@@ -326,9 +331,8 @@ class _Finetuning:
             progress = functools.partial(work, "encoding")
             tasks.append(family_of(other.kind).encode(other.rows, encoding, True, note, progress).examples)
         progress = functools.partial(work, "encoding text")
-        return model.head.stock(
-            tasks, unlabelled_rows(self.request.unlabelled, model.tokenizer, layout, note, progress)
-        )
+        text = () if model.finetuned.views is not None else self.request.unlabelled  # a view is taught by it
+        return model.head.stock(tasks, unlabelled_rows(text, model.tokenizer, layout, note, progress))
 
     def _stage(self, model: SavedModel, stock: Stock, held_out: Encoded, evaluate: Validator) -> Stage:
         """What is learned from, in which order, as many rows at a time as there is memory for."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretext.config import Setting, setting_of
 from foretext.errors import UserError
-from foretext.plan import PAPER, VIEWS_ALONE
+from foretext.plan import PAPER, TUNED, VIEWS_ALONE, ViewsConfig
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Reading
 
@@ -93,7 +93,7 @@ class FinetuneRequest:
     columns: dict[str, str] | None = None
     format: str | None = None
     metric: str | None = None  # what the best epoch is chosen by; None: the format's or the kind's own
-    unlabelled: Sequence[str] = ()  # sentences to learn from too, for a system that can
+    unlabelled: Sequence[str] = ()  # texts to learn from too: of views, or for a system that can (then sentences)
     also: Sequence[OtherTask] = ()  # likewise
     hold_out: float | None = None  # the part of the rows to validate on where `valid` is None; None: .15
     views: tuple[str, ...] | None = None  # what one head reads instead of a trunk that learns; None: the default
@@ -130,12 +130,10 @@ def check_asked(request: FinetuneRequest) -> None:
             f"{system.name} is taught {' and '.join(system.tasks)}, not {request.kind}; use another --system"
         )
     if system.build_head is None:
-        for option, given in (("--unlabelled", request.unlabelled), ("--also", request.also)):
-            if given:
-                raise UserError(
-                    f"{option} is for a system that learns from rows and text at once (cvt), not {system.name}; "
-                    "leave it out"
-                )
+        if request.also:
+            raise UserError(
+                f"--also is for a system that learns from rows and text at once (cvt), not {system.name}; leave it out"
+            )
     else:
         _check_own_heads(request)
     names = [one.name for one in request.also]
@@ -148,6 +146,24 @@ def check_asked(request: FinetuneRequest) -> None:
             raise UserError(
                 f"--also: two tasks are called {one.name!r}, by their files' names; rename one of the files"
             )
+
+
+def check_text(request: FinetuneRequest, views: ViewsConfig | None) -> None:
+    """UserError for unlabelled text that nothing would learn from."""
+    name = request.start.system.name
+    if not request.unlabelled or request.start.system.build_head is not None:
+        return
+    if views is None:
+        raise UserError(
+            f"--unlabelled is for a head over views (--views, or a word2vec run) and for --system cvt, not for {name} "
+            "alone; add --views ngrams, or leave it out"
+        )
+    if request.kind != "classification":
+        raise UserError(f"--unlabelled is for classification of single texts, not for {request.kind}; leave it out")
+    if not set(views.kinds) - {"states", TUNED}:
+        raise UserError(
+            f"--unlabelled needs a view of words, and {views.kinds[0]} alone is read; add ngrams to --views"
+        )
 
 
 def _check_own_heads(request: FinetuneRequest) -> None:

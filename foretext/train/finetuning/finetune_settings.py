@@ -23,7 +23,7 @@ from foretext.tasks.labelled import Split
 from foretext.tasks.scores.metrics import check_metric
 from foretext.text.order import SampleOrder
 from foretext.text.words.knowledge import TextKnowledge
-from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, check_asked
+from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, check_asked, check_text
 from foretext.train.finetuning.finetune_vectors import AS_VIEWS
 from foretext.train.resume import agreed, check_seed, check_sets
 
@@ -44,6 +44,7 @@ def resolve(
     old = _begun(run)
     settings = _settings(request, family, old)
     views = _views(request, family, old)
+    check_text(request, views)
     task = dataclasses.replace(
         _task_config(request, family, split, old),
         epochs=request.epochs or (old.task.epochs if old else 0),

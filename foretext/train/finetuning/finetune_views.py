@@ -34,6 +34,7 @@ from foretext.tasks.views.baselines import Baseline, watched_baselines
 from foretext.tasks.views.head import Fitted, Labels, by_row, fit_views
 from foretext.tasks.views.ngrams import NGrams
 from foretext.tasks.views.overlap import Overlap
+from foretext.tasks.views.self_training import MOST_TEXTS, Gain, text_units, with_text
 from foretext.tasks.views.text_knowledge import LatentSemantics, States, Vectors
 from foretext.tasks.views.tuned import Tuned
 from foretext.text.words.knowledge import TextKnowledge
@@ -50,9 +51,10 @@ def fit_rows(
     seed: int,
     work: Work,
     tuned: np.ndarray | None = None,
-) -> Fitted:
-    """The head over the views that the configuration names, put into the model. `tuned`: of each unit what a
-    fine-tuned trunk says that has not seen its row."""
+    unlabelled: Sequence[str] = (),
+) -> tuple[Fitted, Gain | None]:
+    """The head over the views that the configuration names, put into the model, and what unlabelled text adds. `tuned`:
+    of each unit what a fine-tuned trunk says that has not seen its row."""
     assert model.finetuned.views is not None
     kinds, config = model.finetuned.views.kinds, model.task_config
     read = [kind for kind in kinds if kind != TUNED]
@@ -61,12 +63,20 @@ def fit_rows(
     values = np.array([number_of(row, config) for row in rows])
     work("fitting the head", 0, 1)
     views = _learned(kinds, units, knowledge)
-    fitted = fit_views(views, units, Labels(config.kind, values, len(config.labels)), seed, copies(rows))
+    labels, groups = Labels(config.kind, values, len(config.labels)), copies(rows)
+    fitted = fit_views(views, units, labels, seed, groups)
+    work("fitting the head", 1, 1)
+    gain = None
+    if unlabelled:
+        teachers = [
+            view for view in views if view.name not in (States.name, Tuned.name)
+        ]  # reading all text by a trunk would take hours
+        text = text_units(unlabelled, teachers, seed)
+        fitted, gain = with_text(fitted, teachers, units, labels, text, seed, groups, work)
     if config.metric in OF_RARE_CLASSES and config.labels and not np.isnan(fitted.chosen.outputs).any():
         fitted = _for_rare_classes(model, rows, fitted, values)
-    work("fitting the head", 1, 1)
     model.views = fitted.head
-    return fitted
+    return fitted, gain
 
 
 def _learned(kinds: Sequence[str], units: Units, knowledge: TextKnowledge | None) -> list[View]:
@@ -129,6 +139,15 @@ class ViewsResult:
     scores: Scores | None
     how: str  # what the scores are of
     rivals: list[Baseline]
+    gain: Gain | None = None  # by unlabelled text
+    remark: str = ""  # what that text was worth
+
+    def with_text(self, gain: Gain | None, unlabelled: Sequence[str]) -> ViewsResult:
+        """With what is to be said of unlabelled text, if some was given."""
+        if not unlabelled:
+            return self
+        lost = "unlabelled text: left out, the rows are too few to tell what it is worth"
+        return dataclasses.replace(self, gain=gain, remark=str(gain) if gain else lost)
 
 
 def finetune_views(
@@ -139,12 +158,13 @@ def finetune_views(
     seed: int,
     work: Work,
     writer: RunWriter | None,
+    unlabelled: Sequence[str] = (),
 ) -> ViewsResult:
     """Fits, scores, compares with what is cheap, and writes the run in one commit. `valid`: rows that the user has
-    named for validation; they teach nothing."""
+    named for validation; they teach nothing. `unlabelled`: texts to learn from too."""
     since = time.perf_counter()
-    fitted = fit_rows(model, train, knowledge, seed, work)
-    result = _result(model, train, valid, fitted, seed, work)
+    fitted, gain = fit_rows(model, train, knowledge, seed, work, unlabelled=unlabelled)
+    result = _result(model, train, valid, fitted, seed, work).with_text(gain, unlabelled)
     views = model.finetuned.views
     assert views is not None
     if writer is not None:
@@ -170,10 +190,11 @@ def stack_views(
     seed: int,
     work: Work,
     writer: RunWriter | None,
+    unlabelled: Sequence[str] = (),
 ) -> ViewsResult:
     """The head over views and a trunk that will be fine-tuned on all rows; `tuned` as in `fit_rows`."""
-    fitted = fit_rows(model, train, knowledge, seed, work, tuned)
-    result = _result(model, train, (), fitted, seed, work)
+    fitted, gain = fit_rows(model, train, knowledge, seed, work, tuned, unlabelled)
+    result = _result(model, train, (), fitted, seed, work).with_text(gain, unlabelled)
     if writer is not None:
         writer.commit(view_files(fitted.head, _facts(fitted, result)))
     return result
@@ -198,22 +219,27 @@ def _facts(fitted: Fitted, result: ViewsResult) -> dict[str, Any]:
         "scored": {"rows": result.how, **(result.scores.values if result.scores else {})},
         "interval": None if result.scores is None else result.scores.interval,
         "baselines": {rival.name: rival.value for rival in result.rivals},
+        **({"unlabelled": dataclasses.asdict(result.gain)} if result.gain else {}),
     }
 
 
-def plan_lines(model: SavedModel, rows: Sequence[Any], knowledge: TextKnowledge | None) -> list[tuple[str, str]]:
+def plan_lines(
+    model: SavedModel, rows: Sequence[Any], knowledge: TextKnowledge | None, unlabelled: Sequence[str] = ()
+) -> list[tuple[str, str]]:
     """The plan before the head is fitted."""
     assert model.finetuned.views is not None
     kinds = model.finetuned.views.kinds
     return [
         ("rows", f"{len(rows):,}, all to learn from; scored by cross-validation"),
-        *view_lines(model, knowledge),
+        *view_lines(model, knowledge, unlabelled),
         ("trunk", "stays as it is" if "states" in kinds else "not read"),
         ("threads", f"{torch.get_num_threads()}"),
     ]
 
 
-def view_lines(model: SavedModel, knowledge: TextKnowledge | None) -> list[tuple[str, str]]:
+def view_lines(
+    model: SavedModel, knowledge: TextKnowledge | None, unlabelled: Sequence[str] = ()
+) -> list[tuple[str, str]]:
     """What the head reads."""
     assert model.finetuned.views is not None
     lines = [("views", ", ".join(model.finetuned.views.kinds))]
@@ -223,5 +249,10 @@ def view_lines(model: SavedModel, knowledge: TextKnowledge | None) -> list[tuple
     if model.finetuned.views.tuned:
         lines.append(
             ("folds", f"{FOLDS} more fine-tunings first, each without a part of the rows, which it then scores")
+        )
+    if unlabelled:
+        most = f", of which at most {MOST_TEXTS:,} are drawn" if len(unlabelled) > MOST_TEXTS else ""
+        lines.append(
+            ("unlabelled", f"{len(unlabelled):,} texts{most}; left out if cross-validation says that they do harm")
         )
     return lines
