@@ -118,7 +118,6 @@ def test_every_kind_of_rows(files: Path, base: Path, tmp_path: Path, kind: str) 
     assert json.loads(works("evaluate", run, rows, "--json").out)
 
 
-def test_tags_have_none_yet(files: Path, base: Path, tmp_path: Path) -> None:
-    (tmp_path / "tags.txt").write_text("a A\nb B\n\nb B\na A\n" * 6)
-    said = fails("finetune", base, tmp_path / "tags.txt", "--task", "tagging", "--views", "ngrams", "--out", "x")
-    names(said, "--views", "tagging")
+def test_spans_have_none(files: Path, base: Path) -> None:
+    said = fails("finetune", base, files / KINDS["span"], "--task", "span", "--views", "ngrams", "--out", "x")
+    names(said, "--views", "span")

@@ -18,31 +18,36 @@ import torch
 
 from foretext.runs.directory import RunWriter
 from foretext.runs.model import SavedModel, model_tensors
-from foretext.runs.report import Work
+from foretext.runs.report import Reporter, Work
 from foretext.runs.run_config import POSITION, Position
-from foretext.runs.views import units_for, view_files, view_scores
+from foretext.runs.views import TAGGING, units_for, view_files, view_scores
 from foretext.tasks.families import family_of
-from foretext.tasks.family import Encoded
 from foretext.tasks.files.rows import Row
 from foretext.tasks.row_family import number_of
 from foretext.tasks.scores.metrics import Scores
 from foretext.tasks.views.base import Units, View
-from foretext.tasks.views.baselines import Baseline, baselines
+from foretext.tasks.views.baselines import Baseline, baselines, tag_baseline
+from foretext.tasks.views.chain import FittedChain
 from foretext.tasks.views.head import Fitted, Labels, by_row, fit_views
 from foretext.tasks.views.ngrams import NGrams
 from foretext.tasks.views.overlap import Overlap
 from foretext.tasks.views.text_knowledge import LatentSemantics, States, Vectors
 from foretext.text.words.knowledge import TextKnowledge
+from foretext.train.finetuning.finetune_sentences import fit_sentences, sentences_scored
+
+SILENT = Reporter()
 
 
 def fit_rows(
     model: SavedModel,
-    rows: Sequence[Row],
+    rows: Sequence[Any],
     knowledge: TextKnowledge | None,
     seed: int,
     work: Work,
-) -> Fitted:
+) -> Fitted | FittedChain:
     """The head over the views that the configuration names, put into the model."""
+    if model.task_config.kind == TAGGING:
+        return fit_sentences(model, rows, knowledge, seed, work)
     assert model.finetuned.views is not None
     kinds, config = model.finetuned.views.kinds, model.task_config
     units = units_for(model, rows, "states" in kinds, lambda done, total: work("reading states", done, total))
@@ -76,8 +81,10 @@ def _copies(rows: Sequence[Row]) -> list[int]:
     return [numbers.setdefault(tuple(text.strip() for text in row.texts), len(numbers)) for row in rows]
 
 
-def cross_validated(model: SavedModel, rows: Sequence[Row], fitted: Fitted) -> Scores | None:
+def cross_validated(model: SavedModel, rows: Sequence[Any], fitted: Fitted | FittedChain) -> Scores | None:
     """On the rows of the folds, each scored by a head that has not seen it; None where there were no folds."""
+    if isinstance(fitted, FittedChain):
+        return sentences_scored(model, rows, fitted)
     if np.isnan(fitted.chosen.outputs).any():
         return None
     own = [rows[number] for number in fitted.rows]
@@ -86,11 +93,11 @@ def cross_validated(model: SavedModel, rows: Sequence[Row], fitted: Fitted) -> S
     return scored(model, own, by_row(fitted.chosen.outputs, units, kind))
 
 
-def scored(model: SavedModel, rows: Sequence[Row], scores: Sequence[np.ndarray]) -> Scores:
+def scored(model: SavedModel, rows: Sequence[Any], scores: Sequence[np.ndarray]) -> Scores:
     """The task's metrics on labelled rows that have these scores."""
     family, config = family_of(model.task_config.kind), model.task_config
-    assert model.task is not None
-    return family.score(rows, family.predictions(Encoded(rows, []), scores, config, model.task), config)
+    encoded = family.whole(rows, config, False, SILENT.note)
+    return family.score(rows, family.predictions(encoded, scores, config, model.decoder), config)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,8 +109,8 @@ class ViewsResult:
 
 def finetune_views(
     model: SavedModel,
-    train: Sequence[Row],
-    valid: Sequence[Row],
+    train: Sequence[Any],
+    valid: Sequence[Any],
     knowledge: TextKnowledge | None,
     seed: int,
     work: Work,
@@ -118,7 +125,10 @@ def finetune_views(
         scores, how = scored(model, valid, view_scores(model, valid)), f"{len(valid):,} validation rows"
     else:
         scores, how = cross_validated(model, train, fitted), f"{len(fitted.rows):,} rows by cross-validation"
-    rivals = baselines(model.task_config, train, valid, seed)
+    if isinstance(fitted, FittedChain):
+        rivals = tag_baseline(model.task_config, train, valid, [fold.rows for fold in fitted.chosen.folds])
+    else:
+        rivals = baselines(model.task_config, train, valid, seed)
     head = fitted.head
     facts = {
         "strength": fitted.chosen.strength,
