@@ -15,7 +15,7 @@ import numpy as np
 from foretext.errors import UserError
 from foretext.evaluate.features import LayerMix, WordVectors, features_of, word_features_of
 from foretext.runs.model import SavedModel
-from foretext.runs.report import Reporter
+from foretext.runs.report import Reporter, Warns
 from foretext.runs.scoring import encode, example_scores
 from foretext.runs.views import view_reasons, view_scores
 from foretext.tasks.families import family_of
@@ -93,14 +93,15 @@ class TaskModel:
         self, rows: Sequence[Any], labelled: bool, progress: Progress | None, reporter: Reporter | None
     ) -> Predictions:
         encoded, scores = self._scores(rows, labelled, progress, reporter)
-        own = self.family.predictions(encoded, scores, self.model.task_config, self.model.head)
+        own = self.family.predictions(encoded, scores, self.model.task_config, self.model.decoder)
         if not self.others:
             return own
         others = [other._predictions(rows, False, progress, reporter) for other in self.others]
         return self.family.averaged([own, *others])
 
-    def explain(self, data: Any) -> list[str]:
-        """Why each row is predicted so, in a line: what each view adds, and the words that count most."""
+    def explain(self, data: Any) -> list[Any]:
+        """Why each row is predicted so, in a line: what each view adds, and the words that count most; of tags a list
+        of lines, one for each word."""
         return view_reasons(self.model, self.rows(data))
 
     def predict(self, data: Any, columns: dict[str, str] | None = None, format: str | None = None) -> list[Any]:
@@ -173,7 +174,9 @@ class TaskModel:
         if not rows:
             raise UserError("there are no rows to predict")
         if self.model.views is not None:
-            return Encoded(rows, []), view_scores(self.model, rows, progress)
+            note = (reporter or Warns()).note
+            encoded = self.family.whole(rows, self.model.task_config, labelled, note)
+            return encoded, view_scores(self.model, rows, progress)
         encoded = encode(rows, self.model, reporter, labelled=labelled)
         return encoded, example_scores(self.model, encoded.examples, progress)
 

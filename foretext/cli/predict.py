@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -41,7 +40,7 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict labels, choices, scores, tags or answers, with probabilities."""
-    from foretext.tasks.files.predictions import output_text, with_column, write_output
+    from foretext.tasks.files.predictions import output_text, write_output
 
     if out is not None:
         check_output(out)
@@ -51,7 +50,7 @@ def predict(
     predictions = model.predictions(read.rows, progress("predicting"), Terminal())
     notes: list[str] = []
     if explain:
-        read = replace(read, table=with_column(read.table, "why", model.explain(read.rows)))
+        read, predictions = model.family.explained(read, predictions, model.explain(read.rows), form)
     result = model.family.output(read, predictions, form, notes)
     show_notes(notes)
     if out is not None:

@@ -91,6 +91,15 @@ class SavedModel:
         return next(self.trunk.parameters()).device
 
     @property
+    def decoder(self) -> TaskHead:
+        """What says what the scores of rows mean: the head, or, where views are of words, their chain of tags."""
+        if self.views is None or self.views.chain is None:
+            return self.head
+        from foretext.tasks.views.chain import tagger
+
+        return cast("TaskHead", tagger(self.views.chain, self.task_config.labels))
+
+    @property
     def finetuned(self) -> FinetuneConfig:
         """The configuration of a fine-tuned run."""
         assert isinstance(self.config, FinetuneConfig)

@@ -17,37 +17,46 @@ import numpy as np
 import torch
 
 from foretext.errors import UserError
+from foretext.nn.task_models.chain_sums import Chain
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import SavedModel
 from foretext.runs.report import Reporter
 from foretext.runs.scoring import encode, example_scores
 from foretext.runs.text_states import text_states
+from foretext.runs.word_views import sentence_units
 from foretext.tasks.files.rows import UNORDERED, Row
-from foretext.tasks.views.base import Tensors, Units, View, units_of
-from foretext.tasks.views.explain import reasons
+from foretext.tasks.views.base import Tensors, Units, View, units_of, word_units
+from foretext.tasks.views.chain import tagger
+from foretext.tasks.views.explain import reasons, word_reasons
 from foretext.tasks.views.head import ViewHead, read_blocks
 from foretext.tasks.views.ngrams import NGrams
 from foretext.tasks.views.overlap import Overlap
 from foretext.tasks.views.taught import Taught
 from foretext.tasks.views.text_knowledge import LatentSemantics, States, Vectors
 from foretext.tasks.views.tuned import Tuned
+from foretext.tasks.views.words import WordNGrams, WordStates, WordVectors
 
 VIEWS: dict[str, type[View]] = {
     view.name: view for view in (NGrams, Overlap, LatentSemantics, Vectors, States, Taught, Tuned)
 }
+WORD_VIEWS: dict[str, type[View]] = {view.name: view for view in (WordNGrams, WordVectors, WordStates)}
 INDEX = "views/views.json"
 HEAD = "views/head.safetensors"
-WEIGHT, BIAS = "weight.", "bias"
+WEIGHT, BIAS, CHAIN = "weight.", "bias", "chain."
+CHAIN_PARTS = ("transitions", "starts", "ends")
+TAGGING = "tagging"
 ROWS = 4096  # scored at a time
 Progress = Callable[[int, int], None]
 
 
 def units_for(
-    model: SavedModel, rows: Sequence[Row], kinds: Collection[str] = (), progress: Progress | None = None
+    model: SavedModel, rows: Sequence[Any], kinds: Collection[str] = (), progress: Progress | None = None
 ) -> Units:
     """The rows as views read them, with what the views of these kinds read of the trunk: its states of each text, or
     what it says of each row."""
     kind = model.task_config.kind
+    if kind == TAGGING:
+        return sentence_units(model, rows, States.name in kinds, progress)
     units = units_of([row.texts for row in rows], kind, kind not in UNORDERED)
     if Tuned.name in kinds:
         examples = encode(rows, model, Reporter(), labelled=False).examples
@@ -80,8 +89,9 @@ def _unit_texts(rows: Sequence[Row], kind: str) -> list[tuple[str, ...]]:
     return [(row.texts[0], choice) for row in rows for choice in row.texts[1:]]
 
 
-def view_scores(model: SavedModel, rows: Sequence[Row], progress: Progress | None = None) -> list[np.ndarray]:
-    """What the views say of each row: logits of its classes or choices, or its score. Some rows at a time, so that
+def view_scores(model: SavedModel, rows: Sequence[Any], progress: Progress | None = None) -> list[np.ndarray]:
+    """What the views say of each row: logits of its classes or choices, or its score; of tags those of each
+    word. Some rows at a time, so that
     memory does not grow with their number."""
     assert model.views is not None
     found: list[np.ndarray] = []
@@ -99,11 +109,15 @@ def _part(progress: Progress, first: int, count: int, rows: int, done: int, tota
     progress(first + count * done // max(1, total), rows)
 
 
-def view_reasons(model: SavedModel, rows: Sequence[Row]) -> list[str]:
-    """Why the views say what they say of each row, in a line."""
+def view_reasons(model: SavedModel, rows: Sequence[Any]) -> list[Any]:
+    """Why the views say what they say of each row, in a line; of tags in a line for each word."""
     if model.views is None:
         raise UserError("--explain is for runs whose head reads views; fine-tune with --views, or leave it out")
-    return reasons(model.views, units_for(model, rows, model.views.names))
+    units = units_for(model, rows, model.views.names)
+    if model.views.chain is None:
+        return reasons(model.views, units)
+    told = tagger(model.views.chain, model.task_config.labels).told(model.views.scores(units), [True] * len(rows))
+    return word_reasons(model.views, units, [best for best, _ in told])
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
@@ -123,6 +137,8 @@ def views_state(head: ViewHead) -> dict[str, Any]:
     """The head as plain data: what `views_of` takes."""
     index = {"views": head.names, "shares": head.shares, "texts": head.texts}
     weights = {BIAS: head.bias} | {WEIGHT + name: weight for name, weight in head.weights.items()}
+    if head.chain is not None:
+        weights |= {CHAIN + name: own for name, own in zip(CHAIN_PARTS, head.chain)}
     return {"index": index, "read": {view.name: view.tensors() for view in head.views}, "head": weights}
 
 
@@ -131,7 +147,7 @@ def load_views(run: RunDirectory, kind: str) -> ViewHead | None:
     if not run.has(INDEX):
         return None
     index = read_index(run)
-    names = [name for name in index.get("views", ()) if name in VIEWS]
+    names = [name for name in index.get("views", ()) if name in _views_of(kind)]
     read = {name: _numpy(run.load_tensors(_file(name))) for name in names}
     return views_of(index, read, _numpy(run.load_tensors(HEAD)), kind, str(run.path / "views"))
 
@@ -139,9 +155,17 @@ def load_views(run: RunDirectory, kind: str) -> ViewHead | None:
 def views_of(index: Mapping[str, Any], read: Mapping[str, Tensors], head: Tensors, kind: str, where: str) -> ViewHead:
     """The head, tried on one row of nothing: what does not fit is found before a user's row is read."""
     try:
-        views = [VIEWS[name].of_tensors(tensors) for name, tensors in read.items()]
+        views = [_views_of(kind)[name].of_tensors(tensors) for name, tensors in read.items()]
         weights = {name.removeprefix(WEIGHT): own for name, own in head.items() if name.startswith(WEIGHT)}
-        made = ViewHead(views, weights, head[BIAS], kind, dict(index.get("shares", {})), int(index.get("texts", 1)))
+        made = ViewHead(
+            views,
+            weights,
+            head[BIAS],
+            kind,
+            dict(index.get("shares", {})),
+            int(index.get("texts", 1)),
+            _chain_of(head) if kind == TAGGING else None,
+        )
         empty = _empty(kind, made.texts, read)
         blocks = read_blocks(views, empty)
         if {name: block.shape[1] for name, block in blocks.items()} != {
@@ -154,7 +178,23 @@ def views_of(index: Mapping[str, Any], read: Mapping[str, Tensors], head: Tensor
     return made
 
 
+def _views_of(kind: str) -> dict[str, type[View]]:
+    return WORD_VIEWS if kind == TAGGING else VIEWS
+
+
+def _chain_of(head: Tensors) -> Chain:
+    """ValueError for one of other classes than the bias has."""
+    chain = Chain(*(head[CHAIN + name] for name in CHAIN_PARTS))
+    classes = len(head[BIAS])
+    if [own.shape for own in chain] != [(classes, classes), (classes,), (classes,)]:
+        raise ValueError("classes of the chain")
+    return chain
+
+
 def _empty(kind: str, texts: int, read: Mapping[str, Tensors]) -> Units:
+    if kind == TAGGING:
+        means = [own for name, own in read.get(States.name, {}).items() if name.startswith("mean.")]
+        return replace(word_units([("",)]), states=tuple(np.zeros((1, len(own)), dtype=np.float32) for own in means))
     sides = 2 if kind == "choice" else texts
     units = units_of([("",) * sides], "" if kind == "choice" else kind, kind not in UNORDERED)
     if Tuned.name in read:

@@ -17,6 +17,7 @@ here loads torch before `head` or `encode` is called, so that a mistake in a fil
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ import numpy as np
 
 from foretext.nn.model_config import ModelConfig
 from foretext.plan import ConcatPoolingConfig, TransferPlan
-from foretext.tasks.files.predictions import Predictions
+from foretext.tasks.files.predictions import Predictions, with_column
 from foretext.tasks.files.remembered import Naming, layout_name
 from foretext.tasks.labelled import Split
 from foretext.tasks.layouts.base import Layout
@@ -161,6 +162,7 @@ class Family(Protocol):
     kinds: tuple[str, ...]
     fits_head: bool = False  # whether the head can be fitted to the states before anything learns (transfer.head=probe)
     averages: bool = False  # whether what several models say of a row has a mean (--with)
+    views: tuple[str, ...] = ()  # what one head can read of its rows (--views)
     next_step: str  # the arguments of `foretext predict RUN`, as an example
 
     # -- rows
@@ -211,6 +213,10 @@ class Family(Protocol):
     ) -> Encoded:
         """Examples with labels if `labelled`; `note` gets what had to be cut, or could not be read."""
 
+    def whole(self, rows: Sequence[Any], config: TaskConfig, labelled: bool, note: Note) -> Encoded:
+        """Rows that views have read, without tokens; with labels if `labelled` and the family asks for them."""
+        return Encoded(rows, [])
+
     def sequences(self, texts: Sequence[str], encoding: Encoding) -> list[tuple[int, ...]]:
         """The ids of every sequence that a model reads for one row, given the row's texts."""
 
@@ -250,6 +256,12 @@ class Family(Protocol):
     def draws_confusion(self, config: TaskConfig) -> bool:
         """Whether the scores have a confusion matrix to draw."""
         return False
+
+    def explained(
+        self, read: Read, predictions: Predictions, why: Sequence[Any], form: str
+    ) -> tuple[Read, Predictions]:
+        """Both, with why each row is predicted so, for `output` in this form."""
+        return dataclasses.replace(read, table=with_column(read.table, "why", why)), predictions
 
     def form(self, path: Path | None, as_json: bool) -> str:
         """How predictions are written into this file (None: standard output); UserError for an unknown ending."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretext.errors import UserError
+from foretext.plan import VIEWS
 from foretext.tasks.family import Encoded, Encoding, Family, HeadPlan, Note, Progress, Read, Reading, TaskConfig
 from foretext.tasks.files.formats import find_format
 from foretext.tasks.files.predictions import Predictions, prediction_table, probabilities_of
@@ -58,6 +59,7 @@ _CLASSLESS = ("regression", "choice")  # kinds whose labels are no class names
 class RowFamily(Family):
     kinds: tuple[str, ...] = KINDS
     fits_head: bool = True
+    views: tuple[str, ...] = VIEWS
     averages: bool = True
     next_step: str = "new.csv --out predictions.csv"
 

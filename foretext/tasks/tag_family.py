@@ -21,6 +21,7 @@ from foretext.tasks.family import Encoded, Encoding, Family, HeadPlan, Note, Pro
 from foretext.tasks.files.conll import ColumnsError, TaggedSentence, conll_text, read_conll, sentences_from
 from foretext.tasks.files.predictions import Predictions, written_probability
 from foretext.tasks.labelled import LabelSet, Split, hold_out_by, order_names
+from foretext.tasks.layouts.base import Frame
 from foretext.tasks.layouts.windows import OUTSIDE, TagWindow, fallback_tag, gather_tags, running_words, tag_windows
 from foretext.tasks.row_family import is_json_object
 from foretext.tasks.scores.metrics import Scores
@@ -47,6 +48,7 @@ _NO_COLUMNS = (".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".pq")  # endin
 class TagFamily(Family):
     kinds: tuple[str, ...] = ("tagging",)
     next_step: str = "new.txt --out predicted.txt"
+    views: tuple[str, ...] = ("ngrams", "vectors", "states")
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
@@ -174,6 +176,17 @@ class TagFamily(Family):
             note(f"{silent:,} words have no piece in the vocabulary: they get the tag {config.fallback!r}")
         return Encoded(rows, examples, windows)
 
+    def whole(self, rows: Sequence[TaggedSentence], config: TaskConfig, labelled: bool, note: Note) -> Encoded:
+        from foretext.tasks.heads.tagging import TaggedExample
+
+        classes = _classes(rows, config, note) if labelled else None
+        examples, windows = [], []
+        for number, row in enumerate(rows):
+            every = tuple(range(len(row.words)))
+            windows.append(TagWindow(number, every, every, Frame((), (), 0)))
+            examples.append(TaggedExample((), every, None if classes is None else tuple(classes[number])))
+        return Encoded(rows, examples, windows)
+
     def sequences(self, texts: Sequence[str], encoding: Encoding) -> list[tuple[int, ...]]:
         if len(texts) != 1:
             raise UserError(f"tagging takes one sentence, spaces between its words, not {len(texts)} texts")
@@ -192,13 +205,12 @@ class TagFamily(Family):
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
     ) -> Predictions:
         lengths = [len(row.words) for row in encoded.rows]
-        best = [_tagger(head).best(own, example.begins) for example, own in zip(encoded.examples, scores)]
-        chosen = [[config.labels[index] for index in own] for own in best]
+        told = _tagger(head).told(scores, [example.begins for example in encoded.examples])
+        chosen = [[config.labels[index] for index in own] for own, _ in told]
         tags, _ = gather_tags(lengths, encoded.windows, chosen, config.fallback)
         probabilities: list[list[float | None]] = [[None] * length for length in lengths]
         window: TagWindow
-        for window, example, own, classes in zip(encoded.windows, encoded.examples, scores, best):
-            likely = _tagger(head).probabilities(own, example.begins)[np.arange(len(classes)), classes]
+        for window, (_, likely) in zip(encoded.windows, told):
             for word, probability in zip(window.words, likely.tolist()):
                 probabilities[window.sentence][word] = probability
         tags = [_written(own, config) for own in tags]
@@ -237,6 +249,13 @@ class TagFamily(Family):
             )
         return TABLES.get(ending(path), "columns")
 
+    def explained(
+        self, read: Read, predictions: Predictions, why: Sequence[Any], form: str
+    ) -> tuple[Read, Predictions]:
+        if form == "columns":
+            raise UserError("--explain needs a table: name a file with --out FILE.csv, or give --json")
+        return read, dataclasses.replace(predictions, why=why)
+
     def output(self, read: Read, predictions: Predictions, form: str, notes: list[str]) -> Table | str:
         """Columns of word, tag (if known) and prediction; a table with a row for each word, or, as JSON lines, for each
         sentence."""
@@ -249,12 +268,14 @@ class TagFamily(Family):
         for number, (row, tags, own) in enumerate(zip(rows, predictions.values, predictions.probabilities), 1):
             columns: list[Sequence[Any]] = [row.words, *([row.tags or ()] if tagged else []), tags]
             columns.append([written_probability(probability) for probability in own])
+            columns += [predictions.why[number - 1]] if predictions.why is not None else []
             if form == "jsonl":
                 found.append(tuple(list(column) for column in columns))
             else:
                 found += [(number, *cells) for cells in zip(*columns)]
         names = ["words", "tags"] if form == "jsonl" else ["sentence", "word", "tag"]
         names = [*(names if tagged else names[:-1]), "prediction", "probability"]
+        names += ["why"] if predictions.why is not None else []
         return Table("predictions", tuple(names), found, [""] * len(found))
 
 

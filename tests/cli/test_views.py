@@ -118,12 +118,6 @@ def test_every_kind_of_rows(files: Path, base: Path, tmp_path: Path, kind: str) 
     assert json.loads(works("evaluate", run, rows, "--json").out)
 
 
-def test_tags_have_none_yet(files: Path, base: Path, tmp_path: Path) -> None:
-    (tmp_path / "tags.txt").write_text("a A\nb B\n\nb B\na A\n" * 6)
-    said = fails("finetune", base, tmp_path / "tags.txt", "--task", "tagging", "--views", "ngrams", "--out", "x")
-    names(said, "--views", "tagging")
-
-
 def test_a_tuned_trunk_among_the_views(files: Path, base: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     asked = (
@@ -146,3 +140,11 @@ def test_a_tuned_trunk_among_the_views(files: Path, base: Path, tmp_path: Path) 
     named = works(*asked, "--valid", files / "cls.csv", "--out", tmp_path / "named")
     assert "validation rows" in named.out
     names(fails(*asked[:5], "--views", "states,tuned", "--out", tmp_path / "both"), "states", "tuned")
+
+
+def test_spans_have_none(base: Path, tmp_path: Path) -> None:
+    answers = [{"text": "cat", "answer_start": 2}]
+    passage = {"context": "a cat sat", "qas": [{"id": "1", "question": "who sat?", "answers": answers}]}
+    (tmp_path / "squad.json").write_text(json.dumps({"data": [{"title": "", "paragraphs": [passage]}]}))
+    said = fails("finetune", base, tmp_path / "squad.json", "--task", "span", "--views", "ngrams", "--out", "x")
+    names(said, "--views", "span")

@@ -35,12 +35,14 @@ _BREAKS = re.compile("\r\n|[\t\r\n]")
 class Predictions:
     """What a model says about each row. `values`: class names, choice indices from 0, scores, tuples of tags, or
     `Answered`. `probabilities`: for each row one for each label (or choice), of tags one for each word (None where it
-    was not asked about); None otherwise. `labels`: class names or tags; None otherwise."""
+    was not asked about); None otherwise. `labels`: class names or tags; None otherwise. `why`: for each row of tags a
+    line for each word, where that was asked for."""
 
     kind: str
     values: Sequence[Any]
     probabilities: Sequence[Sequence[Any]] | None = None
     labels: tuple[str, ...] | None = None
+    why: Sequence[Sequence[str]] | None = None
 
 
 def with_column(table: Table | None, name: str, cells: Sequence[Any]) -> Table:

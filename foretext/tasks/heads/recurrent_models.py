@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from foretext.batch import IGNORE, Batch, LossSum, Outcome
 from foretext.nn.model_config import ModelConfig
 from foretext.nn.recurrent.lstm_layer import BiLstm
-from foretext.nn.task_models.crf import LinearChainCrf, iob2_allowed
+from foretext.nn.task_models.crf import iob2_allowed
 from foretext.nn.task_models.sentence_models import (
     BiattentiveClassifier,
     BiattentiveConfig,
@@ -48,7 +48,7 @@ from foretext.tasks.heads.supervised import (
     loss_of_labels,
     row_batch,
 )
-from foretext.tasks.heads.tagging import TaggedExample, WordByWord, tag_batch
+from foretext.tasks.heads.tagging import ChainTagger, TaggedExample, WordByWord, tag_batch
 from foretext.tasks.heads.trunk_words import TrunkWords
 
 
@@ -105,30 +105,21 @@ class RecurrentTagging(WordByWord, Objective):
 
     # -- what the scores [words, C] of an example mean
 
+    @property
+    def _tagger(self) -> WordByWord:
+        return WordByWord() if self.model.crf is None else ChainTagger(self.model.crf)
+
     def best(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
-        if self.model.crf is None:
-            return super().best(scores_WC)
-        return self.model.crf.viterbi(*self._alone(scores_WC, begins))[0][0].cpu().numpy()
+        return self._tagger.best(scores_WC, begins)
 
     def probabilities(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
-        if self.model.crf is None:
-            return super().probabilities(scores_WC)
-        return self.model.crf.marginals(*self._alone(scores_WC, begins))[0].cpu().numpy()
+        return self._tagger.probabilities(scores_WC, begins)
+
+    def told(self, scores: Sequence[np.ndarray], begins: Sequence[bool]) -> list[tuple[np.ndarray, np.ndarray]]:
+        return self._tagger.told(scores, begins)
 
     def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray, begins: bool = True) -> float:
-        if self.model.crf is None:
-            return super().surprise(scores_WC, tags_W)
-        scores, _, begins_B = self._alone(scores_WC, begins)
-        tags_BT = torch.as_tensor(tags_W, device=scores.device)[None]
-        with torch.no_grad():
-            return float(self.model.crf.loss(scores, tags_BT, tags_BT != IGNORE, begins_B).total)
-
-    def _alone(self, scores_WC: np.ndarray, begins: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """As a batch of one sequence."""
-        assert isinstance(self.model.crf, LinearChainCrf)
-        scores = torch.as_tensor(scores_WC, device=self.model.crf.starts.device)[None]
-        every = torch.ones(scores.shape[:2], dtype=torch.bool, device=scores.device)
-        return scores, every, torch.tensor([begins], device=scores.device)
+        return self._tagger.surprise(scores_WC, tags_W, begins)
 
 
 def plain_fields(batch: Batch) -> dict[str, Any]:

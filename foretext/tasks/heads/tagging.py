@@ -16,8 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded, padded_segments
+from foretext.batch import IGNORE, Batch, LossSum, Outcome, length_batches, padded, padded_segments
 from foretext.nn.fused import dropout
+from foretext.nn.task_models.crf import LinearChainCrf
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
 from foretext.tasks.files.predictions import probabilities_of
@@ -62,11 +63,61 @@ class WordByWord:
         """Of each class at each word."""
         return probabilities_of(scores_WC)
 
+    def told(self, scores: Sequence[np.ndarray], begins: Sequence[bool]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Of each example the classes of its words, and the probability of each."""
+        found = []
+        for own, first in zip(scores, begins):
+            best = self.best(own, first)
+            found.append((best, self.probabilities(own, first)[np.arange(len(best)), best]))
+        return found
+
     def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray, begins: bool = True) -> float:
         """The loss of these classes, Σ −log softmax(scores)[tag]; words whose tag is IGNORE do not count."""
         known = np.flatnonzero(tags_W != IGNORE)
         chosen = probabilities_of(scores_WC.astype(np.float64))[known, tags_W[known]]
         return -float(np.log(np.maximum(chosen, 1e-12)).sum())
+
+
+class ChainTagger(WordByWord):
+    """What scores mean where a field chooses the tags of a sentence together: no words, no trunk."""
+
+    kind = "tagging"
+
+    def __init__(self, crf: LinearChainCrf) -> None:
+        self.crf = crf
+
+    def best(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
+        return self.crf.viterbi(*self._rows([scores_WC], [begins]))[0][0].cpu().numpy()
+
+    def probabilities(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
+        return self.crf.marginals(*self._rows([scores_WC], [begins]))[0].cpu().numpy()
+
+    def told(self, scores: Sequence[np.ndarray], begins: Sequence[bool]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Many at once: a step of a field is a few small operations, whatever the number of sentences."""
+        found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        for group in length_batches([len(own) for own in scores]):
+            rows = self._rows([scores[number] for number in group], [begins[number] for number in group])
+            path_BT = self.crf.viterbi(*rows)[0]
+            likely_BT = self.crf.marginals(*rows).gather(2, path_BT.clamp(min=0)[..., None])[..., 0]
+            for row, number in enumerate(group):
+                length = len(scores[number])
+                found[number] = path_BT[row, :length].cpu().numpy(), likely_BT[row, :length].cpu().numpy()
+        return [found[number] for number in range(len(scores))]
+
+    def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray, begins: bool = True) -> float:
+        scores, _, begins_B = self._rows([scores_WC], [begins])
+        tags_BT = torch.as_tensor(tags_W, device=scores.device)[None]
+        with torch.no_grad():
+            return float(self.crf.loss(scores, tags_BT, tags_BT != IGNORE, begins_B).total)
+
+    def _rows(self, scores: Sequence[np.ndarray], begins: Sequence[bool]) -> tuple[Tensor, Tensor, Tensor]:
+        """Examples as a batch: [B, T, C], which places are real, and which rows begin their sentences."""
+        device = self.crf.starts.device
+        rows = [torch.as_tensor(own, device=device) for own in scores]
+        lengths_B = torch.tensor([len(own) for own in rows], device=device)
+        scores_BTC = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        mask_BT = torch.arange(scores_BTC.shape[1], device=device) < lengths_B[:, None]
+        return scores_BTC, mask_BT, torch.tensor(begins, device=device)
 
 
 class TaggingTask(WordByWord, Objective):

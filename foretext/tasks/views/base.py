@@ -1,6 +1,7 @@
 """What a view is: a reader of texts with a name, some widths and a file of its own in the run. No view knows a task.
 
-    Units        the rows as words: one text each, or two (a pair; the context and one alternative of a choice)
+    Units        the rows as words: one text each, or two (a pair; the context and one alternative of a choice); or each
+                 word of a text by itself, where a row has something to be said of each
     View.read    units → blocks, each a matrix [units, width], dense or sparse; blocks are scaled apart
     View.tensors what its file holds; `View.of_tensors` reads it back
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol, Self, TypeAlias, TypeGuard
 
 import numpy as np
@@ -18,8 +20,39 @@ import scipy.sparse as sp
 
 from foretext.text.words.splitting import split_words
 
-Block: TypeAlias = np.ndarray | sp.csr_matrix
+Matrix: TypeAlias = np.ndarray | sp.csr_matrix
 Tensors = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A matrix whose rows repeat, as words of texts do: row i is row `ids[i]` of the table."""
+
+    table: Matrix
+    ids: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.ids), self.table.shape[1]
+
+    def __getitem__(self, rows: np.ndarray) -> Matrix:
+        return self.table[self.ids[rows]]
+
+    def __matmul__(self, weights: np.ndarray) -> np.ndarray:
+        return np.asarray(self.table @ weights)[self.ids]
+
+    def pulled(self, given: np.ndarray) -> np.ndarray:
+        """The transposed matrix times `given`."""
+        return np.asarray(self.table.T @ (self._owners @ given))
+
+    @cached_property
+    def _owners(self) -> sp.csr_matrix:
+        """[rows of the table, rows]: 1 where a row is that of the table."""
+        ones = np.ones(len(self.ids), dtype=np.float32)
+        return sp.csr_matrix((ones, (self.ids, np.arange(len(self.ids)))), shape=(self.table.shape[0], len(self.ids)))
+
+
+Block: TypeAlias = Matrix | Lookup
 
 
 @dataclass(frozen=True)
@@ -29,8 +62,10 @@ class Units:
     words: Sequence[tuple[list[str], ...]]
     rows: np.ndarray  # the row of each unit
     ordered: bool = True  # whether it matters which of two texts is the first
-    states: tuple[np.ndarray, ...] = ()  # of each text the trunk's state, [units, width], where a view reads that
+    # Of each text the trunk's state, [units, width], where a view reads that; of words, of each layer.
+    states: tuple[np.ndarray, ...] = ()
     tuned: np.ndarray | None = None  # what the fine-tuned trunk says, [units, outputs], where a view reads that
+    places: np.ndarray | None = None  # where units are words, all of a text in order: the place of each
 
     @property
     def pairs(self) -> bool:
@@ -58,6 +93,15 @@ def units_of(texts: Iterable[tuple[str, ...]], kind: str, ordered: bool) -> Unit
         words += units
         rows += [number] * len(units)
     return Units(words, np.array(rows, dtype=np.int64), ordered)
+
+
+def word_units(texts: Iterable[Sequence[str]]) -> Units:
+    """Each word of the texts as a unit."""
+    known = [list(text) for text in texts]
+    lengths = [len(text) for text in known]
+    words = [(text,) for text in known for _ in text]
+    places = np.concatenate([np.arange(length) for length in lengths]) if known else np.zeros(0, dtype=np.int64)
+    return Units(words, np.repeat(np.arange(len(known)), lengths), places=places)
 
 
 def is_sparse(block: Block) -> TypeGuard[sp.csr_matrix]:

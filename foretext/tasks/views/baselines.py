@@ -1,5 +1,6 @@
 """What is cheap and often good enough: the most frequent class, and TF-IDF with a logistic regression (regression: the
-mean, and ridge). Scored on the same rows as the model, so that a user sees what the model adds."""
+mean, and ridge); of tags the most frequent one of each word. Scored on the same rows as the model, so that a user sees
+what the model adds."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretext.tasks.family import TaskConfig
+from foretext.tasks.files.conll import TaggedSentence
 from foretext.tasks.files.rows import Row
+from foretext.tasks.scores.tag_metrics import are_chunk_tags, score_tags
 
 FOLDS = 5
 MOST_ROWS = 20_000  # beyond them the baseline would take longer than it is worth
@@ -22,7 +25,7 @@ _LOOK = 0.2  # seconds between two looks at signals
 @dataclass(frozen=True)
 class Baseline:
     name: str
-    value: float  # accuracy, or the correlation of a regression
+    value: float  # accuracy, the correlation of a regression, or the tags' own
     metric: str
 
 
@@ -39,6 +42,52 @@ def baselines(config: TaskConfig, train: Sequence[Row], valid: Sequence[Row], se
         return found
     accuracy = _tfidf(train, labels, valid, seed)
     return found if accuracy is None else [*found, Baseline("TF-IDF + logistic regression", accuracy, "accuracy")]
+
+
+def tag_baseline(
+    config: TaskConfig, train: Sequence[TaggedSentence], asked: Sequence[TaggedSentence], folds: Sequence[np.ndarray]
+) -> list[Baseline]:
+    """On `asked`, or, of training sentences, on those of each fold, by what the others have; none where there is
+    neither."""
+    everything = [(train, asked)] if asked else [_parted(train, fold) for fold in folds]
+    if not everything:
+        return []
+    gold: list[tuple[str, ...]] = []
+    said: list[tuple[str, ...]] = []
+    for learn, score in everything:
+        table = _TagOfWord(learn)
+        gold += [row.tags or () for row in score]
+        said += [table.tags(row) for row in score]
+    found = score_tags(gold, said, chunks=are_chunk_tags(config.labels), main=config.metric)
+    return [Baseline("most frequent tag of each word", found.values[found.main], found.main)]
+
+
+def _parted(
+    train: Sequence[TaggedSentence], fold: np.ndarray
+) -> tuple[Sequence[TaggedSentence], Sequence[TaggedSentence]]:
+    left_out = set(fold.tolist())
+    return [row for number, row in enumerate(train) if number not in left_out], [train[number] for number in fold]
+
+
+class _TagOfWord:
+    """The most frequent tag of each word, and of all for a word that training did not have."""
+
+    def __init__(self, train: Sequence[TaggedSentence]) -> None:
+        counts: dict[str, Counter[str]] = {}
+        every: Counter[str] = Counter()
+        for row in train:
+            every.update(row.tags or ())
+            for word, tag in zip(row.words, row.tags or ()):
+                counts.setdefault(word, Counter())[tag] += 1
+        self.best = {word: _first(own) for word, own in counts.items()}
+        self.usual = _first(every)
+
+    def tags(self, row: TaggedSentence) -> tuple[str, ...]:
+        return tuple(self.best.get(word, self.usual) for word in row.words)
+
+
+def _first(counts: Counter[str]) -> str:
+    return min(counts, key=lambda tag: (-counts[tag], tag))
 
 
 def _tfidf(train: Sequence[Row], labels: Sequence[str], valid: Sequence[Row], seed: int) -> float | None:

@@ -3,7 +3,8 @@
     vectors +1.21, ngrams +0.64, lsa −0.10; gorgeous +0.41, witty +0.22, film −0.05
 
 Each figure is what is added to the score of the prediction, less the mean of what is added to the others (regression:
-to the score); so they and the bias add up to the margin that decides. Then the n-grams that count most.
+to the score); so they and the bias add up to the margin that decides. Then the n-grams that count most. Of tags a line
+for each word: the views, and `neighbours`, what the tags before and behind it add.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from foretext.nn.task_models.chain_sums import Chain
 from foretext.tasks.views.base import Units
 from foretext.tasks.views.head import ViewHead, by_row
 from foretext.tasks.views.ngrams import NGrams, terms_of
@@ -34,6 +36,35 @@ def reasons(head: ViewHead, units: Units) -> list[str]:
         own = sorted(((view, said[row]) for view, said in views.items()), key=lambda one: -abs(one[1]))
         lines.append("; ".join(filter(None, (_listed(own), _listed(_terms(head, units, row, best[row]))))))
     return lines
+
+
+def word_reasons(head: ViewHead, units: Units, chosen: Sequence[np.ndarray]) -> list[list[str]]:
+    """Of each word of each sentence: what each view adds to its tag, and what the tags beside it add."""
+    assert head.chain is not None
+    best = np.concatenate(chosen)
+    views: dict[str, np.ndarray] = {}
+    for block, said in head.contributions(units).items():
+        view = block.partition(".")[0]
+        views[view] = views.get(view, 0.0) + _word_margins(said, best)
+    views["neighbours"] = _word_margins(np.concatenate([_beside(head.chain, own) for own in chosen]), best)
+    found = []
+    for word in range(len(best)):
+        own = [(view, float(said[word])) for view, said in views.items()]
+        found.append(_listed(sorted(own, key=lambda one: -abs(one[1]))))
+    ends = np.cumsum([len(own) for own in chosen])
+    return [found[end - len(own) : end] for own, end in zip(chosen, ends.tolist())]
+
+
+def _word_margins(said: np.ndarray, best: np.ndarray) -> np.ndarray:
+    """Of each word: the chosen tag, less the mean of the others."""
+    own = said[np.arange(len(best)), best]
+    return np.asarray(own - (said.sum(1) - own) / max(1, said.shape[1] - 1))
+
+
+def _beside(chain: Chain, tags: np.ndarray) -> np.ndarray:
+    """[words, classes]: what the tags before and behind add to each tag that a word could have."""
+    before = np.vstack([chain.starts_C[None], chain.transitions_CC[tags[:-1]]])
+    return np.asarray(before + np.vstack([chain.transitions_CC[:, tags[1:]].T, chain.ends_C[None]]))
 
 
 def _margins(said: Sequence[np.ndarray], best: Sequence[int]) -> list[float]:

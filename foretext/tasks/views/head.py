@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from foretext.errors import UserError
+from foretext.nn.task_models.chain_sums import Chain
 from foretext.tasks.heads.supervised import arranged, loss_of_labels
 from foretext.tasks.views.base import Block, Tensors, Units, View, is_sparse
 from foretext.tasks.views.relevance import (
@@ -56,10 +57,12 @@ class ViewHead:
         kind: str,
         shares: dict[str, float],
         texts: int = 1,
+        chain: Chain | None = None,
     ) -> None:
-        """`shares`: how much of the variance of the scores each block has, on the training rows. `texts`: a unit's."""
+        """`shares`: how much of the variance of the scores each block has, on the training rows. `texts`: a unit's.
+        `chain`: where units are words, what their labels add to each other."""
         self.views, self.weights, self.bias = list(views), weights, bias
-        self.kind, self.shares, self.texts = kind, shares, texts
+        self.kind, self.shares, self.texts, self.chain = kind, shares, texts, chain
 
     @property
     def names(self) -> list[str]:
@@ -87,10 +90,10 @@ def by_row(outputs: np.ndarray, units: Units, kind: str) -> list[np.ndarray]:
     """[units, outputs] as an array for each row."""
     if kind == "regression":
         return list(outputs[:, 0])
-    if kind != "choice":
+    if kind != "choice" and units.places is None:
         return list(outputs)
     ends = np.flatnonzero(np.diff(units.rows)) + 1
-    return np.split(outputs[:, 0], ends)
+    return np.split(outputs if units.places is not None else outputs[:, 0], ends)
 
 
 @dataclass(frozen=True)

@@ -91,11 +91,16 @@ def _views(request: FinetuneRequest, family: Family, old: FinetuneConfig | None)
     known = knowledge_of(request)
     static = request.start.objective is not None and known is not None and request.knowledge is None
     given = request.start.vectors is not None  # which the task's own model reads
-    if request.views == () or (request.views is None and (given or not (static and family.fits_head))):
+    if request.views == () or (request.views is None and (given or not (static and family.views))):
         return None
-    if not family.fits_head:
-        raise UserError(f"--views are for tasks with one label a row, not for {request.kind}; leave it out")
-    config = ViewsConfig(chosen_views(request.views, known, not static, request.start.system.name))
+    if not family.views:
+        raise UserError(f"--views are for tasks with a label a row or a word, not for {request.kind}; leave it out")
+    for name in request.views or ():
+        if name not in family.views:
+            able = ",".join(family.views)
+            raise UserError(f"--views {name}: says nothing of words; for {request.kind} there are --views {able}")
+    found = chosen_views(request.views, known, not static, request.start.system.name)
+    config = ViewsConfig(tuple(name for name in found if name in family.views))
     config.check()
     return config
 

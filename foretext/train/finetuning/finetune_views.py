@@ -20,17 +20,17 @@ import torch
 from foretext.plan import TUNED
 from foretext.runs.directory import RunWriter
 from foretext.runs.model import SavedModel, model_tensors
-from foretext.runs.report import Work
+from foretext.runs.report import Reporter, Work
 from foretext.runs.run_config import POSITION, Position
-from foretext.runs.views import units_for, view_files, view_scores
+from foretext.runs.views import TAGGING, units_for, view_files, view_scores
 from foretext.tasks.families import family_of
-from foretext.tasks.family import Encoded
 from foretext.tasks.files.rows import Row
 from foretext.tasks.row_family import number_of
 from foretext.tasks.scores.intervals import with_interval
 from foretext.tasks.scores.metrics import Scores
 from foretext.tasks.views.base import Units, View
-from foretext.tasks.views.baselines import Baseline, watched_baselines
+from foretext.tasks.views.baselines import Baseline, tag_baseline, watched_baselines
+from foretext.tasks.views.chain import FittedChain
 from foretext.tasks.views.head import Fitted, Labels, by_row, fit_views
 from foretext.tasks.views.ngrams import NGrams
 from foretext.tasks.views.overlap import Overlap
@@ -38,23 +38,27 @@ from foretext.tasks.views.self_training import MOST_TEXTS, Gain, text_units, wit
 from foretext.tasks.views.text_knowledge import LatentSemantics, States, Vectors
 from foretext.tasks.views.tuned import Tuned
 from foretext.text.words.knowledge import TextKnowledge
+from foretext.train.finetuning.finetune_sentences import fit_sentences, sentences_scored
 from foretext.train.finetuning.out_of_fold import FOLDS
 
 OF_RARE_CLASSES = ("matthews", "f1", "f1_macro")  # metrics that the most frequent class alone is worth nothing by
 PARTS = (0.0, 0.25, 0.5, 0.75, 1.0)
+SILENT = Reporter()
 
 
 def fit_rows(
     model: SavedModel,
-    rows: Sequence[Row],
+    rows: Sequence[Any],
     knowledge: TextKnowledge | None,
     seed: int,
     work: Work,
     tuned: np.ndarray | None = None,
     unlabelled: Sequence[str] = (),
-) -> tuple[Fitted, Gain | None]:
+) -> tuple[Fitted | FittedChain, Gain | None]:
     """The head over the views that the configuration names, put into the model, and what unlabelled text adds. `tuned`:
     of each unit what a fine-tuned trunk says that has not seen its row."""
+    if model.task_config.kind == TAGGING:
+        return fit_sentences(model, rows, knowledge, seed, work), None
     assert model.finetuned.views is not None
     kinds, config = model.finetuned.views.kinds, model.task_config
     read = [kind for kind in kinds if kind != TUNED]
@@ -115,8 +119,10 @@ def copies(rows: Sequence[Row]) -> list[int]:
     return [numbers.setdefault(tuple(text.strip() for text in row.texts), len(numbers)) for row in rows]
 
 
-def cross_validated(model: SavedModel, rows: Sequence[Row], fitted: Fitted) -> Scores | None:
+def cross_validated(model: SavedModel, rows: Sequence[Any], fitted: Fitted | FittedChain) -> Scores | None:
     """On the rows of the folds, each scored by a head that has not seen it; None where there were no folds."""
+    if isinstance(fitted, FittedChain):
+        return sentences_scored(model, rows, fitted)
     if np.isnan(fitted.chosen.outputs).any():
         return None
     own = [rows[number] for number in fitted.rows]
@@ -125,11 +131,11 @@ def cross_validated(model: SavedModel, rows: Sequence[Row], fitted: Fitted) -> S
     return scored(model, own, by_row(fitted.chosen.outputs, units, kind))
 
 
-def scored(model: SavedModel, rows: Sequence[Row], scores: Sequence[np.ndarray]) -> Scores:
+def scored(model: SavedModel, rows: Sequence[Any], scores: Sequence[np.ndarray]) -> Scores:
     """The task's metrics on labelled rows that have these scores, with an interval."""
     family, config = family_of(model.task_config.kind), model.task_config
-    assert model.task is not None
-    predictions = family.predictions(Encoded(rows, []), scores, config, model.task)
+    encoded = family.whole(rows, config, False, SILENT.note)
+    predictions = family.predictions(encoded, scores, config, model.decoder)
     score = functools.partial(family.score, config=config)
     return with_interval(score(rows, predictions), rows, predictions, score)
 
@@ -152,8 +158,8 @@ class ViewsResult:
 
 def finetune_views(
     model: SavedModel,
-    train: Sequence[Row],
-    valid: Sequence[Row],
+    train: Sequence[Any],
+    valid: Sequence[Any],
     knowledge: TextKnowledge | None,
     seed: int,
     work: Work,
@@ -201,17 +207,20 @@ def stack_views(
 
 
 def _result(
-    model: SavedModel, train: Sequence[Row], valid: Sequence[Row], fitted: Fitted, seed: int, work: Work
+    model: SavedModel, train: Sequence[Row], valid: Sequence[Row], fitted: Fitted | FittedChain, seed: int, work: Work
 ) -> ViewsResult:
     """What the head is worth, and what is cheap, on the same rows."""
-    rivals = watched_baselines(model.task_config, train, valid, seed, work)
+    if isinstance(fitted, FittedChain):
+        rivals = tag_baseline(model.task_config, train, valid, [fold.rows for fold in fitted.chosen.folds])
+    else:
+        rivals = watched_baselines(model.task_config, train, valid, seed, work)
     if valid:
         return ViewsResult(scored(model, valid, view_scores(model, valid)), f"{len(valid):,} validation rows", rivals)
     how = f"{len(fitted.rows):,} rows by cross-validation"
     return ViewsResult(cross_validated(model, train, fitted), how, rivals)
 
 
-def _facts(fitted: Fitted, result: ViewsResult) -> dict[str, Any]:
+def _facts(fitted: Fitted | FittedChain, result: ViewsResult) -> dict[str, Any]:
     """What the run keeps of the choice beside the head."""
     return {
         "strength": fitted.chosen.strength,

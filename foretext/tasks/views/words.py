@@ -1,0 +1,378 @@
+"""Views of words in their sentences: what the n-grams, word vectors and states are for a word, not a whole text.
+
+ngrams   own, before, after …  the word, its beginnings and ends, its shape; the same of two neighbours on each side
+         pairs                 neighbours side by side: the words, and their kinds (a rare word's is its shape and end)
+vectors  own, before, after …  the vectors of the word and of its neighbours, by a word2vec run
+         clusters              the groups of words of like vectors that these are in, alone and side by side
+states   layer 0, layer 1 …    the word's contextual states by the pre-trained trunk, of each layer that is read
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Self
+
+import numpy as np
+import scipy.sparse as sp
+
+from foretext.tasks.views.base import Block, Lookup, Tensors, Units, lines_of, text_tensor, unit_rows
+from foretext.text.words.splitting import split_words
+
+PLACES = {"own": 0, "before": -1, "after": 1, "before 2": -2, "after 2": 2}
+PAIRS = ((-1, 0), (0, 1), (-1, 1), (-2, -1), (1, 2))
+TRIPLES = ((-2, -1, 0), (-1, 0, 1), (0, 1, 2))
+LONGEST_END = 4  # letters of a beginning or end of a word
+MOST_TERMS = 200_000  # of words, and of pairs of them; the most frequent are kept
+_NEAR = len("> ing")  # the longest end of a neighbour that counts
+FREQUENT = 10  # a word that the training rows have so often is a kind of its own
+LEAST_PAIR = 2
+GROUPS = (64, 256, 1024)  # of words with like vectors
+LEAST_WORDS = 4  # a group has, on average
+BEGIN, END = "\n<", "\n>"  # what stands before and behind a sentence; no word has a line break
+_RUNS = re.compile(r"(.)\1+")
+_LINE_BREAKS = str.maketrans("\n\r", "  ")
+
+
+# -- words and their neighbours ----------------------------------------------------------------------------------------
+
+
+class _Around:
+    """The distinct keys of words, and at which of them each word and its neighbours are."""
+
+    def __init__(self, units: Units, key: Callable[[str, bool], str]) -> None:
+        assert units.places is not None
+        self.rows = units.rows
+        found: dict[str, int] = {BEGIN: 0, END: 1}
+        known: dict[tuple[str, bool], int] = {}
+        ids = np.empty(len(units.rows), dtype=np.int64)
+        for unit, ((words,), place) in enumerate(zip(units.words, units.places.tolist())):
+            asked = words[place], place == 0
+            if asked not in known:
+                known[asked] = found.setdefault(key(*asked), len(found))
+            ids[unit] = known[asked]
+        self.ids, self.keys = ids, list(found)
+
+    def at(self, offset: int) -> np.ndarray:
+        """The key of the word so many places further on, for each word."""
+        return shifted(self.ids, self.rows, offset)
+
+
+def shifted(ids: np.ndarray, rows: np.ndarray, offset: int) -> np.ndarray:
+    """Of each word the id of the word so many places on in its sentence; 0 before its begin, 1 behind its end."""
+    found = np.full(len(ids), 0 if offset < 0 else 1, dtype=np.int64)
+    size = len(ids) - abs(offset)
+    if size > 0:
+        here = slice(max(0, -offset), max(0, -offset) + size)
+        there = slice(max(0, offset), max(0, offset) + size)
+        found[here] = np.where(rows[here] == rows[there], ids[there], found[here])
+    return found
+
+
+def _joined(ids: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Several ids of each word as one: the distinct combinations, and which of them each word has."""
+    found, which = np.unique(np.column_stack(ids), axis=0, return_inverse=True)
+    return found, which.reshape(-1)
+
+
+class _Terms:
+    """Terms as columns of a sparse matrix."""
+
+    def __init__(self, terms: Sequence[str]) -> None:
+        self.terms = list(terms)
+        self.columns = {term: column for column, term in enumerate(self.terms)}
+
+    @classmethod
+    def counted(cls, counts: Mapping[str, int], least: int = 1) -> Self:
+        kept = [term for term, count in counts.items() if count >= least]
+        return cls(sorted(kept, key=lambda term: (-counts[term], term))[:MOST_TERMS])
+
+    def matrix(self, rows: Iterable[Sequence[str]]) -> sp.csr_matrix:
+        indices: list[int] = []
+        ends = [0]
+        for terms in rows:
+            indices += sorted({self.columns[term] for term in terms if term in self.columns})
+            ends.append(len(indices))
+        values = np.ones(len(indices), dtype=np.float64)
+        return sp.csr_matrix((values, indices, ends), shape=(len(ends) - 1, len(self.terms)))
+
+
+class _Combined:
+    """Terms of what stands side by side: for each set of places one of the combinations there."""
+
+    def __init__(
+        self, places: Sequence[tuple[int, ...]], names: Sequence[str], ids: Callable[[int], np.ndarray]
+    ) -> None:
+        """`ids`: of each word, the number of the name of what is so many places on."""
+        self.parts: list[tuple[list[str], np.ndarray]] = []
+        for own in places:
+            combined, which = _joined([ids(place) for place in own])
+            title = ",".join(map(str, own))
+            terms = [f"{title}:" + "\t".join(names[id] for id in one) for one in combined.tolist()]
+            self.parts.append((terms, which))
+
+    def counts(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for terms, which in self.parts:
+            found.update(dict(zip(terms, np.bincount(which, minlength=len(terms)).tolist())))
+        return found
+
+    def columns(self, terms: _Terms) -> list[np.ndarray]:
+        """For each set of places the column of each word's term, −1 where there is none."""
+        return [np.array([terms.columns.get(term, -1) for term in own])[which] for own, which in self.parts]
+
+
+def _of_columns(columns: Sequence[np.ndarray], width: int) -> sp.csr_matrix:
+    """A matrix with a 1 in each of these columns of a row."""
+    table = np.column_stack(columns)
+    real = table >= 0
+    ends = np.concatenate([[0], np.cumsum(real.sum(1))])
+    found = sp.csr_matrix((np.ones(int(ends[-1])), table[real], ends), shape=(len(table), width))
+    found.sort_indices()
+    return found
+
+
+# -- n-grams -----------------------------------------------------------------------------------------------------------
+
+
+def shape_of(word: str) -> str:
+    """`Vladimir-2` → `Xx-d`: letters as X and x, others as o, digits as d, runs of one as one."""
+    return _RUNS.sub(r"\1", "".join(map(_sort_of, word)))
+
+
+def _sort_of(letter: str) -> str:
+    if letter.isdigit():
+        return "d"
+    if letter.isalpha():
+        return "X" if letter.isupper() else "x" if letter.islower() else "o"
+    return letter
+
+
+def _form(word: str, first: bool) -> str:
+    """What is read of a word: itself, and whether it begins its sentence."""
+    return ("^" if first else "") + "\t" + word.translate(_LINE_BREAKS)
+
+
+def form_terms(form: str) -> list[str]:
+    """What a word is like."""
+    if form in (BEGIN, END):
+        return [form[1:]]
+    first, _, word = form.partition("\t")
+    lower, shape = word.lower(), shape_of(word)
+    terms = [f"w {lower}", f"s {first}{shape}"]
+    if word != lower and not first:
+        terms.append(f"W {word}")
+    for length in range(1, min(LONGEST_END, len(lower) - 1) + 1):
+        terms += [f"< {lower[:length]}", f"> {lower[-length:]}"]
+    if "-" in word[1:-1]:
+        terms += ["-", f"- {lower.rpartition('-')[2]}"]
+    return terms
+
+
+def near_terms(form: str) -> list[str]:
+    """What counts of a neighbour: the word, its shape and how it ends."""
+    if form in (BEGIN, END):
+        return form_terms(form)
+    return [term for term in form_terms(form) if term[:2] in ("w ", "s ") or (term[0] == ">" and len(term) <= _NEAR)]
+
+
+def _kind(form: str, frequent: frozenset[str]) -> str:
+    """A frequent word is a kind of its own; of others their shape and how they end."""
+    if form in (BEGIN, END):
+        return form[1:]
+    first, _, word = form.partition("\t")
+    lower = word.lower()
+    return lower if lower in frequent else f"{first}{shape_of(word)} {lower[-2:]}"
+
+
+class WordNGrams:
+    name = "ngrams"
+
+    def __init__(
+        self, terms: Sequence[str], near: Sequence[str], pairs: Sequence[str], frequent: Sequence[str]
+    ) -> None:
+        """Terms of words, of neighbours and of what stands side by side; and words that are kinds of their own."""
+        self.terms, self.near, self.pairs = _Terms(terms), _Terms(near), _Terms(pairs)
+        self.frequent = frozenset(frequent)
+
+    @classmethod
+    def learned(cls, units: Units) -> Self:
+        around = _Around(units, _form)
+        counts: Counter[str] = Counter()
+        words: Counter[str] = Counter()
+        for form, count in zip(around.keys, np.bincount(around.ids, minlength=len(around.keys)).tolist()):
+            counts.update(dict.fromkeys(form_terms(form), max(count, 1)))
+            words[form.rpartition("\t")[2].lower()] += count
+        frequent = [word for word, count in words.items() if count >= FREQUENT]
+        near = {term: counts[term] for form in around.keys for term in near_terms(form)}
+        view = cls(_Terms.counted(counts).terms, _Terms.counted(near).terms, (), frequent)
+        found: Counter[str] = Counter()
+        for combined in view._combined(around):
+            found.update(combined.counts())
+        view.pairs = _Terms.counted(found, LEAST_PAIR)
+        return view
+
+    def _combined(self, around: _Around) -> tuple[_Combined, _Combined]:
+        """Words side by side, and kinds."""
+        words = [form[1:] if form in (BEGIN, END) else form.partition("\t")[2].lower() for form in around.keys]
+        kinds = ["\t" + _kind(form, self.frequent) for form in around.keys]
+        word_ids, kind_ids = _merged(words), _merged(kinds)
+        return (
+            _Combined(PAIRS, word_ids[0], lambda offset: word_ids[1][around.at(offset)]),
+            _Combined((*PAIRS, *TRIPLES), kind_ids[0], lambda offset: kind_ids[1][around.at(offset)]),
+        )
+
+    def read(self, units: Units) -> dict[str, Block]:
+        around = _Around(units, _form)
+        near = self.near.matrix(near_terms(form) for form in around.keys)
+        blocks: dict[str, Block] = {name: Lookup(near, around.at(offset)) for name, offset in PLACES.items()}
+        blocks["own"] = Lookup(self.terms.matrix(form_terms(form) for form in around.keys), around.ids)
+        columns = [own for combined in self._combined(around) for own in combined.columns(self.pairs)]
+        return blocks | {"pairs": _of_columns(columns, len(self.pairs.terms))}
+
+    def tensors(self) -> Tensors:
+        return {
+            "terms": text_tensor(self.terms.terms),
+            "near": text_tensor(self.near.terms),
+            "pairs": text_tensor(self.pairs.terms),
+            "frequent": text_tensor(sorted(self.frequent)),
+        }
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, np.ndarray]) -> Self:
+        return cls(*(lines_of(tensors[name]) for name in ("terms", "near", "pairs", "frequent")))
+
+
+def _merged(names: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """The distinct names, and which of them each is."""
+    found: dict[str, int] = {}
+    ids = np.array([found.setdefault(name, len(found)) for name in names])
+    return list(found), ids
+
+
+# -- vectors -----------------------------------------------------------------------------------------------------------
+
+
+class WordVectors:
+    name = "vectors"
+
+    def __init__(self, words: Sequence[str], matrix: np.ndarray, groups: np.ndarray, terms: Sequence[str]) -> None:
+        """`matrix`: [words, width], rows of unit length. `groups`: [words, kinds of groups], −1 for a word without a
+        vector. `terms`: of groups side by side."""
+        self.words, self.matrix, self.groups, self.terms = list(words), matrix, groups, _Terms(terms)
+        self.places = {word: place for place, word in enumerate(self.words)}
+        assert len(self.words) == len(matrix) == len(groups)
+
+    @classmethod
+    def learned(cls, units: Units, words: Sequence[str], matrix: np.ndarray, seed: int = 0) -> Self:
+        unit = unit_rows(matrix).astype(np.float32)
+        view = cls(words, unit, grouped(unit, seed), ())
+        around = _Around(units, _lower)
+        counts: Counter[str] = Counter()
+        for combined in view._combined(around):
+            counts.update(combined.counts())
+        view.terms = _Terms.counted(counts, LEAST_PAIR)
+        return view
+
+    def read(self, units: Units) -> dict[str, Block]:
+        around = _Around(units, _lower)
+        table = np.zeros((len(around.keys), self.matrix.shape[1]))
+        for row, key in enumerate(around.keys):
+            own = self._known(key)
+            if own:
+                table[row] = self.matrix[own].mean(0)
+        table = unit_rows(table)
+        blocks: dict[str, Block] = {name: Lookup(table, around.at(offset)) for name, offset in PLACES.items()}
+        columns = [own for combined in self._combined(around) for own in combined.columns(self.terms)]
+        return blocks | {"clusters": _of_columns(columns, len(self.terms.terms))}
+
+    def _known(self, key: str) -> list[int]:
+        """The word, or the parts of it, that have a vector."""
+        if key in (BEGIN, END):
+            return []
+        parts = [key] if key in self.places else split_words(key)
+        return [self.places[part] for part in parts if part in self.places and self.groups[self.places[part], 0] >= 0]
+
+    def _combined(self, around: _Around) -> list[_Combined]:
+        """Of each kind of groups those of the word and of its neighbours, alone and side by side. A word of several
+        parts is in the group of its last."""
+        names = []
+        for key in around.keys:
+            own = self._known(key)
+            unknown = key[1:] if key in (BEGIN, END) else "?"
+            names.append(self.groups[own[-1]].tolist() if own else [unknown] * self.kinds)
+        found = []
+        for kind in range(self.kinds):
+            distinct, ids = _merged([f"{kind} {own[kind]}" for own in names])
+            places = [(place,) for place in PLACES.values()] + [*PAIRS, *TRIPLES]
+            found.append(_Combined(places, distinct, _at(around, ids)))
+        return found
+
+    @property
+    def kinds(self) -> int:
+        return int(self.groups.shape[1])
+
+    def tensors(self) -> Tensors:
+        own = {"words": text_tensor(self.words), "matrix": self.matrix, "groups": self.groups}
+        return own | {"terms": text_tensor(self.terms.terms)}
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, np.ndarray]) -> Self:
+        words, terms = (lines_of(tensors[name]) for name in ("words", "terms"))
+        return cls(words, tensors["matrix"], tensors["groups"], terms)
+
+
+def _lower(word: str, first: bool) -> str:
+    return word.translate(_LINE_BREAKS).lower()
+
+
+def _at(around: _Around, ids: np.ndarray) -> Callable[[int], np.ndarray]:
+    return lambda offset: ids[around.at(offset)]
+
+
+def grouped(matrix: np.ndarray, seed: int) -> np.ndarray:
+    """[words, kinds of groups]: k-means over the vectors; few words have few groups."""
+    from sklearn.cluster import MiniBatchKMeans
+
+    known = np.flatnonzero(matrix.any(axis=1))
+    found = np.full((len(matrix), len(GROUPS)), -1, dtype=np.int32)
+    for kind, wanted in enumerate(GROUPS):
+        count = min(wanted, max(1, len(known) // LEAST_WORDS))
+        if len(known):
+            means = MiniBatchKMeans(
+                count, random_state=seed, init="random", n_init=1, batch_size=4096, max_iter=6, max_no_improvement=None
+            )
+            found[known, kind] = means.fit_predict(matrix[known].astype(np.float64))
+    return found
+
+
+# -- states ------------------------------------------------------------------------------------------------------------
+
+
+class WordStates:
+    name = "states"
+
+    def __init__(self, means: Sequence[np.ndarray], deviations: Sequence[np.ndarray]) -> None:
+        self.means, self.deviations = list(means), list(deviations)
+
+    @classmethod
+    def learned(cls, units: Units) -> Self:
+        return cls([own.mean(0) for own in units.states], [np.maximum(own.std(0), 1e-3) for own in units.states])
+
+    def read(self, units: Units) -> dict[str, Block]:
+        parts = zip(units.states, self.means, self.deviations, strict=True)
+        return {
+            f"layer {number}": unit_rows((own - mean) / deviation)
+            for number, (own, mean, deviation) in enumerate(parts)
+        }
+
+    def tensors(self) -> Tensors:
+        return {f"mean.{number}": own for number, own in enumerate(self.means)} | {
+            f"deviation.{number}": own for number, own in enumerate(self.deviations)
+        }
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, np.ndarray]) -> Self:
+        names = [str(number) for number in range(len(tensors) // 2)]
+        return cls([tensors[f"mean.{name}"] for name in names], [tensors[f"deviation.{name}"] for name in names])

@@ -1,0 +1,72 @@
+"""The head over views of words, for sentences with a tag for each word: it is fitted, and told what it is worth on
+sentences that it has not seen (`finetune_views.py` does the same for rows with one label)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from foretext.runs.model import SavedModel
+from foretext.runs.report import Reporter, Work
+from foretext.runs.views import units_for
+from foretext.tasks.families import family_of
+from foretext.tasks.files.conll import TaggedSentence
+from foretext.tasks.files.predictions import Predictions
+from foretext.tasks.scores.metrics import Scores
+from foretext.tasks.views.base import Units, View
+from foretext.tasks.views.chain import FittedChain, Tags, allowed_of, fit_chain, tagger
+from foretext.tasks.views.words import WordNGrams, WordStates, WordVectors
+from foretext.text.words.knowledge import TextKnowledge
+
+_SILENT = Reporter()
+
+
+def fit_sentences(
+    model: SavedModel, rows: Sequence[TaggedSentence], knowledge: TextKnowledge | None, seed: int, work: Work
+) -> FittedChain:
+    """The head over the views that the configuration names, put into the model."""
+    assert model.finetuned.views is not None
+    kinds, config = model.finetuned.views.kinds, model.task_config
+    encoded = family_of(config.kind).whole(rows, config, True, _SILENT.note)
+    units = units_for(model, rows, kinds, lambda done, total: work("reading states", done, total))
+    work("fitting the head", 0, 1)
+    classes = np.array([tag for example in encoded.examples for tag in example.tags])
+    tags = Tags(classes, len(config.labels), allowed_of(config.labels))
+    views = _learned(kinds, units, knowledge, seed)
+    fitted = fit_chain(views, units, tags, seed, _copies(rows), functools.partial(work, "fitting the head"))
+    model.views = fitted.head
+    return fitted
+
+
+def _learned(kinds: Sequence[str], units: Units, knowledge: TextKnowledge | None, seed: int) -> list[View]:
+    views: list[View] = []
+    if "ngrams" in kinds:
+        views.append(WordNGrams.learned(units))
+    if "vectors" in kinds:
+        assert knowledge is not None
+        views.append(WordVectors.learned(units, knowledge.words, knowledge.matrix, seed))
+    if "states" in kinds:
+        views.append(WordStates.learned(units))
+    return views
+
+
+def _copies(rows: Sequence[TaggedSentence]) -> list[int]:
+    """Sentences of the same words have the same number."""
+    numbers: dict[tuple[str, ...], int] = {}
+    return [numbers.setdefault(row.words, len(numbers)) for row in rows]
+
+
+def sentences_scored(model: SavedModel, rows: Sequence[TaggedSentence], fitted: FittedChain) -> Scores | None:
+    """On the sentences of the folds, each tagged by a head that has not seen it; None where there were no folds."""
+    config = model.task_config
+    family = family_of(config.kind)
+    asked: list[TaggedSentence] = []
+    values: list[tuple[str, ...]] = []
+    for fold in fitted.chosen.folds:
+        own = [rows[number] for number in fold.rows]
+        encoded = family.whole(own, config, False, _SILENT.note)
+        values += family.predictions(encoded, fold.scores, config, tagger(fold.chain, config.labels)).values
+        asked += own
+    return family.score(asked, Predictions(config.kind, values, None, config.labels), config) if asked else None
