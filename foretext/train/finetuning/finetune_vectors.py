@@ -1,5 +1,9 @@
-"""Word vectors beside a pre-trained model (`finetune RUN … --vectors X`): what a task's own model reads beside the
-states, or, where views are named, where the views `lsa` and `vectors` come from."""
+"""Word vectors beside a pre-trained model (`finetune RUN … --vectors X`).
+
+Beside a trunk that reads pieces one head reads n-grams, topics, vectors and what the fine-tuned trunk says, or the
+views that are named. Where tokens are words, as with ELMo and CoVe, a task's own model reads the vectors beside the
+states, unless views are named.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from foretext.errors import UserError
-from foretext.plan import VIEWS
+from foretext.plan import TUNED, VIEWS
 from foretext.runs.model import SavedModel, pretrained_model
 from foretext.runs.report import Note, Reporter
 from foretext.runs.run_vectors import given_vectors
+from foretext.tasks.families import family_of
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.vectors import read_vectors
 from foretext.train.finetuning.finetune_request import FinetuneRequest
 
 _SILENT = Reporter()
-AS_VIEWS = f"for views of them name some (--views {','.join(VIEWS)})"  # one of the ways out of a refusal
+_NAMED = ",".join(view for view in VIEWS if view != TUNED)
+AS_VIEWS = f"for views of them name some (--views {_NAMED})"  # one of the ways out of a refusal
 
 
 def with_vectors_beside(
@@ -26,9 +32,33 @@ def with_vectors_beside(
     """The request, whose model is there, with what `--vectors` names."""
     if vectors is None:
         return request
-    if request.views:
-        return replace(request, knowledge=_knowledge(vectors))
-    return replace(request, base=with_given(request.start, vectors, note))
+    views = request.views
+    if views is None and not _reads_words(request.start) and not Path(vectors).is_file():
+        views = _all_views(request.kind)
+    if not views:
+        return replace(request, base=with_given(request.start, vectors, note))
+    knowledge = _knowledge(vectors)
+    if request.views is None and not _has_topics(knowledge):
+        views = tuple(view for view in views if view != "lsa")
+    return replace(request, views=views, knowledge=knowledge)
+
+
+def _all_views(kind: str) -> tuple[str, ...]:
+    """What one head reads where vectors are given beside a trunk and nothing else is said: everything, and of the trunk
+    what it says once it is fine-tuned, if that is a view of this kind of task."""
+    views = family_of(kind).views
+    return tuple(view for view in views if view != "states" or TUNED not in views)
+
+
+def _has_topics(model: SavedModel) -> bool:
+    assert model.objective is not None
+    known = model.objective.knowledge(model.trunk, model.tokenizer)
+    return known is not None and known.lsa is not None
+
+
+def _reads_words(model: SavedModel) -> bool:
+    """Whether its tokens are whole words, which may have vectors of their own."""
+    return isinstance(model.tokenizer, Words | WordTokenizer)
 
 
 def _knowledge(path: str | Path) -> SavedModel:
@@ -43,7 +73,7 @@ def _knowledge(path: str | Path) -> SavedModel:
 
 def with_given(model: SavedModel, vectors: str | Path, note: Note = _SILENT.note) -> SavedModel:
     """A pre-trained model with vectors, of a file or of a run, for a task's own model to read beside its states."""
-    if not isinstance(model.tokenizer, Words | WordTokenizer):
+    if not _reads_words(model):
         where = model.run.path if model.run else "this model"
         raise UserError(
             f"--vectors are of words, and {where} reads pieces ({model.tokenizer.kind}): {AS_VIEWS}, else leave "

@@ -28,8 +28,9 @@ def deal(labels: Sequence[object] | None, groups: Sequence[int], seed: int) -> l
     count = min(FOLDS, len(set(groups)))
     if count < 2:
         raise UserError("all rows are copies of one, so none is left to score the others; leave out the view tuned")
-    kind = GroupKFold if labels is None else StratifiedGroupKFold
     values = np.zeros(len(groups)) if labels is None else np.unique(np.asarray(labels), return_inverse=True)[1]
+    shared = labels is not None and np.bincount(values).max() >= count  # else no class is in every fold
+    kind = StratifiedGroupKFold if shared else GroupKFold
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a class with fewer rows than folds is missing in some
         return list(kind(count, shuffle=True, random_state=seed).split(values[:, None], values, list(groups)))

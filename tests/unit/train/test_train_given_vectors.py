@@ -98,7 +98,16 @@ def test_vectors_that_cannot_be_read_are_refused(runs: tuple[Path, Path], tmp_pa
             finetune(request)
     lm = ft.LanguageModel(base_model("gpt"), Path())
     with refused("--vectors", "byte-bpe", "--views ngrams,lsa,vectors,states", "leave --vectors out"):
-        lm.finetune(ROWS, task="classification", vectors=vectors)
+        lm.finetune(ROWS, task="classification", vectors=foreign)
+
+
+def test_a_trunk_that_reads_pieces_is_stacked_with_given_vectors(runs: tuple[Path, Path]) -> None:
+    lm = ft.LanguageModel(base_model("gpt"), Path())
+    stacked = lm.finetune(ROWS, task="classification", vectors=runs[1], epochs=1).model
+    assert stacked.views is not None and stacked.finetuned.trains
+    assert stacked.views.names == ["ngrams", *(["lsa"] if "lsa" in stacked.views.names else []), "vectors", "tuned"]
+    with refused("--vectors"):  # the trunk alone has no use for them
+        lm.finetune(ROWS, task="classification", vectors=runs[1], views=())
 
 
 def test_named_views_are_of_the_vectors_and_no_task_model_reads_them(runs: tuple[Path, Path]) -> None:
