@@ -28,12 +28,17 @@ STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0)
 USUAL = 3.0  # where the folds cannot tell
 _PRIOR_DEVIATION = 2.0  # of the logarithm of each s_v and of σ², around e⁻¹ of the labels' variance
 _ITERATIONS = 60
+# A search for the least may try anything, and labels that a block tells without fault want a noise of 0: what is tried
+# stays where a kernel can be factorised.
+_MOST_LOG = 20.0
+_ROUNDING = 1e-9
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs of units, which units) → summed over their rows
 
 
 def gram(block: Block) -> Tensor:
     """K_v of a block, centred, with a mean of 1 on its diagonal; zeros if its rows are all alike."""
+    block = block.astype(np.float64)  # in float32 a kernel of few directions has eigenvalues well below 0
     product = block @ block.T
     kernel = torch.from_numpy(np.asarray(product.todense() if is_sparse(product) else product, dtype=np.float64))
     centred = kernel - kernel.mean(0) - kernel.mean(1, keepdim=True) + kernel.mean()
@@ -51,9 +56,10 @@ def relevances(kernels: Sequence[Tensor], targets_NC: Tensor) -> tuple[list[floa
 
     def evidence() -> Tensor:
         optimizer.zero_grad()
-        total = logs[-1].exp().clamp(min=1e-6) * eye
-        for log, kernel in zip(logs, kernels):
-            total = total + log.exp() * kernel
+        sizes = logs.clamp(-_MOST_LOG, _MOST_LOG).exp()
+        total = (sizes[-1].clamp(min=1e-6) + _ROUNDING * sizes[:-1].sum()) * eye
+        for size, kernel in zip(sizes, kernels):
+            total = total + size * kernel
         factor = torch.linalg.cholesky(total)
         fit = (targets * torch.cholesky_solve(targets, factor)).sum() / 2
         volume = targets.shape[1] * factor.diagonal().log().sum()

@@ -215,3 +215,15 @@ def test_states_have_unit_length_and_no_mean_over_the_training_rows() -> None:
 @pytest.mark.parametrize("lines", [[], ["a"], ["a b", "ü", "屏幕"]])
 def test_texts_as_a_tensor(lines: list[str]) -> None:
     assert lines_of(text_tensor(lines)) == lines
+
+
+@pytest.mark.parametrize("seed", [1, 3, 5])
+def test_labels_that_a_block_tells_without_fault_have_relevances(seed: int) -> None:
+    """The likeliest noise is then 0, and kernels of few directions cannot be factorised without any."""
+    draw = np.random.default_rng(seed)
+    told = draw.standard_normal((80, 3)).astype(np.float32)
+    other = draw.standard_normal((80, 3)).astype(np.float32)
+    far = (told @ draw.standard_normal((3, 30))).astype(np.float32) * 100 + 1000
+    found, noise = relevances([gram(told), gram(far), gram(other)], torch.from_numpy(told[:, :1].astype(np.float64)))
+    assert np.isfinite([*found, noise]).all()
+    assert noise < 1e-3 and found[2] < found[0] + found[1]
