@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_harness import BAD, GOOD, OTHER, fails, foretext, works
+from cli_harness import BAD, GOOD, KINDS, OTHER, fails, foretext, works
 from complaints import names, refused
 
 import foretext as ft
@@ -221,6 +221,15 @@ def test_other_rows_own_texts_are_refused(rows: Path, tmp_path: Path, little: No
         with refused(str(run), "rows"):
             ft.finetune(other, task="classification", out=run, sets=SMALL[1::2], resume=True)
     ft.finetune(rows / "rows.csv", task="classification", out=run, sets=SMALL[1::2], resume=True)
+
+
+@pytest.mark.parametrize("kind", ["entailment", "similarity", "choice", "regression"])
+def test_every_kind_of_rows(rows: Path, files: Path, tmp_path: Path, little: None, kind: str) -> None:
+    run, own = tmp_path / "run", files / KINDS[kind]
+    works("finetune", own, "--text", rows / "text.txt", "--system", "views", "--task", kind, *SMALL, "--out", run)
+    assert "vectors" in json.loads((run / "views" / "views.json").read_text())["views"]
+    works("predict", run, own, "--out", tmp_path / "said.csv", "--explain")
+    assert json.loads(works("evaluate", run, own, "--json").out)
 
 
 def test_text_of_several_files(rows: Path, tmp_path: Path, little: None) -> None:
