@@ -43,7 +43,7 @@ OURS = """
 import json, resource, sys, time
 begun = time.perf_counter()
 from pathlib import Path
-from foretext.runs.budget import Budget
+from foretext.runs.run_config import Budget
 from foretext.train.pretraining.pretrain import pretrain
 from foretext.train.pretraining.pretrain_request import PretrainRequest
 text, folder, epochs, threads = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])

@@ -72,7 +72,7 @@ class ViewsConfig:
     @property
     def reads_trunk(self) -> bool:
         """Whether a view reads the trunk; without one the run keeps no weights of it."""
-        return self.tuned or "states" in self.kinds
+        return not set(self.kinds) <= {"ngrams", "lsa", "vectors"}
 
     def check(self) -> None:
         """UserError for views that there are not."""

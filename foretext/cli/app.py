@@ -19,7 +19,7 @@ from foretext.cli.evaluate import evaluate
 from foretext.cli.export_model import export
 from foretext.cli.features import features
 from foretext.cli.fill import fill
-from foretext.cli.finetune import finetune
+from foretext.cli.finetune import finetune, spread
 from foretext.cli.generate import generate
 from foretext.cli.import_model import import_
 from foretext.cli.info import info
@@ -146,7 +146,7 @@ def _invoke(app: typer.Typer) -> int:
     """The verb itself. Typer's own `main` is left out, since it answers closed pipes and Ctrl-C in its own way."""
     command = typer.main.get_command(app)
     try:
-        with command.make_context("foretext", sys.argv[1:]) as context:
+        with command.make_context("foretext", spread(sys.argv[1:])) as context:
             command.invoke(context)
     except typer.Exit as ended:  # --help
         return int(ended.exit_code)

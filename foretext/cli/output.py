@@ -66,7 +66,7 @@ def show_baselines(scores: Scores, rivals: Sequence[Baseline]) -> None:
         return
     own = scores.values[best.metric]
     if best.value >= wilson(own, scores.rows)[0]:
-        how = "as good on these rows" if best.value >= own else "as good on these rows, within the interval"
+        how = "better on these rows" if best.value > own else "as good on these rows, within the interval"
         typer.echo(f"{best.name} is {how}: more unlabelled text, or more labels, would help")
 
 

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_harness import BAD, GOOD, OTHER, fails, foretext, works
+from cli_harness import BAD, GOOD, KINDS, OTHER, fails, foretext, works
 from complaints import names, refused
 
 import foretext as ft
+from foretext.cli.finetune import spread
 from foretext.errors import Interrupted
 from foretext.runs import views
 from foretext.runs.model import model_of_state, model_state
@@ -150,7 +151,7 @@ def test_mistakes_in_what_is_named(rows: Path, files: Path, base: Path, tmp_path
     classes = ("--task", "classification", "--out", tmp_path / "x")
     names(fails("finetune", base, files / "cls.csv", *classes, "--text", one), "--text", "--system views")
     names(fails("finetune", base, files / "cls.csv", *classes, "--minutes", 1), "--minutes", "--system views")
-    names(fails("finetune", rows / "rows.csv", one, *TASK, "--text", one), "--text 'reviews/*.txt'")
+    names(fails("finetune", rows / "rows.csv", one, *TASK, "--text", one), "--text", str(rows / "rows.csv"))
     names(fails("finetune", rows / "rows.csv", "--system", "view", *classes), "views")
     names(fails("pretrain", one, "--system", "views", "--steps", 1), "finetune", "--system views")
     (tmp_path / "tags.txt").write_text("a A\nb B\n\nb B\na A\n" * 6)
@@ -220,6 +221,47 @@ def test_other_rows_own_texts_are_refused(rows: Path, tmp_path: Path, little: No
         with refused(str(run), "rows"):
             ft.finetune(other, task="classification", out=run, sets=SMALL[1::2], resume=True)
     ft.finetune(rows / "rows.csv", task="classification", out=run, sets=SMALL[1::2], resume=True)
+
+
+@pytest.mark.parametrize("kind", ["entailment", "similarity", "choice", "regression"])
+def test_every_kind_of_rows(rows: Path, files: Path, tmp_path: Path, little: None, kind: str) -> None:
+    run, own = tmp_path / "run", files / KINDS[kind]
+    works("finetune", own, "--text", rows / "text.txt", "--system", "views", "--task", kind, *SMALL, "--out", run)
+    assert "vectors" in json.loads((run / "views" / "views.json").read_text())["views"]
+    works("predict", run, own, "--out", tmp_path / "said.csv", "--explain")
+    assert json.loads(works("evaluate", run, own, "--json").out)
+
+
+def test_text_of_several_files(rows: Path, tmp_path: Path, little: None) -> None:
+    """As a shell writes a pattern out, as a pattern, and one by one."""
+    lines = (rows / "text.txt").read_text().splitlines(keepends=True)
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for number in range(3):
+        (texts / f"part{number}.txt").write_text("".join(lines[number::3]))
+    parts = [str(texts / f"part{number}.txt") for number in range(3)]
+    given = {
+        "shell": ["--text", *parts],
+        "pattern": ["--text", str(texts / "part*.txt")],
+        "folder": ["--text", str(texts)],
+        "single": ["--text", parts[0], "--text", parts[1], "--text", parts[2]],
+    }
+    out = tmp_path / "runs"
+    for name, options in given.items():
+        works("finetune", rows / "rows.csv", *options, *TASK, *SMALL, "--out", out / name)
+    found = [ft.load(out / name).predict_proba(["a sady story", "goodx"]) for name in given]  # type: ignore[union-attr]
+    for one in found[1:]:
+        np.testing.assert_array_equal(one, found[0])
+    behind = ("finetune", "--text", parts[0], rows / "rows.csv", *TASK, *SMALL, "--out", out / "behind")
+    works(*behind)
+
+
+def test_spread_leaves_other_commands_alone() -> None:
+    assert spread(["predict", "RUN", "--text", "a", "b"]) == ["predict", "RUN", "--text", "a", "b"]
+    assert spread(["finetune", "R", "--text", "a", "b", "--out", "o", "c"]) == [
+        *("finetune", "R", "--text", "a", "--text", "b", "--out", "o", "c")
+    ]
+    assert spread([]) == [] and spread(["finetune"]) == ["finetune"]
 
 
 def test_killed_while_learning(rows: Path, tmp_path: Path) -> None:

@@ -28,13 +28,17 @@ STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0)
 USUAL = 3.0  # where the folds cannot tell
 _PRIOR_DEVIATION = 2.0  # of the logarithm of each s_v and of σ², around e⁻¹ of the labels' variance
 _ITERATIONS = 60
-_TINY = 1e-10
+# A search for the least may try anything, and labels that a block tells without fault want a noise of 0: what is tried
+# stays where a kernel can be factorised.
+_MOST_LOG = 20.0
+_ROUNDING = 1e-9
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs of units, which units) → summed over their rows
 
 
 def gram(block: Block) -> Tensor:
     """K_v of a block, centred, with a mean of 1 on its diagonal; zeros if its rows are all alike."""
+    block = block.astype(np.float64)  # in float32 a kernel of few directions has eigenvalues well below 0
     product = block @ block.T
     kernel = torch.from_numpy(np.asarray(product.todense() if is_sparse(product) else product, dtype=np.float64))
     centred = kernel - kernel.mean(0) - kernel.mean(1, keepdim=True) + kernel.mean()
@@ -53,12 +57,12 @@ def relevances(kernels: Sequence[Tensor], targets_NC: Tensor) -> tuple[list[floa
     @torch.no_grad()
     def evidence() -> Tensor:
         """Its gradient is written out: ∂/∂s_v = (C·tr(K⁻¹K_v) − Σ αᵀK_v α) / 2, α = K⁻¹y, from one inverse for all."""
-        scales = logs.exp()
+        scales = logs.clamp(-_MOST_LOG, _MOST_LOG).exp()
         scales[-1].clamp_(min=1e-6)
         total = scales[-1] * eye
         for scale, kernel in zip(scales, kernels):
             total += scale * kernel
-        total += _TINY * float(scales.sum()) * eye  # far off, where a line search may look, rounding needs it
+        total += _ROUNDING * float(scales[:-1].sum()) * eye
         factor = torch.linalg.cholesky(total)
         inverse = torch.cholesky_inverse(factor)
         told = inverse @ targets

@@ -5,7 +5,8 @@ As the Penn Treebank splits English contractions, so that `n't`, which turns a s
 with its marks. A run of one sign (`...`, `!!!`) is one word. The curly apostrophe is a straight one. An HTML tag
 (`<br />`, `</p>`) is white space: reviews that were taken from the web are full of them.
 
-Words of BPE would not do: vectors of 8,000 pieces are some points worse as features than those of words.
+Words of BPE would not do: vectors of 8,000 pieces are some points worse as features than those of words. Of Chinese,
+jieba's words and learned pieces are no better than characters (docs/results.md, What a word of Chinese is).
 """
 
 from __future__ import annotations

@@ -57,10 +57,7 @@ class Base:
     def _check_views_alone(self) -> None:
         if self.system == VIEWS_ALONE:
             if self.run is not None and self.text:
-                raise UserError(
-                    f"{self.run}: --text takes one file, folder or pattern, quoted (--text 'reviews/*.txt'); repeat it "
-                    "for more"
-                )
+                raise UserError(f"{self.run}: name the rows before --text, and nothing else that is no option")
             for option, value in (("--vectors", self.vectors), ("--direction", self.direction)):
                 if value is not None:
                     raise UserError(

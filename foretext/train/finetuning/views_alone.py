@@ -17,7 +17,7 @@ from typing import Any
 
 from foretext.config import Setting, setting_of
 from foretext.errors import Interrupted, UserError
-from foretext.plan import VIEWS_ALONE
+from foretext.plan import VIEWS_ALONE, ViewsConfig
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import SavedModel, load_model
 from foretext.runs.report import Reporter, StopRequest
@@ -60,14 +60,13 @@ def check_views_alone(request: FinetuneRequest, family: Family, split: Split[Any
             raise UserError(f"{option} is for a trunk that is trained, and {system} has none; leave it out")
     if request.views == ():
         raise UserError(f"--views none: {system} has nothing else to learn; leave one of them out")
-    if "states" in (request.views or ()):
-        raise UserError(f"--views states: {system} has no trunk; name a pre-trained run instead of {system}")
+    for name in request.views or ():
+        if ViewsConfig((name,)).reads_trunk:
+            raise UserError(f"--views {name}: {system} has no trunk; name a pre-trained run instead of {system}")
     assert isinstance(request.base, Base)
     stub = fresh_model(SYSTEM, request.base.size or "tiny", ["a b"] * 9)
-    rest = _parted(request)[1]
-    resolve(
-        dataclasses.replace(request, base=stub, views=("ngrams",), sets=rest), family, split, None, lambda one: None
-    )
+    tried = dataclasses.replace(request, base=stub, views=("ngrams",), sets=_parted(request)[1])
+    resolve(tried, family, split, None, lambda change: None)
     if request.out is not None and not request.resume and _learning(request.out).has(POSITION):
         raise UserError(f"{request.out} holds a run already; go on with --resume, or choose another --out")
 
@@ -191,14 +190,13 @@ def _learned(
 
 def _written(texts: Sequence[str], file: Path, request: FinetuneRequest, goes_on: bool) -> Path:
     """The rows' own texts as a file. UserError where a run that goes on has learned of others."""
-    before = file.read_bytes() if goes_on and file.exists() else None
-    written_texts(texts, file)
-    if before is not None and file.read_bytes() != before:
-        file.write_bytes(before)
+    given = written_texts(texts, file.with_suffix(".given"))
+    if goes_on and file.exists() and file.read_bytes() != given.read_bytes():
+        given.unlink()
         raise UserError(
             f"{request.out}: the rows are not those it was begun with; give the same files, or start a new run"
         )
-    return file
+    return given.replace(file)
 
 
 def _check_topics(model: SavedModel, views: Sequence[str] | None) -> None:

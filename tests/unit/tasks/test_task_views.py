@@ -251,3 +251,15 @@ def test_cosines_of_tfidf_and_of_letters() -> None:
     for column, vectorizer in enumerate((words, letters)):
         a, b = (vectorizer.transform([pair[side] for pair in pairs]) for side in (0, 1))
         assert np.allclose(found[:, column], np.asarray(a.multiply(b).sum(1)).ravel())
+
+
+@pytest.mark.parametrize("seed", [1, 3, 5])
+def test_labels_that_a_block_tells_without_fault_have_relevances(seed: int) -> None:
+    """The likeliest noise is then 0, and kernels of few directions cannot be factorised without any."""
+    draw = np.random.default_rng(seed)
+    told = draw.standard_normal((80, 3)).astype(np.float32)
+    other = draw.standard_normal((80, 3)).astype(np.float32)
+    far = (told @ draw.standard_normal((3, 30))).astype(np.float32) * 100 + 1000
+    found, noise = relevances([gram(told), gram(far), gram(other)], torch.from_numpy(told[:, :1].astype(np.float64)))
+    assert np.isfinite([*found, noise]).all()
+    assert noise < 1e-3 and found[2] < found[0] + found[1]
