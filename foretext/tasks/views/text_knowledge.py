@@ -50,7 +50,7 @@ class Vectors:
         view = cls(words, unit_rows(matrix), counts, {}, None)
         if units.pairs:
             view.splines = Splines.learned(of_pairs(units, view.likeness))
-        view.means = {name: block.mean(0) for name, block in view.read(units).items() if name != "likeness"}
+        view.means = {name: np.asarray(block).mean(0) for name, block in view.read(units).items() if name != "likeness"}
         return view
 
     def read(self, units: Units) -> dict[str, Block]:
