@@ -13,7 +13,6 @@ from foretext.runs.model import SavedModel
 from foretext.runs.report import Reporter
 from foretext.runs.scoring import encode
 from foretext.tasks.files.conll import TaggedSentence
-from foretext.tasks.heads.tagging import tag_batch
 from foretext.tasks.views.base import Units, word_units
 
 Progress = Callable[[int, int], None]
@@ -49,7 +48,7 @@ def word_states(
     trunk, done = model.trunk.eval(), 0
     for group in length_batches([example.tokens for example in encoded.examples]):
         examples = [encoded.examples[number] for number in group]
-        states = trunk(replace(tag_batch(examples), targets_BT=None).to(model.device), keep_layers=True).layers
+        states = trunk(model.head.make(examples).to(model.device), keep_layers=True).layers
         for layer, own in zip(layers, found):
             table = states[layer].float().cpu().numpy()
             for row, number in enumerate(group):

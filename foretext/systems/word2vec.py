@@ -19,10 +19,10 @@ Deviations
     papers' tokens are those of Google's news. No hierarchical softmax, and no phrases. All text is learned from, what
     the shards hold back for validation too: there is no loss to validate. LSA weighs terms by (1 + log tf) · idf and
     has 2-grams, where the paper has words and raw counts (`text/words/latent_semantics.py`). SIF without the removal of
-    the first component (`text/words/sif.py`). Tasks with one label a row
-    are learned by one head over views (`tasks/views/`), others by the biLSTM that ELMo and CoVe have, over the frozen
-    vectors. `tiny` and `small` read the text ten times with CBOW and a window of 10: on few millions of words that is
-    what serves tasks best.
+    the first component (`text/words/sif.py`). Tasks with a label a row
+    or a word are learned by one head over views (`tasks/views/`), spans by the biLSTM that ELMo and CoVe have, over the
+    frozen vectors. `tiny` and `small` read the text ten times with CBOW and a window of 10: on few millions of words
+    that is what serves tasks best.
 """
 
 from __future__ import annotations

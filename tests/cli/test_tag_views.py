@@ -132,7 +132,6 @@ def spoiled(views: Path, run: Path, name: str, spoil: str) -> Path:
         ("head.safetensors", "chain.transitions"),
         ("head.safetensors", "weight.ngrams.own"),
         ("vectors.safetensors", "groups"),
-        ("ngrams.safetensors", "near"),
     ],
 )
 def test_files_that_do_not_fit_are_refused(views: Path, tmp_path: Path, name: str, tensor: str) -> None:

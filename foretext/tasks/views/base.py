@@ -32,6 +32,10 @@ class Lookup:
     ids: np.ndarray
 
     @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(self.table.dtype)
+
+    @property
     def shape(self) -> tuple[int, int]:
         return len(self.ids), self.table.shape[1]
 

@@ -3,9 +3,10 @@ together.
 
     score(y) = starts[y_1] + Σ_t (bias + Σ_v X_v W_v)[t, y_t] + Σ_t transitions[y_{t−1}, y_t] + ends[y_n]
 
-What is learned, in order, is what the head for rows learns (`head.py`): the views, how much each block counts
-(`relevance.py`, each of some hundred words as a row by itself), how strongly the head is held back, by cross-validation
-over sentences, and the weights. −log p of the tags is convex in all of them, so L-BFGS finds the one minimum, and no
+What is learned, in order: the views, how strongly the head is held back, by cross-validation over sentences, and the
+weights. How much each block counts is not learned, as it is for rows: the evidence of some hundred words
+(`relevance.py`) says little of features that are rare, as most of a language's are; so the views give their blocks on
+one scale (`words.py`). −log p of the tags is convex in all of them, so L-BFGS finds the one minimum, and no
 seed has a part in it beside the one that draws folds. The gradient is a closed form (`nn/task_models/chain_sums.py`).
 """
 
@@ -24,16 +25,15 @@ from foretext.tasks.heads.tagging import ChainTagger
 from foretext.tasks.scores.tag_metrics import are_chunk_tags
 from foretext.tasks.views.base import Block, Lookup, Tensors, Units, View, is_sparse
 from foretext.tasks.views.head import ViewHead, read_blocks
-from foretext.tasks.views.relevance import USUAL, gram, relevances, scale_factors
 
-FOLDS = 4
-MOST_WORDS = 25_000  # of the sentences that folds are of
-RELEVANT_WORDS = 600  # that tell how much a block counts; the time goes by their cube
-STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0)  # tried in turn as long as the next is better
+FOLDS = 3
+MOST_WORDS = 12_000  # of the sentences that folds are of
+USUAL = 1.0  # where the folds cannot tell
+STRENGTHS = (0.3, 1.0, 3.0, 10.0)  # tried in turn as long as the next is better
 _CLOSE, _CLOSE_FOLD = 1e-5, 1e-4  # by how much an iteration must lower the loss of a word
 _FLAT = 1e-6  # a slope that is none
 _ITERATIONS, _MOST_ITERATIONS = 10, 400  # between two looks at the loss, and in all
-_HISTORY = 8
+_HISTORY = 6
 
 Progress = Callable[[int, int], None]
 
@@ -94,6 +94,8 @@ class Problem:
         shapes = [(own.shape[1], classes) for own in self.blocks.values()]
         self.shapes = [*shapes, (classes, classes), (classes,), (classes,), (classes,)]
         self.size = sum(int(np.prod(shape)) for shape in self.shapes)
+        # As the blocks are: float32 halves the time, most of which goes into vectors of a number for each weight.
+        self.precision = np.result_type(*(own.dtype for own in self.blocks.values()))
 
     def parts(self, vector: np.ndarray) -> list[np.ndarray]:
         ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])[:-1]
@@ -103,19 +105,23 @@ class Problem:
         """−log p of the tags and |w|²/(2·strength), with its gradient. The bias is free."""
         parts = self.parts(vector)
         *weights, transitions, starts, ends, bias = parts
-        emissions = sum((block @ own for block, own in zip(self.blocks.values(), weights)), np.zeros(()))
-        chain = self.tags.chain(transitions, starts, ends)
-        total, told, of_chain = self.sentences.loss(emissions + bias, self.values, chain)
+        emissions = np.zeros((len(self.values), self.tags.classes))
+        for block, own in zip(self.blocks.values(), weights):
+            emissions += block @ own
+        chain = self.tags.chain(*(own.astype(np.float64) for own in (transitions, starts, ends)))
+        total, expected, of_chain = self.sentences.loss(emissions + bias, self.values, chain)
+        told = expected.astype(self.precision)
         gradient = [pulled(block, told) for block in self.blocks.values()]
-        gradient += [*of_chain, told.sum(0)]
+        gradient += [*of_chain, expected.sum(0)]
         penalised = len(vector) - len(bias)
-        found = np.concatenate([own.reshape(-1) for own in gradient])
+        found = np.concatenate([own.reshape(-1).astype(self.precision, copy=False) for own in gradient])
         found[:penalised] += vector[:penalised] / strength
         return total + float(vector[:penalised] @ vector[:penalised]) / (2 * strength), found
 
     def solve(self, strength: float, begin: np.ndarray | None = None, close: float = _CLOSE) -> np.ndarray:
         """The weights that make the loss least."""
-        vector = torch.from_numpy(np.zeros(self.size) if begin is None else begin.copy()).requires_grad_()
+        vector = torch.from_numpy(np.zeros(self.size, self.precision) if begin is None else begin.copy())
+        vector.requires_grad_()
         optimizer = torch.optim.LBFGS(
             [vector],
             max_iter=_ITERATIONS,
@@ -145,7 +151,7 @@ class Problem:
         *own, transitions, starts, ends, bias = self.parts(vector)
         blocks = {}
         for name, weight in zip(self.blocks, own):
-            blocks[name] = np.zeros((self.widths[name], weight.shape[1]))
+            blocks[name] = np.zeros((self.widths[name], weight.shape[1]), self.precision)
             blocks[name][self.columns[name]] = weight
         return Weights(blocks, bias, Chain(transitions, starts, ends))
 
@@ -195,7 +201,7 @@ class FittedChain:
     head: ViewHead
     chosen: ChosenChain  # by cross-validation, on `rows`
     rows: np.ndarray  # the sentences of the folds
-    relevance: dict[str, float]  # of each block, s_v
+    relevance: dict[str, float]  # of blocks; none is learned
 
 
 def fit_chain(
@@ -208,21 +214,17 @@ def fit_chain(
 ) -> FittedChain:
     """`groups`: sentences with the same number (copies) are never parted by folds; none: each is its own."""
     blocks = read_blocks(views, units)
-    generator = np.random.default_rng(seed)
-    rows = _some(units, generator)
-    picked = units.picked(rows)
-    relevance, factors = _relevance(blocks, tags, np.sort(generator.permutation(picked)[:RELEVANT_WORDS]))
-    scaled = {name: _scaled(block, factors[name]) for name, block in blocks.items()}
+    rows = _some(units, np.random.default_rng(seed))
     folds = list(_folds(rows, np.asarray(groups) if len(groups) else np.unique(units.rows), seed))
-    chosen = _choose(scaled, tags, units, folds, progress)
-    problem = Problem(scaled, tags, np.arange(len(units.rows)), units.rows)
+    chosen = _choose(blocks, tags, units, folds, progress)
+    problem = Problem(blocks, tags, np.arange(len(units.rows)), units.rows)
     found = problem.weights(problem.solve(chosen.strength))
-    weights = {name: (own * factors[name]).astype(np.float32) for name, own in found.blocks.items()}
+    weights = {name: own.astype(np.float32) for name, own in found.blocks.items()}
     chain = Chain(*(own.astype(np.float32) for own in found.chain))
     head = ViewHead(views, weights, found.bias.astype(np.float32), "tagging", {}, chain=chain)
-    spread = {name: float(np.asarray(block @ found.blocks[name]).var(0).mean()) for name, block in scaled.items()}
+    spread = {name: float(np.asarray(block @ found.blocks[name]).var(0).mean()) for name, block in blocks.items()}
     head.shares = {name: own / max(sum(spread.values()), 1e-12) for name, own in spread.items()}
-    return FittedChain(head, chosen, rows, relevance)
+    return FittedChain(head, chosen, rows, {})
 
 
 def _some(units: Units, generator: np.random.Generator) -> np.ndarray:
@@ -231,22 +233,6 @@ def _some(units: Units, generator: np.random.Generator) -> np.ndarray:
     order = generator.permutation(len(rows))
     count = int(np.searchsorted(np.cumsum(lengths[order]), MOST_WORDS)) + 1
     return np.sort(rows[order[:count]])
-
-
-def _relevance(
-    blocks: Mapping[str, Block], tags: Tags, picked: np.ndarray
-) -> tuple[dict[str, float], dict[str, float]]:
-    """s_v of each block, and what each is multiplied by."""
-    own = {name: block[picked] for name, block in blocks.items()}
-    targets = torch.from_numpy(np.eye(tags.classes)[tags.values[picked]])
-    found, noise = relevances([gram(block) for block in own.values()], targets)
-    return dict(zip(own, found)), scale_factors(own, found, noise)
-
-
-def _scaled(block: Block, factor: float) -> Block:
-    if isinstance(block, Lookup):
-        return Lookup(block.table * factor, block.ids)
-    return block * factor
 
 
 def _folds(rows: np.ndarray, groups: np.ndarray, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foretext.tasks.views.base import Block, is_sparse
+from foretext.tasks.views.base import Matrix, is_sparse
 
 MOST_UNITS = 1500  # the time goes by their cube; relevance of more would not be known better
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0)
@@ -36,11 +36,11 @@ _ROUNDING = 1e-9
 Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs of units, which units) → summed over their rows
 
 
-def gram(block: Block) -> Tensor:
+def gram(block: Matrix) -> Tensor:
     """K_v of a block, centred, with a mean of 1 on its diagonal; zeros if its rows are all alike."""
-    block = block.astype(np.float64)  # in float32 a kernel of few directions has eigenvalues well below 0
-    product = block @ block.T
-    kernel = torch.from_numpy(np.asarray(product.todense() if is_sparse(product) else product, dtype=np.float64))
+    own = block.astype(np.float64)  # in float32 a kernel of few directions has eigenvalues well below 0
+    product = own @ own.T
+    kernel = torch.from_numpy(np.asarray(product.todense() if is_sparse(product) else product))
     centred = kernel - kernel.mean(0) - kernel.mean(1, keepdim=True) + kernel.mean()
     size = float(centred.diagonal().mean())
     return centred / size if size > 1e-9 else torch.zeros_like(centred)
@@ -128,7 +128,7 @@ def choose_strength(kernel: Tensor, folds: Sequence[tuple[Tensor, Tensor]], outp
     return Chosen(best, found[best].numpy(), losses)
 
 
-def scale_factors(kernels: Mapping[str, Block], relevance: Sequence[float], noise: float) -> dict[str, float]:
+def scale_factors(kernels: Mapping[str, Matrix], relevance: Sequence[float], noise: float) -> dict[str, float]:
     """What each block is multiplied by, so that weights of one variance serve all."""
     factors = {}
     for (name, block), own in zip(kernels.items(), relevance):

@@ -51,7 +51,9 @@ class Vectors:
         if units.pairs:
             view.reader = Numbers.learned(of_pairs(units, view.likeness))
         view.means = {
-            name: block.mean(0) for name, block in view.read(units).items() if name not in ("likeness", "waves")
+            name: np.asarray(block).mean(0)
+            for name, block in view.read(units).items()
+            if name not in ("likeness", "waves")
         }
         return view
 

@@ -27,9 +27,11 @@ LONGEST_END = 4  # letters of a beginning or end of a word
 MOST_TERMS = 200_000  # of words, and of pairs of them; the most frequent are kept
 _NEAR = len("> ing")  # the longest end of a neighbour that counts
 FREQUENT = 10  # a word that the training rows have so often is a kind of its own
-LEAST_PAIR = 2
+LEAST_NEAR, LEAST_PAIR = 2, 3  # how often the training rows must have a term of neighbours, or a pair
 GROUPS = (64, 256, 1024)  # of words with like vectors
 LEAST_WORDS = 4  # a group has, on average
+# What vectors and states of unit length are multiplied by: the other blocks have a 1 in each of some dozen columns.
+VECTORS, STATES = 2.0, 2.0
 BEGIN, END = "\n<", "\n>"  # what stands before and behind a sentence; no word has a line break
 _RUNS = re.compile(r"(.)\1+")
 _LINE_BREAKS = str.maketrans("\n\r", "  ")
@@ -94,7 +96,7 @@ class _Terms:
         for terms in rows:
             indices += sorted({self.columns[term] for term in terms if term in self.columns})
             ends.append(len(indices))
-        values = np.ones(len(indices), dtype=np.float64)
+        values = np.ones(len(indices), dtype=np.float32)
         return sp.csr_matrix((values, indices, ends), shape=(len(ends) - 1, len(self.terms)))
 
 
@@ -128,7 +130,7 @@ def _of_columns(columns: Sequence[np.ndarray], width: int) -> sp.csr_matrix:
     table = np.column_stack(columns)
     real = table >= 0
     ends = np.concatenate([[0], np.cumsum(real.sum(1))])
-    found = sp.csr_matrix((np.ones(int(ends[-1])), table[real], ends), shape=(len(table), width))
+    found = sp.csr_matrix((np.ones(int(ends[-1]), dtype=np.float32), table[real], ends), shape=(len(table), width))
     found.sort_indices()
     return found
 
@@ -205,8 +207,9 @@ class WordNGrams:
             counts.update(dict.fromkeys(form_terms(form), max(count, 1)))
             words[form.rpartition("\t")[2].lower()] += count
         frequent = [word for word, count in words.items() if count >= FREQUENT]
-        near = {term: counts[term] for form in around.keys for term in near_terms(form)}
-        view = cls(_Terms.counted(counts).terms, _Terms.counted(near).terms, (), frequent)
+        near = {BEGIN[1:]: LEAST_NEAR, END[1:]: LEAST_NEAR}
+        near |= {term: counts[term] for form in around.keys[2:] for term in near_terms(form)}
+        view = cls(_Terms.counted(counts).terms, _Terms.counted(near, LEAST_NEAR).terms, (), frequent)
         found: Counter[str] = Counter()
         for combined in view._combined(around):
             found.update(combined.counts())
@@ -277,12 +280,12 @@ class WordVectors:
 
     def read(self, units: Units) -> dict[str, Block]:
         around = _Around(units, _lower)
-        table = np.zeros((len(around.keys), self.matrix.shape[1]))
+        means = np.zeros((len(around.keys), self.matrix.shape[1]), dtype=np.float32)
         for row, key in enumerate(around.keys):
             own = self._known(key)
             if own:
-                table[row] = self.matrix[own].mean(0)
-        table = unit_rows(table)
+                means[row] = self.matrix[own].mean(0)
+        table = VECTORS * unit_rows(means)
         blocks: dict[str, Block] = {name: Lookup(table, around.at(offset)) for name, offset in PLACES.items()}
         columns = [own for combined in self._combined(around) for own in combined.columns(self.terms)]
         return blocks | {"clusters": _of_columns(columns, len(self.terms.terms))}
@@ -363,7 +366,7 @@ class WordStates:
     def read(self, units: Units) -> dict[str, Block]:
         parts = zip(units.states, self.means, self.deviations, strict=True)
         return {
-            f"layer {number}": unit_rows((own - mean) / deviation)
+            f"layer {number}": STATES * unit_rows((own - mean) / deviation)
             for number, (own, mean, deviation) in enumerate(parts)
         }
 

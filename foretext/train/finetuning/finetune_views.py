@@ -207,7 +207,7 @@ def stack_views(
 
 
 def _result(
-    model: SavedModel, train: Sequence[Row], valid: Sequence[Row], fitted: Fitted | FittedChain, seed: int, work: Work
+    model: SavedModel, train: Sequence[Any], valid: Sequence[Any], fitted: Fitted | FittedChain, seed: int, work: Work
 ) -> ViewsResult:
     """What the head is worth, and what is cheap, on the same rows."""
     if isinstance(fitted, FittedChain):

@@ -18,7 +18,7 @@ from foretext.tasks.views.base import Block, Lookup, Units, View, word_units
 from foretext.tasks.views.chain import Problem, Tags, fit_chain, tagger
 from foretext.tasks.views.explain import word_reasons
 from foretext.tasks.views.head import ViewHead, read_blocks
-from foretext.tasks.views.words import WordNGrams, WordStates, WordVectors, near_terms, shape_of
+from foretext.tasks.views.words import VECTORS, WordNGrams, WordStates, WordVectors, near_terms, shape_of
 
 LABELS = ("B-X", "I-X", "O")
 LENGTHS = (3, 1, 4, 2)
@@ -231,7 +231,7 @@ def test_a_sentence_is_read_alone_as_among_others() -> None:
 
 
 def test_neighbours_are_those_of_the_sentence() -> None:
-    units = word_units(SENTENCES)
+    units = word_units(SENTENCES * 2)  # what is near has to be there twice
     view = WordNGrams.learned(units)
     near = {name: dense(block) for name, block in view.read(units).items() if name != "own"}
     columns = view.near.columns
@@ -248,7 +248,7 @@ def test_a_word_without_a_vector_has_none_and_parts_count() -> None:
     own = dense(view.read(units)["own"])
     place = SENTENCES[0].index("New-York")
     mean = view.matrix[1] + view.matrix[2]
-    assert np.allclose(own[place], mean / np.linalg.norm(mean), atol=1e-6)
+    assert np.allclose(own[place], VECTORS * mean / np.linalg.norm(mean), atol=1e-6)
     assert not own[[number for number in range(len(own)) if number != place]].any()
 
 
