@@ -209,7 +209,9 @@ def _reads_trunk(config: ModelSections) -> bool:
 
 
 def _without_weights(config: PretrainConfig | FinetuneConfig, tokenizer: Tokenizer) -> SavedModel:
-    """The same with a trunk that takes no memory, and cannot be asked anything."""
+    """The same with a trunk and a head that take no memory, and cannot be asked anything."""
+    if isinstance(config, FinetuneConfig):  # an earlier version kept a factor with the head, which was always 1
+        config = replace(config, task=replace(config.task, shrinks=False))
     with torch.device("meta"):
         return _built(config, tokenizer)
 

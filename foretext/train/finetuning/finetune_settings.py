@@ -46,7 +46,7 @@ def resolve(
     views = _views(request, family, old)
     check_text(request, views)
     task = dataclasses.replace(
-        _task_config(request, family, split, old),
+        _task_config(request, family, split, old, views),
         epochs=request.epochs or (old.task.epochs if old else 0),
         from_scratch=_from_scratch(request, old),
         rows=rows_fingerprint([*split.train, *split.valid], family),
@@ -362,7 +362,13 @@ def not_followed(request: FinetuneRequest, transfer: TransferPlan) -> list[str]:
     return said
 
 
-def _task_config(request: FinetuneRequest, family: Family, split: Split[Any], old: FinetuneConfig | None) -> TaskConfig:
+def _task_config(
+    request: FinetuneRequest,
+    family: Family,
+    split: Split[Any],
+    old: FinetuneConfig | None,
+    views: ViewsConfig | None,
+) -> TaskConfig:
     given = TaskConfig(
         kind=request.kind,
         columns={field: str(column) for field, column in (request.columns or {}).items()},
@@ -372,7 +378,9 @@ def _task_config(request: FinetuneRequest, family: Family, split: Split[Any], ol
     config = family.learned(split.train, given)
     if old is not None:  # a run of an earlier version goes on as it began
         config = dataclasses.replace(config, both_orders=old.task.both_orders, shrinks=old.task.shrinks)
-    elif request.plan == PAPER or not split.valid:  # no paper draws scores to the mean; nor can it be told how far
+    elif request.plan == PAPER or not split.valid or views is not None:
+        # No paper draws scores to the mean, without validation it cannot be told how far, and a head over views does so
+        # by itself.
         config = dataclasses.replace(config, shrinks=False)
     return dataclasses.replace(config, metric=_metric(request, family, config, old))
 
