@@ -22,7 +22,7 @@ from foretext.runs.model import load_model, pretrained_model
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import Budget
 from foretext.task_model import TaskModel
-from foretext.tasks.files.remembered import layout_name
+from foretext.tasks.family import layout_name
 from foretext.train.finetuning.finetune_request import OtherTask, as_rows, as_sentences, as_tasks
 from foretext.train.pretraining.pretrain import pretrain as run_pretraining
 from foretext.train.pretraining.pretrain_request import PretrainRequest, written_texts

@@ -38,9 +38,8 @@ from foretext.runs.model import SavedModel, facing, need_trained_head, reach_of
 from foretext.runs.reading import given_texts
 from foretext.runs.report import Reporter, StopRequest
 from foretext.task_model import TaskModel
-from foretext.tasks.family import Progress
+from foretext.tasks.family import Progress, layout_name
 from foretext.tasks.files.formats import kind_of
-from foretext.tasks.files.remembered import layout_name
 from foretext.text.words.knowledge import TextKnowledge
 from foretext.train.finetuning.finetune import finetune
 from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, as_rows, as_sentences, as_tasks

@@ -14,9 +14,8 @@ import numpy as np
 
 from foretext.errors import UserError
 from foretext.evaluate.features import LayerMix, WordVectors, features_of, word_features_of
-from foretext.runs.model import SavedModel
+from foretext.runs.model import SavedModel, encode, example_scores
 from foretext.runs.report import Reporter
-from foretext.runs.scoring import encode, example_scores
 from foretext.runs.views import view_reasons, view_scores
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Progress, Reading

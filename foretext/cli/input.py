@@ -240,7 +240,7 @@ def rows_to_predict(
     errors: str,
 ) -> Read:
     """Rows to predict, from a file, from --text, or from standard input (a text a line, or JSON lines)."""
-    from foretext.tasks.files.remembered import layout_name
+    from foretext.tasks.family import layout_name
 
     _check_errors(errors)
     otherwise = "give it in a file or on standard input with --errors replace"

@@ -33,7 +33,6 @@ from typing import Any
 
 from foretext.errors import EXIT_MACHINE, UserError
 from foretext.runs.machine import write_error
-from foretext.runs.manifest import is_a_link
 
 LOCK = "lock.json"
 _MAX_LOCK = 10_000
@@ -134,7 +133,7 @@ class Lock:
                 if self._try():
                     return self
         except OSError as error:
-            raise is_a_link(self.path) if error.errno == errno.ELOOP else write_error(self.path, error, 0) from None
+            raise write_error(self.path, error) from None
         raise UserError(f"{self._folder}: could not take the lock: {LOCK} keeps changing; try again", EXIT_MACHINE)
 
     def __exit__(self, *_: object) -> None:

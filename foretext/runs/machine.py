@@ -70,8 +70,10 @@ def check_space(path: Path, bytes_needed: int) -> None:
         )
 
 
-def write_error(path: Path, error: OSError, bytes_needed: int) -> UserError:
+def write_error(path: Path, error: OSError, bytes_needed: int = 0) -> UserError:
     """The UserError for a write under `path` that failed; ask after cleaning up, so that it states what is free."""
+    if error.errno == errno.ELOOP:
+        return is_a_link(path)
     if error.errno in _NO_SPACE:
         quota = " (quota)" if error.errno == errno.EDQUOT else ""
         return UserError(
@@ -81,6 +83,10 @@ def write_error(path: Path, error: OSError, bytes_needed: int) -> UserError:
         )
     reason = error.strerror or str(error)
     return UserError(f"cannot write {path}: {reason}; what was saved before is intact", EXIT_MACHINE)
+
+
+def is_a_link(path: Path) -> UserError:
+    return UserError(f"{path}: refused: a symbolic link; replace it by the file itself")
 
 
 # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────────────

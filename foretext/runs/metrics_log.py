@@ -20,7 +20,6 @@ from typing import Any
 from foretext.errors import UserError
 from foretext.runs.commit import sync_file
 from foretext.runs.machine import write_error
-from foretext.runs.manifest import is_a_link
 from foretext.text.corpus.text_files import write_whole
 
 METRICS = "metrics.jsonl"
@@ -41,9 +40,7 @@ class MetricsLog:
             try:
                 self._descriptor = os.open(self.path, flags, 0o666)
             except OSError as error:
-                if error.errno == errno.ELOOP:
-                    raise is_a_link(self.path) from None
-                raise write_error(self.path, error, 0) from None
+                raise write_error(self.path, error) from None
         return self._descriptor
 
     def size(self) -> int:

@@ -18,7 +18,7 @@ import torch
 from foretext.errors import UserError
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import SavedModel
-from foretext.runs.text_states import text_states
+from foretext.runs.reading import text_states
 from foretext.tasks.files.rows import UNORDERED, Row
 from foretext.tasks.views.base import Tensors, Units, View, units_of
 from foretext.tasks.views.explain import reasons

@@ -47,7 +47,7 @@ from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
 from foretext.objectives.stream import StreamConfig, StreamObjective
 from foretext.plan import WAYS, ConcatPoolingConfig
 from foretext.systems.base import ObjectiveParts, Size, StartConfig, System, TokenizerConfig, TrainingConfig
-from foretext.tasks.layouts.causal import RunningTextLayout
+from foretext.tasks.layouts.base import RunningTextLayout
 
 WAY = WAYS["ulmfit"]  # rates by depth, one layer more an epoch, concatenated pooling, the slanted triangle
 START = StartConfig(rate_decay=WAY.transfer.rate_decay)  # of the second stage

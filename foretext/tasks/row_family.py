@@ -14,10 +14,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.tasks.family import Encoded, Encoding, Family, HeadPlan, Note, Progress, Read, Reading, TaskConfig
+from foretext.tasks.family import (
+    Encoded,
+    Encoding,
+    Family,
+    HeadPlan,
+    Naming,
+    Note,
+    Progress,
+    Read,
+    Reading,
+    TaskConfig,
+    layout_name,
+    names_in,
+    read_as_trained,
+)
 from foretext.tasks.files.formats import find_format
 from foretext.tasks.files.predictions import Predictions, prediction_table, probabilities_of
-from foretext.tasks.files.remembered import Naming, layout_name, names_in, read_as_trained
 from foretext.tasks.files.rows import (
     KINDS,
     Row,

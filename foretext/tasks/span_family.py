@@ -17,9 +17,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.tasks.family import Encoded, Encoding, Family, HeadPlan, Note, Progress, Read, Reading, TaskConfig
+from foretext.tasks.family import (
+    Encoded,
+    Encoding,
+    Family,
+    HeadPlan,
+    Note,
+    Progress,
+    Read,
+    Reading,
+    TaskConfig,
+    layout_name,
+)
 from foretext.tasks.files.predictions import Predictions, written_probability
-from foretext.tasks.files.remembered import layout_name
 from foretext.tasks.files.squad import Question, check_ids, questions_from, read_squad
 from foretext.tasks.labelled import Split, hold_out_by
 from foretext.tasks.layouts.windows import (

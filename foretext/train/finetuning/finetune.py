@@ -19,6 +19,8 @@ from foretext.runs.metrics_log import draw_missing_curve, write_curve
 from foretext.runs.model import (
     SavedModel,
     build_task,
+    encode,
+    example_scores,
     facing,
     load_model,
     need_trained_head,
@@ -26,7 +28,6 @@ from foretext.runs.model import (
 )
 from foretext.runs.report import Reporter, StopRequest, Warns, Work
 from foretext.runs.run_config import MICRO_TOKENS, Budget, FinetuneConfig, has_begun, is_finished, read_config
-from foretext.runs.scoring import encode, example_scores
 from foretext.runs.views import view_scores
 from foretext.systems.base import TrunkParts
 from foretext.tasks.families import family_of

@@ -142,7 +142,7 @@ def learn(setup: RunSetup, writer: RunWriter, threads: int) -> None:
             loop.position.seconds += spent
         loop.run()
     except OSError as error:
-        raise write_error(run.path, error, 0) from None
+        raise write_error(run.path, error) from None
     finally:
         learner.close()
         shutil.rmtree(folder, ignore_errors=True)

@@ -15,9 +15,9 @@ from foretext.objectives.base import Draw, Objective
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator, using_threads
 from foretext.runs.metrics_log import draw_missing_curve, write_curve
+from foretext.runs.model import mean_losses
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import POSITION, is_finished, read_config
-from foretext.runs.scoring import mean_losses
 from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TrunkParts
 from foretext.text.corpus.token_shards import DamagedShards, TokenShards
@@ -35,9 +35,8 @@ from foretext.train.planning import (
     sequences_for,
 )
 from foretext.train.pretraining.learner_loop import learn
-from foretext.train.pretraining.pair_text import prepare_pairs
 from foretext.train.pretraining.pretrain_request import PretrainRequest, resolved_config
-from foretext.train.pretraining.run_setup import RunSetup, prepare_text
+from foretext.train.pretraining.run_setup import RunSetup, prepare_pairs, prepare_text
 from foretext.train.resume import TOKENS, finished, going_on, starts_over, writing
 
 VALID_TOKENS = 32768

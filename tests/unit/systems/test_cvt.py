@@ -24,9 +24,8 @@ from foretext.nn.recurrent.cvt import CvtConfig, CvtEncoder
 from foretext.objectives.base import Draw
 from foretext.runs.directory import RunDirectory
 from foretext.runs.inspection import summary_of
-from foretext.runs.model import load_model
+from foretext.runs.model import encode, load_model
 from foretext.runs.report import Reporter
-from foretext.runs.scoring import encode
 from foretext.systems.base import TrunkParts
 from foretext.systems.cvt import CVT
 from foretext.tasks.files.conll import TaggedSentence

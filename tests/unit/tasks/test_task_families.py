@@ -21,7 +21,7 @@ from foretext.tasks.files.rows import KINDS as ROW_KINDS
 from foretext.tasks.files.squad import Answer, Question, questions_from
 from foretext.tasks.heads.span import SpanTask
 from foretext.tasks.heads.tagging import TaggingTask
-from foretext.tasks.layouts.causal import DelimitedLayout
+from foretext.tasks.layouts.base import DelimitedLayout
 from foretext.tasks.layouts.windows import Answered, Candidate
 from foretext.text.corpus.tables import Table, read_table
 
