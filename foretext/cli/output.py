@@ -52,9 +52,22 @@ def show_baselines(scores: Scores, rivals: Sequence[Baseline]) -> None:
         typer.echo(f"{best.name} is as good on these rows: more unlabelled text, or more labels, would help")
 
 
+def show(as_json: bool, record: object, lines: Iterable[str]) -> None:
+    """A result: JSON for a script, lines for people."""
+    typer.echo(json.dumps(record, ensure_ascii=False) if as_json else "\n".join(lines))
+
+
 def show_notes(notes: Iterable[str]) -> None:
     for note in notes:
         typer.echo(note, err=True)
+
+
+@contextlib.contextmanager
+def shown_notes() -> Iterator[list[str]]:
+    """A list for what a reader has to say, which is shown when it has read."""
+    notes: list[str] = []
+    yield notes
+    show_notes(notes)
 
 
 def visible(piece: str) -> str:

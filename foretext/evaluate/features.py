@@ -126,8 +126,9 @@ class WordVectors:
 def check_gives_vectors(model: SavedModel) -> None:
     """UserError for a fine-tuned run of a system that has pre-trained ones: its layers have become the task's."""
     if model.task is not None and model.system.reads != "rows":
-        where = model.run.path if model.run else "this model"
-        raise UserError(f"{where} is fine-tuned: vectors are of the pre-trained run that it was made from; use that")
+        raise UserError(
+            f"{model.where} is fine-tuned: vectors are of the pre-trained run that it was made from; use that"
+        )
 
 
 def features_of(

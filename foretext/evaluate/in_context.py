@@ -47,7 +47,7 @@ from typing import TypeVar
 from foretext.errors import UserError
 from foretext.evaluate.likelihood import Likelihood, Progress, Query, channel_query, query_of, score_queries
 from foretext.runs.model import SavedModel
-from foretext.tasks.files.formats import COPA_QUESTIONS
+from foretext.tasks.files.format_readers import COPA_QUESTIONS
 from foretext.tasks.files.rows import Row
 
 NORMALISATIONS = ("sum", "per token", "per byte", "unbiased")

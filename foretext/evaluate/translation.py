@@ -49,11 +49,13 @@ def translator(model: SavedModel, what: str) -> tuple[Trunk, Translator]:
     found = None if model.objective is None else model.objective.translator()
     if found is not None:
         return model.trunk, found
-    where = model.run.path if model.run else "this model"
     if model.task is not None:
-        raise UserError(f"{where} is fine-tuned and has no decoder: {what} needs the pre-trained run it was made from")
+        raise UserError(
+            f"{model.where} is fine-tuned and has no decoder: {what} needs the pre-trained run it was made from"
+        )
     raise UserError(
-        f"{where} is of {model.system.name}, which does not translate: {what} needs a run of pretrain --system cove"
+        f"{model.where} is of {model.system.name}, which does not translate: {what} needs a run of "
+        "pretrain --system cove"
     )
 
 

@@ -41,6 +41,13 @@ class Similarity:
     def to_dict(self) -> dict[str, Any]:
         return {"kind": "similarity", **asdict(self)}
 
+    def lines(self) -> list[str]:
+        """For people."""
+        return [
+            f"  Spearman  {self.spearman:.4f}  ({self.known:,} of {self.pairs:,} pairs are known)",
+            f"  Pearson   {self.pearson:.4f}",
+        ]
+
 
 @dataclass(frozen=True)
 class Section:
@@ -66,6 +73,13 @@ class Analogies:
     def to_dict(self) -> dict[str, Any]:
         sections = [asdict(one) | {"accuracy": one.accuracy} for one in (*self.sections, self.whole)]
         return {"kind": "analogies", "accuracy": self.whole.accuracy, "sections": sections}
+
+    def lines(self) -> list[str]:
+        """For people."""
+        return [
+            f"  {one.accuracy:7.2%}  {one.name}  ({one.known:,} of {one.questions:,} questions are known)"
+            for one in (*self.sections, self.whole)
+        ]
 
 
 class WordSpace:
@@ -155,9 +169,8 @@ def _parts(rows: np.ndarray) -> Iterator[np.ndarray]:
 
 def word_space(model: SavedModel) -> WordSpace:
     """The vectors of a run; UserError where a word has none of its own."""
-    where = str(model.run.path) if model.run else "this model"
-    words, matrix = words_of(model, where)
-    return WordSpace(words, matrix, where)
+    words, matrix = words_of(model, model.where)
+    return WordSpace(words, matrix, model.where)
 
 
 # -- files -----------------------------------------------------------------------------------------------------------

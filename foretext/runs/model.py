@@ -65,6 +65,11 @@ class SavedModel:
         return self.config.run
 
     @property
+    def where(self) -> str:
+        """Its run, for messages."""
+        return str(self.run.path) if self.run else "this model"
+
+    @property
     def model_config(self) -> ModelConfig:
         return self.config.model
 
@@ -83,8 +88,10 @@ class SavedModel:
     @property
     def task_config(self) -> TaskConfig:
         if self.task is None:
-            where = self.run.path if self.run else "this model"
-            raise UserError(f"{where} has no task: fine-tune it first (foretext finetune RUN rows.csv --task …)")
+            named = self.run.path if self.run else "RUN"
+            raise UserError(
+                f"{self.where} has no task: fine-tune it first (foretext finetune {named} rows.csv --task …)"
+            )
         return self.finetuned.task
 
     @property
@@ -126,11 +133,10 @@ def need_trained_head(model: SavedModel, what: str) -> None:
     """UserError where what predicts tokens was drawn on import, and not trained since: a folder from elsewhere may lack
     it."""
     if model.head_drawn:
-        where = model.run.path if model.run else "this model"
         lacked = (model.objective or Objective).lacks
         raise UserError(
-            f"{where} was imported without {lacked}, and the one that was drawn knows nothing: {what} needs one that "
-            f"was trained; go on with it: foretext pretrain TEXT --from {where} --out ANOTHER"
+            f"{model.where} was imported without {lacked}, and the one that was drawn knows nothing: {what} needs one "
+            f"that was trained; go on with it: foretext pretrain TEXT --from {model.where} --out ANOTHER"
         )
 
 

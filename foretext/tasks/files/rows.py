@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from foretext.errors import UserError, closest, did_you_mean
-from foretext.tasks.files.choice_formats import ChoiceNumber
+from foretext.tasks.files.format_readers import ChoiceNumber, numbered_choices
 from foretext.tasks.files.formats import read_format
 from foretext.text.corpus.tables import Table, read_table, table_of_records, unpacked
 
@@ -345,4 +345,4 @@ def _fields(cells: Sequence[Any], kind: str) -> list[str]:
 def _choices(choices: Any, where: str) -> dict[str, Any]:
     if isinstance(choices, str) or not isinstance(choices, Iterable):
         raise UserError(f"{where}: the choices must be a list of texts")
-    return {f"choice{number}": choice for number, choice in enumerate(choices, 1)}
+    return numbered_choices(choices)
