@@ -49,8 +49,7 @@ class Batch:
 
     def reading_one(self, places_B: Tensor) -> Batch:
         """The same, of which only the top state at this place of each row will be read."""
-        columns = torch.arange(self.ids_BT.shape[1], device=self.ids_BT.device)
-        return self.reading(columns == places_B[:, None])
+        return self.reading(torch.arange(self.ids_BT.shape[1], device=self.ids_BT.device) == places_B[:, None])
 
     @property
     def real_tokens(self) -> int:

@@ -17,7 +17,7 @@ import torch
 
 from foretext.config import Setting
 from foretext.errors import UserError
-from foretext.evaluate.features import LayerMix, WordVectors, features_of, word_features_of
+from foretext.evaluate.features import GivesVectors
 from foretext.evaluate.fill import Filled, fill, filling_objective
 from foretext.evaluate.perplexity import Perplexity, memory_of, perplexity_of_both, pseudo_perplexity
 from foretext.evaluate.perplexity import perplexity as measure_perplexity
@@ -46,7 +46,7 @@ from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTas
 from foretext.train.finetuning.finetune_vectors import with_vectors_beside
 
 
-class LanguageModel:
+class LanguageModel(GivesVectors):
     """A pre-trained run."""
 
     def __init__(self, model: SavedModel, path: Path) -> None:
@@ -202,34 +202,6 @@ class LanguageModel:
         """What the run knows of whole words, if its system learns vectors of them: words, vectors, counts, topics."""
         model = self.model
         return None if model.objective is None else model.objective.knowledge(model.trunk, model.tokenizer)
-
-    def features(
-        self,
-        texts: str | Sequence[str],
-        progress: Progress | None = None,
-        reporter: Reporter | None = None,
-        layers: Sequence[int] = (),
-        weights: Sequence[float] = (),
-        each: bool = False,
-    ) -> np.ndarray:
-        """One vector a text: the mean of its tokens' states, float32 [texts, width]. `layers`: whose states, added up
-        with `weights` (none: their mean); 0 is the embeddings; none: the top. `each`: not added up, [texts, layers,
-        width]; without `layers` all of them. Where layers are of unequal width `each` gives [texts, layers] of
-        vectors, of which `np.stack(found[:, 1])` is [texts, width] of the second."""
-        return features_of(self.model, texts, LayerMix.of(layers, weights, each), progress, reporter)
-
-    def word_features(
-        self,
-        texts: str | Sequence[str],
-        progress: Progress | None = None,
-        reporter: Reporter | None = None,
-        layers: Sequence[int] = (),
-        weights: Sequence[float] = (),
-        each: bool = False,
-    ) -> list[WordVectors]:
-        """For each text its words, their places in it and a vector for each, the mean of its pieces' states; with
-        `each` [words, layers, width], or [words, layers] of vectors, as in `features`."""
-        return word_features_of(self.model, texts, LayerMix.of(layers, weights, each), progress, reporter)
 
     def nearest(
         self, words: str | Sequence[str], n: int = 10, minus: str | Sequence[str] = ()

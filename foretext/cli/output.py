@@ -157,8 +157,7 @@ class Terminal(Reporter):
     def _show(self, line: str) -> None:
         if self.live:
             self._end_bar()
-            width = self.console.width
-            sys.stderr.write("\r\x1b[2K" + line[: width - 1])
+            sys.stderr.write("\r\x1b[2K" + line[: self.console.width - 1])
             sys.stderr.flush()
             self._line_open = True
             return

@@ -141,8 +141,7 @@ def score_queries(
     shared, fitting, cut = _divided(queries, room, sharing=read is not _ask)
     state = reader.new_state(1)
     if shared:
-        device = next(reader.parameters()).device
-        state = reader(Batch(torch.tensor([shared], device=device)), state).state
+        state = reader(Batch(torch.tensor([shared], device=next(reader.parameters()).device)), state).state
     found: dict[tuple[int, int], Likelihood] = {}
     for branches, start, before in ((fitting, len(shared), state), (cut, 0, reader.new_state(1))):
         for group in _groups(branches, start):
@@ -260,8 +259,7 @@ def _read_on(trunk: Trunk, group: Sequence[_Branch], start: int, state: object) 
     that goes on from its context's."""
     device = next(trunk.parameters()).device
     zero = torch.zeros(len(group), dtype=torch.long, device=device)
-    contexts = Batch(*padded([branch.context for branch in group])).to(device)
-    read = trunk(contexts, trunk.pick(state, zero))
+    read = trunk(Batch(*padded([branch.context for branch in group])).to(device), trunk.pick(state, zero))
     lasts_BD = read.top[torch.arange(len(group)), torch.tensor([len(branch.context) - 1 for branch in group])]
     owners = torch.tensor([number for number, branch in enumerate(group) for _ in branch.completions], device=device)
     completions = [tokens for branch in group for tokens in branch.completions]

@@ -84,8 +84,7 @@ class Perplexity:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, which has neither infinity nor NaN: those are None."""
-        values = asdict(self)
-        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
 
 
 @dataclass(frozen=True)

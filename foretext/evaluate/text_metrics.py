@@ -78,5 +78,4 @@ def bleu(predicted: Sequence[str], references: Sequence[Sequence[str]], language
     most = max(len(wanted) for wanted in references)
     # Theirs is a list of whole references; a text that has fewer than others has None there.
     streams: list[Any] = [[wanted[k] if k < len(wanted) else None for wanted in references] for k in range(most)]
-    score = metric.corpus_score(list(predicted), streams)
-    return float(score.score), str(metric.get_signature())
+    return float(metric.corpus_score(list(predicted), streams).score), str(metric.get_signature())

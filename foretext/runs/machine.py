@@ -94,8 +94,7 @@ def is_a_link(path: Path) -> UserError:
 
 def available_memory() -> int | None:
     """Bytes that can still be allocated without swapping, within the container's limit; None where it is not known."""
-    known = [value for value in (_system_memory(), _cgroup_memory()) if value is not None]
-    return min(known, default=None)
+    return min([value for value in (_system_memory(), _cgroup_memory()) if value is not None], default=None)
 
 
 def _system_memory() -> int | None:

@@ -52,8 +52,7 @@ class MetricsLog:
         line = (json.dumps(_finite(values), ensure_ascii=False, allow_nan=False) + "\n").encode()
         descriptor, before = self._open(), self.size()
         try:
-            written = os.write(descriptor, line)
-            if written != len(line):
+            if os.write(descriptor, line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             os.ftruncate(descriptor, before)

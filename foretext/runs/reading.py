@@ -1,16 +1,14 @@
-"""Texts as they are given from Python, and one as a model reads it: after end-of-text, or between a masked system's
-special tokens.
-
-A text as one vector: the mean of its tokens' states. Texts longer than the context are read in windows.
-"""
+"""Texts as they are given from Python; one as a model reads it, after end-of-text or between a masked system's special
+tokens; and the states of a trunk that has read it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from foretext.batch import Batch, length_batches, padded, padded_segments
 from foretext.errors import UserError
@@ -67,25 +65,33 @@ Progress = Callable[[int, int], None]
 
 
 @torch.no_grad()
-def text_states(model: SavedModel, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
-    """float32 [texts, width]; a text without tokens is zeros."""
-    readings, owners = _windows(model, texts)
-    trunk = model.trunk.eval()
-    device = next(trunk.parameters()).device
-    sums = np.zeros((len(texts), model.model_config.width), dtype=np.float64)
-    counts = np.zeros(len(texts))
+def states_of(
+    model: SavedModel, readings: Sequence[Reading], states: Callable[[Batch], Tensor], progress: Progress | None
+) -> Iterator[tuple[int, np.ndarray]]:
+    """The `states` of each reading, [tokens, width], batch by batch."""
+    model.trunk.eval()
     done = 0
     for group in length_batches([len(reading.ids) for reading in readings]):
         ids_BT, mask_BT = padded([readings[number].ids for number in group])
         segments_BT = padded_segments([readings[number].segments for number in group], ids_BT.shape[1])
-        states = trunk(Batch(ids_BT, mask_BT, segments_BT=segments_BT).to(device)).top.float().cpu().numpy()
+        states_BTD = states(Batch(ids_BT, mask_BT, segments_BT=segments_BT).to(model.device)).float().cpu().numpy()
         for row, number in enumerate(group):
-            reading = readings[number]
-            sums[owners[number]] += states[row, reading.first : reading.first + reading.count].sum(0)
-            counts[owners[number]] += reading.count
+            yield number, states_BTD[row, : len(readings[number].ids)]
         done += len(group)
         if progress is not None:
             progress(done, len(readings))
+
+
+def text_states(model: SavedModel, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
+    """A text as one vector, the mean of its tokens' states: float32 [texts, width]; one without tokens is zeros. Texts
+    longer than the context are read in windows."""
+    readings, owners = _windows(model, texts)
+    sums = np.zeros((len(texts), model.model_config.width), dtype=np.float64)
+    counts = np.zeros(len(texts))
+    for number, states in states_of(model, readings, lambda batch: model.trunk(batch).top, progress):
+        reading = readings[number]
+        sums[owners[number]] += states[reading.first : reading.first + reading.count].sum(0)
+        counts[owners[number]] += reading.count
     return (sums / np.maximum(counts, 1)[:, None]).astype(np.float32)
 
 

@@ -195,8 +195,7 @@ class RowFamily(Family):
 
         config, tokenizer, layout = encoding.config, encoding.tokenizer, encoding.layout
         check_texts(rows, config.texts)
-        texts = [text for row in rows for text in row.texts]
-        encoded = iter(encode_texts(texts, tokenizer, progress))
+        encoded = iter(encode_texts([text for row in rows for text in row.texts], tokenizer, progress))
         examples, cut, lost = [], 0, 0
         for row in rows:
             parts = [next(encoded).tolist() for _ in row.texts]

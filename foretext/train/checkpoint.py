@@ -220,8 +220,7 @@ def split_again(states: Mapping[int, Any], size: int) -> dict[int, Any]:
     rows = _rows(whole)
     if all(_rows(part) == min(size, rows - number * size) for number, part in enumerate(parts)):
         return dict(states)
-    starts = range(0, rows, size)
-    return {number: _of_rows(whole, start, size) for number, start in enumerate(starts)}
+    return {number: _of_rows(whole, start, size) for number, start in enumerate(range(0, rows, size))}
 
 
 def _of_rows(state: Any, start: int, size: int) -> Any:
@@ -279,8 +278,7 @@ def check_carried(tensors: Mapping[str, Tensor], new: Any, rows: int, longest: i
     check_names(tensors, {number + name: wanted[name] for number in parts for name in wanted}, where)
     found = 0
     for number in sorted(parts):
-        own = {name: tensors[number + name] for name in wanted}
-        found += _check_part(own, wanted, longest, where, number)
+        found += _check_part({name: tensors[number + name] for name in wanted}, wanted, longest, where, number)
     if found != rows:
         raise UserError(f"{where}: states of {found} rows instead of {rows}; {FOREIGN}")
 

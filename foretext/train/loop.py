@@ -182,8 +182,7 @@ class Loop(Training):
                 self._evaluate()
             if self.stopping.requested is not None:
                 self.save()
-                where = str(self.writer.run.path) if self.writer else None
-                raise Interrupted(self.stopping.requested, where)
+                raise Interrupted(self.stopping.requested, str(self.writer.run.path) if self.writer else None)
             if time.perf_counter() - self._last_saved > self._save_every():
                 self.save()
         return position

@@ -67,8 +67,7 @@ def prediction_table(table: Table, predictions: Predictions, notes: list[str] | 
             if notes is not None:
                 notes.append(f"the input's own column {column!r} is kept as {name!r}")
         kept.append(name)
-    rows = [(*old, *new) for old, new in zip(table.rows, added)]
-    return Table(table.name, (*kept, *names), rows, table.where)
+    return Table(table.name, (*kept, *names), [(*old, *new) for old, new in zip(table.rows, added)], table.where)
 
 
 def _new_columns(predictions: Predictions) -> tuple[list[str], list[tuple[Any, ...]]]:

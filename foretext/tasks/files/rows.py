@@ -176,16 +176,14 @@ def _find_columns(table: Table, kind: str, names: dict[str, str], need_labels: b
             raise UserError(f"--columns {key}=…: {kind} has no field {key!r}; its fields are {', '.join(allowed)}")
     others = [*fields, label_field]
     found = [_find(table, field, names, others) for field in fields]
-    label_name = names.get(label_field, label_field)
     # A name given by the user must exist even where labels are not needed: it is a misspelling otherwise.
-    if label_name in table.columns or need_labels or label_field in names:
+    if names.get(label_field, label_field) in table.columns or need_labels or label_field in names:
         return found, _find(table, label_field, names, others)
     return found, None
 
 
 def _choice_fields(table: Table, names: dict[str, str]) -> list[str]:
-    numbers = {int(m[1]) for name in (*table.columns, *names) if (m := _CHOICE.fullmatch(name))}
-    last = max(numbers, default=0)
+    last = max({int(m[1]) for name in (*table.columns, *names) if (m := _CHOICE.fullmatch(name))}, default=0)
     return [f"choice{number}" for number in range(1, max(last, 2) + 1)]
 
 

@@ -92,8 +92,7 @@ class RunningPool:
         """[B, 3 · D]; zeros for a document without a token."""
         empty_B = self.count_B == 0
         mean_BD = self.sum_BD / self.count_B.clamp(min=1)[:, None]
-        joined = torch.cat([self.last_BD, self.largest_BD, mean_BD], dim=1)
-        return joined.masked_fill(empty_B[:, None], 0.0)
+        return torch.cat([self.last_BD, self.largest_BD, mean_BD], dim=1).masked_fill(empty_B[:, None], 0.0)
 
 
 def read_pieces(trunk: Trunk, document: Batch, piece: int, learned: int) -> Iterator[tuple[Tensor, Tensor, bool]]:
@@ -151,8 +150,7 @@ class ConcatPoolingTask(SupervisedTask):
     ) -> None:
         super().__init__(kind, classes, width, lm_weight, p=0.0)
         self.config, self.width = config, width
-        outputs = self.head.out_features
-        self.head = cast(nn.Linear, PoolingHead(3 * width, outputs, config))
+        self.head = cast(nn.Linear, PoolingHead(3 * width, self.head.out_features, config))
         penalties = {"activation": config.activation, "temporal": config.temporal}
         self.weights |= {name: weight for name, weight in penalties.items() if weight}
 

@@ -203,8 +203,7 @@ class CrossViewHead(WordByWord, CrossViewObjective):
             return None
         table = np.zeros(shape, dtype=bool)
         for row, one in enumerate(given):
-            chosen = draw.generator(row).random(len(one.seldom)) < self.settings.unknown
-            table[row, list(one.seldom)] = chosen
+            table[row, list(one.seldom)] = draw.generator(row).random(len(one.seldom)) < self.settings.unknown
         return torch.from_numpy(table)
 
     def _batch(self, rows: Sequence[Sequence[int]], task: int | None) -> CvtBatch:

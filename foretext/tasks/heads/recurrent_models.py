@@ -80,7 +80,22 @@ class WindowBatch(Batch):
     begins_B: Tensor | None = None  # whether a row begins its sentence; None: all do
 
 
-class RecurrentTagging(WordByWord, Objective):
+class OverWords:
+    """What every model over the words of a trunk has."""
+
+    words: TrunkWords
+
+    def check(self, trunk: Trunk) -> None:
+        self.words.check(trunk)
+
+    def put_vectors(self, matrix_VE: np.ndarray) -> None:
+        self.words.put_vectors(matrix_VE)
+
+    def meet(self, examples: Sequence[TaggedExample | SpanExample]) -> None:
+        self.words.meet(example.ids for example in examples)
+
+
+class RecurrentTagging(OverWords, WordByWord, Objective):
     """A biLSTM tagger, with a CRF unless the plan says otherwise; chunk tags (IOB2) follow each other as they may."""
 
     kind = "tagging"
@@ -97,15 +112,6 @@ class RecurrentTagging(WordByWord, Objective):
     @property
     def head(self) -> nn.Linear:
         return self.model.scores
-
-    def check(self, trunk: Trunk) -> None:
-        self.words.check(trunk)
-
-    def put_vectors(self, matrix_VE: np.ndarray) -> None:
-        self.words.put_vectors(matrix_VE)
-
-    def meet(self, examples: Sequence[TaggedExample]) -> None:
-        self.words.meet(example.ids for example in examples)
 
     def make(self, examples: Sequence[TaggedExample], draw: Draw | None = None) -> Batch:
         known = plain_fields(tag_batch(examples))
@@ -164,7 +170,7 @@ class TextsBatch(Batch):
     parts_BT: Tensor | None = None  # which text a token is of, from 1; 0: a special token, or padding
 
 
-class RecurrentRows(Objective):
+class RecurrentRows(OverWords, Objective):
     """A label for a text or for a pair of them. Where a layout reads a pair in both orders, the scores are averaged."""
 
     def __init__(
@@ -175,32 +181,26 @@ class RecurrentRows(Objective):
         self.words = TrunkWords(plan, model, dropout)
         outputs = 1 if kind in ("choice", "regression") else classes
         inputs, cells, layers = self.words.inputs, plan.cells, plan.layers
-        self.model: BiattentiveClassifier | SentenceClassifier
-        if pairs:
-            config = BiattentiveConfig(outputs, cells, cells, layers, hidden=cells, dropout=dropout, inputs=inputs)
-            self.model = BiattentiveClassifier(config)
-        else:
-            self.model = SentenceClassifier(ClassifierConfig(outputs, cells, layers, dropout=dropout, inputs=inputs))
+        self.model: BiattentiveClassifier | SentenceClassifier = (
+            BiattentiveClassifier(
+                BiattentiveConfig(outputs, cells, cells, layers, hidden=cells, dropout=dropout, inputs=inputs)
+            )
+            if pairs
+            else SentenceClassifier(ClassifierConfig(outputs, cells, layers, dropout=dropout, inputs=inputs))
+        )
         self.weights = {"label": 1.0}
 
     @property
     def head(self) -> nn.Linear:
         return self.model.scores
 
-    def check(self, trunk: Trunk) -> None:
-        self.words.check(trunk)
-
-    def put_vectors(self, matrix_VE: np.ndarray) -> None:
-        self.words.put_vectors(matrix_VE)
-
-    def meet(self, examples: Sequence[Example]) -> None:
+    def meet(self, examples: Sequence[Any]) -> None:
         self.words.meet(sequence.ids for example in examples for sequence in example.sequences)
 
     def make(self, examples: Sequence[Example], draw: Draw | None = None) -> Batch:
         batch = row_batch(examples, self.kind)
         parts = np.zeros(batch.ids_BT.shape, dtype=np.int64)
-        sequences = [sequence for example in examples for sequence in example.sequences]
-        for row, sequence in enumerate(sequences):
+        for row, sequence in enumerate([sequence for example in examples for sequence in example.sequences]):
             for number, (start, length) in enumerate(sequence.parts, 1):
                 parts[row, start : start + length] = number
         return TextsBatch(**plain_fields(batch), parts_BT=torch.from_numpy(parts))
@@ -226,7 +226,7 @@ class RecurrentRows(Objective):
         return Outcome(losses, None, scores)
 
 
-class RecurrentSpan(SpanTask):
+class RecurrentSpan(OverWords, SpanTask):
     """A biLSTM under the two vectors."""
 
     def __init__(self, model: ModelConfig, plan: ReaderPlan, dropout: float) -> None:
@@ -234,15 +234,6 @@ class RecurrentSpan(SpanTask):
         super().__init__(2 * plan.cells + words.inputs.output_width, 0.0, dropout, model.init_std)
         self.words, self.read = words, WordReader(words.inputs)
         self.recurrent = BiLstm(words.inputs.width, plan.cells, plan.layers, dropout)
-
-    def check(self, trunk: Trunk) -> None:
-        self.words.check(trunk)
-
-    def put_vectors(self, matrix_VE: np.ndarray) -> None:
-        self.words.put_vectors(matrix_VE)
-
-    def meet(self, examples: Sequence[SpanExample]) -> None:
-        self.words.meet(example.ids for example in examples)
 
     def states(self, trunk: Trunk, batch: Batch) -> Tensor:
         words = self.words(trunk, batch)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -37,9 +37,6 @@ from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
 from foretext.tasks.files.rows import UNORDERED
 from foretext.tasks.layouts.base import TokenSequence
-
-if TYPE_CHECKING:
-    from foretext.tasks.heads.supervised import Example, SupervisedTask
 
 # The state at the extract token; that and the mean of all states, added; that through the trunk's own layer for it.
 Pooling = Literal["extract", "mean", "pooler"]
@@ -83,8 +80,7 @@ class SupervisedTask(Objective):
         self.pooling = pooling
         self.kind = kind
         self.p = p
-        outputs = 1 if kind in ("choice", "regression") else classes
-        self.head = new_layer(width, outputs, init_std)
+        self.head = new_layer(width, 1 if kind in ("choice", "regression") else classes, init_std)
         self.dense = new_layer(width, width, init_std) if hidden else None
         self.weights = loss_weights(lm_weight)
 
@@ -128,8 +124,7 @@ class SupervisedTask(Objective):
     def pool(self, trunk: Trunk, top_BTD: Tensor, batch: Batch) -> Tensor:
         """The state that W_y reads: one for each example, or for each alternative of a choice."""
         assert batch.extract_B is not None and batch.group_B is not None
-        rows = torch.arange(len(batch.extract_B), device=top_BTD.device)
-        states_BD = top_BTD[rows, batch.extract_B]
+        states_BD = top_BTD[torch.arange(len(batch.extract_B), device=top_BTD.device), batch.extract_B]
         if self.pooling == "pooler":
             states_BD = trunk.summary(states_BD)
         if self.pooling == "mean":

@@ -99,8 +99,7 @@ class TaggingTask(WordByWord, Objective):
             total = F.cross_entropy(scores_NC, targets_BT[asked_BT], reduction="sum")
             losses["label"] = LossSum(total, float(len(scores_NC)))
             if "lm" in self.weights and torch.is_grad_enabled():  # scoring has no use for it
-                following = next_tokens(batch.ids_BT, real_places(batch))
-                losses["lm"] = sequence_lm_loss(trunk, hidden.top, following)
+                losses["lm"] = sequence_lm_loss(trunk, hidden.top, next_tokens(batch.ids_BT, real_places(batch)))
         return Outcome(losses, None, spread(scores_NC, asked_BT))
 
 

@@ -94,8 +94,7 @@ def _views(request: FinetuneRequest, family: Family, old: FinetuneConfig | None)
         return None
     if not family.fits_head:
         raise UserError(f"--views are for tasks with one label a row, not for {request.kind}; leave it out")
-    kinds = chosen_views(request.views, known, not static, request.start.system.name)
-    return ViewsConfig(kinds)
+    return ViewsConfig(chosen_views(request.views, known, not static, request.start.system.name))
 
 
 def knowledge_of(request: FinetuneRequest) -> TextKnowledge | None:

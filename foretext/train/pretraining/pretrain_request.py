@@ -233,8 +233,7 @@ def _replaced(section: Section, given: dict[str, Any]) -> Section:
 def _with_sets(config: PretrainConfig, sets: Sequence[str | Setting]) -> PretrainConfig:
     """`config` after --set, checked. What [run] says is not for setting: it has options of its own."""
     check_seed(config.run.seed)
-    settable = {name: section for name, section in config.by_name().items() if name != "run"}
-    sections = apply_sets(settable, sets)
+    sections = apply_sets({name: section for name, section in config.by_name().items() if name != "run"}, sets)
     sections["model"] = dataclasses.replace(sections["model"], dropout=sections["training"].dropout)
     changed = PretrainConfig(config.run, **sections)
     changed.training.check()
