@@ -38,7 +38,7 @@ from foretext.runs.model import SavedModel, encode
 from foretext.runs.report import Reporter
 from foretext.systems.base import TrunkParts
 from foretext.tasks.files.squad import Answer, Question
-from foretext.tasks.scores.span_metrics import answer_score, score_answers
+from foretext.tasks.scores.text_metrics import answer_score, score_answers
 
 SHORT, LONG = 80, 160  # words of the passages to train on, half of each
 TEST = {100: 50, 300: 50, 600: 25}  # words of a passage to ask about → passages, each with four questions

@@ -24,11 +24,11 @@ import torch
 
 from foretext.batch import length_batches
 from foretext.errors import UserError
-from foretext.evaluate.text_metrics import bleu, bleu_metric
 from foretext.generate.beam_search import Hypothesis, Search, Symbols, beam_search
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Translator
 from foretext.runs.model import SavedModel, mean_losses
+from foretext.tasks.scores.text_metrics import bleu, bleu_metric
 from foretext.text.words.word_list import END, JOINED, START, UNKNOWN, marked_text, marked_words
 
 LOGITS = 1 << 24  # scores of words that are computed at a time

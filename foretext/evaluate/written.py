@@ -17,11 +17,11 @@ from typing import Any
 from foretext.errors import UserError
 from foretext.evaluate.in_context import drawn_examples
 from foretext.evaluate.likelihood import Progress
-from foretext.evaluate.text_metrics import best_word_f1, bleu, exact_match, has_rouge_words, rouge
 from foretext.generate.many import write_in_turn
 from foretext.generate.sampling import Sampling
 from foretext.runs.model import SavedModel
 from foretext.tasks.files.rows import cell_text
+from foretext.tasks.scores.text_metrics import best_word_f1, bleu, exact_match, has_rouge_words, rouge
 from foretext.text.corpus.tables import Table
 
 _SENTENCE = re.compile(r".+?(?:[.!?]+(?=\s|$)|[。！？]+|$)\s*", re.DOTALL)

@@ -45,9 +45,8 @@ from foretext.text.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
     from foretext.tasks.heads.recurrent_models import RecurrentRows, RecurrentTagging
-    from foretext.tasks.heads.span import SpanTask
     from foretext.tasks.heads.supervised import SupervisedTask
-    from foretext.tasks.heads.tagging import TaggingTask
+    from foretext.tasks.heads.token_tasks import SpanTask, TaggingTask
 
     # An objective with a `kind` and a `head`.
     TaskHead = SupervisedTask | TaggingTask | SpanTask | RecurrentRows | RecurrentTagging

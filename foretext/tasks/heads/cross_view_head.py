@@ -27,7 +27,7 @@ from foretext.nn.recurrent.cvt import CvtBatch, CvtConfig
 from foretext.objectives.base import Draw, Examples
 from foretext.objectives.cross_view import KINDS, LABEL, CrossViewObjective, CrossViewSettings, CrossViewTask
 from foretext.tasks.heads.supervised import Example
-from foretext.tasks.heads.tagging import WordByWord, tag_targets
+from foretext.tasks.heads.token_tasks import WordByWord, tag_targets
 from foretext.text.order import LengthOrder, SampleOrder, Source, Turns
 from foretext.text.words.word_forms import WordForms
 

@@ -61,7 +61,6 @@ from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
 from foretext.plan import ReaderPlan
 from foretext.tasks.files.rows import UNORDERED
-from foretext.tasks.heads.span import SpanExample, SpanTask
 from foretext.tasks.heads.supervised import (
     NO_SCORE,
     Example,
@@ -71,7 +70,7 @@ from foretext.tasks.heads.supervised import (
     real_places,
     row_batch,
 )
-from foretext.tasks.heads.tagging import TaggedExample, WordByWord, tag_batch
+from foretext.tasks.heads.token_tasks import SpanExample, SpanTask, TaggedExample, WordByWord, tag_batch
 from foretext.text.words.characters import WORD_LENGTH
 
 

@@ -15,7 +15,6 @@ from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Objective, Stock
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator
-from foretext.runs.metrics_log import draw_missing_curve, write_curve
 from foretext.runs.model import (
     SavedModel,
     build_task,
@@ -26,7 +25,7 @@ from foretext.runs.model import (
     need_trained_head,
     pretrained_model,
 )
-from foretext.runs.report import Reporter, StopRequest, Warns, Work
+from foretext.runs.report import Reporter, StopRequest, Warns, Work, draw_missing_curve, write_curve
 from foretext.runs.run_config import MICRO_TOKENS, Budget, FinetuneConfig, has_begun, is_finished, read_config
 from foretext.runs.views import view_scores
 from foretext.systems.base import TrunkParts
@@ -226,9 +225,11 @@ class _Finetuning:
             encoding = Encoding(learned_of(other), model.tokenizer, layout)
             progress = functools.partial(work, "encoding")
             tasks.append(family_of(other.kind).encode(other.rows, encoding, True, note, progress).examples)
-        progress = functools.partial(work, "encoding text")
+        text = self.request.unlabelled
+        if not text:
+            return model.head.stock(tasks)
         return model.head.stock(
-            tasks, unlabelled_rows(self.request.unlabelled, model.tokenizer, layout, note, progress)
+            tasks, unlabelled_rows(text, model.tokenizer, layout, note, functools.partial(work, "encoding text"))
         )
 
     def _stage(self, model: SavedModel, stock: Stock, held_out: Encoded, evaluate: Validator) -> Stage:

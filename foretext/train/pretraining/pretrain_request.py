@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from foretext.config import Change, Setting, apply_sets, difference
 from foretext.errors import UserError
+from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import shaping
 from foretext.runs.directory import RunDirectory
 from foretext.runs.run_config import Budget, DataConfig, PretrainConfig, RunConfig, read_config
@@ -19,7 +20,6 @@ from foretext.systems import size_named, system_named
 from foretext.systems.base import StartConfig, System
 from foretext.text.tokenizers.base import END, Tokenizer
 from foretext.text.tokenizers.published import tokenizer_from_published
-from foretext.train.from_run import check_new_vocabulary
 from foretext.train.resume import agreed, check_seed, check_sets
 
 Section = TypeVar("Section", RunConfig, DataConfig, StartConfig)
@@ -124,7 +124,7 @@ def _config_from(request: PretrainRequest, start: Path, budget: Budget) -> Pretr
     config = _with_sets(kept, request.sets)
     assert config.start is not None
     if config.start.vocabulary == "new":
-        check_new_vocabulary(system, config.model)
+        _check_new_vocabulary(system, config.model)
     elif request.vocabulary is not None:
         _check_vocabulary(request.vocabulary, old.run, start)
     _check_kept(kept, config, start)
@@ -282,6 +282,13 @@ def _startable_config(request: PretrainRequest, start: RunDirectory) -> Pretrain
                 f"leave it out, or leave --from out"
             )
     return old
+
+
+def _check_new_vocabulary(system: System, model: ModelConfig) -> None:
+    if not system.piece_rows:
+        raise UserError(f"--new-vocabulary: {system.name} has no weights that follow its pieces; leave it out")
+    if getattr(model, "cutoffs", ()):
+        raise UserError("--new-vocabulary: an adaptive softmax is cut by how frequent its words were; leave it out")
 
 
 # Dropout follows training.dropout; how far is remembered, and from where on distances look alike, is no weight's shape.

@@ -31,7 +31,7 @@ from foretext.systems.cvt import CVT
 from foretext.tasks.files.conll import TaggedSentence
 from foretext.tasks.files.rows import Row
 from foretext.tasks.heads.cross_view_head import CrossViewHead, ManySources, Sourced, UnlabelledText
-from foretext.tasks.heads.tagging import TaggedExample
+from foretext.tasks.heads.token_tasks import TaggedExample
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.word_forms import WordForms, with_vectors
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
