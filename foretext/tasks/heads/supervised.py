@@ -124,7 +124,8 @@ class SupervisedTask(Objective):
     def pool(self, trunk: Trunk, top_BTD: Tensor, batch: Batch) -> Tensor:
         """The state that W_y reads: one for each example, or for each alternative of a choice."""
         assert batch.extract_B is not None and batch.group_B is not None
-        states_BD = top_BTD[torch.arange(len(batch.extract_B), device=top_BTD.device), batch.extract_B]
+        rows = torch.arange(len(batch.extract_B), device=top_BTD.device)
+        states_BD = top_BTD[rows, batch.extract_B]
         if self.pooling == "pooler":
             states_BD = trunk.summary(states_BD)
         if self.pooling == "mean":

@@ -209,4 +209,5 @@ class SpanTask(Objective):
 
     def label_loss(self, scores_BT2: Tensor, labels_B2: Tensor) -> Tensor:
         """The mean of −log P(start) and −log P(end), summed over the examples."""
-        return -scores_BT2.log_softmax(1).gather(1, labels_B2[:, None]).sum() / 2
+        logs_BT2 = scores_BT2.log_softmax(1)
+        return -logs_BT2.gather(1, labels_B2[:, None]).sum() / 2

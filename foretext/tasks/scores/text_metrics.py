@@ -15,9 +15,10 @@ gold answers, averaged over the questions. Parts of 1, not of 100.
 A question is scored as Chinese if it and its passage have at least as many ideographs as words of other letters, or as
 the caller says.
 
-`treebank_words` has the words of English text as NLTK's `word_tokenize` parts them, which CMRC 2018's script
-asks about what stands between ideographs. NLTK is not needed for it: these are the rules of its `NLTKWordTokenizer`, in their order, after the Penn
-Treebank's. A text is taken as one sentence; NLTK would look for ends of sentences first, by a model that it downloads.
+`treebank_words` has the words of English text as NLTK's `word_tokenize` parts them, which CMRC 2018's script asks about
+what stands between ideographs. NLTK is not needed for it: these are the rules of its `NLTKWordTokenizer`, in their
+order, after the Penn Treebank's. A text is taken as one sentence; NLTK would look for ends of sentences first, by a
+model that it downloads.
 
 Written answers are scored against reference texts: ROUGE, exact match and F1 of words, BLEU.
 
