@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -77,19 +78,10 @@ def best_threshold(scores: Sequence[float], truth: Sequence[bool]) -> float:
     """The threshold between two scores with the highest Matthews correlation; the middle one of equals."""
     order = np.argsort(np.asarray(scores))
     ordered, right = np.asarray(scores)[order], np.asarray(truth)[order]
-    below_right = np.cumsum(right, dtype=float)[:-1]  # acceptable ones at or below each gap
-    below = np.arange(1.0, len(right))
-    total, count = float(right.sum()), len(right)
-    true_positive, false_negative = total - below_right, below_right
-    false_positive = (count - below) - true_positive
-    true_negative = below - below_right
-    product = (
-        (true_positive + false_positive)
-        * (true_positive + false_negative)
-        * (true_negative + false_positive)
-        * (true_negative + false_negative)
-    )
-    agreement = true_positive * true_negative - false_positive * false_negative
+    below, missed = np.arange(1.0, len(right)), np.cumsum(right, dtype=float)[:-1]  # at or below each gap; acceptable
+    above, hits = len(right) - below, float(right.sum()) - missed
+    product = above * below * (hits + missed) * (len(right) - hits - missed)
+    agreement = hits * (below - missed) - (above - hits) * missed
     matthews = np.where(product > 0, agreement / np.sqrt(np.maximum(product, 1.0)), 0.0)
     matthews[ordered[:-1] == ordered[1:]] = -2.0  # equal scores cannot be parted
     best = np.flatnonzero(matthews >= matthews.max() - 1e-12)
@@ -110,10 +102,10 @@ def referents(model: SavedModel, rows: Sequence[Row], progress: Progress | None 
         for choice in row.texts[1:]:
             context, rest = split_border(model.tokenizer, before + choice, after)
             queries.append(Query(tuple(context), (tuple(rest),), row.where))
-    found = iter([one for likelihoods in score_queries(model, queries, progress) for one in likelihoods])
+    scored = iter([one for likelihoods in score_queries(model, queries, progress) for one in likelihoods])
     answered = []
     for row in rows:
-        likelihoods = tuple(next(found) for _ in row.texts[1:])
+        likelihoods = tuple(islice(scored, len(row.texts) - 1))
         prompt = Prompt(row.texts[0], row.texts[1:], None if row.label is None else int(row.label))
         answered.append(Answered(prompt, likelihoods, (0.0,) * len(likelihoods)))
     return answered

@@ -21,7 +21,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, takewhile
 
 import torch
 from torch import Tensor
@@ -95,10 +95,7 @@ def split_border(tokenizer: Tokenizer, context: str, completion: str) -> tuple[l
 
 def _alike(first: Sequence[int], second: Sequence[int], most: int) -> int:
     """How many tokens both begin with, `most` at most."""
-    same, most = 0, min(most, len(first), len(second))
-    while same < most and first[same] == second[same]:
-        same += 1
-    return same
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], islice(zip(first, second), max(0, most))))
 
 
 def query_of(tokenizer: Tokenizer, context: str, answers: Sequence[str], where: str = "") -> Query:

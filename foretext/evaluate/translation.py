@@ -150,11 +150,10 @@ def score_translations(
 ) -> TranslationScores:
     """`references`: the lines of the targets' file. Without a search, the likeliest word each time."""
     assert len(pairs) == len(references) > 0
-    batches = []
-    for indices in length_batches([len(pair.source) + len(pair.target) for pair in pairs]):
-        batch = objective.make([pairs[index] for index in indices])
-        batches.append(batch if device is None else batch.to(device))
-    loss = mean_losses(trunk, objective, batches)[objective.perplexity[0]]
+    groups = length_batches([len(pair.source) + len(pair.target) for pair in pairs])
+    batches = [objective.make([pairs[index] for index in indices]) for indices in groups]
+    there = device or torch.device("cpu")
+    loss = mean_losses(trunk, objective, [batch.to(there) for batch in batches])[objective.perplexity[0]]
     sources = [pair.source for pair in pairs]
     written = translations(trunk, objective, sources, search or Search(beams=1), device, progress)
     wanted = [line.lower() if objective.lower else line for line in references]

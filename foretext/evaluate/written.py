@@ -127,10 +127,10 @@ def _write(
 ) -> tuple[list[str], int]:
     """What the model writes for each row, and how many prompts were cut."""
     chosen = TASKS[task]
-    prompts = []
-    for row, solved in zip(rows, examples):
-        before = "".join(chosen.example.format(one.given, one.wanted[0]) for one in solved)
-        prompts.append(before + chosen.prompt.format(row.given))
+    prompts = [
+        "".join([*(chosen.example.format(one.given, one.wanted[0]) for one in solved), chosen.prompt.format(row.given)])
+        for row, solved in zip(rows, examples)
+    ]
     texts, cut = [], 0
     for one in write_in_turn(model, prompts, chosen.sampling, reserve=True):
         texts.append(first_sentences(one.text.strip(), 3) if task == "summary" else one.text.strip())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -134,11 +135,10 @@ def _view_lines(run: RunDirectory) -> list[tuple[str, str]]:
     from foretext.runs.views import read_index
 
     index = read_index(run)
-    shares: dict[str, float] = {}
+    shares: Counter[str] = Counter()
     for block, share in index.get("shares", {}).items():
-        view = block.partition(".")[0]
-        shares[view] = shares.get(view, 0.0) + float(share)
-    parts = (f"{view} {share:.0%}" for view, share in sorted(shares.items(), key=lambda one: -one[1]))
+        shares[block.partition(".")[0]] += share
+    parts = (f"{view} {share:.0%}" for view, share in shares.most_common())
     scored = {name: value for name, value in index.get("scored", {}).items() if isinstance(value, float)}
     told = "  ".join(f"{name} {value:.4g}" for name, value in scored.items())
     rivals = "  ".join(f"{name} {value:.4g}" for name, value in index.get("baselines", {}).items())
@@ -214,17 +214,16 @@ def _unlike_the_paper(config: Config) -> str:
 
 def _finetuned_unlike_the_paper(config: FinetuneConfig) -> str:
     task, system = config.task, system_named(config.run.system)
+    unused = () if config.transfer.model == "recurrent" else ("transfer.reader.",)
     changes = _unlike(config, PAPER, ("training", "transfer", "objective", "pooling"))
-    if config.transfer.model != "recurrent":
-        changes = [change for change in changes if not change.key.startswith("transfer.reader.")]
-    said = _differences(changes)
+    said = _differences([change for change in changes if not change.key.startswith(unused)])
     epochs = size_named(system, PAPER).epochs
-    if task.epochs != epochs:
-        said.append(f"epochs {task.epochs} ({epochs})")
-    if task.from_scratch and not system.build_head:
-        said.append("weights new (pre-trained)")
-    if task.shrinks:
-        said.append("scores drawn to the mean (as predicted)")
+    others = {
+        f"epochs {task.epochs} ({epochs})": task.epochs != epochs,
+        "weights new (pre-trained)": task.from_scratch and not system.build_head,
+        "scores drawn to the mean (as predicted)": task.shrinks,
+    }
+    said += [text for text, differs in others.items() if differs]
     shape = "; the shape is not the paper's" if _unlike(config, PAPER, ("model",)) else ""
     whose = "the paper's" if system.finetuned else "GPT's, for the paper does not fine-tune"
     if not said:
