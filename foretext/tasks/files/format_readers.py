@@ -55,6 +55,7 @@ class Source:
 
 
 Reader = Callable[[Source], Table]
+Record = dict[str, Any]  # the cells of a row by their columns
 
 
 # ---- helpers: most layouts are one of these with the names of its columns ----
@@ -123,7 +124,7 @@ def glue(first_cells: Sequence[str], headed: Reader, headless: Reader) -> Reader
     return reader
 
 
-def of_records(records: Callable[[Source], Iterator[tuple[str, dict[str, Any]]]]) -> Reader:
+def of_records(records: Callable[[Source], Iterator[tuple[str, Record]]]) -> Reader:
     """A reader that gives each row as its place and its cells by name."""
 
     def reader(source: Source) -> Table:
@@ -137,7 +138,7 @@ def of_records(records: Callable[[Source], Iterator[tuple[str, dict[str, Any]]]]
 
 
 def trec(fine: bool) -> Reader:
-    def records(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
+    def records(source: Source) -> Iterator[tuple[str, Record]]:
         for number, line in enumerate(text_lines(source.text("latin-1")), 1):
             label, _, text = line.partition(" ")
             place = f"{source.name} row {number}"
@@ -148,7 +149,7 @@ def trec(fine: bool) -> Reader:
     return of_records(records)
 
 
-def _imdb_records(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
+def _imdb_records(source: Source) -> Iterator[tuple[str, Record]]:
     for label in ("neg", "pos"):
         files = sorted((source.path / label).glob("*.txt"))
         if not files:
@@ -168,7 +169,7 @@ def read_scitail(source: Source) -> Table:
     return reader(source)
 
 
-def copa_records(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
+def copa_records(source: Source) -> Iterator[tuple[str, Record]]:
     """The question enters the context: the premise, a space, then one of `COPA_QUESTIONS`."""
     for item in _safe_xml(read_bytes(source.path), source.path).iter("item"):
         place = f"{source.name} item {item.get('id')}"
@@ -208,7 +209,7 @@ def read_storycloze(source: Source) -> Table:
     return Table(table.name, (*table.columns, "context"), rows, table.where)
 
 
-def race_records(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
+def race_records(source: Source) -> Iterator[tuple[str, Record]]:
     """A folder (searched to any depth) of JSON files, or one of them, each an article with questions; the context is
     the article, a line break, the question. The columns `id` and `question` say which it is."""
     files = [source.path]
@@ -225,7 +226,7 @@ def race_records(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{file} question {number}", record
 
 
-def _race_questions(passage: Any, file: Path) -> list[dict[str, Any]]:
+def _race_questions(passage: Any, file: Path) -> list[Record]:
     try:
         article, questions, options = passage["article"], passage["questions"], passage["options"]
         answers = passage.get("answers") or [None] * len(questions)
@@ -244,7 +245,7 @@ def _race_questions(passage: Any, file: Path) -> list[dict[str, Any]]:
         ) from None
 
 
-def numbered_choices(choices: Iterable[Any]) -> dict[str, Any]:
+def numbered_choices(choices: Iterable[Any]) -> Record:
     """Choices by the names of their columns."""
     return {f"choice{number}": choice for number, choice in enumerate(choices, 1)}
 
@@ -277,7 +278,7 @@ def _swag_label(cell: str, where: str) -> str | None:
     return ChoiceNumber(int(cell) + 1)
 
 
-def cbt_records(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
+def cbt_records(source: Source) -> Iterator[tuple[str, Record]]:
     """Numbered lines, a story at a time: 20 sentences, then a question with XXXXX for the missing word, and behind tabs
     the word, an empty cell and the candidates with | between. The context is the sentences, a line break, the question;
     the choices are the candidates."""
@@ -304,7 +305,7 @@ def cbt_records(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
         raise UserError(f"{source.name}: its last story has no question; the file may be cut short: get it again")
 
 
-def _cbt_record(story: list[str], cells: list[str], place: str) -> dict[str, Any]:
+def _cbt_record(story: list[str], cells: list[str], place: str) -> Record:
     question, answer = cells[0].strip(), cells[1].strip()
     candidates = [candidate.strip() for candidate in cells[-1].split("|") if candidate.strip()]
     if len(cells) < 3 or len(candidates) < 2:

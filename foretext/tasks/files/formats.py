@@ -61,10 +61,10 @@ def kind_of(kind: str, format: str | None) -> str:
     return "regression" if scored else kind
 
 
-def question_in(text: str, name: str | None) -> str:
+def question_in(text: str, name: str) -> str:
     """The question behind the article in a row's text, with its line break, by the format `name`; empty if none."""
     _, mark, question = text.rpartition("\n")
-    return mark + question if mark and name is not None and find_format(name).asks else ""
+    return mark + question if mark and find_format(name).asks else ""
 
 
 _SICK_PAIR = ("sentence_A", "sentence_B")

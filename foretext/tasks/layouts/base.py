@@ -86,7 +86,7 @@ def keeping_question(
     parts: Sequence[Sequence[int]], texts: Sequence[str], format: str | None, encode: Callable[[str], Sequence[int]]
 ) -> Sequence[Sequence[int]]:
     """The encoded `texts` of a row, the first with its question as a tail if the published layout has one there."""
-    question = question_in(texts[0], format)
+    question = question_in(texts[0], format) if format else ""
     return [Tailed(parts[0], len(encode(question))), *parts[1:]] if question else parts
 
 

@@ -97,8 +97,7 @@ def finetune(
     training = _Finetuning(
         request, family, split, reporter or Reporter(), reporter or Warns(), stopping or StopRequest()
     )
-    request = training.with_base()
-    training = replace(training, request=request)
+    training = replace(training, request=training.with_base())
     if request.out is None:
         return training.train(None, notes)
     run = RunDirectory(request.out)
@@ -138,7 +137,8 @@ class _Finetuning:
             return request
         if base.run is not None:
             request = replace(request, base=pretrained_model(base.run))
-            request = with_vectors_beside(request, base.vectors, self.reporter.note)
+            if base.vectors is not None:
+                request = with_vectors_beside(request, base.vectors, self.reporter.note)
         elif base.system is not None:
             work = functools.partial(self.work, None)
             request = new_base(request, base, self.split.train, self.reporter.note, work)
