@@ -21,7 +21,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from foretext import __version__
@@ -136,13 +136,13 @@ class Demo:
         """A line with the time left; on a terminal it runs on while the stage does. None begins after a signal."""
         self._end_if_asked()
         label = self._label(title)
-        if self.console.is_terminal:
-            with Live(get_renderable=lambda: self._label(title), console=self.console, transient=True):
-                yield
-            self.console.print(label)
-        else:
+        if not self.console.is_terminal:
             self.console.print(label)
             yield
+            return
+        with Live(get_renderable=lambda: self._label(title), console=self.console, transient=True):
+            yield
+        self.console.print(label)
 
     def _label(self, title: str) -> Text:
         seconds = max(0, round(self._left()))
@@ -261,9 +261,8 @@ class Demo:
         )
 
     def _show(self, results: list[TaskResult], samples: list[tuple[str, str]]) -> None:
-        table = Table(title="Test rows, accuracy in per cent: mean ± standard deviation over seeds")
-        for title in ("task", "with pre-training", "without", "gain", "guessing"):
-            table.add_column(title, justify="left" if title == "task" else "right")
+        titles = (Column(title, justify="right") for title in ("with pre-training", "without", "gain", "guessing"))
+        table = Table("task", *titles, title="Test rows, accuracy in per cent: mean ± standard deviation over seeds")
         for one in results:
             sides = (percent(one.with_pretraining), percent(one.without))
             table.add_row(one.task, *sides, one.gain_text, f"{100 * one.guessing:.1f}")

@@ -11,7 +11,6 @@ bad about steps that are undone so is kept, since it is what a user looks for: s
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import io
 import json
@@ -119,13 +118,8 @@ class MetricsLog:
 
     def rows_after(self, size: int, key: str) -> list[dict[str, Any]]:
         """The lines beyond `size` bytes that have `key`; what cannot be read is passed over: it is cut off anyway."""
-        rows = []
-        for line in os.pread(self._open(), max(0, self.size() - size), size).split(b"\n")[:-1]:
-            with contextlib.suppress(ValueError, RecursionError):
-                row = json.loads(line)
-                if isinstance(row, dict) and key in row:
-                    rows.append(row)
-        return rows
+        lines = os.pread(self._open(), max(0, self.size() - size), size).split(b"\n")[:-1]
+        return [row for row in map(_object_in, lines) if row is not None and key in row]
 
     def truncate(self, size: int) -> None:
         """Back to `size` bytes, where the checkpoint left it."""
@@ -151,19 +145,22 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """All whole lines of a run's log; a last line that is still being written is left out."""
     path = folder / METRICS
     try:
-        lines = path.read_bytes().split(b"\n")[:-1]
+        rows = [_object_in(line) for line in path.read_bytes().split(b"\n")[:-1]]
     except FileNotFoundError:
         return []
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict):
+    for number, row in enumerate(rows, start=1):
+        if row is None:
             raise UserError(f"{path} line {number}: not a JSON object; remove that line")
-        rows.append(row)
-    return rows
+    return [row for row in rows if row is not None]
+
+
+def _object_in(line: bytes) -> dict[str, Any] | None:
+    """The JSON object of a line; None if it has none."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
 
 
 def _finite(value: Any) -> Any:
@@ -179,25 +176,20 @@ def _finite(value: Any) -> Any:
 
 def loss_curve_png(metrics: list[dict[str, Any]], path: Path) -> None:
     """Training and validation loss against tokens (fine-tuning: against steps), from the lines of metrics.jsonl."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     training: dict[str, list[tuple[float, float]]] = {}
-    validation: list[tuple[float, float]] = []
     for record in metrics:
         for name, loss in record.get("losses", {}).items():
             training.setdefault(name, []).append((record["tokens"], loss))
-        if "loss" in record.get("validation", {}):
-            validation.append((record["tokens"], record["validation"]["loss"]))
+    validation = [(one["tokens"], one["validation"]["loss"]) for one in metrics if "loss" in one.get("validation", {})]
     for name, points in training.items():
         axes.plot(*zip(*points), linewidth=0.8, alpha=0.7, label=f"training ({name})")
     if validation:
         axes.plot(*zip(*validation), marker="o", markersize=3, linewidth=1.4, label="validation")
-    axes.set_xlabel("tokens seen")
-    axes.set_ylabel("loss (nats)")
+    axes.set(xlabel="tokens seen", ylabel="loss (nats)")
     axes.grid(alpha=0.3)
     if training or validation:
         axes.legend(frameon=False)

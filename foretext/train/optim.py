@@ -137,12 +137,8 @@ class Optimizer:
         for group in self.learning:
             live = self._live(group)
             rest = [name for name in live if name not in self.muon]
-            if self.config.optimizer == "lamb":
-                self._lamb(rest, rate * group.factor)
-            elif self.config.optimizer == "sgd":
-                self._sgd(rest, rate * group.factor)
-            else:
-                self._adamw(rest, rate * group.factor)
+            update = {"lamb": self._lamb, "sgd": self._sgd}.get(self.config.optimizer, self._adamw)
+            update(rest, rate * group.factor)
             self._muon([name for name in live if name in self.muon], rate * group.factor)
 
     def zero_grad(self) -> None:
@@ -235,14 +231,12 @@ class Optimizer:
     def _buffer(self, name: str, kind: str) -> Tensor:
         key = f"{name}/{kind}"
         if key not in self.state:
-            self.state[key] = torch.zeros_like(self._weight(name))
+            weight = self._weight(name)
+            self.state[key] = weight.new_zeros((), dtype=torch.float32) if kind == "step" else torch.zeros_like(weight)
         return self.state[key]
 
     def _count(self, name: str) -> Tensor:
-        key = f"{name}/step"
-        if key not in self.state:
-            self.state[key] = torch.zeros((), dtype=torch.float32, device=self._weight(name).device)
-        return self.state[key].add_(1)
+        return self._buffer(name, "step").add_(1)
 
     def state_tensors(self) -> dict[str, Tensor]:
         return dict(self.state)

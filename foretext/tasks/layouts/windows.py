@@ -198,10 +198,12 @@ def _spans(
         totals[more, : length - more] = starts[: length - more] + ends[more:]
     totals[:, ~np.array(here)] = -np.inf
     order = np.argsort(-totals, axis=None, kind="stable")[:n_best]
-    best = [
-        (float(totals[more, first]), window.start + first, int(more)) for more, first in zip(*np.divmod(order, length))
+    places_of = (divmod(flat, length) for flat in order.tolist())
+    return [
+        (float(totals[more, first]), window.start + first, window.start + first + more)
+        for more, first in places_of
+        if np.isfinite(totals[more, first])
     ]
-    return [(score, int(first), int(first) + more) for score, first, more in best if math.isfinite(score)]
 
 
 def _with_probabilities(ranked: Sequence[_Ranked]) -> tuple[Candidate, ...]:

@@ -255,26 +255,18 @@ def _renumbered(state: dict[str, Tensor], part: str, rows: tuple[str, ...], ids:
 def old_ids(new: Tokenizer, old: Tokenizer) -> np.ndarray:
     """For each id of `new`, the id of the same piece in `old`, or `NEW`: int64 [size of `new`]."""
     known = _ids_of_bytes(old)
-    ids = np.full(new.size, NEW, dtype=np.int64)
-    special = set(new.specials.values())
-    for id in range(new.size):
-        if id not in special and id != new.unknown:
-            ids[id] = known.get(new.piece_bytes(id), NEW)
-    for role in ("unknown", "end"):
-        ours, theirs = getattr(new, role), getattr(old, role)
+    special = {*new.specials.values(), new.unknown}
+    ids = np.array([NEW if id in special else known.get(new.piece_bytes(id), NEW) for id in range(new.size)])
+    same = [(new.unknown, old.unknown), (new.end, old.end)]
+    same += [(id, old.specials.get(name)) for name, id in new.specials.items()]
+    for ours, theirs in same:
         if ours is not None and theirs is not None:
             ids[ours] = theirs
-    for name, id in new.specials.items():
-        if name in old.specials:
-            ids[id] = old.specials[name]
     return ids
 
 
 def _ids_of_bytes(tokenizer: Tokenizer) -> dict[bytes, int]:
     """Of pieces that stand for text; of two that stand for the same, the first."""
     special = {*tokenizer.specials.values(), tokenizer.unknown}
-    known: dict[bytes, int] = {}
-    for id in range(tokenizer.size):
-        if id not in special and (text := tokenizer.piece_bytes(id)):
-            known.setdefault(text, id)
-    return known
+    last_first = reversed(range(tokenizer.size))
+    return {text: id for id in last_first if id not in special and (text := tokenizer.piece_bytes(id))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -174,9 +174,7 @@ def _check_named(request: PretrainRequest, system: System) -> None:
     if system.reads == "pairs":
         _check_pairs_named(request, system, pairs)
         return
-    for option, value in pairs.items():
-        if value is not None:
-            raise UserError(f"{option} is for a system that translates (cove), not {system.name}; leave it out")
+    _refuse(pairs, f"is for a system that translates (cove), not {system.name}; leave it out")
     if not request.inputs:
         raise UserError("name the text to pre-train on: files, folders or globs")
 
@@ -193,9 +191,13 @@ def _check_pairs_named(request: PretrainRequest, system: System, pairs: dict[str
     if missing := [option for option in needed if pairs[option] is None]:
         raise UserError(f"{system.name} learns from parallel text and word vectors: give {' and '.join(missing)}")
     text_only = {"--vocabulary": request.vocabulary, "--text-column": request.column, "--documents": request.documents}
-    for option, value in text_only.items():
+    _refuse(text_only, f"is for plain text, and {system.name} learns from pairs of lines; leave it out")
+
+
+def _refuse(given: Mapping[str, object], why: str) -> None:
+    for option, value in given.items():
         if value is not None:
-            raise UserError(f"{option} is for plain text, and {system.name} learns from pairs of lines; leave it out")
+            raise UserError(f"{option} {why}")
 
 
 def _said_by_options(request: PretrainRequest) -> dict[str, str]:
@@ -206,8 +208,8 @@ def _said_by_options(request: PretrainRequest) -> dict[str, str]:
         "data.errors": ("--errors says", request.errors),
         "start.vocabulary": ("--new-vocabulary says", request.new_vocabulary or None),
     }
-    for name in ("minutes", "steps", "tokens"):
-        given[f"budget.{name}"] = ("--minutes, --steps and --tokens say", request.budget)
+    budget = ("--minutes, --steps and --tokens say", request.budget)
+    given |= {f"budget.{name}": budget for name in ("minutes", "steps", "tokens")}
     return {key: words for key, (words, value) in given.items() if value is not None}
 
 
@@ -236,13 +238,9 @@ def _with_sets(config: PretrainConfig, sets: Sequence[str | Setting]) -> Pretrai
     sections = apply_sets({name: section for name, section in config.by_name().items() if name != "run"}, sets)
     sections["model"] = dataclasses.replace(sections["model"], dropout=sections["training"].dropout)
     changed = PretrainConfig(config.run, **sections)
-    changed.training.check()
-    changed.objective.check()
-    changed.model.check()
-    changed.tokenizer.check()
-    changed.data.check()
-    if changed.start is not None:
-        changed.start.check()
+    for section in (changed.training, changed.objective, changed.model, changed.tokenizer, changed.data, changed.start):
+        if section is not None:
+            section.check()
     return changed
 
 
