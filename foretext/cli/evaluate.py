@@ -26,11 +26,10 @@ from foretext.cli.input import (
     load_run,
     parse_columns,
     read_texts,
-    refuse,
     rows_for,
 )
 from foretext.cli.output import Terminal, progress, show, show_notes, show_scores
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse
 
 if TYPE_CHECKING:
     from foretext.api import LanguageModel

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foretext.cli.input import Json, lines_of, reading_model, refuse, standard_input, text_argument
-from foretext.errors import UserError
+from foretext.cli.input import Json, lines_of, reading_model, standard_input, text_argument
+from foretext.errors import UserError, refuse
 
 if TYPE_CHECKING:
     from foretext.generate.many import Written

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,13 +88,6 @@ def given_settings(config: Path | None, sets: list[str] | None) -> list[Setting]
     except UnicodeDecodeError as error:
         raise UserError(f"{config}: not UTF-8 at byte offset {error.start}; save the file as UTF-8") from None
     return [*settings_in(text, str(config)), *said]
-
-
-def refuse(given: Mapping[str, object], why: str) -> None:
-    """UserError for the first of these options that was given, which would be ignored."""
-    for option, value in given.items():
-        if value is not None:
-            raise UserError(f"{option} {why}")
 
 
 def check_output(path: Path) -> None:

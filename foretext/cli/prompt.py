@@ -21,11 +21,10 @@ from foretext.cli.input import (
     plain_table,
     read_texts,
     reading_model,
-    refuse,
     text_argument,
 )
 from foretext.cli.output import progress, show
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse
 
 if TYPE_CHECKING:
     from foretext.evaluate.in_context import Round, Template

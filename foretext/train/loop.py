@@ -140,16 +140,8 @@ class Loop(Training):
     def _bad_step(self, epoch: int, indices: list[int], losses: dict[str, float], norm: float) -> None:
         """No update; the samples are kept; a bounded number of such steps is passed over."""
         self.position.bad_steps += 1
-        self._log(
-            {
-                "bad_step": {
-                    "epoch": epoch,
-                    "samples": indices,
-                    "losses": {name: str(loss) for name, loss in losses.items()},
-                    "norm": str(norm),
-                }
-            }
-        )  # JSON has no NaN
+        shown = {name: str(loss) for name, loss in losses.items()}  # JSON has no NaN
+        self._log({"bad_step": {"epoch": epoch, "samples": indices, "losses": shown, "norm": str(norm)}})
         where = f"; its samples are in {self.writer.run.path / 'metrics.jsonl'}" if self.writer else ""
         if self.position.bad_steps > self.job.config.bad_steps:
             raise UserError(

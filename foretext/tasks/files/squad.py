@@ -7,6 +7,7 @@ error, for a model cannot point at it.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,12 +159,7 @@ class _Reader:
 
 def _places(text: str, passage: str) -> list[int]:
     """Where the text stands in the passage, also where it overlaps itself."""
-    places = []
-    at = passage.find(text)
-    while at >= 0:
-        places.append(at)
-        at = passage.find(text, at + 1)
-    return places
+    return [found.start() for found in re.finditer(f"(?={re.escape(text)})", passage)]
 
 
 # -- Python data -----------------------------------------------------------------------------------------------------

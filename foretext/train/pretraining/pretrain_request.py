@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from foretext.config import Change, Setting, apply_sets, difference
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse
 from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import shaping
 from foretext.runs.directory import RunDirectory
@@ -174,7 +174,7 @@ def _check_named(request: PretrainRequest, system: System) -> None:
     if system.reads == "pairs":
         _check_pairs_named(request, system, pairs)
         return
-    _refuse(pairs, f"is for a system that translates (cove), not {system.name}; leave it out")
+    refuse(pairs, f"is for a system that translates (cove), not {system.name}; leave it out")
     if not request.inputs:
         raise UserError("name the text to pre-train on: files, folders or globs")
 
@@ -191,13 +191,7 @@ def _check_pairs_named(request: PretrainRequest, system: System, pairs: dict[str
     if missing := [option for option in needed if pairs[option] is None]:
         raise UserError(f"{system.name} learns from parallel text and word vectors: give {' and '.join(missing)}")
     text_only = {"--vocabulary": request.vocabulary, "--text-column": request.column, "--documents": request.documents}
-    _refuse(text_only, f"is for plain text, and {system.name} learns from pairs of lines; leave it out")
-
-
-def _refuse(given: Mapping[str, object], why: str) -> None:
-    for option, value in given.items():
-        if value is not None:
-            raise UserError(f"{option} {why}")
+    refuse(text_only, f"is for plain text, and {system.name} learns from pairs of lines; leave it out")
 
 
 def _said_by_options(request: PretrainRequest) -> dict[str, str]:
