@@ -299,6 +299,17 @@ def table_from(data: Any, kind: str) -> Table:
     return table_of_records(records, "data", [f"data[{i}]" for i in range(len(records))])
 
 
+def listed(data: Any, what: str, name: str | None) -> list[tuple[str, Any]]:
+    """The items of Python data that has to be a list of `what`, each behind its name in messages. `name`: what to call
+    the data, where it is not an argument."""
+    if isinstance(data, str | bytes | dict) or not isinstance(data, Iterable):
+        raise UserError(f"{name or 'data'}: a {type(data).__name__} where a list of {what} is expected")
+    items = [(f"{name} {i + 1}" if name else f"data[{i}]", item) for i, item in enumerate(data)]
+    if not items:
+        raise UserError(f"{name or 'data'}: no {what}; give at least one")
+    return items
+
+
 def _pair_records(data: tuple[Any, ...], kind: str) -> list[Record]:
     if len(data) != 2 or any(isinstance(part, str) or not isinstance(part, Iterable) for part in data):
         raise UserError("data: a tuple must be a pair (X, y) of texts and labels; give rows as a list")

@@ -8,12 +8,13 @@ error, for a model cannot point at it.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from foretext.errors import UserError
+from foretext.tasks.files.rows import listed
 from foretext.text.corpus.tables import cleaned, unpacked
 from foretext.text.corpus.text_files import ReadReport, note_replaced, read_text
 
@@ -173,18 +174,13 @@ def questions_from(data: Any, *, need_answers: bool = True, name: str | None = N
     passage, several of them in a list (and so their starts), or None: the passage has none. Without `need_answers` they
     are left aside.
     `Question`s pass through. `name`: what to call the data in messages, where it is not an argument."""
-    if isinstance(data, str | bytes | dict) or not isinstance(data, Iterable):
-        raise UserError(f"{name or 'data'}: a {type(data).__name__} where a list of questions is expected")
     reader = _Reader("strict", need_answers)
     questions = []
-    for number, item in enumerate(data):
-        where = f"{name} {number + 1}" if name else f"data[{number}]"
+    for number, (where, item) in enumerate(listed(data, "questions", name)):
         question = item if isinstance(item, Question) else _question_from(item, reader, number, where)
         if need_answers and not question.answers and not question.impossible:
             raise UserError(f"{question.where}: no answer; give one, or None if the passage has none")
         questions.append(question)
-    if not questions:
-        raise UserError(f"{name or 'data'}: no questions; give at least one")
     return questions
 
 

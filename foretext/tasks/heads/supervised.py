@@ -80,7 +80,8 @@ class SupervisedTask(Objective):
         self.pooling = pooling
         self.kind = kind
         self.p = p
-        self.head = new_layer(width, 1 if kind in ("choice", "regression") else classes, init_std)
+        outputs = 1 if kind in ("choice", "regression") else classes
+        self.head = new_layer(width, outputs, init_std)
         self.dense = new_layer(width, width, init_std) if hidden else None
         self.weights = loss_weights(lm_weight)
 
