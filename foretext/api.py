@@ -60,9 +60,9 @@ def load(path: str | Path, device: str = "cpu") -> LanguageModel | TaskModel:
     return LanguageModel(model, Path(path)) if model.task is None else TaskModel(model, Path(path))
 
 
-def load_language_model(path: str | Path, device: str = "cpu") -> LanguageModel:
+def load_language_model(path: str | Path) -> LanguageModel:
     """A pre-trained run; a fine-tuned one is an error."""
-    return LanguageModel(pretrained_model(path, device), Path(path))
+    return LanguageModel(pretrained_model(path), Path(path))
 
 
 def pretrain(

@@ -139,8 +139,7 @@ class LanguageModel(GivesVectors):
     ) -> str:
         """The continuation of `prompt` (a right-to-left model: what stands before it): the two put together read
         right."""
-        sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, _stops(stop), repetition_penalty)
-        return "".join(generate_text(self.model, _prompt(prompt), sampling))
+        return "".join(self.stream(prompt, max_tokens, temperature, top_k, top_p, seed, stop, repetition_penalty))
 
     def generate_many(
         self,

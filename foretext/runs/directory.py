@@ -49,10 +49,6 @@ _MAX_HEADER = 16_000_000  # of a safetensors file: room for 100,000 tensors
 _REMEDY = "restore it from a copy, or train again into a new directory"
 
 
-def _silent(message: str) -> None:
-    return None
-
-
 class RunDirectory:
     """A run directory for reading; `writer()` for writing. Making the object touches nothing."""
 
@@ -155,7 +151,7 @@ class RunDirectory:
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @contextlib.contextmanager
-    def writer(self, notice: Callable[[str], None] = _silent) -> Iterator[RunWriter]:
+    def writer(self, notice: Callable[[str], None] = lambda message: None) -> Iterator[RunWriter]:
         """The one writer: takes the lock, finishes a commit that was interrupted, sweeps what dead writers left.
 
         Makes the directory if need be. `notice` gets a line where something was taken over.

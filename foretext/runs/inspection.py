@@ -23,7 +23,6 @@ from foretext.runs.run_config import (
     read_position,
 )
 from foretext.systems import size_named, system_named
-from foretext.systems.base import System
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoding
 from foretext.tasks.labelled import LabelSet
@@ -72,9 +71,12 @@ def summary_of(run: RunDirectory) -> str:
     info, system = config.run, system_named(config.run.system)
     tokenizer = load_tokenizer(run, info)
     what = f"a model for {config.task.kind}" if isinstance(config, FinetuneConfig) else "a pre-trained model"
+    way = (
+        system.base if system.learn else _DIRECTIONS[info.direction] if system.causal else "in both directions at once"
+    )
     shown = [f"{name} {value:.4g}" for name, value in _last_validation(run).items() if value is not None]
     lines = [
-        ("is", f"{what}: {info.system} {info.size}, {_direction(system, info.direction)}"),
+        ("is", f"{what}: {info.system} {info.size}, {system.base if system.learn else way}"),
         ("shape", config.model.describe()),
         ("vocabulary", f"{tokenizer.size:,} pieces of {tokenizer.kind}, special tokens included"),
         *(_task_lines(config) if isinstance(config, FinetuneConfig) else [_origin(config.data)]),
@@ -97,13 +99,6 @@ def _origin(data: DataConfig) -> tuple[str, str]:
 
 _DIRECTIONS = {"forward": "left to right", "backward": "right to left"}
 _CHUNKS = {"": "", "other": "marked otherwise than IOB"}
-_BOTH = "in both directions at once"
-
-
-def _direction(system: System, direction: str) -> str:
-    if system.learn is not None:
-        return system.base
-    return _DIRECTIONS[direction] if system.causal else _BOTH
 
 
 def _task_lines(config: FinetuneConfig) -> list[tuple[str, str]]:

@@ -96,7 +96,8 @@ class Optimizer:
         self.groups = groups
         self.rows = dict(rows or {})
         self.learning = list(groups)
-        self.muon = {name for name in parameters if config.optimizer == "muon" and _is_between_states(name, parameters)}
+        between = (name for name in parameters if not BETWEEN_STATES.isdisjoint(name.split(".")))
+        self.muon = {name for name in between if config.optimizer == "muon" and parameters[name].dim() == 2}
         self.state: dict[str, Tensor] = {}
 
     def thaw(self, step: int) -> None:
@@ -259,10 +260,6 @@ class Optimizer:
 def _matrices(name: str, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
     """Each tensor as the matrices of the papers, which are parts of it."""
     return [tensor.chunk(3) if name.endswith("qkv.weight") else (tensor,) for tensor in tensors]
-
-
-def _is_between_states(name: str, parameters: Mapping[str, nn.Parameter]) -> bool:
-    return parameters[name].dim() == 2 and not BETWEEN_STATES.isdisjoint(name.split("."))
 
 
 def _orthogonalise(matrices: Tensor) -> Tensor:

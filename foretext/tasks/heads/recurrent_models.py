@@ -215,7 +215,6 @@ class RecurrentRows(OverWords, Objective):
         outputs_BC = self.model(*texts)
         if self.kind in UNORDERED:
             outputs_BC = both_orders(outputs_BC, batch).mean(1)
-        assert batch.group_B is not None
         scores = arranged(outputs_BC, batch.group_B, self.kind)
         losses: dict[str, LossSum] = {}
         if batch.labels is not None:
@@ -303,7 +302,7 @@ class TrunkWords(nn.Module):
         if self.given_VE is not None:
             vectors.append(F.embedding(batch.ids_BT.clamp(max=len(self.given_VE) - 1), self.given_VE))
         vectors_BTD = torch.cat(vectors, dim=-1) if vectors else None
-        characters_UC, places_BT = self._characters(trunk, batch)
+        characters_UC, places_BT = trunk.spelled(batch) if self.inputs.characters else (None, None)
         mixed = tuple(layers[layer] for layer in self.mixed)
         return WordInput(real_places(batch), vectors_BTD, mixed, characters_UC, places_BT)
 
@@ -325,6 +324,3 @@ class TrunkWords(nn.Module):
             trunk.eval()
         with torch.set_grad_enabled(learns and torch.is_grad_enabled()):
             return trunk(batch, keep_layers=True).layers
-
-    def _characters(self, trunk: Trunk, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
-        return trunk.spelled(batch) if self.inputs.characters else (None, None)

@@ -78,7 +78,8 @@ def score_answers(
             part = [pair for question, pair in zip(questions, pairs) if bool(question.answers) == wanted]
             if part:
                 values |= {f"{name}_{metric}": value for metric, value in _means(part).items()}
-    scores = Scores("f1", values, len(questions), warnings=_warnings(predicted))
+    silent = [] if any(predicted) else ['every question was answered by "no answer": the model points at nothing']
+    scores = Scores("f1", values, len(questions), warnings=silent)
     return with_main(scores, main) if main is not None else scores
 
 
@@ -87,10 +88,6 @@ def _means(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:
         "f1": sum(f1 for _, f1 in pairs) / len(pairs),
         "exact_match": sum(exact for exact, _ in pairs) / len(pairs),
     }
-
-
-def _warnings(predicted: Sequence[str]) -> list[str]:
-    return [] if any(predicted) else ['every question was answered by "no answer": the model points at nothing']
 
 
 def answer_score(

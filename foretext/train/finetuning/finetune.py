@@ -185,8 +185,11 @@ class _Finetuning:
         model.trunk.to(device)
         model.head.to(device)
         with out_of_memory_as_user_error(stage.micro_batch):
-            if not goes_on:
-                _meet(model, learned, device, request.seed, functools.partial(work, "fitting the head"))
+            if not goes_on:  # what a head takes from the rows before it learns
+                model.head.meet(learned.examples)
+            if not goes_on and model.finetuned.transfer.head == "probe":
+                bar = functools.partial(work, "fitting the head")
+                model.head.fit_head(model.trunk, learned.examples, device, request.seed, bar)
             loop = Loop(self._job(model, stage, device), writer, reporter, self.stopping)
             if writer is not None:
                 _open_run(writer, model, loop)
@@ -255,15 +258,6 @@ class _Finetuning:
             evaluate_every=stage.order.steps_per_epoch,
             keep_best="main" if self.split.valid else None,
         )
-
-
-def _meet(
-    model: SavedModel, learned: Encoded, device: torch.device, seed: int, progress: Callable[[int, int], None]
-) -> None:
-    """What a head takes from the rows before it learns."""
-    model.head.meet(learned.examples)
-    if model.finetuned.transfer.head == "probe":
-        model.head.fit_head(model.trunk, learned.examples, device, seed, progress)
 
 
 def rows_at_a_time(task: Objective, stock: Stock) -> int:
