@@ -71,9 +71,7 @@ def summary_of(run: RunDirectory) -> str:
     info, system = config.run, system_named(config.run.system)
     tokenizer = load_tokenizer(run, info)
     what = f"a model for {config.task.kind}" if isinstance(config, FinetuneConfig) else "a pre-trained model"
-    way = (
-        system.base if system.learn else _DIRECTIONS[info.direction] if system.causal else "in both directions at once"
-    )
+    way = _DIRECTIONS[info.direction] if system.causal else "in both directions at once"
     shown = [f"{name} {value:.4g}" for name, value in _last_validation(run).items() if value is not None]
     lines = [
         ("is", f"{what}: {info.system} {info.size}, {system.base if system.learn else way}"),

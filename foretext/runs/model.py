@@ -1,8 +1,6 @@
-"""A run directory as a model in memory: configuration, tokenizer, trunk and, after fine-tuning, the task's head.
-
-Running a trained model over many examples without gradients: rows as its examples, batches of like length, results
-in the order given.
-"""
+"""A run directory as a model in memory: configuration, tokenizer, trunk and, after fine-tuning, the task's head; and
+such a model run over many examples without gradients: rows as its examples, batches of like length, results in the
+order given."""
 
 from __future__ import annotations
 

@@ -2,12 +2,10 @@
 only what should be known about the data, as Python's warnings. And being asked to stop: the loop looks at
 `stop.requested` between steps; who asks (the command line's `Stopper`, by a signal) is no concern of it.
 
-metrics.jsonl: the append-only log of a run, one JSON object a line, and its loss curve as a picture.
-
-It is not in the manifest: it grows between checkpoints. A checkpoint's position records how long the log was; going on
-cuts it back to that, so that the log of a stopped run ends up equal to that of one that was never stopped. What was
-bad about steps that are undone so is kept, since it is what a user looks for: see `Loop.restore`.
-"""
+What stays of it is `metrics.jsonl`, the append-only log of a run, one JSON object a line, and its loss curve as a
+picture. The log is not in the manifest: it grows between checkpoints. A checkpoint's position records how long the log
+was; going on cuts it back to that, so that the log of a stopped run ends up equal to that of one that was never
+stopped. What was bad about steps that are undone so is kept, since it is what a user looks for: see `Loop.restore`."""
 
 from __future__ import annotations
 

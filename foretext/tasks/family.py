@@ -14,7 +14,7 @@ names them all. In the order of a run:
 A long sentence or passage gives several examples, its windows: training counts examples, everything else rows. Nothing
 here loads torch before `head` or `encode` is called, so that a mistake in a file is found at once.
 
-How a fine-tuned run reads further files: as it read the training file, unless the user or the file says otherwise.
+A fine-tuned run reads further files as it read the training file, unless the user or the file says otherwise.
 
 1. What the user gives holds, alone: `--columns` puts a remembered layout aside, `--format` remembered columns, and
    `--format none` both, for a file with the task's own column names.

@@ -278,11 +278,8 @@ def sentences_from(data: Any, *, need_tags: bool = True, name: str | None = None
     they need none, also of lists of words, or of texts whose words stand between white space; or a pair `(X, y)` of
     lists of words and lists of tags. `TaggedSentence`s pass through. `name`: what to call the data in messages, where
     it is not an argument."""
-    if (
-        isinstance(data, tuple)
-        and len(data) == 2
-        and all(isinstance(part, list) and not any(isinstance(item, str) for item in part) for part in data)
-    ):
+    lists = isinstance(data, tuple) and all(isinstance(part, list) for part in data)
+    if lists and len(data) == 2 and not any(isinstance(item, str) for part in data for item in part):
         if len(data[0]) != len(data[1]):
             shown = name or "data"
             raise UserError(f"{shown}: {len(data[0])} sentences and tags for {len(data[1])}; they must be equally many")

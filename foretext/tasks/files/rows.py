@@ -130,13 +130,15 @@ def rows_of(table: Table, kind: str, *, columns: dict[str, str] | None = None, n
     for cells, where in zip(table.rows, table.where):
         texts = _texts([cells[i] for i in at], text_columns, kind, where)
         label = None
-        try:
-            if label_at is not None:
+        if label_at is not None:
+            try:
                 label = _label(cells[label_at], texts, kind, f"{where}, column {label_column!r}")
-        except UserError as error:
-            if need_labels:
-                there = _labels_there(table, label_at, kind) if isinstance(error, _Missing) else None
-                raise error if there is None else UserError(f"{error}{there}; fill it in or remove the row") from None
+            except UserError as error:
+                if need_labels and isinstance(error, _Missing):
+                    there = _labels_there(table, label_at, kind)
+                    raise UserError(f"{error}{there}; fill it in or remove the row") from None
+                if need_labels:
+                    raise
         rows.append(Row(texts, label, where))
     return rows
 

@@ -1,17 +1,18 @@
 """Task models of their own over the layers of a trunk (`transfer.model` "recurrent"), as ELMo's and CoVe's tasks have
-them: the heads of `tagging.py`, `supervised.py` and `span.py` exchanged for networks that read whole sequences.
+them: the heads of `supervised.py` and `token_tasks.py` exchanged for networks that read whole sequences.
 
     tags          biLSTM → scores of tags → CRF (`nn/task_models/sentence_models.py`)
     a text        biLSTM → maximum, mean, minimum and attentive mean → scores (`nn/task_models/sentence_models.py`)
     two texts     biattentive network (`nn/task_models/sentence_models.py`); a choice is a pair with its context
     spans         biLSTM over question and passage → start and end scores of each token
 
-All read x of `trunk_words.py`: texts and pairs the tokens that stand between special ones, tags and spans the special
+All read x of `TrunkWords`: texts and pairs the tokens that stand between special ones, tags and spans the special
 ones too; the tags of words are asked at their first pieces. A pair is read by the trunk as the system's layout joins
 it, and by the task model as two texts. A sentence that is longer than the context is read in windows: tags are chosen
 together inside a window, and only the window that begins the sentence begins the CRF.
 
-What a task's own model reads of a trunk: for each token γ Σ s_l h_l of the layers, a learned vector, its characters.
+`TrunkWords` is what a task's own model reads of a trunk: for each token γ Σ s_l h_l of the layers, a learned vector,
+its characters.
 
 Only layers of one width can be added up: those that are as wide as the top are mixed (of an AWD-LSTM the embeddings and
 the top, of most trunks all). Layers may also be read as they are, beside the vector: the lowest, or that and the top

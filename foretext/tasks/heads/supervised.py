@@ -6,13 +6,12 @@ layer; choice gives each alternative one score and takes the softmax over them. 
 same sequences: the mean over each sequence's targets, then over sequences, as GPT's released code has it; every
 alternative of a choice counts.
 
-A head that starts where the pre-trained states already are.
-
-With a hundred labels a random W_y spends its first epochs finding a direction, and bends the trunk meanwhile. Fitting
-W_y to the states as they are before anything learns ("linear probing, then fine-tuning", Kumar et al. 2022) costs one
-forward pass: a ridge-penalised logistic regression (regression: least squares) on standardised states, with the
-task's own loss, so that it serves every kind of task. The minimum is unique: the seed has no part in it, unless there
-are so many rows that some are drawn.
+`fit_head` has W_y start where the pre-trained states already are (`transfer.head` "probe"). With a hundred labels a
+random W_y spends its first epochs finding a direction, and bends the trunk meanwhile. Fitting W_y to the states as they
+are before anything learns ("linear probing, then fine-tuning", Kumar et al. 2022) costs one forward pass: a
+ridge-penalised logistic regression (regression: least squares) on standardised states, with the task's own loss, so
+that it serves every kind of task. The minimum is unique: the seed has no part in it, unless there are so many rows that
+some are drawn.
 
 A state is standardised by the deviation that it has in training, where dropout adds p/(1−p) times its mean square to
 its variance. The first token's state of a masked model is nearly the same in all texts: measured by how little that

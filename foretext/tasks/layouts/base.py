@@ -1,12 +1,13 @@
-"""How labelled texts become token sequences: the contract between tasks and systems, and the cutting of over-long
-input.
+"""How labelled texts become token sequences: the contract between tasks and systems, the systems' layouts, and the
+cutting of over-long input.
 
 A system says how (GPT: `start premise delimiter hypothesis extract`, …); a task says what is then done with the states.
 Over-long input is cut here, by one policy, and counted: the longest text of a sequence gives way first, from its end;
 of equally long ones the last, as in BERT's released code.
 Where a question stands behind an article in one text, the end of the article goes and the question stays.
 
-The input of causal systems: texts one after the other, each from its end where a model reads from right to left.
+Causal systems (`CausalLayout`) read texts one after the other, each from its end where a model reads from right to
+left.
 
 `DelimitedLayout` has GPT's input transformations: texts joined by a delimiter between a start and an extract token, for
 every causal system that is fine-tuned GPT's way. Where every token counts, too: a causal model reads the question
@@ -19,8 +20,8 @@ after another end of text, behind which an LSTM forgets. Two texts are two docum
 context, which an LSTM is not bound by: it only says through how many tokens gradients flow. Where every token counts,
 one more end follows: the only token that has read all and is none of the text's, where "no answer" is pointed at.
 
-The input of systems that see both sides: `[CLS] a [SEP] b [SEP]` (BERT, ALBERT), `<s> a </s></s> b </s>` (RoBERTa),
-`a <sep> b <sep> <cls>` (XLNet).
+Systems that see both sides (`FramedLayout`) read `[CLS] a [SEP] b [SEP]` (BERT, ALBERT), `<s> a </s></s> b </s>`
+(RoBERTa), `a <sep> b <sep> <cls>` (XLNet).
 
 Such a model sees both texts at once, so a pair is read in one order, similarity too. The state of one special token,
 the first or the last, speaks for the sequence, and is where "no answer" is pointed at.

@@ -1,11 +1,9 @@
 """Pre-training from text to a run directory: vocabulary, token shards, plan, loop.
 
-What a pre-training takes over from the run that it starts from (`pretrain --from RUN`): weights, and, for text with
-words of its own, what is kept for each piece of the vocabulary.
-
-ULMFiT's second stage (Howard and Ruder 2018) is such a start: the general model goes on with the target's text, the
-lower layers at lower rates, and with a vocabulary of that text, if so chosen. Both work on every system that says which
-of its weights have a row for each piece.
+From the run that it starts from (`pretrain --from RUN`) it takes over the weights, and, for text with words of its own,
+what is kept for each piece of the vocabulary. ULMFiT's second stage (Howard and Ruder 2018) is such a start: the
+general model goes on with the target's text, the lower layers at lower rates, and with a vocabulary of that text, if so
+chosen. Both work on every system that says which of its weights have a row for each piece.
 
 Howard and Ruder's released code gives a word that both vocabularies have its old row of the embeddings, and a new word
 the mean of all old rows. Pieces are the same if they stand for the same bytes of text, spaces included, whatever a kind

@@ -1,10 +1,9 @@
 """A pre-training run while it is set up: its vocabulary, its token shards, and what is kept of both before training.
 
-Parallel text and word vectors as what a translation is pre-trained on: both vocabularies, and pairs as token shards.
-
-The vectors' file, or run, is read once, when the vocabulary is made. From the first checkpoint on, the vectors are
-among the weights; a run that is gone on with before that reads them again.
-"""
+Of text (`prepare_text`) that is one vocabulary; a translation is pre-trained on parallel text and word vectors
+(`prepare_pairs`): both vocabularies, and pairs as token shards. The vectors' file, or run, is read once, when the
+vocabulary is made. From the first checkpoint on, the vectors are among the weights; a run that is gone on with before
+that reads them again."""
 
 from __future__ import annotations
 
