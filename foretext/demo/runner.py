@@ -25,6 +25,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from foretext import __version__
+from foretext.api import load_language_model, pretrain
 from foretext.demo.report import ReportData, TaskResult, percent, render
 from foretext.demo.tasks import COLUMNS, ROWS, TASKS, DemoData, prepare
 from foretext.errors import Interrupted, UserError
@@ -160,8 +161,6 @@ class Demo:
 
     def pretrain(self, data: DemoData) -> None:
         """Makes the run `base`, or goes on with it: the time spent counts; finished, nothing is left to do."""
-        from foretext.api import pretrain
-
         pretrain(
             [data.corpus],
             system="gpt",
@@ -177,8 +176,6 @@ class Demo:
 
     def finetune(self, data: DemoData, task: str, pretrained: bool, seed: int) -> float:
         """The accuracy on the test rows. The first seed's runs with pre-training stay."""
-        from foretext.api import load_language_model
-
         out = self.folder / "tasks" / task if pretrained and seed == self.seeds[0] else None
         if out:
             shutil.rmtree(out, ignore_errors=True)
@@ -196,8 +193,6 @@ class Demo:
         return model.evaluate(data.path(task, "test"), reporter=Reporter()).values["accuracy"]
 
     def generate(self, prompt: str) -> str:
-        from foretext.api import load_language_model
-
         return load_language_model(self.base).generate(prompt, max_tokens=60, temperature=0.7, top_p=0.9, seed=1)
 
     def _finetune_all(self, data: DemoData) -> None:

@@ -151,8 +151,10 @@ def score_queries(
 
 def _divided(queries: Sequence[Query], room: int, sharing: bool) -> tuple[list[int], list[_Branch], list[_Branch]]:
     """What all contexts that fit begin with, the work that goes on after it, and the work of those that do not fit."""
-    whole = {number: query for number, query in enumerate(queries) if _needed(query) <= room}
-    long = {number: query for number, query in enumerate(queries) if number not in whole}
+    # Positions that the longest completion needs; its last token is predicted, not read.
+    needed = [len(query.context) + max(map(len, query.completions)) - 1 for query in queries]
+    whole = {number: query for number, query in enumerate(queries) if needed[number] <= room}
+    long = {number: query for number, query in enumerate(queries) if needed[number] > room}
     shared = _common([query.context for query in whole.values()]) if sharing else []
     fitting = [branch for number, query in whole.items() for branch in _branches(query, number, len(shared), room)]
     return shared, fitting, [branch for number, query in long.items() for branch in _alone(query, number, room)]
@@ -166,11 +168,6 @@ def _with_start(query: Query, tokenizer: Tokenizer) -> Query:
     if end is None:
         raise UserError(f"an empty context needs {END}, which this vocabulary does not have; give a context")
     return replace(query, context=(end,))
-
-
-def _needed(query: Query) -> int:
-    """Positions that the longest completion needs; its last token is predicted, not read."""
-    return len(query.context) + max(len(tokens) for tokens in query.completions) - 1
 
 
 def _common(contexts: Sequence[tuple[int, ...]]) -> list[int]:

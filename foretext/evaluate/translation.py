@@ -64,8 +64,7 @@ def translate_lines(
 ) -> list[str]:
     """A line for each line; an empty one for one without words."""
     trunk, objective = translator(model, "a translation")
-    device = next(trunk.parameters()).device
-    return translations(trunk, objective, source_ids(model, lines), search, device, progress)
+    return translations(trunk, objective, source_ids(model, lines), search, progress)
 
 
 def source_ids(model: SavedModel, lines: Sequence[str]) -> list[np.ndarray]:
@@ -85,8 +84,7 @@ def score_files(
     trunk, objective = translator(model, "a score of translations")
     bleu_metric(language)  # what is missing is known before everything is translated
     pairs, references = objective.pairs_in(source, target, errors)
-    device = next(trunk.parameters()).device
-    return score_translations(trunk, objective, pairs, references, search, language, device, progress)
+    return score_translations(trunk, objective, pairs, references, search, language, progress)
 
 
 def translations(
@@ -94,11 +92,10 @@ def translations(
     objective: Translator,
     sources: Sequence[np.ndarray],
     search: Search,
-    device: torch.device | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
     """A line for each source, in their order; of one without words, an empty one. One beam is greedy search."""
-    found = hypotheses(trunk, objective, sources, search, device, progress)
+    found = hypotheses(trunk, objective, sources, search, progress)
     return [marked_text(objective.words.decode(one.ids)) for one in found]
 
 
@@ -108,19 +105,18 @@ def hypotheses(
     objective: Translator,
     sources: Sequence[np.ndarray],
     search: Search,
-    device: torch.device | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Hypothesis]:
     """The best that the search finds for each source, in their order; of one without words, one without words."""
     trunk.eval()
     objective.eval()
+    device = next(trunk.parameters()).device
     read = [number for number, source in enumerate(sources) if len(source)]
     found = dict.fromkeys(range(len(sources)), Hypothesis((), 0.0, ended=False))
     done = len(sources) - len(read)
     for indices in _groups(sources, read, max(1, LOGITS // (search.beams * objective.words.size))):
         pairs = [objective.pair(sources[index], np.array([END])) for index in indices]
-        batch = objective.make(pairs)
-        state = objective.start(trunk, batch if device is None else batch.to(device))
+        state = objective.start(trunk, objective.make(pairs).to(device))
         limits = search.limits(len(pair.source) for pair in pairs)
         best = [several[0] for several in beam_search(objective, state, limits, SYMBOLS, search, device)]
         done += len(indices)
@@ -145,17 +141,16 @@ def score_translations(
     references: Sequence[str],
     search: Search | None = None,
     language: str = "",
-    device: torch.device | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> TranslationScores:
     """`references`: the lines of the targets' file. Without a search, the likeliest word each time."""
     assert len(pairs) == len(references) > 0
     groups = length_batches([len(pair.source) + len(pair.target) for pair in pairs])
-    batches = [objective.make([pairs[index] for index in indices]) for indices in groups]
-    there = device or torch.device("cpu")
-    loss = mean_losses(trunk, objective, [batch.to(there) for batch in batches])[objective.perplexity[0]]
+    device = next(trunk.parameters()).device
+    batches = [objective.make([pairs[index] for index in indices]).to(device) for indices in groups]
+    loss = mean_losses(trunk, objective, batches)[objective.perplexity[0]]
     sources = [pair.source for pair in pairs]
-    written = translations(trunk, objective, sources, search or Search(beams=1), device, progress)
+    written = translations(trunk, objective, sources, search or Search(beams=1), progress)
     wanted = [line.lower() if objective.lower else line for line in references]
     score, signature = bleu(written, [[line] for line in wanted], language)
     return TranslationScores(loss, math.exp(min(loss, 700.0)), score, signature, len(pairs))
@@ -204,15 +199,14 @@ def translation_attention(
     """Of the translations that the search finds, or of `targets`. A line without words has no rows and no columns."""
     trunk, objective = translator(model, "attention over a translation")
     sources = source_ids(model, lines)
-    device = next(trunk.parameters()).device
     if targets is None:
-        found = hypotheses(trunk, objective, sources, search, device, progress)
+        found = hypotheses(trunk, objective, sources, search, progress)
         translated = [_written(objective, one.ids, one.ended) for one in found]
     else:
         _check(lines, sources, targets)
         translated = [_given(objective, line, number) for number, line in enumerate(targets)]
     pairs = [objective.pair(source, one.ids) for source, one in zip(sources, translated)]
-    weights = _weights(trunk, objective, pairs, device)
+    weights = _weights(trunk, objective, pairs)
     return [_result(model, *parts) for parts in zip(lines, sources, translated, weights)]
 
 
@@ -243,10 +237,11 @@ def _translated(line: str, words: Sequence[str], ids: Sequence[int], ended: bool
 
 
 @torch.no_grad()
-def _weights(trunk: Trunk, objective: Translator, pairs: Sequence[Any], device: torch.device) -> list[np.ndarray]:
+def _weights(trunk: Trunk, objective: Translator, pairs: Sequence[Any]) -> list[np.ndarray]:
     """α of each pair, [target, source], in their order."""
     trunk.eval()
     objective.eval()
+    device = next(trunk.parameters()).device
     found = [np.zeros((0, len(pair.source)), dtype=np.float32) for pair in pairs]
     read = [number for number, pair in enumerate(pairs) if len(pair.source) and len(pair.target)]
     for group in length_batches([len(pairs[number].source) + len(pairs[number].target) for number in read]):
