@@ -37,7 +37,7 @@ from foretext.runs.commit import (
 )
 from foretext.runs.lock import LOCK, Lock
 from foretext.runs.machine import is_a_link, size_text, write_error
-from foretext.runs.report import METRICS, MetricsLog, read_metrics
+from foretext.runs.metrics_log import METRICS, MetricsLog, read_metrics
 
 if TYPE_CHECKING:
     from torch import Tensor

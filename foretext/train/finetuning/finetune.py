@@ -15,6 +15,7 @@ from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Objective, Stock
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator
+from foretext.runs.metrics_log import draw_missing_curve, write_curve
 from foretext.runs.model import (
     SavedModel,
     build_task,
@@ -25,7 +26,7 @@ from foretext.runs.model import (
     need_trained_head,
     pretrained_model,
 )
-from foretext.runs.report import Reporter, StopRequest, Warns, Work, draw_missing_curve, write_curve
+from foretext.runs.report import Reporter, StopRequest, Warns, Work
 from foretext.runs.run_config import MICRO_TOKENS, Budget, FinetuneConfig, has_begun, is_finished, read_config
 from foretext.runs.views import view_scores
 from foretext.systems.base import TrunkParts

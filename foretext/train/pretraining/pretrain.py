@@ -29,8 +29,9 @@ from foretext.nn.weights import carried_rows
 from foretext.objectives.base import Draw, Objective
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator, using_threads
+from foretext.runs.metrics_log import draw_missing_curve, write_curve
 from foretext.runs.model import SavedModel, mean_losses, put_weights
-from foretext.runs.report import Reporter, StopRequest, draw_missing_curve, write_curve
+from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import POSITION, is_finished, read_config
 from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TrunkParts
