@@ -154,12 +154,12 @@ class Training:
             return False
         self.position = read_position(run)
         self.position.seconds = max(self.position.seconds, spent)
-        saved = self._weights(run, "model.safetensors")
+        weights = self._weights(run, "model.safetensors")
         if run.has(CURRENT):
             if self.position.best is not None:
-                self.best = saved
-            saved = self._weights(run, CURRENT)
-        self.model.load_state_dict(saved)
+                self.best = weights
+            weights = self._weights(run, CURRENT)
+        self.model.load_state_dict(weights)
         if run.has(OPTIMIZER):
             kept = self.position.optimizer_tensors
             self.job.optimizer.load_state(run.load_tensors(OPTIMIZER), str(run.path / OPTIMIZER), kept)

@@ -215,11 +215,11 @@ class _Finetuning:
         result = finetune_views(model, rows, named, knowledge, request.seed, work, writer)
         return Finetuned(model, named, result.scores, result.how, result.rivals)
 
-    def work(self, saved: RunDirectory | None, title: str, done: int, total: int) -> None:
+    def work(self, checkpoint: RunDirectory | None, title: str, done: int, total: int) -> None:
         """Before training a signal ends the work at once: there is nothing to save that is not saved."""
         self.reporter.work(title, done, total)
         if self.stopping.requested is not None:
-            raise Interrupted(self.stopping.requested, None if saved is None else str(saved.path))
+            raise Interrupted(self.stopping.requested, None if checkpoint is None else str(checkpoint.path))
 
     def _stock(self, model: SavedModel, examples: Sequence[Any], work: Work) -> Stock:
         """What is learned from: the examples of the rows and, where the system has heads that ask for it, those of
