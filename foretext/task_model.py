@@ -132,11 +132,11 @@ class TaskModel(GivesVectors):
         scores = self.family.score(rows, predictions, self.model.task_config)
         return scores if metric is None else with_main(scores, metric)
 
-    def check_gives_vectors(self) -> None:
+    def _check_gives_vectors(self) -> None:
         """UserError for several runs, and for one whose system is pre-trained: only others (cvt) give vectors here."""
         if self.others:
             raise UserError("vectors of several runs have no mean: ask each of them for its own")
-        super().check_gives_vectors()
+        super()._check_gives_vectors()
 
     def _scores(
         self,

@@ -216,12 +216,12 @@ class Demo:
 
     def _result(self, data: DemoData, task: str) -> TaskResult:
         scores = self.progress["scores"]
-        pretrained, fresh = (
+        pretrained, untrained = (
             [scores[name] for seed in self.seeds if (name := f"{task} {side} {seed}") in scores]
             for side in ("with", "without")
         )
         rows = (len(data.rows[task, "train"]), len(data.rows[task, "test"]))
-        return TaskResult(task, pretrained, fresh, *rows, data.guessing(task), QUESTIONS[task])
+        return TaskResult(task, pretrained, untrained, *rows, data.guessing(task), QUESTIONS[task])
 
     def _report(self, data: DemoData, results: list[TaskResult], samples: list[tuple[str, str]]) -> ReportData:
         metrics = RunDirectory(self.base).metrics()

@@ -134,7 +134,7 @@ class GivesVectors:
 
     model: SavedModel
 
-    def check_gives_vectors(self) -> None:
+    def _check_gives_vectors(self) -> None:
         """UserError for one that gives none."""
         check_gives_vectors(self.model)
 
@@ -151,7 +151,7 @@ class GivesVectors:
         with `weights` (none: their mean); 0 is the embeddings; none: the top. `each`: not added up, [texts, layers,
         width]; without `layers` all of them. Where layers are of unequal width `each` gives [texts, layers] of
         vectors, of which `np.stack(found[:, 1])` is [texts, width] of the second."""
-        self.check_gives_vectors()
+        self._check_gives_vectors()
         mix = LayerMix.of(layers, weights, each)
         return mix.arranged(self.model, text_vectors(self.model, given_texts(texts, "texts"), progress, reporter, mix))
 
@@ -166,7 +166,7 @@ class GivesVectors:
     ) -> list[WordVectors]:
         """For each text its words, their places in it and a vector for each, the mean of its pieces' states; with
         `each` [words, layers, width], or [words, layers] of vectors, as in `features`."""
-        self.check_gives_vectors()
+        self._check_gives_vectors()
         mix = LayerMix.of(layers, weights, each)
         found = word_vectors(self.model, given_texts(texts, "texts"), progress, reporter, mix)
         return [replace(one, vectors=mix.arranged(self.model, one.vectors)) for one in found]

@@ -94,7 +94,7 @@ class SpanFamily(Family):
         # A key that only other lines have is None in the table.
         items = [{name: cell for name, cell in zip(table.columns, row) if cell is not None} for row in table.rows]
         questions = questions_from(items, need_answers=False, name="standard input")
-        check_ids(questions, [question.where for question in questions], "standard input")
+        check_ids([(question, question.where) for question in questions], "standard input")
         return Read(questions)
 
     # -- what is learned ---------------------------------------------------------------------------------------------

@@ -49,33 +49,29 @@ def read_squad(
     path = Path(path)
     notes = notes if notes is not None else []
     reader = _Reader(errors, need_answers)
-    questions: list[Question] = []
-    places: list[str] = []
-    for record, passage, place in _records(_parsed(path, errors, notes), reader, str(path)):
-        questions.append(reader.question(record, passage, str(path), place))
-        places.append(place)
-    if not questions:
+    records = _records(_parsed(path, errors, notes), reader, str(path))
+    placed = [(reader.question(record, passage, str(path), place), place) for record, passage, place in records]
+    if not placed:
         raise UserError(f"{path}: no questions in it; give a file in SQuAD's layout")
-    check_ids(questions, places, str(path))
+    check_ids(placed, str(path))
     if reader.moved:
         notes.append(
             f"{path}: {reader.moved:,} answers do not stand at their answer_start; the nearest place in the passage "
             "that has their text is taken"
         )
     note_replaced(notes, str(path), reader.report.replaced)
-    return questions
+    return [question for question, _ in placed]
 
 
-def check_ids(questions: Sequence[Question], places: Sequence[str], name: str) -> None:
-    """UserError if two questions have one id: their answers could not be told apart."""
-    found: dict[str, str] = {}
-    for question, place in zip(questions, places):
-        if question.id in found:
+def check_ids(placed: Sequence[tuple[Question, str]], name: str) -> None:
+    """UserError if two questions, each with its place, have one id: their answers could not be told apart."""
+    places: dict[str, str] = {}
+    for question, place in placed:
+        if (first := places.setdefault(question.id, place)) != place:
             raise UserError(
-                f"{name}: the id {question.id!r} stands twice, at {found[question.id]} and at {place}; "
-                "give each question an id of its own"
+                f"{name}: the id {question.id!r} stands twice, at {first} and at {place}; give each question an id of "
+                "its own"
             )
-        found[question.id] = place
 
 
 def _parsed(path: Path, errors: str, notes: list[str]) -> Any:
