@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -120,7 +120,7 @@ def _best(model: SavedModel, prompts: list[str], sampling: Sampling, beams: int)
 
 
 def _json(model: SavedModel, prompt: str, written: Written, log_probabilities: bool) -> str:
-    record: dict[str, Any] = {"prompt": prompt, "text": written.text, "ending": written.ending}
+    record: dict[str, object] = {"prompt": prompt, "text": written.text, "ending": written.ending}
     if log_probabilities:
         pieces = [model.tokenizer.piece(number) for number in written.ids]
         record["tokens"] = [

@@ -41,7 +41,6 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -82,7 +81,7 @@ class Perplexity:
     directions: int = 1  # 2: each token told from those before it and from those after it, the mean surprise of the two
     memory: int | None = None  # tokens before each that were seen, of a model with a memory
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """For JSON, which has neither infinity nor NaN: those are None."""
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
 

@@ -175,7 +175,7 @@ class TranslationAttention:
         places = np.argsort(-self.weights[row], kind="stable")[:count]
         return [(int(place), float(self.weights[row, place])) for place in places]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         said = {"text": self.text, "translation": self.translation, "source": self.source, "target": self.target}
         return {**said, "weights": self.weights.tolist(), "unknown": self.unknown}
 

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -38,7 +37,7 @@ class Similarity:
     pairs: int
     known: int
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {"kind": "similarity", **asdict(self)}
 
     def lines(self) -> list[str]:
@@ -70,7 +69,7 @@ class Analogies:
         numbers = zip(*((one.right, one.known, one.questions) for one in self.sections))
         return Section("all", *(sum(own) for own in numbers))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         sections = [asdict(one) | {"accuracy": one.accuracy} for one in (*self.sections, self.whole)]
         return {"kind": "analogies", "accuracy": self.whole.accuracy, "sections": sections}
 

@@ -32,7 +32,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from foretext.errors import UserError
 from foretext.runs.lock import Owner
@@ -172,15 +172,15 @@ def _journal(root: Path) -> Commit | None:
     removed, folder = value.get("remove"), value.get("staging")
     if not isinstance(removed, list) or not isinstance(folder, str) or not STAGING.fullmatch(folder):
         raise UserError(f"{path}: damaged: not the journal of a commit; restore it from a copy")
-    staged: dict[str, Any] = {name: entry.get("staged") for name, entry in entries.items()}
+    staged = {name: entry.get("staged") for name, entry in entries.items()}
     for name, parts in (*((name, 4) for name in removed), *((name, 1) for name in staged.values())):
         if not is_safe_name(name, parts):
             raise _unsafe(path, name)
     files = {name: _stamp_in(path, name, entry) for name, entry in entries.items()}
-    return Commit(root, files, folder, staged, tuple(removed))
+    return Commit(root, files, folder, {name: str(place) for name, place in staged.items()}, tuple(removed))
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, object]:
     try:
         with open_plain(path) as file:
             data = file.read(_MAX_JSON + 1)
@@ -199,7 +199,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _entries(path: Path, value: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _entries(path: Path, value: dict[str, object]) -> dict[str, dict[str, object]]:
     if value.get("format") != FORMAT:
         raise UserError(
             f"{path}: its format is {str(value.get('format'))[:20]}, this version reads {FORMAT}: "
@@ -214,7 +214,7 @@ def _entries(path: Path, value: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return files
 
 
-def _stamp_in(path: Path, name: str, entry: dict[str, Any]) -> Stamp:
+def _stamp_in(path: Path, name: str, entry: dict[str, object]) -> Stamp:
     size, digest = entry.get("bytes"), entry.get("sha256")
     if type(size) is int and size >= 0 and isinstance(digest, str) and re.fullmatch(r"[0-9a-f]{64}", digest):
         return Stamp(size, digest)

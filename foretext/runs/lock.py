@@ -29,7 +29,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from foretext.errors import EXIT_MACHINE, UserError
 from foretext.runs.machine import write_error
@@ -181,7 +180,7 @@ class Lock:
                 return False
             raise
 
-    def _judge(self, contents: dict[str, Any]) -> None:
+    def _judge(self, contents: dict[str, object]) -> None:
         """The flock is ours, or cannot be had: the contents decide."""
         owner = _owner(contents)
         if owner is None:
@@ -190,7 +189,7 @@ class Lock:
             raise self._refusal(contents)
         self._notice(f"{self._folder}: took over the lock of {owner}, which is no longer running")
 
-    def _refusal(self, contents: dict[str, Any]) -> UserError:
+    def _refusal(self, contents: dict[str, object]) -> UserError:
         owner = _owner(contents)
         since = f" since {contents['since']}" if isinstance(contents.get("since"), str) else ""
         if owner is None:
@@ -231,7 +230,7 @@ class Lock:
             self._descriptor = None
 
 
-def _contents(descriptor: int) -> dict[str, Any]:
+def _contents(descriptor: int) -> dict[str, object]:
     """What the lock file says; empty if it says nothing that can be read."""
     try:
         value = json.loads(os.pread(descriptor, _MAX_LOCK, 0))
@@ -240,7 +239,7 @@ def _contents(descriptor: int) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _owner(contents: dict[str, Any]) -> Owner | None:
+def _owner(contents: dict[str, object]) -> Owner | None:
     host, pid, started = (contents.get(key) for key in ("host", "pid", "started"))
     if isinstance(host, str) and type(pid) is int and pid > 0 and type(started) is int:
         return Owner(host[:64], pid, started)

@@ -60,7 +60,7 @@ class Scores:
     def main_value(self) -> float:
         return self.values[self.main]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return asdict(self)
 
     def to_json(self) -> str:
