@@ -178,6 +178,9 @@ class _Columns:
             raise self._ragged(number, len(cells), f"line {self.first} has {self.expected}")
         if self.format.universal and _SKIPPED_ID.fullmatch(cells[0]):
             return None
+        return self._tagged(cells, number)
+
+    def _tagged(self, cells: Sequence[str], number: int) -> tuple[str, str | None]:
         word = cells[self.format.word - 1].strip(" ")
         if not word.strip():
             raise ColumnsError(f"{self.name} line {number}: the word is blank; fill it in or remove the line")

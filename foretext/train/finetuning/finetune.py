@@ -186,11 +186,8 @@ class _Finetuning:
         model.trunk.to(device)
         model.head.to(device)
         with out_of_memory_as_user_error(stage.micro_batch):
-            if not goes_on:  # what a head takes from the rows before it learns
-                model.head.meet(learned.examples)
-            if not goes_on and model.finetuned.transfer.head == "probe":
-                bar = functools.partial(work, "fitting the head")
-                model.head.fit_head(model.trunk, learned.examples, device, request.seed, bar)
+            if not goes_on:
+                self._meet(model, learned, device, functools.partial(work, "fitting the head"))
             loop = Loop(self._job(model, stage, device), writer, reporter, self.stopping)
             if writer is not None:
                 _open_run(writer, model, loop)
@@ -205,6 +202,14 @@ class _Finetuning:
             made.validated = validations.get(loop.position.best)
         made.scores(reporter)
         return made
+
+    def _meet(
+        self, model: SavedModel, learned: Encoded, device: torch.device, progress: Callable[[int, int], None]
+    ) -> None:
+        """What a head takes from the rows before it learns."""
+        model.head.meet(learned.examples)
+        if model.finetuned.transfer.head == "probe":
+            model.head.fit_head(model.trunk, learned.examples, device, self.request.seed, progress)
 
     def _fit_views(self, model: SavedModel, writer: RunWriter | None) -> Finetuned:
         request, knowledge = self.request, knowledge_of(self.request)
