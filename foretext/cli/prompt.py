@@ -28,7 +28,7 @@ from foretext.errors import UserError, refuse
 
 if TYPE_CHECKING:
     from foretext.evaluate.in_context import Round, Template
-    from foretext.evaluate.written import Pair
+    from foretext.evaluate.untaught import Pair
     from foretext.runs.model import SavedModel
     from foretext.tasks.files.rows import Row
 
@@ -173,7 +173,7 @@ def _numbers(shots: str) -> list[int]:
 
 def _rows(file: Path, task: str, columns: dict[str, str] | None, format: str | None, errors: str) -> list[Any]:
     """Rows as the task asks about them: labelled ones, whole documents, or pairs of texts."""
-    from foretext.evaluate.written import pairs_of
+    from foretext.evaluate.untaught import pairs_of
     from foretext.tasks.files.rows import Row
 
     if task in WRITTEN:
@@ -293,7 +293,7 @@ def _over_draws(shots: int, values: dict[str, list[float]], cut: int) -> dict[st
 def _acceptability(model: SavedModel, asked: list[Row], known: list[Row] | None, good: str, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from foretext.evaluate.heuristics import acceptability, sentence_scores
+    from foretext.evaluate.untaught import acceptability, sentence_scores
 
     def scored(rows: list[Row]) -> tuple[list[float], list[str]]:
         return sentence_scores(model, rows, progress("scoring")), [str(row.label) for row in rows]
@@ -307,8 +307,8 @@ def _acceptability(model: SavedModel, asked: list[Row], known: list[Row] | None,
 
 
 def _winograd(model: SavedModel, asked: list[Row], as_json: bool) -> None:
-    from foretext.evaluate.heuristics import referents
     from foretext.evaluate.in_context import CHANNEL
+    from foretext.evaluate.untaught import referents
 
     answered, direction = referents(model, asked, progress("scoring")), model.info.direction
     ways = CHANNEL if direction == "backward" else ("sum", "per token")
@@ -330,7 +330,7 @@ def _written(
     as_json: bool,
 ) -> None:
     """Each row is answered by a text that the model writes."""
-    from foretext.evaluate.written import answer_pairs
+    from foretext.evaluate.untaught import answer_pairs
 
     results = []
     for shots in numbers:
