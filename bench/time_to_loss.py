@@ -30,8 +30,8 @@ from bench.common import Turns, Worker, arguments_for, need_data, print_head, ra
 from bench.models import PlainLoop, Shape, build_ours
 from foretext.nn.transformer.causal_trunk import TransformerConfig
 from foretext.runs.machine import tune_allocator
+from foretext.runs.model import mean_losses
 from foretext.runs.run_config import Budget
-from foretext.runs.scoring import mean_losses
 from foretext.systems.gpt import SIZES
 from foretext.text.corpus.readers import ReadOptions, find_files
 from foretext.text.corpus.shards import Sharding, write_shards

@@ -23,8 +23,8 @@ from bench.common import commit, need_data, table
 from experiments.common import accuracy, drawn_rows, pretraining_lines, texts_of, tfidf
 from experiments.course import Course, conduct, options
 from experiments.results import own_options, sets_for, spread
-from foretext.evaluate.text_metrics import bleu_metric
 from foretext.tasks.files.rows import Row, read_rows
+from foretext.tasks.scores.text_metrics import bleu_metric
 
 SETTINGS = ("minutes", "size", "pretrain_set", "set", "quick")
 TENTH, ALL = 545, 5452

@@ -34,12 +34,11 @@ from experiments.course import Course, conduct
 from experiments.minilm import load_minilm, minilm_line
 from foretext.api import LanguageModel, TaskModel
 from foretext.errors import UserError
-from foretext.runs.model import SavedModel
+from foretext.runs.model import SavedModel, encode
 from foretext.runs.report import Reporter
-from foretext.runs.scoring import encode
 from foretext.systems.base import TrunkParts
 from foretext.tasks.files.squad import Answer, Question
-from foretext.tasks.scores.span_metrics import answer_score, score_answers
+from foretext.tasks.scores.text_metrics import answer_score, score_answers
 
 SHORT, LONG = 80, 160  # words of the passages to train on, half of each
 TEST = {100: 50, 300: 50, 600: 25}  # words of a passage to ask about → passages, each with four questions

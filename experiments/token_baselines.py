@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from foretext.tasks.files.squad import Question
-from foretext.tasks.scores.span_metrics import score_answers
+from foretext.tasks.scores.text_metrics import score_answers
 
 NEAR = 8  # words before and behind an answer that speak for it
 LENGTHS = range(1, 9)  # words of an answer that are tried

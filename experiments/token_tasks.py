@@ -35,8 +35,8 @@ from experiments.token_baselines import best_length, overlap_answers, rarity, ta
 from foretext.tasks.files.conll import TaggedSentence, read_conll
 from foretext.tasks.files.rows import read_rows
 from foretext.tasks.files.squad import Question, read_squad
-from foretext.tasks.scores.span_metrics import answer_score
 from foretext.tasks.scores.tag_metrics import score_tags
+from foretext.tasks.scores.text_metrics import answer_score
 
 T = TypeVar("T")
 

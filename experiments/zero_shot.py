@@ -31,8 +31,8 @@ from bench.common import arguments_for, commit, need_data, table
 from experiments.common import Log
 from experiments.course import Course, conduct
 from foretext.errors import Interrupted, UserError
-from foretext.evaluate.heuristics import VERY, acceptability, sentence_scores
 from foretext.evaluate.in_context import Round, Template, answer_rows
+from foretext.evaluate.untaught import VERY, acceptability, sentence_scores
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import SavedModel
 from foretext.runs.report import StepReport, StopRequest

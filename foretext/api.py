@@ -24,8 +24,8 @@ from foretext.runs.model import load_model, pretrained_model
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import Budget
 from foretext.task_model import TaskModel
+from foretext.tasks.family import layout_name
 from foretext.tasks.files.formats import kind_of
-from foretext.tasks.files.remembered import layout_name
 from foretext.train.finetuning.finetune import finetune as run_finetuning
 from foretext.train.finetuning.finetune_request import (
     Base,
@@ -120,9 +120,9 @@ def load(path: str | Path, device: str = "cpu") -> LanguageModel | TaskModel:
     return LanguageModel(model, Path(path)) if model.task is None else TaskModel(model, Path(path))
 
 
-def load_language_model(path: str | Path, device: str = "cpu") -> LanguageModel:
+def load_language_model(path: str | Path) -> LanguageModel:
     """A pre-trained run; a fine-tuned one is an error."""
-    return LanguageModel(pretrained_model(path, device), Path(path))
+    return LanguageModel(pretrained_model(path), Path(path))
 
 
 def pretrain(

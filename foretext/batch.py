@@ -7,7 +7,7 @@ N packed real tokens (all sequences end to end, padding left out), C classes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,12 +36,8 @@ class Batch:
     read_BT: Tensor | None = None  # true where the top states will be read; a trunk may leave the others 0; None: all
 
     def to(self, device: torch.device) -> Batch:
-        moved: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, Tensor):
-                moved[field.name] = value.to(device, non_blocking=True)
-        return replace(self, **moved)
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **{name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()})
 
     def reading(self, read_BT: Tensor) -> Batch:
         """The same, of which only these top states will be read."""
@@ -49,8 +45,7 @@ class Batch:
 
     def reading_one(self, places_B: Tensor) -> Batch:
         """The same, of which only the top state at this place of each row will be read."""
-        columns = torch.arange(self.ids_BT.shape[1], device=self.ids_BT.device)
-        return self.reading(columns == places_B[:, None])
+        return self.reading(torch.arange(self.ids_BT.shape[1], device=self.ids_BT.device) == places_B[:, None])
 
     @property
     def real_tokens(self) -> int:
@@ -72,10 +67,7 @@ def padded_segments(rows: Sequence[Sequence[int]], length: int) -> Tensor | None
     """The segments of sequences as [B, length], 0 where there are none; None if no sequence has any."""
     if not any(rows):
         return None
-    table = np.zeros((len(rows), length), dtype=np.int64)
-    for number, row in enumerate(rows):
-        table[number, : len(row)] = row
-    return torch.from_numpy(table)
+    return torch.from_numpy(np.array([[*row, *[0] * (length - len(row))] for row in rows], dtype=np.int64))
 
 
 BATCH_TOKENS = 8192  # that are read at a time where nothing learns

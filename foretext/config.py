@@ -362,7 +362,7 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Change]:
     """What changes from configuration `a` to `b` (sections as dataclasses or mappings), in `a`'s order, then `b`'s."""
     old, new = _flat(a), _flat(b)
     changes = [Change(key, old.get(key), new.get(key)) for key in {**old, **new}]
-    return [change for change in changes if not _same(change.old, change.new)]
+    return [one for one in changes if one.old != one.new or isinstance(one.old, bool) != isinstance(one.new, bool)]
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -371,7 +371,3 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         value = _plain(value)
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return flat
-
-
-def _same(a: Any, b: Any) -> bool:
-    return a == b and isinstance(a, bool) == isinstance(b, bool)

@@ -10,7 +10,7 @@ with a checkpoint written if training had begun; 141 when whoever reads the outp
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 EXIT_BUG = 1
 EXIT_USER = 2
@@ -49,3 +49,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """What is put behind a misspelt name in a message."""
     near = closest(name, known)
     return f" (did you mean {near!r}?)" if near else ""
+
+
+def refuse(given: Mapping[str, object], why: str) -> None:
+    """UserError for the first of these options that was given, which would be ignored."""
+    for option, value in given.items():
+        if value is not None:
+            raise UserError(f"{option} {why}")

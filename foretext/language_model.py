@@ -17,7 +17,7 @@ import torch
 
 from foretext.config import Setting
 from foretext.errors import UserError
-from foretext.evaluate.features import LayerMix, WordVectors, features_of, word_features_of
+from foretext.evaluate.features import GivesVectors
 from foretext.evaluate.fill import Filled, fill, filling_objective
 from foretext.evaluate.perplexity import Perplexity, memory_of, perplexity_of_both, pseudo_perplexity
 from foretext.evaluate.perplexity import perplexity as measure_perplexity
@@ -38,16 +38,15 @@ from foretext.runs.model import SavedModel, facing, need_trained_head, reach_of
 from foretext.runs.reading import given_texts
 from foretext.runs.report import Reporter, StopRequest
 from foretext.task_model import TaskModel
-from foretext.tasks.family import Progress
+from foretext.tasks.family import Progress, layout_name
 from foretext.tasks.files.formats import kind_of
-from foretext.tasks.files.remembered import layout_name
 from foretext.text.words.knowledge import TextKnowledge
 from foretext.train.finetuning.finetune import finetune
 from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, as_rows, as_sentences, as_tasks
 from foretext.train.finetuning.finetune_vectors import with_vectors_beside
 
 
-class LanguageModel:
+class LanguageModel(GivesVectors):
     """A pre-trained run."""
 
     def __init__(self, model: SavedModel, path: Path) -> None:
@@ -140,8 +139,7 @@ class LanguageModel:
     ) -> str:
         """The continuation of `prompt` (a right-to-left model: what stands before it): the two put together read
         right."""
-        sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, _stops(stop), repetition_penalty)
-        return "".join(generate_text(self.model, _prompt(prompt), sampling))
+        return "".join(self.stream(prompt, max_tokens, temperature, top_k, top_p, seed, stop, repetition_penalty))
 
     def generate_many(
         self,
@@ -203,34 +201,6 @@ class LanguageModel:
         """What the run knows of whole words, if its system learns vectors of them: words, vectors, counts, topics."""
         model = self.model
         return None if model.objective is None else model.objective.knowledge(model.trunk, model.tokenizer)
-
-    def features(
-        self,
-        texts: str | Sequence[str],
-        progress: Progress | None = None,
-        reporter: Reporter | None = None,
-        layers: Sequence[int] = (),
-        weights: Sequence[float] = (),
-        each: bool = False,
-    ) -> np.ndarray:
-        """One vector a text: the mean of its tokens' states, float32 [texts, width]. `layers`: whose states, added up
-        with `weights` (none: their mean); 0 is the embeddings; none: the top. `each`: not added up, [texts, layers,
-        width]; without `layers` all of them. Where layers are of unequal width `each` gives [texts, layers] of
-        vectors, of which `np.stack(found[:, 1])` is [texts, width] of the second."""
-        return features_of(self.model, texts, LayerMix.of(layers, weights, each), progress, reporter)
-
-    def word_features(
-        self,
-        texts: str | Sequence[str],
-        progress: Progress | None = None,
-        reporter: Reporter | None = None,
-        layers: Sequence[int] = (),
-        weights: Sequence[float] = (),
-        each: bool = False,
-    ) -> list[WordVectors]:
-        """For each text its words, their places in it and a vector for each, the mean of its pieces' states; with
-        `each` [words, layers, width], or [words, layers] of vectors, as in `features`."""
-        return word_features_of(self.model, texts, LayerMix.of(layers, weights, each), progress, reporter)
 
     def nearest(
         self, words: str | Sequence[str], n: int = 10, minus: str | Sequence[str] = ()

@@ -10,6 +10,7 @@ trunk names its layer groups from the bottom (embeddings) to the top; the task's
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,6 +18,14 @@ from foretext.errors import UserError
 
 NEVER = 1 << 62  # a step that does not come
 WHOLE = 0.25  # for at least the last quarter of a run every layer group learns, however gradually they thaw
+
+
+def _check_least(section: object, where: str, names: Sequence[str], least: int, below: float = math.inf) -> None:
+    """UserError for one of these settings of a section that is out of its range."""
+    for name in names:
+        if not least <= getattr(section, name) < below:
+            most = "" if below == math.inf else f" and below {below}"
+            raise UserError(f"{where}.{name} must be at least {least}{most}, not {getattr(section, name)}")
 
 
 @dataclass(frozen=True)
@@ -40,9 +49,8 @@ class ReaderPlan:
 
     def check(self, used: bool) -> None:
         """UserError for what no model can be. `used`: whether the task has a model of its own."""
-        for name, least in {"penalty": 0, "vectors": 0, "given": 0, "characters": 0, "cells": 1, "layers": 1}.items():
-            if not least <= getattr(self, name) < math.inf:
-                raise UserError(f"transfer.reader.{name} must be at least {least}, not {getattr(self, name)}")
+        _check_least(self, "transfer.reader", ("penalty", "vectors", "given", "characters"), 0)
+        _check_least(self, "transfer.reader", ("cells", "layers"), 1)
         if used and not (self.mix or self.vectors or self.given or self.characters or self.beside != "none"):
             raise UserError(
                 "transfer.reader: the task's model reads nothing; take mix=true or beside=ends, or vectors or "
@@ -114,15 +122,9 @@ class ConcatPoolingConfig:
     temporal: float = 1.0  # weight of TAR
 
     def check(self) -> None:
-        for name in ("piece", "learned", "hidden"):
-            if getattr(self, name) < 1:
-                raise UserError(f"pooling.{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("dropout", "hidden_dropout"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise UserError(f"pooling.{name} must be at least 0 and below 1, not {getattr(self, name)}")
-        for name in ("activation", "temporal"):
-            if not 0.0 <= getattr(self, name) < math.inf:
-                raise UserError(f"pooling.{name} must be at least 0, not {getattr(self, name)}")
+        _check_least(self, "pooling", ("piece", "learned", "hidden"), 1)
+        _check_least(self, "pooling", ("dropout", "hidden_dropout"), 0, below=1)
+        _check_least(self, "pooling", ("activation", "temporal"), 0)
 
 
 @dataclass(frozen=True)

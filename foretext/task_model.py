@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.evaluate.features import LayerMix, WordVectors, features_of, word_features_of
-from foretext.runs.model import SavedModel
+from foretext.evaluate.features import GivesVectors
+from foretext.runs.model import SavedModel, encode, example_scores
 from foretext.runs.report import Reporter, Warns
-from foretext.runs.scoring import encode, example_scores
 from foretext.runs.views import view_reasons, view_scores
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Progress, Reading
@@ -24,7 +23,7 @@ from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.scores.metrics import Scores, check_metric, with_main
 
 
-class TaskModel:
+class TaskModel(GivesVectors):
     """A fine-tuned run."""
 
     def __init__(self, model: SavedModel, path: Path | None, others: Sequence[TaskModel] = ()) -> None:
@@ -134,35 +133,11 @@ class TaskModel:
         scores = self.family.score(rows, predictions, self.model.task_config)
         return scores if metric is None else with_main(scores, metric)
 
-    def features(
-        self,
-        texts: str | Sequence[str],
-        progress: Progress | None = None,
-        reporter: Reporter | None = None,
-        layers: Sequence[int] = (),
-        weights: Sequence[float] = (),
-        each: bool = False,
-    ) -> np.ndarray:
-        """As `LanguageModel.features`, of a run whose system is not pre-trained (cvt)."""
-        self._check_alone()
-        return features_of(self.model, texts, LayerMix.of(layers, weights, each), progress, reporter)
-
-    def word_features(
-        self,
-        texts: str | Sequence[str],
-        progress: Progress | None = None,
-        reporter: Reporter | None = None,
-        layers: Sequence[int] = (),
-        weights: Sequence[float] = (),
-        each: bool = False,
-    ) -> list[WordVectors]:
-        """As `LanguageModel.word_features`, of a run whose system is not pre-trained (cvt)."""
-        self._check_alone()
-        return word_features_of(self.model, texts, LayerMix.of(layers, weights, each), progress, reporter)
-
-    def _check_alone(self) -> None:
+    def _check_gives_vectors(self) -> None:
+        """UserError for several runs, and for one whose system is pre-trained: only others (cvt) give vectors here."""
         if self.others:
             raise UserError("vectors of several runs have no mean: ask each of them for its own")
+        super()._check_gives_vectors()
 
     def _scores(
         self,

@@ -47,8 +47,7 @@ from foretext.runs.run_config import Budget, ModelSections, RunConfig
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrainingConfig, TrunkParts
 from foretext.tasks.heads.supervised import Example, SupervisedTask
-from foretext.tasks.layouts.base import TokenSequence
-from foretext.tasks.layouts.causal import RunningTextLayout
+from foretext.tasks.layouts.base import RunningTextLayout, TokenSequence
 from foretext.text.order import Stretch
 from foretext.text.tokenizers.base import END
 from foretext.text.tokenizers.byte_bpe import ByteBPE

@@ -155,9 +155,7 @@ def _invoke(app: typer.Typer) -> int:
 
 def explained(error: BaseException) -> tuple[str, int]:
     """The line for a user, and the exit code."""
-    if isinstance(error, UserError):
-        return str(error), error.code
-    if isinstance(error, Interrupted):
+    if isinstance(error, UserError | Interrupted):
         return str(error), error.code
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return "interrupted", 130

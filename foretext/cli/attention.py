@@ -24,6 +24,5 @@ def attention(
 
     check_output(out)
     given = None if target is None else text_argument(target, "--target")
-    page = attention_page(load_run(run).model, text_argument(text, "the text"), given)
-    write_whole(out, page.encode("utf-8"))
+    write_whole(out, attention_page(load_run(run).model, text_argument(text, "the text"), given).encode("utf-8"))
     typer.echo(f"the page is {out}; open it in a browser", err=True)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,16 +26,16 @@ from foretext.cli.input import (
     load_run,
     parse_columns,
     read_texts,
-    refuse,
     rows_for,
 )
-from foretext.cli.output import Terminal, progress, show_notes, show_scores
-from foretext.errors import UserError
+from foretext.cli.output import Terminal, progress, show, show_notes, show_scores
+from foretext.errors import UserError, refuse
 
 if TYPE_CHECKING:
-    from foretext.api import LanguageModel, TaskModel
+    from foretext.api import LanguageModel
     from foretext.evaluate.perplexity import Perplexity
 
+ALONE = "each token was masked alone and seen from both sides: this does not compare with a causal model's"
 LARGE = 1e9  # figures from here on are written 1.234e+09
 
 
@@ -74,12 +73,12 @@ def evaluate(
 
     of_text = {"--stride": stride, "--memory": memory, "--text-column": text_column, "--documents": documents}
     of_rows = {"--columns": columns or None, "--format": format}
-    of_tasks = {"--with": others, "--metric": metric}
-    if source is not None or target is not None:
+    of_tasks, of_classes = {"--with": others, "--metric": metric}, {"--confusion": confusion}
+    if (source, target) != (None, None):
         if files:
             raise UserError(f"translations are scored on --source and --target alone; leave out {files[0]}")
         why = "is not for translations, which --source and --target are; leave it out"
-        refuse({**of_text, **of_rows, **of_tasks, "--confusion": confusion}, why)
+        refuse({**of_text, **of_rows, **of_tasks, **of_classes}, why)
         _translations(run, source, target, 5 if beams is None else beams, language or "", errors, as_json)
         return
     why = "is for translations: give --source FILE and --target FILE, or leave it out"
@@ -90,36 +89,33 @@ def evaluate(
         check_output(confusion)
     model = load_run(run)
     if isinstance(model, LanguageModel):
-        if model.model.system.reads == "pairs":
-            raise UserError(f"{run} translates: give --source FILE --target FILE instead of {files[0]}")
+        _check_reads_text(model, run, files[0])
         refuse(of_rows, f"is for labelled rows, and {run} reads text; leave it out")
-        refuse(
-            {"--confusion": confusion}, f"is for classes, and {run} is a language model without a task; leave it out"
-        )
+        refuse(of_classes, f"is for classes, and {run} is a language model without a task; leave it out")
         refuse(of_tasks, f"is for a task, and {run} is a language model without one; leave it out")
         if model.model.system.learn is not None:
             refuse(of_text, f"is for text that is scored, and {run} has vectors of words; leave it out")
-            show_word_scores(model, [Path(file) for file in files], as_json)
-            return
-        show_perplexity(model, read_texts(files, text_column, documents or "auto", errors), stride, as_json, memory)
+            _show_word_scores(model, files, as_json)
+        else:
+            texts = read_texts(files, text_column, documents or "auto", errors)
+            show_perplexity(model, texts, stride, as_json, memory)
         return
     refuse(of_text, f"is for text, and {run} reads labelled rows; leave it out")
     if not model.draws_confusion:
-        why = f"is for classes, and {run} has none (its task is {model.task}); leave it out"
-        refuse({"--confusion": confusion}, why)
+        refuse(of_classes, f"is for classes, and {run} has none (its task is {model.task}); leave it out")
     model, names = averaged_model(model, others), parse_columns(columns)
     rows = [row for file in files for row in rows_for(model, Path(file), names, format, errors, need_labels=True).rows]
-    _scores(model, rows, metric, confusion, as_json)
-
-
-def _scores(model: TaskModel, rows: list[Any], metric: str | None, confusion: Path | None, as_json: bool) -> None:
-    """A task's metrics on labelled rows."""
-    from foretext.tasks.scores.confusion_picture import confusion_matrix_png
-
     scores = model.evaluate(rows, progress("predicting"), metric=metric, reporter=Terminal())
     show_scores(scores, as_json)
     if confusion is not None:
+        from foretext.tasks.scores.confusion_picture import confusion_matrix_png
+
         confusion_matrix_png(scores, confusion)
+
+
+def _check_reads_text(model: LanguageModel, run: Path, file: str) -> None:
+    if model.model.system.reads == "pairs":
+        raise UserError(f"{run} translates: give --source FILE --target FILE instead of {file}")
 
 
 def _translations(
@@ -130,32 +126,20 @@ def _translations(
         missing = "--target" if target is None else "--source"
         raise UserError(f"{missing} is missing: translations are scored on two files; add it")
     scores = language_model(run).translation_scores(source, target, beams, language, errors, progress("translating"))
-    if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(scores), ensure_ascii=False))
-        return
-    typer.echo(f"pairs       {scores.pairs:,}")
-    typer.echo(f"loss        {scores.loss:.4f}  (nats a target word, its end counted)")
-    typer.echo(f"perplexity  {scores.perplexity:.2f}")
-    typer.echo(f"BLEU        {scores.bleu:.2f}  ({scores.signature})")
+    lines = (
+        f"pairs       {scores.pairs:,}",
+        f"loss        {scores.loss:.4f}  (nats a target word, its end counted)",
+        f"perplexity  {scores.perplexity:.2f}",
+        f"BLEU        {scores.bleu:.2f}  ({scores.signature})",
+    )
+    show(as_json, dataclasses.asdict(scores), lines)
 
 
-def show_word_scores(model: LanguageModel, files: list[Path], as_json: bool) -> None:
+def _show_word_scores(model: LanguageModel, files: list[str], as_json: bool) -> None:
     """Vectors of words on files of pairs with scores, or of analogies."""
-    from foretext.evaluate.word_space import Similarity
-
-    found = {str(file): model.word_scores(file) for file in files}
-    if as_json:
-        typer.echo(json.dumps({name: one.to_dict() for name, one in found.items()}, ensure_ascii=False))
-        return
-    for name, one in found.items():
-        typer.echo(name)
-        if isinstance(one, Similarity):
-            typer.echo(f"  Spearman  {one.spearman:.4f}  ({one.known:,} of {one.pairs:,} pairs are known)")
-            typer.echo(f"  Pearson   {one.pearson:.4f}")
-            continue
-        for section in (*one.sections, one.whole):
-            known = f"{section.known:,} of {section.questions:,} questions are known"
-            typer.echo(f"  {section.accuracy:7.2%}  {section.name}  ({known})")
+    scores = {file: model.word_scores(file) for file in files}
+    lines = [line for file, own in scores.items() for line in (file, *own.lines())]
+    show(as_json, {file: own.to_dict() for file, own in scores.items()}, lines)
 
 
 def show_perplexity(
@@ -163,31 +147,39 @@ def show_perplexity(
 ) -> None:
     measured = model.perplexity(texts, stride, progress("measuring"), Terminal(), memory)
     notes = _perplexity_notes(measured)
-    if as_json:
-        typer.echo(json.dumps(measured.to_dict(), allow_nan=False))
-        show_notes(notes)
-        return
     name = "pseudo-perplexity" if measured.pseudo else "perplexity"
-    wide = len(name) + len(" per token")
-    typer.echo(f"{name} per token  {_figure(measured.per_token)}  ({measured.tokens:,} tokens)")
-    typer.echo(f"{name} per word   {_figure(measured.per_word)}  ({measured.words:,} words between white space)")
-    typer.echo(f"{'bits per byte':{wide}}  {_figure(measured.bits_per_byte, 4)}  ({measured.bytes:,} bytes of UTF-8)")
-    seen = f"context {measured.context} tokens, stride {measured.stride}, {measured.documents:,} documents"
-    if measured.directions == 2:
-        seen = f"{measured.documents:,} documents, each read whole from either end: the mean of both directions"
-    elif measured.order is not None:
-        seen += f"; each token by those before it, the {measured.order.replace(' ', '-')} order of the factorisation"
-    elif measured.memory is not None:
-        seen = f"each token after {measured.memory:,} tokens of memory at most, {measured.documents:,} documents"
-    elif measured.context is None:
-        seen = f"each token after all that stands before it in its document, {measured.documents:,} documents"
-    typer.echo(seen)
-    for note in notes:
-        typer.echo(note)
+    lines = [
+        f"{name} per token  {_figure(measured.per_token)}  ({measured.tokens:,} tokens)",
+        f"{name} per word   {_figure(measured.per_word)}  ({measured.words:,} words between white space)",
+        f"{'bits per byte':{len(name) + len(' per token')}}  {_figure(measured.bits_per_byte, 4)}  "
+        f"({measured.bytes:,} bytes of UTF-8)",
+        _what_was_seen(measured),
+        *notes,
+    ]
     if measured.pseudo:
-        typer.echo("each token was masked alone and seen from both sides: this does not compare with a causal model's")
+        lines.append(
+            "each token was masked alone and seen from both sides: this does not compare with a causal model's"
+        )
     elif not measured.comparable:
-        typer.echo("the tokenizer does not keep the text whole: bits per byte do not compare with other models'")
+        lines.append("the tokenizer does not keep the text whole: bits per byte do not compare with other models'")
+    show(as_json, measured.to_dict(), lines)
+    show_notes(notes if as_json else ())
+
+
+def _what_was_seen(measured: Perplexity) -> str:
+    """What each token was scored after."""
+    documents = f"{measured.documents:,} documents"
+    if measured.directions == 2:
+        return f"{documents}, each read whole from either end: the mean of both directions"
+    windows = f"context {measured.context} tokens, stride {measured.stride}, {documents}"
+    if measured.order is not None:
+        order = measured.order.replace(" ", "-")
+        return f"{windows}; each token by those before it, the {order} order of the factorisation"
+    if measured.memory is not None:
+        return f"each token after {measured.memory:,} tokens of memory at most, {documents}"
+    if measured.context is None:
+        return f"each token after all that stands before it in its document, {documents}"
+    return windows
 
 
 def _figure(value: float, digits: int = 3) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from foretext.cli.input import Json, RunArgument, language_model, text_argument
-from foretext.cli.output import visible
+from foretext.cli.output import show, visible
 
 
 def fill(
@@ -19,15 +19,10 @@ def fill(
 ) -> None:
     """What a masked model would put into the blanks of a text, with probabilities."""
     found = language_model(run).fill(text_argument(text, "TEXT"), top)
-    if as_json:
-        blanks = [
-            [{"piece": one.piece, "id": one.id, "probability": one.probability} for one in blank]
-            for blank in found.blanks
-        ]
-        typer.echo(json.dumps({"text": found.text, "blanks": blanks}, ensure_ascii=False))
-        return
-    for number, blank in enumerate(found.blanks, 1):
-        typer.echo(f"blank {number}")
-        for one in blank:
-            typer.echo(f"  {one.probability:7.4f}  {visible(one.piece)}")
-    typer.echo(found.text)
+    lines = [
+        line
+        for number, blank in enumerate(found.blanks, 1)
+        for line in (f"blank {number}", *(f"  {one.probability:7.4f}  {visible(one.piece)}" for one in blank))
+    ]
+    record = {"text": found.text, "blanks": [[asdict(one) for one in blank] for blank in found.blanks]}
+    show(as_json, record, [*lines, found.text])

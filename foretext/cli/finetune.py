@@ -97,7 +97,7 @@ def finetune(
 ) -> None:
     """Teach a pre-trained model a task from labelled rows."""
     from foretext.tasks.families import family_of
-    from foretext.tasks.files.remembered import layout_name
+    from foretext.tasks.family import layout_name
     from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
 
     format = layout_name(format)

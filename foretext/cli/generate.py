@@ -8,18 +8,17 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foretext.cli.input import Json, reading_model, refuse, standard_input, text_argument
-from foretext.cli.output import show_notes
-from foretext.errors import UserError
+from foretext.cli.input import Json, lines_of, reading_model, standard_input, text_argument
+from foretext.errors import UserError, refuse
 
 if TYPE_CHECKING:
-    from foretext.api import LanguageModel
     from foretext.generate.many import Written
     from foretext.generate.sampling import Sampling
+    from foretext.runs.model import SavedModel
 
 
 def generate(
@@ -87,47 +86,43 @@ def _check_beams(beams: int, sampling: Sampling) -> None:
         raise UserError("--beams looks for the most likely text, without chance: leave out the options of sampling")
 
 
-def _stream(model: LanguageModel, prompt: str, sampling: Sampling, as_json: bool) -> None:
+def _stream(model: SavedModel, prompt: str, sampling: Sampling, as_json: bool) -> None:
     from foretext.generate.sampling import generate_text
 
-    pieces = generate_text(model.model, prompt, sampling)
+    pieces = generate_text(model, prompt, sampling)
     if as_json:
         typer.echo(json.dumps({"prompt": prompt, "text": "".join(pieces)}, ensure_ascii=False))
         return
     first = next(pieces, "")  # what cannot be gone on with says so here, before anything is shown
-    if model.model.info.direction == "forward":
+    if model.info.direction == "forward":
         sys.stdout.write(prompt)
     for piece in itertools.chain([first], pieces):
         sys.stdout.write(piece)
         sys.stdout.flush()
-    sys.stdout.write(prompt + "\n" if model.model.info.direction == "backward" else "\n")
+    sys.stdout.write(prompt + "\n" if model.info.direction == "backward" else "\n")
 
 
 def _lines(file: Path, errors: str) -> list[str]:
-    from foretext.text.corpus.text_files import read_text, text_lines
-
-    notes: list[str] = []
-    found = [line for line in text_lines(read_text(file, errors, notes)) if line.strip()]
-    show_notes(notes)
-    if not found:
+    prompts = [line for line in lines_of(file, errors) if line.strip()]
+    if not prompts:
         raise UserError(f"{file}: no prompts; write one a line")
-    return found
+    return prompts
 
 
-def _best(model: LanguageModel, prompts: list[str], sampling: Sampling, beams: int) -> Iterator[Written]:
+def _best(model: SavedModel, prompts: list[str], sampling: Sampling, beams: int) -> Iterator[Written]:
     """One after the other, so that each is shown when it is there."""
     from foretext.generate.many import beam_search, write_in_turn
 
     if beams:
         most, stop, penalty = sampling.max_tokens, sampling.stop, sampling.repetition_penalty
-        return (beam_search(model.model, one, beams, most, 1.0, stop, penalty)[0][0] for one in prompts)
-    return write_in_turn(model.model, prompts, sampling)
+        return (beam_search(model, one, beams, most, 1.0, stop, penalty)[0][0] for one in prompts)
+    return write_in_turn(model, prompts, sampling)
 
 
-def _json(model: LanguageModel, prompt: str, written: Written, log_probabilities: bool) -> str:
-    record: dict[str, Any] = {"prompt": prompt, "text": written.text, "ending": written.ending}
+def _json(model: SavedModel, prompt: str, written: Written, log_probabilities: bool) -> str:
+    record: dict[str, object] = {"prompt": prompt, "text": written.text, "ending": written.ending}
     if log_probabilities:
-        pieces = [model.model.tokenizer.piece(number) for number in written.ids]
+        pieces = [model.tokenizer.piece(number) for number in written.ids]
         record["tokens"] = [
             {"id": number, "piece": piece, "log_probability": value}
             for number, piece, value in zip(written.ids, pieces, written.log_probabilities)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from foretext.cli.output import show_notes
+from foretext.cli.output import shown_notes
 
 
 def import_(
@@ -22,7 +22,6 @@ def import_(
     """Make a run of weights that others trained; nothing in their folder is run."""
     from foretext.interop.exchange import import_model
 
-    notes: list[str] = []
-    path = import_model(source, out, allow_pickle, notes)
-    show_notes(notes)
+    with shown_notes() as notes:
+        path = import_model(source, out, allow_pickle, notes)
     typer.echo(f"the model is in {path}; next: foretext info {path}", err=True)

@@ -5,19 +5,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foretext.cli.output import progress, show_notes
+from foretext.cli.output import progress, show_notes, shown_notes
 from foretext.errors import UserError
 
 if TYPE_CHECKING:
     from foretext.api import LanguageModel, TaskModel
     from foretext.config import Setting
-    from foretext.tasks.family import Read
+    from foretext.runs.model import SavedModel
+    from foretext.tasks.family import Family, Read, Reading
     from foretext.text.corpus.tables import Table
     from foretext.train.finetuning.finetune_request import OtherTask
 
@@ -90,13 +90,6 @@ def given_settings(config: Path | None, sets: list[str] | None) -> list[Setting]
     return [*settings_in(text, str(config)), *said]
 
 
-def refuse(given: Mapping[str, object], why: str) -> None:
-    """UserError for the first of these options that was given, which would be ignored."""
-    for option, value in given.items():
-        if value is not None:
-            raise UserError(f"{option} {why}")
-
-
 def check_output(path: Path) -> None:
     """A mistake in --out is found before the work is done, not after it."""
     if path.is_dir():
@@ -117,28 +110,28 @@ def load_run(run: Path) -> LanguageModel | TaskModel:
 
 
 def language_model(run: Path) -> LanguageModel:
-    from foretext.api import load_language_model
+    from foretext.language_model import LanguageModel
+    from foretext.runs.model import pretrained_model
 
-    return load_language_model(run)
+    return LanguageModel(pretrained_model(run), run)
 
 
-def reading_model(run: Path, direction: str | None, what: str) -> LanguageModel:
+def reading_model(run: Path, direction: str | None, what: str) -> SavedModel:
     """A pre-trained run that goes on with a text, in this direction if one is named; UserError for one that does not,
     and so cannot do `what`."""
     from foretext.generate.sampling import reader_of
+    from foretext.runs.model import facing, pretrained_model
 
-    model = language_model(run)
-    reader_of(model.model, what)
-    return model if direction is None else model.facing(direction)
+    model = pretrained_model(run)
+    reader_of(model, what)
+    return model if direction is None else facing(model, direction)
 
 
 def task_model(run: Path) -> TaskModel:
-    from foretext.api import TaskModel
+    from foretext.runs.model import load_model
+    from foretext.task_model import TaskModel
 
-    model = load_run(run)
-    if not isinstance(model, TaskModel):
-        raise UserError(f"{run} has no task: fine-tune it first (foretext finetune {run} rows.csv --task …)")
-    return model
+    return TaskModel(load_model(run), run)
 
 
 def averaged_model(model: TaskModel, others: list[Path] | None) -> TaskModel:
@@ -167,10 +160,8 @@ def plain_table(file: Path, errors: str) -> Table:
 
     _check_errors(errors)
     _announce(file)
-    notes: list[str] = []
-    table = read_table(file, errors=errors, notes=notes)
-    show_notes(notes)
-    return table
+    with shown_notes() as notes:
+        return read_table(file, errors=errors, notes=notes)
 
 
 def labelled_rows(file: Path, task: str, columns: dict[str, str] | None, format: str | None, errors: str) -> list[Any]:
@@ -178,13 +169,15 @@ def labelled_rows(file: Path, task: str, columns: dict[str, str] | None, format:
     from foretext.tasks.families import family_of
     from foretext.tasks.family import Reading
 
-    family = family_of(task)
-    _check_errors(errors)
+    return _read(file, family_of(task), Reading(task, columns, format, errors=errors)).rows
+
+
+def _read(file: Path, family: Family, reading: Reading) -> Read:
+    _check_errors(reading.errors)
     _announce(file)
-    reading = Reading(task, columns, format, errors=errors)
-    rows = family.read(file, reading).rows
+    read = family.read(file, reading)
     show_notes(reading.notes)
-    return rows
+    return read
 
 
 def other_tasks(given: list[str], task: str, format: str | None, errors: str) -> list[OtherTask]:
@@ -192,31 +185,29 @@ def other_tasks(given: list[str], task: str, format: str | None, errors: str) ->
     files' names. `format` is that of files for `task`."""
     from foretext.train.finetuning.finetune_request import OtherTask
 
-    found = []
-    for one in given:
-        kind, equals, name = text_argument(one, "--also").partition("=")
+    tasks = []
+    for asked in given:
+        kind, equals, name = text_argument(asked, "--also").partition("=")
         if not equals or not name:
             raise UserError(
-                f"--also {one}: write a task and its file, as --also tagging=names.txt, or with its columns, as --also "
-                "tagging=names.txt:tag=2"
+                f"--also {asked}: write a task and its file, as --also tagging=names.txt, or with its columns, as "
+                "--also tagging=names.txt:tag=2"
             )
         file, columns = Path(name), None
-        if not file.exists() and "=" in name.rpartition(":")[2]:
-            before, _, said = name.rpartition(":")
+        before, _, said = name.rpartition(":")
+        if not file.exists() and "=" in said:
             file, columns = Path(before), parse_pairs(said, "--also", "write field=column, as names.txt:tag=2")
         rows = labelled_rows(file, kind, columns, format if kind == task and not columns else None, errors)
-        found.append(OtherTask("-".join([file.name.split(".")[0], *(columns or {}).values()]), kind, rows))
-    return found
+        tasks.append(OtherTask("-".join([file.name.split(".")[0], *(columns or {}).values()]), kind, rows))
+    return tasks
 
 
 def unlabelled_lines(files: list[str], errors: str) -> list[str]:
     """Sentences to learn from; of files of columns, as labelled ones are, the words."""
     from foretext.tasks.files.conll import read_sentences
 
-    notes: list[str] = []
-    sentences = read_sentences(files, errors, progress("reading"), notes)
-    show_notes(notes)
-    return sentences
+    with shown_notes() as notes:
+        return read_sentences(files, errors, progress("reading"), notes)
 
 
 def unlabelled_documents(files: list[str], column: str | None, errors: str) -> list[str]:
@@ -234,12 +225,7 @@ def rows_for(
     model: TaskModel, file: Path, columns: dict[str, str] | None, format: str | None, errors: str, need_labels: bool
 ) -> Read:
     """A file's rows for a fine-tuned run: as it was trained, unless the user or the file says otherwise."""
-    _check_errors(errors)
-    _announce(file)
-    reading = model.reading(need_labels, columns, format, errors)
-    read = model.family.read(file, reading)
-    show_notes(reading.notes)
-    return read
+    return _read(file, model.family, model.reading(need_labels, columns, format, errors))
 
 
 def rows_to_predict(
@@ -251,7 +237,7 @@ def rows_to_predict(
     errors: str,
 ) -> Read:
     """Rows to predict, from a file, from --text, or from standard input (a text a line, or JSON lines)."""
-    from foretext.tasks.files.remembered import layout_name
+    from foretext.tasks.family import layout_name
 
     _check_errors(errors)
     otherwise = "give it in a file or on standard input with --errors replace"
@@ -278,17 +264,21 @@ def standard_input(errors: str = "strict") -> str:
     """All of standard input, decoded as files are."""
     from foretext.text.corpus.text_files import decode
 
-    notes: list[str] = []
-    text = decode(sys.stdin.buffer.read(), "standard input", errors, notes)
-    show_notes(notes)
-    return text
+    with shown_notes() as notes:
+        return decode(sys.stdin.buffer.read(), "standard input", errors, notes)
+
+
+def lines_of(file: Path, errors: str) -> list[str]:
+    """The lines of a text file."""
+    from foretext.text.corpus.text_files import read_text, text_lines
+
+    with shown_notes() as notes:
+        return list(text_lines(read_text(file, errors, notes)))
 
 
 def read_texts(files: list[str], column: str | None, documents: str, errors: str) -> list[str]:
     """The documents of text files."""
     from foretext.text.corpus.readers import ReadOptions, all_documents, find_files
 
-    notes: list[str] = []
-    texts = all_documents(find_files(files), ReadOptions(column, documents, errors), progress("reading"), notes)
-    show_notes(notes)
-    return texts
+    with shown_notes() as notes:
+        return all_documents(find_files(files), ReadOptions(column, documents, errors), progress("reading"), notes)

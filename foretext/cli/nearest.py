@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from foretext.cli.input import Json, RunArgument, language_model, text_argument
-from foretext.cli.output import visible
+from foretext.cli.output import show, visible
 
 
 def nearest(
@@ -27,11 +26,12 @@ def nearest(
     model = language_model(run)
     groups = [asked] if away else [[word] for word in asked]
     found = [(group, model.nearest(group, n, minus=away)) for group in groups]
-    if as_json:
-        lists = [{"words": group, "minus": away, "nearest": dict(one)} for group, one in found]
-        typer.echo(json.dumps(lists, ensure_ascii=False))
-        return
-    for group, one in found:
-        typer.echo(" + ".join(group) + "".join(f" - {word}" for word in away))
-        for word, cosine in one:
-            typer.echo(f"  {cosine:7.4f}  {visible(word)}")
+    lines = [
+        line
+        for group, near in found
+        for line in (
+            " + ".join(group) + "".join(f" - {word}" for word in away),
+            *(f"  {cosine:7.4f}  {visible(word)}" for word, cosine in near),
+        )
+    ]
+    show(as_json, [{"words": group, "minus": away, "nearest": dict(near)} for group, near in found], lines)

@@ -70,9 +70,22 @@ def show_baselines(scores: Scores, rivals: Sequence[Baseline]) -> None:
         typer.echo(f"{best.name} is {how}: more unlabelled text, or more labels, would help")
 
 
+def show(as_json: bool, record: object, lines: Iterable[str]) -> None:
+    """A result: JSON for a script, lines for people."""
+    typer.echo(json.dumps(record, ensure_ascii=False) if as_json else "\n".join(lines))
+
+
 def show_notes(notes: Iterable[str]) -> None:
     for note in notes:
         typer.echo(note, err=True)
+
+
+@contextlib.contextmanager
+def shown_notes() -> Iterator[list[str]]:
+    """A list for what a reader has to say, which is shown when it has read."""
+    notes: list[str] = []
+    yield notes
+    show_notes(notes)
 
 
 def visible(piece: str) -> str:
@@ -162,8 +175,7 @@ class Terminal(Reporter):
     def _show(self, line: str) -> None:
         if self.live:
             self._end_bar()
-            width = self.console.width
-            sys.stderr.write("\r\x1b[2K" + line[: width - 1])
+            sys.stderr.write("\r\x1b[2K" + line[: self.console.width - 1])
             sys.stderr.flush()
             self._line_open = True
             return

@@ -20,7 +20,7 @@ from foretext.cli.input import (
     rows_to_predict,
     task_model,
 )
-from foretext.cli.output import Terminal, progress, show_notes
+from foretext.cli.output import Terminal, progress, shown_notes
 
 
 def predict(
@@ -48,11 +48,10 @@ def predict(
     form = model.family.form(out, as_json)
     read = rows_to_predict(model, file, text, parse_columns(columns), format, errors)
     predictions = model.predictions(read.rows, progress("predicting"), Terminal())
-    notes: list[str] = []
     if explain:
         read, predictions = model.family.explained(read, predictions, model.explain(read.rows), form)
-    result = model.family.output(read, predictions, form, notes)
-    show_notes(notes)
+    with shown_notes() as notes:
+        result = model.family.output(read, predictions, form, notes)
     if out is not None:
         write_output(result, out, form)
         typer.echo(f"{len(read.rows):,} predictions in {out}", err=True)

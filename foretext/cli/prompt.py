@@ -8,7 +8,7 @@ import random
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,19 +21,17 @@ from foretext.cli.input import (
     plain_table,
     read_texts,
     reading_model,
-    refuse,
     text_argument,
 )
-from foretext.cli.output import progress
-from foretext.errors import UserError
+from foretext.cli.output import progress, show
+from foretext.errors import UserError, refuse
 
 if TYPE_CHECKING:
-    from foretext.api import LanguageModel
     from foretext.evaluate.in_context import Round, Template
-    from foretext.evaluate.written import Pair
+    from foretext.evaluate.untaught import Pair
+    from foretext.runs.model import SavedModel
     from foretext.tasks.files.rows import Row
 
-Asked = TypeVar("Asked")
 CHOSEN = ("classification", "entailment", "similarity", "choice", "last-word")
 WRITTEN = ("summary", "translation", "answer")
 LANGUAGES = ("zh", "ja", "ko")
@@ -86,53 +84,37 @@ def prompt(
     as_json: Json = False,
 ) -> None:
     """Ask a pre-trained model without training it: examples in the context, no gradient."""
+    from foretext.evaluate.in_context import check_prompted
+
     names = parse_columns(columns)
     guessed = task is None
     task = _task_of(file, names, format, errors) if task is None else task
     _check(task, (template, words, seeds, shots, examples, good, format, language, out))
-    numbers, draws = _numbers(shots or "0"), _draws(seeds)
-    _check_values(rows, language)
-    if out is not None:
-        check_output(out)
-    model = _asked_model(run, direction, task)
-    if task in WRITTEN:
-        pairs = _pairs(file, task, names, errors)
-        known = pairs if examples is None else _pairs(examples, task, names, errors)
-        _announce(task, guessed)
-        _written(model, task, _drawn(pairs, rows), known, numbers, draws, language or "", as_json)
-        return
-    kind = {"acceptability": "classification", "winograd": "choice"}.get(task, task)
-    everything = _rows(file, kind, names, format, errors)
-    others = everything if examples is None else _rows(examples, kind, names, format, errors)
+    _check_values(seeds, rows, language, out)
+    numbers, draws = _numbers(shots or "0"), range(3 if seeds is None else seeds)
+    model = reading_model(run, direction, "learning in context")
+    check_prompted(model, task)
+
+    def read(path: Path) -> list[Any]:
+        return _rows(path, task, names, format, errors)
+
+    everything = read(file)
+    others = everything if examples is None else read(examples)
     asked = _drawn(everything, rows)
-    if task not in ("acceptability", "winograd"):
-        made = _template(task, template, everything if examples is None else [*everything, *others], words or "")
-    _announce(task, guessed)
-    if task == "acceptability":
+    if task in CHOSEN:
+        known = everything if examples is None else [*everything, *others]
+        made = _template(task, template, known, words or "")
+    if guessed:  # once nothing of what was given is wrong: a refusal stands alone
+        typer.echo(f"task: {task}", err=True)
+    if task in WRITTEN:
+        _written(model, task, asked, others, numbers, draws, language or "", as_json)
+    elif task == "acceptability":
         chosen = "1" if good is None else text_argument(good, "--good")
         _acceptability(model, asked, None if examples is None else others, chosen, as_json)
     elif task == "winograd":
         _winograd(model, asked, as_json)
     else:
-        way = model.model.info.direction
-        rounds = _chosen(model, made, asked, others, numbers, draws)
-        if out is not None:
-            _write_answers(out, asked, rounds, way)
-        _show_chosen(made, len(asked), rounds, way, as_json)
-
-
-def _asked_model(run: Path, direction: str | None, task: str) -> LanguageModel:
-    from foretext.evaluate.in_context import check_prompted
-
-    model = reading_model(run, direction, "learning in context")
-    check_prompted(model.model, task)
-    return model
-
-
-def _announce(task: str, guessed: bool) -> None:
-    """Which task the columns speak for, once nothing of what was given is wrong: a refusal stands alone."""
-    if guessed:
-        typer.echo(f"task: {task}", err=True)
+        _chosen(model, made, asked, others, numbers, draws, out, as_json)
 
 
 def _check(task: str, given: Sequence[object]) -> None:
@@ -144,13 +126,9 @@ def _check(task: str, given: Sequence[object]) -> None:
             refuse({option: value}, f"is for {', '.join(tasks)}, and the task is {task}; leave it out")
 
 
-def _draws(seeds: int | None) -> range:
+def _check_values(seeds: int | None, rows: int, language: str | None, out: Path | None) -> None:
     if seeds is not None and seeds < 1:
         raise UserError(f"--seeds must be at least 1, not {seeds}")
-    return range(3 if seeds is None else seeds)
-
-
-def _check_values(rows: int, language: str | None) -> None:
     if rows < 0:
         raise UserError(f"--rows must be 0 (all) or more, not {rows}")
     if language is not None and language not in LANGUAGES:
@@ -158,6 +136,8 @@ def _check_values(rows: int, language: str | None) -> None:
             f"--language {language}: BLEU cuts {', '.join(LANGUAGES)} in ways of their own, all others by spaces and "
             "punctuation; give one of these, or leave it out"
         )
+    if out is not None:
+        check_output(out)
 
 
 def _task_of(file: Path, columns: dict[str, str] | None, format: str | None, errors: str) -> str:
@@ -183,33 +163,32 @@ def _task_of(file: Path, columns: dict[str, str] | None, format: str | None, err
 
 def _numbers(shots: str) -> list[int]:
     try:
-        found = [int(part) for part in shots.split(",")]
+        numbers = [int(part) for part in shots.split(",")]
     except ValueError:
-        found = [-1]
-    if min(found) < 0:
+        numbers = [-1]
+    if min(numbers) < 0:
         raise UserError(f"--shots {shots}: give numbers of examples, such as 0 or 0,1,5")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(numbers))
 
 
-def _rows(file: Path, kind: str, columns: dict[str, str] | None, format: str | None, errors: str) -> list[Row]:
+def _rows(file: Path, task: str, columns: dict[str, str] | None, format: str | None, errors: str) -> list[Any]:
+    """Rows as the task asks about them: labelled ones, whole documents, or pairs of texts."""
+    from foretext.evaluate.untaught import pairs_of
     from foretext.tasks.files.rows import Row
 
-    if kind == "last-word":
-        for field in columns or {}:
-            if field != "text":
-                raise UserError(f"--columns: last-word has no field {field!r}; it has text")
-        texts = read_texts([str(file)], (columns or {}).get("text"), "auto", errors)
-        return [Row((text,), None, f"{file} document {number}") for number, text in enumerate(texts, 1)]
-    return labelled_rows(file, kind, columns, format, errors)
+    if task in WRITTEN:
+        return pairs_of(plain_table(file, errors), task, columns)
+    if task != "last-word":
+        kind = {"acceptability": "classification", "winograd": "choice"}.get(task, task)
+        return labelled_rows(file, kind, columns, format, errors)
+    for field in columns or {}:
+        if field != "text":
+            raise UserError(f"--columns: last-word has no field {field!r}; it has text")
+    texts = read_texts([str(file)], (columns or {}).get("text"), "auto", errors)
+    return [Row((text,), None, f"{file} document {number}") for number, text in enumerate(texts, 1)]
 
 
-def _pairs(file: Path, task: str, columns: dict[str, str] | None, errors: str) -> list[Pair]:
-    from foretext.evaluate.written import pairs_of
-
-    return pairs_of(plain_table(file, errors), task, columns)
-
-
-def _drawn(rows: list[Asked], count: int) -> list[Asked]:
+def _drawn(rows: list[Any], count: int) -> list[Any]:
     if not 0 < count < len(rows):
         return rows
     return [rows[number] for number in sorted(random.Random(0).sample(range(len(rows)), count))]
@@ -224,42 +203,41 @@ def _template(task: str, text: str | None, rows: list[Row], words: str) -> Templ
     return Template(task, given, labels, parse_pairs(words, "--words", "write label=word, such as 1=good,0=bad"))
 
 
+# -- the ways to ask -------------------------------------------------------------------------------------------------
+
+
 def _chosen(
-    model: LanguageModel,
+    model: SavedModel,
     template: Template,
     asked: list[Row],
     others: list[Row],
     numbers: list[int],
     draws: Sequence[int],
-) -> list[Round]:
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Each row is answered by the likeliest of its answers."""
     from foretext.evaluate.in_context import answer_rows
 
-    rounds: list[Round] = []
-    for shots in numbers:
-        bar = progress(f"{shots} examples")
-        rounds += answer_rows(model.model, template, asked, others, shots, draws, bar)
-    return rounds
+    direction = model.info.direction
+    rounds = {
+        shots: answer_rows(model, template, asked, others, shots, draws, progress(f"{shots} examples"))
+        for shots in numbers
+    }
+    if out is not None:
+        _write_answers(out, asked, [one for own in rounds.values() for one in own], direction)
+    results = [_described(template.kind, shots, own) for shots, own in rounds.items()]
+    record = {"template": template.text, "rows": len(asked), "direction": direction, "results": results}
+    show(as_json, record, [line for result in results for line in _lines(result, len(asked), direction)])
 
 
-def _show_chosen(template: Template, count: int, rounds: list[Round], direction: str, as_json: bool) -> None:
-    numbers = dict.fromkeys(one.shots for one in rounds)
-    described = [_described(template.kind, shots, [one for one in rounds if one.shots == shots]) for shots in numbers]
-    if as_json:
-        record = {"template": template.text, "rows": count, "direction": direction, "results": described}
-        typer.echo(json.dumps(record, ensure_ascii=False))
-        return
-    for result in described:
-        _show(result, count, direction)
-
-
-def _show(result: dict[str, Any], count: int, direction: str = "forward") -> None:
+def _lines(result: dict[str, Any], count: int, direction: str = "forward") -> list[str]:
     draws, way = result["draws"], ", right to left" if direction == "backward" else ""
-    typer.echo(f"{result['shots']} examples, {count:,} rows, {draws} draw{'' if draws == 1 else 's'} of examples{way}")
+    lines = [f"{result['shots']} examples, {count:,} rows, {draws} draw{'' if draws == 1 else 's'} of examples{way}"]
     for name, value in result["scores"].items():
         spread = f" ± {value['deviation']:.4f}" if draws > 1 else ""
-        typer.echo(f"  {name:24} {value['mean']:.4f}{spread}")
-    if result["cut"]:
-        typer.echo(f"  {_lost(result['cut'], direction)}")
+        lines.append(f"  {name:24} {value['mean']:.4f}{spread}")
+    return [*lines, *([f"  {_lost(result['cut'], direction)}"] if result["cut"] else [])]
 
 
 def _lost(count: int, direction: str) -> str:
@@ -312,45 +290,37 @@ def _over_draws(shots: int, values: dict[str, list[float]], cut: int) -> dict[st
     return {"shots": shots, "draws": len(next(iter(values.values()))), "scores": scores, "cut": cut}
 
 
-def _acceptability(model: LanguageModel, asked: list[Row], known: list[Row] | None, good: str, as_json: bool) -> None:
+def _acceptability(model: SavedModel, asked: list[Row], known: list[Row] | None, good: str, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from foretext.evaluate.heuristics import acceptability, sentence_scores
+    from foretext.evaluate.untaught import acceptability, sentence_scores
 
     def scored(rows: list[Row]) -> tuple[list[float], list[str]]:
-        return sentence_scores(model.model, rows, progress("scoring")), [str(row.label) for row in rows]
+        return sentence_scores(model, rows, progress("scoring")), [str(row.label) for row in rows]
 
-    found = acceptability(*scored(asked), good, None if known is None else scored(known))
-    if as_json:
-        typer.echo(json.dumps(asdict(found)))
-        return
-    typer.echo(f"area under the curve  {found.area:.4f}  (mean log-probability of a token; {len(asked):,} rows)")
-    if found.matthews is None:
-        typer.echo("matthews needs a threshold: give labelled rows to find it on by --examples")
-    else:
-        typer.echo(f"matthews              {found.matthews:.4f}  (threshold {found.threshold:.4f}, from --examples)")
+    result = acceptability(*scored(asked), good, None if known is None else scored(known))
+    matthews = "matthews needs a threshold: give labelled rows to find it on by --examples"
+    if result.matthews is not None:
+        matthews = f"matthews              {result.matthews:.4f}  (threshold {result.threshold:.4f}, from --examples)"
+    area = f"area under the curve  {result.area:.4f}  (mean log-probability of a token; {len(asked):,} rows)"
+    show(as_json, asdict(result), [area, matthews])
 
 
-def _winograd(model: LanguageModel, asked: list[Row], as_json: bool) -> None:
-    from foretext.evaluate.heuristics import referents
+def _winograd(model: SavedModel, asked: list[Row], as_json: bool) -> None:
     from foretext.evaluate.in_context import CHANNEL
+    from foretext.evaluate.untaught import referents
 
-    found, direction = referents(model.model, asked, progress("scoring")), model.model.info.direction
+    answered, direction = referents(model, asked, progress("scoring")), model.info.direction
     ways = CHANNEL if direction == "backward" else ("sum", "per token")
-    hits = {name: [float(row.best(name) == row.prompt.right) for row in found] for name in ways}
-    scores = {name: statistics.fmean(values) for name, values in hits.items()}
-    cut = sum(any(likelihood.cut for likelihood in row.likelihoods) for row in found)
-    if as_json:
-        typer.echo(json.dumps({"rows": len(asked), "direction": direction, "accuracy": scores, "cut": cut}))
-        return
-    for name, value in scores.items():
-        typer.echo(f"accuracy, {name:10} {value:.4f}")
-    if cut:
-        typer.echo(_lost(cut, direction))
+    scores = {name: statistics.fmean(row.best(name) == row.prompt.right for row in answered) for name in ways}
+    cut = sum(any(likelihood.cut for likelihood in row.likelihoods) for row in answered)
+    lines = [f"accuracy, {name:10} {value:.4f}" for name, value in scores.items()]
+    record = {"rows": len(asked), "direction": direction, "accuracy": scores, "cut": cut}
+    show(as_json, record, [*lines, *([_lost(cut, direction)] if cut else [])])
 
 
 def _written(
-    model: LanguageModel,
+    model: SavedModel,
     task: str,
     asked: list[Pair],
     known: list[Pair],
@@ -359,19 +329,16 @@ def _written(
     language: str,
     as_json: bool,
 ) -> None:
-    from foretext.evaluate.written import answer_pairs
+    """Each row is answered by a text that the model writes."""
+    from foretext.evaluate.untaught import answer_pairs
 
     results = []
     for shots in numbers:
         bar = progress(f"writing after {shots} examples")
-        rounds = answer_pairs(model.model, task, asked, known, shots, draws, language, bar)
+        rounds = answer_pairs(model, task, asked, known, shots, draws, language, bar)
         values = {name: [one.scores[name] for one in rounds] for name in rounds[0].scores}
         described = _over_draws(shots, values, sum(one.cut for one in rounds))
         results.append(described | {"note": rounds[0].note, "texts": [list(one.texts) for one in rounds]})
-    if as_json:
-        typer.echo(json.dumps({"rows": len(asked), "results": results}, ensure_ascii=False))
-        return
-    for result in results:
-        _show(result, len(asked))
-        if result["note"]:
-            typer.echo(f"  {result['note']}")
+    notes = [[f"  {result['note']}"] if result["note"] else [] for result in results]
+    lines = [line for result, own in zip(results, notes) for line in (*_lines(result, len(asked)), *own)]
+    show(as_json, {"rows": len(asked), "results": results}, lines)

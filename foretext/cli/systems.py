@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
-import typer
-
 from foretext.cli.input import Json
+from foretext.cli.output import show
 
 
 def systems(as_json: Json = False) -> None:
@@ -14,12 +11,10 @@ def systems(as_json: Json = False) -> None:
     from foretext.systems import SYSTEMS
 
     keys = ("paper", "base", "objective", "direction", "tokenizer", "transfer")
-    if as_json:
-        table = {name: {k: getattr(s, k) for k in keys} | {"sizes": list(s.sizes)} for name, s in SYSTEMS.items()}
-        typer.echo(json.dumps(table, ensure_ascii=False))
-        return
-    for name, system in SYSTEMS.items():
-        typer.echo(name)
-        for key in keys:
-            typer.echo(f"  {key:10} {getattr(system, key)}")
-        typer.echo(f"  {'sizes':10} {', '.join(system.sizes)}")
+    table = {name: {k: getattr(s, k) for k in keys} | {"sizes": list(s.sizes)} for name, s in SYSTEMS.items()}
+    lines = [
+        line
+        for name, facts in table.items()
+        for line in (name, *(f"  {k:10} {', '.join(v) if k == 'sizes' else v}" for k, v in facts.items()))
+    ]
+    show(as_json, table, lines)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from foretext.cli.input import Json, RunArgument, text_argument
-from foretext.cli.output import visible
+from foretext.cli.output import show, visible
 
 if TYPE_CHECKING:
     from foretext.runs.inspection import Pieces
@@ -25,11 +24,8 @@ def tokens(
 
     text = [text_argument(part, "TEXT") for part in text]
     found = sequences_of(RunDirectory(run), text) or [pieces_of(RunDirectory(run), part) for part in text]
-    if as_json:
-        typer.echo(json.dumps([[{"id": i, "piece": p} for i, p in sequence] for sequence in found], ensure_ascii=False))
-        return
-    for sequence in found:
-        typer.echo(aligned_pieces(sequence))
+    record = [[{"id": id, "piece": piece} for id, piece in sequence] for sequence in found]
+    show(as_json, record, map(aligned_pieces, found))
 
 
 def aligned_pieces(sequence: Pieces, width: int = 100) -> str:
@@ -37,17 +33,14 @@ def aligned_pieces(sequence: Pieces, width: int = 100) -> str:
     part of a character as escapes."""
     from rich.cells import cell_len
 
-    lines: list[str] = []
-    above = below = ""
-    used = 0
+    lines, used = [["", ""]], 0
     for number, piece in sequence:
         shown = visible(piece)
         cells = max(cell_len(shown), len(str(number)))
         if used and used + cells > width:
-            lines += [above.rstrip(), below.rstrip()]
-            above = below = ""
+            lines.append(["", ""])
             used = 0
-        above += shown + " " * (cells - cell_len(shown) + 1)
-        below += str(number).ljust(cells + 1)
+        lines[-1][0] += shown + " " * (cells - cell_len(shown) + 1)
+        lines[-1][1] += str(number).ljust(cells + 1)
         used += cells + 1
-    return "\n".join([*lines, above.rstrip(), below.rstrip()])
+    return "\n".join(line.rstrip() for pair in lines for line in pair)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foretext.cli.input import Errors, Json, check_output, language_model, standard_input, text_argument
-from foretext.cli.output import progress, show_notes, visible
+from foretext.cli.input import Errors, Json, check_output, language_model, lines_of, standard_input, text_argument
+from foretext.cli.output import progress, visible
 from foretext.errors import UserError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _looks(found: TranslationAttention) -> str:
 
 def _lines(given: str, errors: str) -> list[str]:
     """The lines of a file or of standard input, or a text's. What can only be meant as a file has to be one."""
-    from foretext.text.corpus.text_files import read_text, text_lines
+    from foretext.text.corpus.text_files import text_lines
 
     if given == "-":
         return list(text_lines(standard_input(errors)))
@@ -94,7 +94,4 @@ def _lines(given: str, errors: str) -> list[str]:
         raise UserError(f"{text}: no such file; check the path")
     if not there:
         return [text.replace("\n", " ")]
-    notes: list[str] = []
-    found = list(text_lines(read_text(path, errors, notes)))
-    show_notes(notes)
-    return found
+    return lines_of(path, errors)

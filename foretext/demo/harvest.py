@@ -221,8 +221,8 @@ def harvest(
         watch()
         for docstring in read_docstrings(module, path):
             keys = [sentence_key(text) for text in docstring.paragraphs]
-            fresh = sum(len(one) for one in keys if one not in seen)
+            new = sum(len(one) for one in keys if one not in seen)
             seen.update(keys)
-            if fresh and fresh * 2 >= sum(map(len, keys)):
+            if new and new * 2 >= sum(map(len, keys)):
                 kept.append(docstring)
     return kept

@@ -21,10 +21,11 @@ from typing import Any
 
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from foretext import __version__
+from foretext.api import load_language_model, pretrain
 from foretext.demo.report import ReportData, TaskResult, percent, render
 from foretext.demo.tasks import COLUMNS, ROWS, TASKS, DemoData, prepare
 from foretext.errors import Interrupted, UserError
@@ -136,13 +137,13 @@ class Demo:
         """A line with the time left; on a terminal it runs on while the stage does. None begins after a signal."""
         self._end_if_asked()
         label = self._label(title)
-        if self.console.is_terminal:
-            with Live(get_renderable=lambda: self._label(title), console=self.console, transient=True):
-                yield
-            self.console.print(label)
-        else:
+        if not self.console.is_terminal:
             self.console.print(label)
             yield
+            return
+        with Live(get_renderable=lambda: self._label(title), console=self.console, transient=True):
+            yield
+        self.console.print(label)
 
     def _label(self, title: str) -> Text:
         seconds = max(0, round(self._left()))
@@ -160,8 +161,6 @@ class Demo:
 
     def pretrain(self, data: DemoData) -> None:
         """Makes the run `base`, or goes on with it: the time spent counts; finished, nothing is left to do."""
-        from foretext.api import pretrain
-
         pretrain(
             [data.corpus],
             system="gpt",
@@ -177,8 +176,6 @@ class Demo:
 
     def finetune(self, data: DemoData, task: str, pretrained: bool, seed: int) -> float:
         """The accuracy on the test rows. The first seed's runs with pre-training stay."""
-        from foretext.api import load_language_model
-
         out = self.folder / "tasks" / task if pretrained and seed == self.seeds[0] else None
         if out:
             shutil.rmtree(out, ignore_errors=True)
@@ -196,8 +193,6 @@ class Demo:
         return model.evaluate(data.path(task, "test"), reporter=Reporter()).values["accuracy"]
 
     def generate(self, prompt: str) -> str:
-        from foretext.api import load_language_model
-
         return load_language_model(self.base).generate(prompt, max_tokens=60, temperature=0.7, top_p=0.9, seed=1)
 
     def _finetune_all(self, data: DemoData) -> None:
@@ -221,12 +216,12 @@ class Demo:
 
     def _result(self, data: DemoData, task: str) -> TaskResult:
         scores = self.progress["scores"]
-        pretrained, fresh = (
+        pretrained, untrained = (
             [scores[name] for seed in self.seeds if (name := f"{task} {side} {seed}") in scores]
             for side in ("with", "without")
         )
         rows = (len(data.rows[task, "train"]), len(data.rows[task, "test"]))
-        return TaskResult(task, pretrained, fresh, *rows, data.guessing(task), QUESTIONS[task])
+        return TaskResult(task, pretrained, untrained, *rows, data.guessing(task), QUESTIONS[task])
 
     def _report(self, data: DemoData, results: list[TaskResult], samples: list[tuple[str, str]]) -> ReportData:
         metrics = RunDirectory(self.base).metrics()
@@ -261,9 +256,8 @@ class Demo:
         )
 
     def _show(self, results: list[TaskResult], samples: list[tuple[str, str]]) -> None:
-        table = Table(title="Test rows, accuracy in per cent: mean ± standard deviation over seeds")
-        for title in ("task", "with pre-training", "without", "gain", "guessing"):
-            table.add_column(title, justify="left" if title == "task" else "right")
+        titles = (Column(title, justify="right") for title in ("with pre-training", "without", "gain", "guessing"))
+        table = Table("task", *titles, title="Test rows, accuracy in per cent: mean ± standard deviation over seeds")
         for one in results:
             sides = (percent(one.with_pretraining), percent(one.without))
             table.add_row(one.task, *sides, one.gain_text, f"{100 * one.guessing:.1f}")

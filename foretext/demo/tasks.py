@@ -151,11 +151,11 @@ def _keys(docstring: Docstring) -> set[str]:
 
 def _documents(docstrings: list[Docstring], held_out: set[str], seed: int) -> list[str]:
     """The pre-training text: training modules only, without any paragraph that shares a sentence with the rest."""
-    documents: list[str] = []
-    for docstring in docstrings:
-        kept = [text for text in docstring.paragraphs if held_out.isdisjoint(map(sentence_key, sentences(text)))]
-        if kept:
-            documents.append("\n".join([docstring.heading, *kept]))
+    kept = [
+        (one.heading, [text for text in one.paragraphs if held_out.isdisjoint(map(sentence_key, sentences(text)))])
+        for one in docstrings
+    ]
+    documents = ["\n".join([heading, *texts]) for heading, texts in kept if texts]
     random.Random(f"corpus {seed}").shuffle(documents)
     return documents
 

@@ -75,8 +75,7 @@ def _sequence(model: SavedModel, text: str) -> Reading:
                 f"this run's task, {model.task.kind}, reads several texts; the page shows models of one text"
             )
         specials = dict(model.tokenizer.specials)
-        layout = model.system.build_layout(specials, model.model_config.reads, model.info.direction)
-        frame = layout.frame(ids)
+        frame = model.system.build_layout(specials, model.model_config.reads, model.info.direction).frame(ids)
         return Reading(list(frame.ids), *frame.parts[0], told_apart(frame.segments))
     reading = read_as(model, ids)
     if reading.count == len(ids):

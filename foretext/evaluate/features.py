@@ -12,21 +12,19 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from foretext.batch import Batch, length_batches, padded, padded_segments
+from foretext.batch import Batch
 from foretext.errors import UserError
 from foretext.runs.model import SavedModel
-from foretext.runs.reading import Reading, given_texts, read_as
+from foretext.runs.reading import Progress, Reading, given_texts, read_as, states_of
 from foretext.runs.report import Reporter, Warns
 from foretext.text.corpus.encoding import encode_texts
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -126,25 +124,52 @@ class WordVectors:
 def check_gives_vectors(model: SavedModel) -> None:
     """UserError for a fine-tuned run of a system that has pre-trained ones: its layers have become the task's."""
     if model.task is not None and model.system.reads != "rows":
-        where = model.run.path if model.run else "this model"
-        raise UserError(f"{where} is fine-tuned: vectors are of the pre-trained run that it was made from; use that")
+        raise UserError(
+            f"{model.where} is fine-tuned: vectors are of the pre-trained run that it was made from; use that"
+        )
 
 
-def features_of(
-    model: SavedModel, texts: str | Sequence[str], mix: LayerMix, progress: Progress | None, reporter: Reporter | None
-) -> np.ndarray:
-    """What `LanguageModel.features` and `TaskModel.features` give."""
-    check_gives_vectors(model)
-    return mix.arranged(model, text_vectors(model, given_texts(texts, "texts"), progress, reporter, mix))
+class GivesVectors:
+    """What `LanguageModel` and `TaskModel` are asked for vectors by."""
 
+    model: SavedModel
 
-def word_features_of(
-    model: SavedModel, texts: str | Sequence[str], mix: LayerMix, progress: Progress | None, reporter: Reporter | None
-) -> list[WordVectors]:
-    """What `LanguageModel.word_features` and `TaskModel.word_features` give."""
-    check_gives_vectors(model)
-    found = word_vectors(model, given_texts(texts, "texts"), progress, reporter, mix)
-    return [replace(one, vectors=mix.arranged(model, one.vectors)) for one in found]
+    def _check_gives_vectors(self) -> None:
+        """UserError for one that gives none."""
+        check_gives_vectors(self.model)
+
+    def features(
+        self,
+        texts: str | Sequence[str],
+        progress: Progress | None = None,
+        reporter: Reporter | None = None,
+        layers: Sequence[int] = (),
+        weights: Sequence[float] = (),
+        each: bool = False,
+    ) -> np.ndarray:
+        """One vector a text: the mean of its tokens' states, float32 [texts, width]. `layers`: whose states, added up
+        with `weights` (none: their mean); 0 is the embeddings; none: the top. `each`: not added up, [texts, layers,
+        width]; without `layers` all of them. Where layers are of unequal width `each` gives [texts, layers] of
+        vectors, of which `np.stack(found[:, 1])` is [texts, width] of the second."""
+        self._check_gives_vectors()
+        mix = LayerMix.of(layers, weights, each)
+        return mix.arranged(self.model, text_vectors(self.model, given_texts(texts, "texts"), progress, reporter, mix))
+
+    def word_features(
+        self,
+        texts: str | Sequence[str],
+        progress: Progress | None = None,
+        reporter: Reporter | None = None,
+        layers: Sequence[int] = (),
+        weights: Sequence[float] = (),
+        each: bool = False,
+    ) -> list[WordVectors]:
+        """For each text its words, their places in it and a vector for each, the mean of its pieces' states; with
+        `each` [words, layers, width], or [words, layers] of vectors, as in `features`."""
+        self._check_gives_vectors()
+        mix = LayerMix.of(layers, weights, each)
+        found = word_vectors(self.model, given_texts(texts, "texts"), progress, reporter, mix)
+        return [replace(one, vectors=mix.arranged(self.model, one.vectors)) for one in found]
 
 
 def text_vectors(
@@ -159,14 +184,13 @@ def text_vectors(
     Python's warnings say that)."""
     width = sum(mix.widths(model))
     reporter = reporter or Warns()
-    heard = functools.partial(reporter.work, "encoding")
-    arrays = encode_texts(texts, model.tokenizer, heard)
+    arrays = encode_texts(texts, model.tokenizer, functools.partial(reporter.work, "encoding"))
     whole = None if model.objective is None else model.objective.text_vectors(model.trunk, arrays)
     if whole is not None:
         return whole
     readings = _readings(model, [ids.tolist() for ids in arrays], reporter)
     vectors = np.zeros((len(texts), width), dtype=np.float32)
-    for number, states in _states(model, readings, mix, progress):
+    for number, states in states_of(model, readings, functools.partial(mix.states, model), progress):
         reading = readings[number]
         own = states if model.system.causal else states[reading.first : reading.first + reading.count]
         if len(own):
@@ -187,7 +211,7 @@ def word_vectors(
     encoded = [model.tokenizer.encode_with_offsets(text) for text in texts]
     readings = _readings(model, [ids for ids, _ in encoded], reporter or Warns())
     found: list[WordVectors | None] = [None] * len(texts)
-    for number, states in _states(model, readings, mix, progress):
+    for number, states in states_of(model, readings, functools.partial(mix.states, model), progress):
         reading = readings[number]
         own = states[reading.first : reading.first + reading.count]
         if model.info.direction == "backward":
@@ -225,23 +249,3 @@ def _by_word(
             places.append((start, start + len(word.strip())))
             vectors.append(states[first:last].mean(0))
     return WordVectors(words, places, np.array(vectors, dtype=np.float32).reshape(len(words), width))
-
-
-@torch.no_grad()
-def _states(
-    model: SavedModel, readings: Sequence[Reading], mix: LayerMix, progress: Progress | None
-) -> Iterator[tuple[int, np.ndarray]]:
-    """The states of each reading, [tokens, width], batch by batch."""
-    trunk = model.trunk.eval()
-    device = next(trunk.parameters()).device
-    done = 0
-    for group in length_batches([len(reading.ids) for reading in readings]):
-        ids_BT, mask_BT = padded([readings[number].ids for number in group])
-        segments_BT = padded_segments([readings[number].segments for number in group], ids_BT.shape[1])
-        batch = Batch(ids_BT, mask_BT, segments_BT=segments_BT).to(device)
-        states = mix.states(model, batch).float().cpu().numpy()
-        for row, number in enumerate(group):
-            yield number, states[row, : len(readings[number].ids)]
-        done += len(group)
-        if progress is not None:
-            progress(done, len(readings))

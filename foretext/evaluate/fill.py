@@ -40,15 +40,14 @@ class Filled:
 def filling_objective(model: SavedModel, what: str) -> Objective:
     """UserError for a model that cannot be asked what stands in a blank."""
     if model.objective is None or not model.system.fills:
-        where = model.run.path if model.run else "this model"
         if model.task is not None:
-            raise UserError(f"{where} is fine-tuned: {what} needs the pre-trained run that it was made from")
+            raise UserError(f"{model.where} is fine-tuned: {what} needs the pre-trained run that it was made from")
         able = [name for name, system in SYSTEMS.items() if system.fills]
         why, instead = "predicts a word from one side of it", "; foretext generate goes on with a text"
         if model.system.reads != "text" or model.system.learn is not None:
             why, instead = "does not predict the words of its own text", ""
         raise UserError(
-            f"{where} is of {model.system.name}, which {why}: {what} needs a run of {', '.join(able[:-1])} or "
+            f"{model.where} is of {model.system.name}, which {why}: {what} needs a run of {', '.join(able[:-1])} or "
             f"{able[-1]}{instead}"
         )
     need_trained_head(model, what)

@@ -36,6 +36,7 @@ as a sentence instead: "The man broke his toe because he dropped a hammer on it.
 
 from __future__ import annotations
 
+import functools
 import random
 import re
 import statistics
@@ -47,7 +48,7 @@ from typing import TypeVar
 from foretext.errors import UserError
 from foretext.evaluate.likelihood import Likelihood, Progress, Query, channel_query, query_of, score_queries
 from foretext.runs.model import SavedModel
-from foretext.tasks.files.formats import COPA_QUESTIONS
+from foretext.tasks.files.format_readers import COPA_QUESTIONS
 from foretext.tasks.files.rows import Row
 
 NORMALISATIONS = ("sum", "per token", "per byte", "unbiased")
@@ -120,17 +121,12 @@ def prompts_of(
     if not shots:
         return prompts
     solved = [template.prompt(row) for row in examples if row.label is not None or template.kind == "last-word"]
-    asked = []
-    for prompt, chosen in zip(prompts, drawn_examples(solved, [p.context for p in prompts], shots, seed, _context)):
-        if backward:  # the example that is read last stands next to the row here too
-            asked.append(replace(prompt, behind="".join(BETWEEN + example.solved for example in reversed(chosen))))
-        else:
-            asked.append(replace(prompt, examples="".join(example.solved + BETWEEN for example in chosen)))
-    return asked
-
-
-def _context(prompt: Prompt) -> str:
-    return prompt.context
+    drawn = drawn_examples(solved, [prompt.context for prompt in prompts], shots, seed, lambda prompt: prompt.context)
+    if backward:  # the example that is read last stands next to the row here too
+        behind = ["".join(BETWEEN + example.solved for example in reversed(chosen)) for chosen in drawn]
+        return [replace(prompt, behind=examples) for prompt, examples in zip(prompts, behind)]
+    before = ["".join(example.solved + BETWEEN for example in chosen) for chosen in drawn]
+    return [replace(prompt, examples=examples) for prompt, examples in zip(prompts, before)]
 
 
 def drawn_examples(
@@ -185,7 +181,7 @@ def _score(model: SavedModel, prompts: Sequence[Prompt], progress: Progress | No
     total = sum(len(prompt.answers) for prompt in prompts)
     for numbers in groups.values():
         before = sum(len(found) for found in results.values())
-        step = None if progress is None else _later(progress, before, total)
+        step = None if progress is None else functools.partial(_told_later, progress, before, total)
         found = score_queries(model, [_query(model, prompts[number]) for number in numbers], step)
         results |= dict(zip(numbers, found))
     return [results[number] for number in range(len(prompts))]
@@ -197,8 +193,8 @@ def _query(model: SavedModel, prompt: Prompt) -> Query:
     return query_of(model.tokenizer, prompt.whole, prompt.answers, prompt.where)
 
 
-def _later(progress: Progress, before: int, total: int) -> Progress:
-    return lambda done, _: progress(before + done, total)
+def _told_later(progress: Progress, before: int, total: int, done: int, _: int) -> None:
+    progress(before + done, total)
 
 
 def _alone(model: SavedModel, prompts: Sequence[Prompt]) -> dict[str, float]:
@@ -285,29 +281,25 @@ class Template:
         return named
 
     def prompt(self, row: Row) -> Prompt:
-        return replace(self._prompt(row), where=row.where)
-
-    def _prompt(self, row: Row) -> Prompt:
+        texts, answers, right = row.texts, [self._words[label] for label in self.labels], row.label
         if self.kind == "last-word":
-            found = _LAST_WORD.match(row.texts[0])
-            if found is None:
+            words = _LAST_WORD.match(row.texts[0])
+            if words is None:
                 raise UserError(f"{row.where}: fewer than two words; the last one is asked for")
-            return self._made({"text": found[1]}, (found[2],), 0)
-        if self.kind == "choice":
-            right = None if row.label is None else int(row.label)
-            context, *choices = row.texts if self.text != DEFAULTS["choice"] else _joined(row.texts)
-            return self._made({"context": context}, choices, right)
-        values = dict(zip(FIELDS[self.kind], row.texts))
-        right = None if row.label is None else self.labels.index(str(row.label))
-        return self._made(values, tuple(self._words[label] for label in self.labels), right)
-
-    def _made(self, values: Mapping[str, str], answers: Sequence[str], right: int | None) -> Prompt:
+            texts, answers, right = (words[1],), [words[2]], 0
+        elif self.kind == "choice":
+            context, *answers = row.texts if self.text != DEFAULTS["choice"] else _joined(row.texts)
+            texts = (context,)
+        elif right is not None:
+            right = self.labels.index(str(right))
+        values = dict(zip(FIELDS[self.kind], texts))
         # White space at the ends of a field is the file's, not the template's.
         context = _FIELD.sub(lambda match: values[match[1]].strip(), self._before)
         # The space before the answer is the answer's: that is where vocabularies have it.
         bare = context.rstrip()
         gap = context[len(bare) :]
-        return Prompt(bare, tuple(gap + answer.strip() for answer in answers), right)
+        completions = tuple(gap + answer.strip() for answer in answers)
+        return Prompt(bare, completions, None if right is None else int(right), where=row.where)
 
 
 def _joined(texts: Sequence[str]) -> Sequence[str]:

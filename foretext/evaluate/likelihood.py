@@ -21,7 +21,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, takewhile
 
 import torch
 from torch import Tensor
@@ -95,10 +95,7 @@ def split_border(tokenizer: Tokenizer, context: str, completion: str) -> tuple[l
 
 def _alike(first: Sequence[int], second: Sequence[int], most: int) -> int:
     """How many tokens both begin with, `most` at most."""
-    same, most = 0, min(most, len(first), len(second))
-    while same < most and first[same] == second[same]:
-        same += 1
-    return same
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], islice(zip(first, second), max(0, most))))
 
 
 def query_of(tokenizer: Tokenizer, context: str, answers: Sequence[str], where: str = "") -> Query:
@@ -141,8 +138,7 @@ def score_queries(
     shared, fitting, cut = _divided(queries, room, sharing=read is not _ask)
     state = reader.new_state(1)
     if shared:
-        device = next(reader.parameters()).device
-        state = reader(Batch(torch.tensor([shared], device=device)), state).state
+        state = reader(Batch(torch.tensor([shared], device=next(reader.parameters()).device)), state).state
     found: dict[tuple[int, int], Likelihood] = {}
     for branches, start, before in ((fitting, len(shared), state), (cut, 0, reader.new_state(1))):
         for group in _groups(branches, start):
@@ -155,8 +151,10 @@ def score_queries(
 
 def _divided(queries: Sequence[Query], room: int, sharing: bool) -> tuple[list[int], list[_Branch], list[_Branch]]:
     """What all contexts that fit begin with, the work that goes on after it, and the work of those that do not fit."""
-    whole = {number: query for number, query in enumerate(queries) if _needed(query) <= room}
-    long = {number: query for number, query in enumerate(queries) if number not in whole}
+    # Positions that the longest completion needs; its last token is predicted, not read.
+    needed = [len(query.context) + max(map(len, query.completions)) - 1 for query in queries]
+    whole = {number: query for number, query in enumerate(queries) if needed[number] <= room}
+    long = {number: query for number, query in enumerate(queries) if needed[number] > room}
     shared = _common([query.context for query in whole.values()]) if sharing else []
     fitting = [branch for number, query in whole.items() for branch in _branches(query, number, len(shared), room)]
     return shared, fitting, [branch for number, query in long.items() for branch in _alone(query, number, room)]
@@ -170,11 +168,6 @@ def _with_start(query: Query, tokenizer: Tokenizer) -> Query:
     if end is None:
         raise UserError(f"an empty context needs {END}, which this vocabulary does not have; give a context")
     return replace(query, context=(end,))
-
-
-def _needed(query: Query) -> int:
-    """Positions that the longest completion needs; its last token is predicted, not read."""
-    return len(query.context) + max(len(tokens) for tokens in query.completions) - 1
 
 
 def _common(contexts: Sequence[tuple[int, ...]]) -> list[int]:
@@ -260,8 +253,7 @@ def _read_on(trunk: Trunk, group: Sequence[_Branch], start: int, state: object) 
     that goes on from its context's."""
     device = next(trunk.parameters()).device
     zero = torch.zeros(len(group), dtype=torch.long, device=device)
-    contexts = Batch(*padded([branch.context for branch in group])).to(device)
-    read = trunk(contexts, trunk.pick(state, zero))
+    read = trunk(Batch(*padded([branch.context for branch in group])).to(device), trunk.pick(state, zero))
     lasts_BD = read.top[torch.arange(len(group)), torch.tensor([len(branch.context) - 1 for branch in group])]
     owners = torch.tensor([number for number, branch in enumerate(group) for _ in branch.completions], device=device)
     completions = [tokens for branch in group for tokens in branch.completions]

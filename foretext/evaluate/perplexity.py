@@ -41,12 +41,11 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 
-from foretext.batch import BATCH_TOKENS, Batch, length_batches, padded
+from foretext.batch import Batch, length_batches, padded
 from foretext.errors import UserError
 from foretext.evaluate.fill import filling_objective
 from foretext.generate.sampling import reader_of
@@ -82,10 +81,9 @@ class Perplexity:
     directions: int = 1  # 2: each token told from those before it and from those after it, the mean surprise of the two
     memory: int | None = None  # tokens before each that were seen, of a model with a memory
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """For JSON, which has neither infinity nor NaN: those are None."""
-        values = asdict(self)
-        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
 
 
 @dataclass(frozen=True)
@@ -299,14 +297,6 @@ def _surprise(model: SavedModel, objective: Objective, rows: Sequence[np.ndarray
 # ── by blanks ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """A window, and the place of the token that is asked about."""
-
-    ids: list[int]
-    place: int
-
-
 @torch.no_grad()
 def pseudo_perplexity(
     model: SavedModel,
@@ -321,8 +311,9 @@ def pseudo_perplexity(
     encoded, tokens = _encoded(model, texts, reporter)
     room = read_as(model, [0] * model.model_config.context).count
     nats, done = 0.0, 0
-    for batch in _batches(asked for ids in encoded for asked in _questions(model, ids, room)):
-        rows, places = [list(asked.ids) for asked in batch], [asked.place for asked in batch]
+    asked = [question for ids in encoded for question in _questions(model, ids, room)]
+    for group in length_batches([len(ids) for ids, _ in asked]):
+        rows, places = [list(asked[number][0]) for number in group], [asked[number][1] for number in group]
         wanted = torch.tensor([row[place] for row, place in zip(rows, places)], device=device)
         for row, place in zip(rows, places):
             row[place] = objective.blank()
@@ -336,8 +327,9 @@ def pseudo_perplexity(
     return replace(figures(nats, tokens, texts, model.model_config.context, stride, comparable=False), pseudo=True)
 
 
-def _questions(model: SavedModel, ids: list[int], room: int) -> Iterator[_Asked]:
-    """One for each token. Windows begin every half `room` tokens, the last one so that it ends with the text."""
+def _questions(model: SavedModel, ids: list[int], room: int) -> Iterator[tuple[list[int], int]]:
+    """For each token a window, and its place there. Windows begin every half `room` tokens, the last one so that it
+    ends with the text."""
     step, last = max(1, room // 2), max(0, len(ids) - room)
     start, reading = 0, read_as(model, ids[:room])
     for token in range(len(ids)):
@@ -346,23 +338,9 @@ def _questions(model: SavedModel, ids: list[int], room: int) -> Iterator[_Asked]
         best = max(starts, key=lambda first: _context(first, min(first + room, len(ids)), token))
         if best != start:
             start, reading = best, read_as(model, ids[best : best + room])
-        yield _Asked(reading.ids, reading.first + token - start)
+        yield reading.ids, reading.first + token - start
 
 
 def _context(start: int, stop: int, token: int) -> int:
     """What the token sees on its shorter side; −1 where it is not in the window."""
     return min(token - start, stop - 1 - token) if start <= token < stop else -1
-
-
-def _batches(asked: Iterator[_Asked]) -> Iterator[list[_Asked]]:
-    """Neighbours together, as many as fit when all are filled up to the longest."""
-    group: list[_Asked] = []
-    longest = 0
-    for one in asked:
-        if group and (len(group) + 1) * max(len(one.ids), longest) > BATCH_TOKENS:
-            yield group
-            group, longest = [], 0
-        group.append(one)
-        longest = max(longest, len(one.ids))
-    if group:
-        yield group

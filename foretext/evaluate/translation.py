@@ -24,12 +24,11 @@ import torch
 
 from foretext.batch import length_batches
 from foretext.errors import UserError
-from foretext.evaluate.text_metrics import bleu, bleu_metric
 from foretext.generate.beam_search import Hypothesis, Search, Symbols, beam_search
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Translator
-from foretext.runs.model import SavedModel
-from foretext.runs.scoring import mean_losses
+from foretext.runs.model import SavedModel, mean_losses
+from foretext.tasks.scores.text_metrics import bleu, bleu_metric
 from foretext.text.words.word_list import END, JOINED, START, UNKNOWN, marked_text, marked_words
 
 LOGITS = 1 << 24  # scores of words that are computed at a time
@@ -50,11 +49,13 @@ def translator(model: SavedModel, what: str) -> tuple[Trunk, Translator]:
     found = None if model.objective is None else model.objective.translator()
     if found is not None:
         return model.trunk, found
-    where = model.run.path if model.run else "this model"
     if model.task is not None:
-        raise UserError(f"{where} is fine-tuned and has no decoder: {what} needs the pre-trained run it was made from")
+        raise UserError(
+            f"{model.where} is fine-tuned and has no decoder: {what} needs the pre-trained run it was made from"
+        )
     raise UserError(
-        f"{where} is of {model.system.name}, which does not translate: {what} needs a run of pretrain --system cove"
+        f"{model.where} is of {model.system.name}, which does not translate: {what} needs a run of "
+        "pretrain --system cove"
     )
 
 
@@ -63,8 +64,7 @@ def translate_lines(
 ) -> list[str]:
     """A line for each line; an empty one for one without words."""
     trunk, objective = translator(model, "a translation")
-    device = next(trunk.parameters()).device
-    return translations(trunk, objective, source_ids(model, lines), search, device, progress)
+    return translations(trunk, objective, source_ids(model, lines), search, progress)
 
 
 def source_ids(model: SavedModel, lines: Sequence[str]) -> list[np.ndarray]:
@@ -84,8 +84,7 @@ def score_files(
     trunk, objective = translator(model, "a score of translations")
     bleu_metric(language)  # what is missing is known before everything is translated
     pairs, references = objective.pairs_in(source, target, errors)
-    device = next(trunk.parameters()).device
-    return score_translations(trunk, objective, pairs, references, search, language, device, progress)
+    return score_translations(trunk, objective, pairs, references, search, language, progress)
 
 
 def translations(
@@ -93,11 +92,10 @@ def translations(
     objective: Translator,
     sources: Sequence[np.ndarray],
     search: Search,
-    device: torch.device | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
     """A line for each source, in their order; of one without words, an empty one. One beam is greedy search."""
-    found = hypotheses(trunk, objective, sources, search, device, progress)
+    found = hypotheses(trunk, objective, sources, search, progress)
     return [marked_text(objective.words.decode(one.ids)) for one in found]
 
 
@@ -107,19 +105,18 @@ def hypotheses(
     objective: Translator,
     sources: Sequence[np.ndarray],
     search: Search,
-    device: torch.device | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Hypothesis]:
     """The best that the search finds for each source, in their order; of one without words, one without words."""
     trunk.eval()
     objective.eval()
+    device = next(trunk.parameters()).device
     read = [number for number, source in enumerate(sources) if len(source)]
     found = dict.fromkeys(range(len(sources)), Hypothesis((), 0.0, ended=False))
     done = len(sources) - len(read)
     for indices in _groups(sources, read, max(1, LOGITS // (search.beams * objective.words.size))):
         pairs = [objective.pair(sources[index], np.array([END])) for index in indices]
-        batch = objective.make(pairs)
-        state = objective.start(trunk, batch if device is None else batch.to(device))
+        state = objective.start(trunk, objective.make(pairs).to(device))
         limits = search.limits(len(pair.source) for pair in pairs)
         best = [several[0] for several in beam_search(objective, state, limits, SYMBOLS, search, device)]
         done += len(indices)
@@ -144,18 +141,16 @@ def score_translations(
     references: Sequence[str],
     search: Search | None = None,
     language: str = "",
-    device: torch.device | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> TranslationScores:
     """`references`: the lines of the targets' file. Without a search, the likeliest word each time."""
     assert len(pairs) == len(references) > 0
-    batches = []
-    for indices in length_batches([len(pair.source) + len(pair.target) for pair in pairs]):
-        batch = objective.make([pairs[index] for index in indices])
-        batches.append(batch if device is None else batch.to(device))
+    groups = length_batches([len(pair.source) + len(pair.target) for pair in pairs])
+    device = next(trunk.parameters()).device
+    batches = [objective.make([pairs[index] for index in indices]).to(device) for indices in groups]
     loss = mean_losses(trunk, objective, batches)[objective.perplexity[0]]
     sources = [pair.source for pair in pairs]
-    written = translations(trunk, objective, sources, search or Search(beams=1), device, progress)
+    written = translations(trunk, objective, sources, search or Search(beams=1), progress)
     wanted = [line.lower() if objective.lower else line for line in references]
     score, signature = bleu(written, [[line] for line in wanted], language)
     return TranslationScores(loss, math.exp(min(loss, 700.0)), score, signature, len(pairs))
@@ -180,7 +175,7 @@ class TranslationAttention:
         places = np.argsort(-self.weights[row], kind="stable")[:count]
         return [(int(place), float(self.weights[row, place])) for place in places]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         said = {"text": self.text, "translation": self.translation, "source": self.source, "target": self.target}
         return {**said, "weights": self.weights.tolist(), "unknown": self.unknown}
 
@@ -204,15 +199,14 @@ def translation_attention(
     """Of the translations that the search finds, or of `targets`. A line without words has no rows and no columns."""
     trunk, objective = translator(model, "attention over a translation")
     sources = source_ids(model, lines)
-    device = next(trunk.parameters()).device
     if targets is None:
-        found = hypotheses(trunk, objective, sources, search, device, progress)
+        found = hypotheses(trunk, objective, sources, search, progress)
         translated = [_written(objective, one.ids, one.ended) for one in found]
     else:
         _check(lines, sources, targets)
         translated = [_given(objective, line, number) for number, line in enumerate(targets)]
     pairs = [objective.pair(source, one.ids) for source, one in zip(sources, translated)]
-    weights = _weights(trunk, objective, pairs, device)
+    weights = _weights(trunk, objective, pairs)
     return [_result(model, *parts) for parts in zip(lines, sources, translated, weights)]
 
 
@@ -243,10 +237,11 @@ def _translated(line: str, words: Sequence[str], ids: Sequence[int], ended: bool
 
 
 @torch.no_grad()
-def _weights(trunk: Trunk, objective: Translator, pairs: Sequence[Any], device: torch.device) -> list[np.ndarray]:
+def _weights(trunk: Trunk, objective: Translator, pairs: Sequence[Any]) -> list[np.ndarray]:
     """α of each pair, [target, source], in their order."""
     trunk.eval()
     objective.eval()
+    device = next(trunk.parameters()).device
     found = [np.zeros((0, len(pair.source)), dtype=np.float32) for pair in pairs]
     read = [number for number, pair in enumerate(pairs) if len(pair.source) and len(pair.target)]
     for group in length_batches([len(pairs[number].source) + len(pairs[number].target) for number in read]):

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -38,8 +37,15 @@ class Similarity:
     pairs: int
     known: int
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {"kind": "similarity", **asdict(self)}
+
+    def lines(self) -> list[str]:
+        """For people."""
+        return [
+            f"  Spearman  {self.spearman:.4f}  ({self.known:,} of {self.pairs:,} pairs are known)",
+            f"  Pearson   {self.pearson:.4f}",
+        ]
 
 
 @dataclass(frozen=True)
@@ -63,9 +69,16 @@ class Analogies:
         numbers = zip(*((one.right, one.known, one.questions) for one in self.sections))
         return Section("all", *(sum(own) for own in numbers))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         sections = [asdict(one) | {"accuracy": one.accuracy} for one in (*self.sections, self.whole)]
         return {"kind": "analogies", "accuracy": self.whole.accuracy, "sections": sections}
+
+    def lines(self) -> list[str]:
+        """For people."""
+        return [
+            f"  {one.accuracy:7.2%}  {one.name}  ({one.known:,} of {one.questions:,} questions are known)"
+            for one in (*self.sections, self.whole)
+        ]
 
 
 class WordSpace:
@@ -155,9 +168,8 @@ def _parts(rows: np.ndarray) -> Iterator[np.ndarray]:
 
 def word_space(model: SavedModel) -> WordSpace:
     """The vectors of a run; UserError where a word has none of its own."""
-    where = str(model.run.path) if model.run else "this model"
-    words, matrix = words_of(model, where)
-    return WordSpace(words, matrix, where)
+    words, matrix = words_of(model, model.where)
+    return WordSpace(words, matrix, model.where)
 
 
 # -- files -----------------------------------------------------------------------------------------------------------

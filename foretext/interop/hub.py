@@ -30,7 +30,7 @@ from foretext.runs.model import SavedModel, check_amount
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrunkParts
 from foretext.systems.hub_names import HEAD, HubNames
-from foretext.tasks.layouts.framed import FramedLayout
+from foretext.tasks.layouts.base import FramedLayout
 from foretext.text.corpus.text_files import umask
 from foretext.text.tokenizers.base import Tokenizer
 

@@ -41,8 +41,7 @@ from foretext.interop.hub_pieces import (
     wordpiece_of_lines,
 )
 from foretext.systems.hub_names import OPENAI_IDS, HubNames
-from foretext.tasks.layouts.causal import DELIMITER, EXTRACT, START
-from foretext.tasks.layouts.framed import AT_END, FramedLayout
+from foretext.tasks.layouts.base import AT_END, DELIMITER, EXTRACT, START, FramedLayout
 from foretext.text.tokenizers.base import END, Tokenizer, tokenizer_from_json
 from foretext.text.tokenizers.byte_bpe import ByteBPE
 from foretext.text.tokenizers.char_bpe import UNKNOWN, WORD_END, CharBPE

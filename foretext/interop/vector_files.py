@@ -67,5 +67,5 @@ def _whole(path: Path) -> Iterator[BinaryIO]:
         if staging is not None:
             Path(staging).unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise write_error(path, error, 0) from None
+            raise write_error(path, error) from None
         raise

@@ -20,21 +20,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from foretext.errors import UserError
-from foretext.runs.commit import Content, finish, publish, sweep
-from foretext.runs.lock import LOCK, Lock
-from foretext.runs.machine import size_text, write_error
-from foretext.runs.manifest import (
+from foretext.runs.commit import (
     JOURNAL,
     MANIFEST,
     Commit,
+    Content,
     Stamp,
+    finish,
     inside,
-    is_a_link,
     is_safe_name,
     newest_commit,
     open_plain,
+    publish,
     stamp,
+    sweep,
 )
+from foretext.runs.lock import LOCK, Lock
+from foretext.runs.machine import is_a_link, size_text, write_error
 from foretext.runs.metrics_log import METRICS, MetricsLog, read_metrics
 
 if TYPE_CHECKING:
@@ -45,10 +47,6 @@ T = TypeVar("T")
 _RESERVED = (MANIFEST, JOURNAL, LOCK, METRICS)
 _MAX_HEADER = 16_000_000  # of a safetensors file: room for 100,000 tensors
 _REMEDY = "restore it from a copy, or train again into a new directory"
-
-
-def _silent(message: str) -> None:
-    return None
 
 
 class RunDirectory:
@@ -153,7 +151,7 @@ class RunDirectory:
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @contextlib.contextmanager
-    def writer(self, notice: Callable[[str], None] = _silent) -> Iterator[RunWriter]:
+    def writer(self, notice: Callable[[str], None] = lambda message: None) -> Iterator[RunWriter]:
         """The one writer: takes the lock, finishes a commit that was interrupted, sweeps what dead writers left.
 
         Makes the directory if need be. `notice` gets a line where something was taken over.
@@ -163,7 +161,7 @@ class RunDirectory:
         except FileExistsError:
             raise self._not_a_run() from None
         except OSError as error:
-            raise write_error(self.path, error, 0) from None
+            raise write_error(self.path, error) from None
         with Lock(self.path, notice) as lock:
             writer = RunWriter(self, lock, notice)
             try:
@@ -210,7 +208,7 @@ class RunWriter:
                 finish(newest)
         except OSError as error:
             # The commit itself stands; a later writer finishes it.
-            raise write_error(self.run.path, error, 0) from None
+            raise write_error(self.run.path, error) from None
 
     def _check_untouched(self, newest: Commit | None, files: Collection[str]) -> None:
         """No one else's work is overwritten: neither another writer's nor a file that only happens to be here."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -22,7 +23,6 @@ from foretext.runs.run_config import (
     read_position,
 )
 from foretext.systems import size_named, system_named
-from foretext.systems.base import System
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoding
 from foretext.tasks.labelled import LabelSet
@@ -71,9 +71,10 @@ def summary_of(run: RunDirectory) -> str:
     info, system = config.run, system_named(config.run.system)
     tokenizer = load_tokenizer(run, info)
     what = f"a model for {config.task.kind}" if isinstance(config, FinetuneConfig) else "a pre-trained model"
+    way = _DIRECTIONS[info.direction] if system.causal else "in both directions at once"
     shown = [f"{name} {value:.4g}" for name, value in _last_validation(run).items() if value is not None]
     lines = [
-        ("is", f"{what}: {info.system} {info.size}, {_direction(system, info.direction)}"),
+        ("is", f"{what}: {info.system} {info.size}, {system.base if system.learn else way}"),
         ("shape", config.model.describe()),
         ("vocabulary", f"{tokenizer.size:,} pieces of {tokenizer.kind}, special tokens included"),
         *(_task_lines(config) if isinstance(config, FinetuneConfig) else [_origin(config.data)]),
@@ -97,13 +98,6 @@ def _origin(data: DataConfig) -> tuple[str, str]:
 
 _DIRECTIONS = {"forward": "left to right", "backward": "right to left"}
 _CHUNKS = {"": "", "other": "marked otherwise than IOB"}
-_BOTH = "in both directions at once"
-
-
-def _direction(system: System, direction: str) -> str:
-    if system.learn is not None:
-        return system.base
-    return _DIRECTIONS[direction] if system.causal else _BOTH
 
 
 def _task_lines(config: FinetuneConfig) -> list[tuple[str, str]]:
@@ -144,11 +138,10 @@ def _view_lines(run: RunDirectory, tuned: bool) -> list[tuple[str, str]]:
     if not run.has(INDEX):  # the trunk is not yet fine-tuned without each fold
         return [("views", "not fitted yet")]
     index = read_index(run)
-    shares: dict[str, float] = {}
+    shares: Counter[str] = Counter()
     for block, share in index.get("shares", {}).items():
-        view = block.partition(".")[0]
-        shares[view] = shares.get(view, 0.0) + float(share)
-    parts = (f"{view} {share:.0%}" for view, share in sorted(shares.items(), key=lambda one: -one[1]))
+        shares[block.partition(".")[0]] += share
+    parts = (f"{view} {share:.0%}" for view, share in shares.most_common())
     scored = {name: value for name, value in index.get("scored", {}).items() if isinstance(value, float)}
     told = "  ".join(f"{name} {value:.4g}" for name, value in scored.items())
     rivals = "  ".join(f"{name} {value:.4g}" for name, value in index.get("baselines", {}).items())
@@ -224,17 +217,16 @@ def _unlike_the_paper(config: Config) -> str:
 
 def _finetuned_unlike_the_paper(config: FinetuneConfig) -> str:
     task, system = config.task, system_named(config.run.system)
+    unused = () if config.transfer.model == "recurrent" else ("transfer.reader.",)
     changes = _unlike(config, PAPER, ("training", "transfer", "objective", "pooling"))
-    if config.transfer.model != "recurrent":
-        changes = [change for change in changes if not change.key.startswith("transfer.reader.")]
-    said = _differences(changes)
+    said = _differences([change for change in changes if not change.key.startswith(unused)])
     epochs = size_named(system, PAPER).epochs
-    if task.epochs != epochs:
-        said.append(f"epochs {task.epochs} ({epochs})")
-    if task.from_scratch and not system.build_head:
-        said.append("weights new (pre-trained)")
-    if task.shrinks:
-        said.append("scores drawn to the mean (as predicted)")
+    others = {
+        f"epochs {task.epochs} ({epochs})": task.epochs != epochs,
+        "weights new (pre-trained)": task.from_scratch and not system.build_head,
+        "scores drawn to the mean (as predicted)": task.shrinks,
+    }
+    said += [text for text, differs in others.items() if differs]
     shape = "; the shape is not the paper's" if _unlike(config, PAPER, ("model",)) else ""
     whose = "the paper's" if system.finetuned else "GPT's, for the paper does not fine-tune"
     if not said:

@@ -29,11 +29,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from foretext.errors import EXIT_MACHINE, UserError
 from foretext.runs.machine import write_error
-from foretext.runs.manifest import is_a_link
 
 LOCK = "lock.json"
 _MAX_LOCK = 10_000
@@ -134,7 +132,7 @@ class Lock:
                 if self._try():
                     return self
         except OSError as error:
-            raise is_a_link(self.path) if error.errno == errno.ELOOP else write_error(self.path, error, 0) from None
+            raise write_error(self.path, error) from None
         raise UserError(f"{self._folder}: could not take the lock: {LOCK} keeps changing; try again", EXIT_MACHINE)
 
     def __exit__(self, *_: object) -> None:
@@ -182,7 +180,7 @@ class Lock:
                 return False
             raise
 
-    def _judge(self, contents: dict[str, Any]) -> None:
+    def _judge(self, contents: dict[str, object]) -> None:
         """The flock is ours, or cannot be had: the contents decide."""
         owner = _owner(contents)
         if owner is None:
@@ -191,7 +189,7 @@ class Lock:
             raise self._refusal(contents)
         self._notice(f"{self._folder}: took over the lock of {owner}, which is no longer running")
 
-    def _refusal(self, contents: dict[str, Any]) -> UserError:
+    def _refusal(self, contents: dict[str, object]) -> UserError:
         owner = _owner(contents)
         since = f" since {contents['since']}" if isinstance(contents.get("since"), str) else ""
         if owner is None:
@@ -232,7 +230,7 @@ class Lock:
             self._descriptor = None
 
 
-def _contents(descriptor: int) -> dict[str, Any]:
+def _contents(descriptor: int) -> dict[str, object]:
     """What the lock file says; empty if it says nothing that can be read."""
     try:
         value = json.loads(os.pread(descriptor, _MAX_LOCK, 0))
@@ -241,7 +239,7 @@ def _contents(descriptor: int) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _owner(contents: dict[str, Any]) -> Owner | None:
+def _owner(contents: dict[str, object]) -> Owner | None:
     host, pid, started = (contents.get(key) for key in ("host", "pid", "started"))
     if isinstance(host, str) and type(pid) is int and pid > 0 and type(started) is int:
         return Owner(host[:64], pid, started)

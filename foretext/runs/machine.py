@@ -70,8 +70,10 @@ def check_space(path: Path, bytes_needed: int) -> None:
         )
 
 
-def write_error(path: Path, error: OSError, bytes_needed: int) -> UserError:
+def write_error(path: Path, error: OSError, bytes_needed: int = 0) -> UserError:
     """The UserError for a write under `path` that failed; ask after cleaning up, so that it states what is free."""
+    if error.errno == errno.ELOOP:
+        return is_a_link(path)
     if error.errno in _NO_SPACE:
         quota = " (quota)" if error.errno == errno.EDQUOT else ""
         return UserError(
@@ -83,13 +85,16 @@ def write_error(path: Path, error: OSError, bytes_needed: int) -> UserError:
     return UserError(f"cannot write {path}: {reason}; what was saved before is intact", EXIT_MACHINE)
 
 
+def is_a_link(path: Path) -> UserError:
+    return UserError(f"{path}: refused: a symbolic link; replace it by the file itself")
+
+
 # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def available_memory() -> int | None:
     """Bytes that can still be allocated without swapping, within the container's limit; None where it is not known."""
-    known = [value for value in (_system_memory(), _cgroup_memory()) if value is not None]
-    return min(known, default=None)
+    return min([value for value in (_system_memory(), _cgroup_memory()) if value is not None], default=None)
 
 
 def _system_memory() -> int | None:
@@ -141,7 +146,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def out_of_memory_as_user_error(micro_batch: int | None = None, remedy: str | None = None) -> Iterator[None]:
+def out_of_memory_as_user_error(micro_batch: int | None = None) -> Iterator[None]:
     """Turns running out of memory inside the block into a UserError that suggests a smaller batch. What needs memory
     is the part of a batch that is worked on at a time, which may change when a run goes on."""
     try:
@@ -149,15 +154,14 @@ def out_of_memory_as_user_error(micro_batch: int | None = None, remedy: str | No
     except (MemoryError, RuntimeError, OSError) as error:
         if not is_out_of_memory(error):
             raise
-        raise UserError(f"out of memory: {remedy or _smaller_batch(micro_batch)}", EXIT_MACHINE) from None
+        raise UserError(f"out of memory: {_smaller_batch(micro_batch)}", EXIT_MACHINE) from None
 
 
 def _smaller_batch(micro_batch: int | None) -> str:
-    if micro_batch is None:
-        return "try a smaller batch at a time: --set training.micro_batch=…"
-    if micro_batch > 1:
-        return f"try a smaller batch at a time: --set training.micro_batch={micro_batch // 2} (it was {micro_batch})"
-    return "the batch at a time is already 1: choose a smaller --size or a shorter context"
+    if micro_batch == 1:
+        return "the batch at a time is already 1: choose a smaller --size or a shorter context"
+    half = "…" if micro_batch is None else f"{micro_batch // 2} (it was {micro_batch})"
+    return f"try a smaller batch at a time: --set training.micro_batch={half}"
 
 
 def tune_allocator() -> None:
@@ -201,13 +205,11 @@ def using_threads(count: int | None) -> Iterator[None]:
 def choose_device(name: str) -> torch.device:
     import torch
 
-    if name != "auto":
-        try:
-            device = torch.device(name)
-            torch.empty(1, device=device)
-            return device
-        except (RuntimeError, AssertionError):
-            raise UserError(f"the device {name!r} is not available here; use --device cpu") from None
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+        return device
+    except (RuntimeError, AssertionError):
+        raise UserError(f"the device {name!r} is not available here; use --device cpu") from None

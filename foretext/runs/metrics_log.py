@@ -7,7 +7,6 @@ bad about steps that are undone so is kept, since it is what a user looks for: s
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import io
 import json
@@ -20,7 +19,6 @@ from typing import Any
 from foretext.errors import UserError
 from foretext.runs.commit import sync_file
 from foretext.runs.machine import write_error
-from foretext.runs.manifest import is_a_link
 from foretext.text.corpus.text_files import write_whole
 
 METRICS = "metrics.jsonl"
@@ -41,9 +39,7 @@ class MetricsLog:
             try:
                 self._descriptor = os.open(self.path, flags, 0o666)
             except OSError as error:
-                if error.errno == errno.ELOOP:
-                    raise is_a_link(self.path) from None
-                raise write_error(self.path, error, 0) from None
+                raise write_error(self.path, error) from None
         return self._descriptor
 
     def size(self) -> int:
@@ -55,8 +51,7 @@ class MetricsLog:
         line = (json.dumps(_finite(values), ensure_ascii=False, allow_nan=False) + "\n").encode()
         descriptor, before = self._open(), self.size()
         try:
-            written = os.write(descriptor, line)
-            if written != len(line):
+            if os.write(descriptor, line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             os.ftruncate(descriptor, before)
@@ -64,13 +59,8 @@ class MetricsLog:
 
     def rows_after(self, size: int, key: str) -> list[dict[str, Any]]:
         """The lines beyond `size` bytes that have `key`; what cannot be read is passed over: it is cut off anyway."""
-        rows = []
-        for line in os.pread(self._open(), max(0, self.size() - size), size).split(b"\n")[:-1]:
-            with contextlib.suppress(ValueError, RecursionError):
-                row = json.loads(line)
-                if isinstance(row, dict) and key in row:
-                    rows.append(row)
-        return rows
+        lines = os.pread(self._open(), max(0, self.size() - size), size).split(b"\n")[:-1]
+        return [row for row in map(_object_in, lines) if row is not None and key in row]
 
     def truncate(self, size: int) -> None:
         """Back to `size` bytes, where the checkpoint left it."""
@@ -96,19 +86,22 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """All whole lines of a run's log; a last line that is still being written is left out."""
     path = folder / METRICS
     try:
-        lines = path.read_bytes().split(b"\n")[:-1]
+        rows = [_object_in(line) for line in path.read_bytes().split(b"\n")[:-1]]
     except FileNotFoundError:
         return []
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict):
+    for number, row in enumerate(rows, start=1):
+        if row is None:
             raise UserError(f"{path} line {number}: not a JSON object; remove that line")
-        rows.append(row)
-    return rows
+    return [row for row in rows if row is not None]
+
+
+def _object_in(line: bytes) -> dict[str, Any] | None:
+    """The JSON object of a line; None if it has none."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
 
 
 def _finite(value: Any) -> Any:
@@ -124,25 +117,20 @@ def _finite(value: Any) -> Any:
 
 def loss_curve_png(metrics: list[dict[str, Any]], path: Path) -> None:
     """Training and validation loss against tokens (fine-tuning: against steps), from the lines of metrics.jsonl."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     training: dict[str, list[tuple[float, float]]] = {}
-    validation: list[tuple[float, float]] = []
     for record in metrics:
         for name, loss in record.get("losses", {}).items():
             training.setdefault(name, []).append((record["tokens"], loss))
-        if "loss" in record.get("validation", {}):
-            validation.append((record["tokens"], record["validation"]["loss"]))
+    validation = [(one["tokens"], one["validation"]["loss"]) for one in metrics if "loss" in one.get("validation", {})]
     for name, points in training.items():
         axes.plot(*zip(*points), linewidth=0.8, alpha=0.7, label=f"training ({name})")
     if validation:
         axes.plot(*zip(*validation), marker="o", markersize=3, linewidth=1.4, label="validation")
-    axes.set_xlabel("tokens seen")
-    axes.set_ylabel("loss (nats)")
+    axes.set(xlabel="tokens seen", ylabel="loss (nats)")
     axes.grid(alpha=0.3)
     if training or validation:
         axes.legend(frameon=False)

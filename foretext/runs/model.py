@@ -1,7 +1,10 @@
-"""A run directory as a model in memory: configuration, tokenizer, trunk and, after fine-tuning, the task's head."""
+"""A run directory as a model in memory: configuration, tokenizer, trunk and, after fine-tuning, the task's head; and
+such a model run over many examples without gradients: rows as its examples, batches of like length, results in the
+order given."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -10,12 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from foretext.batch import Batch, length_batches
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.nn.trunk import Trunk, reads_on
 from foretext.nn.weights import check_tensors
 from foretext.objectives.base import Direction, Objective, Scored
 from foretext.runs.directory import RunDirectory
+from foretext.runs.report import Reporter, Warns, Work
 from foretext.runs.run_config import (
     FinetuneConfig,
     ModelSections,
@@ -28,7 +33,7 @@ from foretext.runs.run_config import (
 from foretext.systems import SYSTEMS, system_named
 from foretext.systems.base import HeadParts, ObjectiveParts, System, TrunkParts
 from foretext.tasks.families import family_of
-from foretext.tasks.family import HeadPlan, TaskConfig
+from foretext.tasks.family import Encoded, Encoding, HeadPlan, Progress, TaskConfig
 from foretext.tasks.layouts.base import Layout
 from foretext.text.tokenizers.base import Tokenizer, tokenizer_from_json
 
@@ -58,6 +63,11 @@ class SavedModel:
         return self.config.run
 
     @property
+    def where(self) -> str:
+        """Its run, for messages."""
+        return str(self.run.path) if self.run else "this model"
+
+    @property
     def model_config(self) -> ModelConfig:
         return self.config.model
 
@@ -76,8 +86,10 @@ class SavedModel:
     @property
     def task_config(self) -> TaskConfig:
         if self.task is None:
-            where = self.run.path if self.run else "this model"
-            raise UserError(f"{where} has no task: fine-tune it first (foretext finetune RUN rows.csv --task …)")
+            named = self.run.path if self.run else "RUN"
+            raise UserError(
+                f"{self.where} has no task: fine-tune it first (foretext finetune {named} rows.csv --task …)"
+            )
         return self.finetuned.task
 
     @property
@@ -128,11 +140,10 @@ def need_trained_head(model: SavedModel, what: str) -> None:
     """UserError where what predicts tokens was drawn on import, and not trained since: a folder from elsewhere may lack
     it."""
     if model.head_drawn:
-        where = model.run.path if model.run else "this model"
         lacked = (model.objective or Objective).lacks
         raise UserError(
-            f"{where} was imported without {lacked}, and the one that was drawn knows nothing: {what} needs one that "
-            f"was trained; go on with it: foretext pretrain TEXT --from {where} --out ANOTHER"
+            f"{model.where} was imported without {lacked}, and the one that was drawn knows nothing: {what} needs one "
+            f"that was trained; go on with it: foretext pretrain TEXT --from {model.where} --out ANOTHER"
         )
 
 
@@ -300,3 +311,53 @@ def put_weights(module: nn.Module, tensors: dict[str, Tensor], where: str) -> No
     """Loads weights that fit: UserError for others."""
     check_tensors(tensors, module.state_dict(), where)
     module.load_state_dict(tensors)
+
+
+def encode(
+    rows: Sequence[Any],
+    model: SavedModel,
+    reporter: Reporter | None = None,
+    work: Work | None = None,
+    labelled: bool = True,
+) -> Encoded:
+    """Rows as examples, with labels if `labelled`; what had to be cut or was not understood is counted and said. `work`
+    hears of the progress, if not the reporter; without one, Python's warnings say it."""
+    reporter = reporter or Warns()
+    tell = work or reporter.work
+    encoding = Encoding(model.task_config, model.tokenizer, model.layout)
+    return family_of(model.task_config.kind).encode(
+        rows, encoding, labelled, reporter.note, lambda done, total: tell("encoding", done, total)
+    )
+
+
+@torch.no_grad()
+def example_scores(model: SavedModel, examples: Sequence[Any], progress: Progress | None = None) -> list[np.ndarray]:
+    """The scores of each example, as far as they are about it: logits of its classes or choices, its predicted score,
+    logits of each word's tags, or each token's as start and end."""
+    trunk, task, device = model.trunk.eval(), model.head.eval(), model.device
+    found: dict[int, np.ndarray] = {}
+    for indices in length_batches([example.tokens for example in examples]):
+        batch = task.make([examples[index] for index in indices])
+        # Without labels no loss is computed; the language model's would cost more than the scores.
+        batch = replace(batch, labels=None, targets_BT=None).to(device)
+        scores = task(trunk, batch).scores.float().cpu().numpy()
+        found |= {index: examples[index].asked(row) for index, row in zip(indices, scores)}
+        if progress is not None:
+            progress(len(found), len(examples))
+    return [found[index] for index in range(len(examples))]
+
+
+@torch.no_grad()
+def mean_losses(trunk: Trunk, objective: Objective, batches: Sequence[Batch]) -> dict[str, float]:
+    """Each named loss over all batches: total sum over total count. State is carried from one batch to the next."""
+    trunk.eval()
+    objective.eval()
+    totals: dict[str, tuple[float, float]] = {}
+    state = None
+    for batch in batches:
+        outcome = objective(trunk, batch, state)
+        state = outcome.state if objective.carries_state else None
+        for name, loss in outcome.losses.items():
+            total, count = totals.get(name, (0.0, 0.0))
+            totals[name] = total + float(loss.total), count + loss.count
+    return {name: total / count for name, (total, count) in totals.items() if count}

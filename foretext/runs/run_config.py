@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import foretext
-from foretext.config import build_sections, from_toml, to_toml
+from foretext.config import build, build_sections, from_toml, to_toml
 from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import ObjectiveConfig
@@ -316,26 +316,17 @@ def describe_loss(config: FinetuneConfig) -> str:
 def read_position(run: RunDirectory) -> Position:
     """How far a run has come, from its checkpoint."""
     try:
-        position = Position(**json.loads(run.read(POSITION)))
-        _check_position(position)
-        return position
-    except (ValueError, TypeError, RecursionError):
-        raise UserError(f"{run.path / POSITION}: not a position; restore it from a copy") from None
-
-
-def _check_position(position: Position) -> None:
-    """ValueError for what no run can have reached."""
-    counts = (
-        *(position.step, position.tokens, position.bad_steps, position.metrics_bytes, position.best_step),
-        *(position.halvings, position.stage, position.optimizer_tensors),
-    )
-    numbers = (position.seconds, *(0.0 if value is None else value for value in (position.best, position.last_loss)))
-    if not all(type(count) is int and 0 <= count <= MOST for count in counts):
-        raise ValueError("a count")
-    if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers) or position.seconds < 0:
-        raise ValueError("a number")
-    if type(position.finished) is not bool:
-        raise ValueError("finished")
+        position = build(Position, json.loads(run.read(POSITION)), POSITION)
+        counts = {name: number for name, number in vars(position).items() if name not in ("best", "last_loss")}
+        figures = [number for number in (position.best, position.last_loss) if number is not None]
+        if all(0 <= number <= MOST for number in counts.values()) and all(map(math.isfinite, figures)):
+            return position
+    except (ValueError, RecursionError):
+        pass
+    except UserError as error:
+        if not str(error).startswith(POSITION):  # of the file, not of what is in it
+            raise
+    raise UserError(f"{run.path / POSITION}: not a position; restore it from a copy")
 
 
 def has_begun(run: RunDirectory) -> bool:

@@ -33,7 +33,7 @@ from foretext.systems.hub_names import (
     pooler_heads,
     stacked,
 )
-from foretext.tasks.layouts.framed import FramedLayout
+from foretext.tasks.layouts.base import FramedLayout
 
 FIRST, SEPARATOR, MASK = "[CLS]", "[SEP]", "[MASK]"
 MASKING = MaskingConfig(unit="n-gram")

@@ -48,7 +48,7 @@ from foretext.systems.hub_names import (
     both,
     pooler_heads,
 )
-from foretext.tasks.layouts.framed import FramedLayout
+from foretext.tasks.layouts.base import FramedLayout
 
 FIRST, SEPARATOR, MASK = "[CLS]", "[SEP]", "[MASK]"
 

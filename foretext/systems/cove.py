@@ -32,7 +32,7 @@ from foretext.objectives.translation import TranslationObjective
 from foretext.objectives.translation_pairs import TranslationSettings
 from foretext.plan import ReaderPlan, TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
-from foretext.tasks.layouts.framed import PlainLayout
+from foretext.tasks.layouts.base import PlainLayout
 
 _READER = ReaderPlan(mix=False, beside="ends")  # [GloVe(x); CoVe(x)]
 _FROZEN = TransferPlan(thaw="never", lm_weight=0.0, pooling="mean", model="recurrent", reader=_READER)

@@ -41,8 +41,7 @@ from foretext.objectives.cross_view import KINDS, CrossViewSettings
 from foretext.plan import TransferPlan
 from foretext.systems.base import HeadParts, ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, TrunkParts
 from foretext.tasks.heads.cross_view_head import CrossViewHead
-from foretext.tasks.layouts.base import end_of_document
-from foretext.tasks.layouts.framed import FramedLayout
+from foretext.tasks.layouts.base import FramedLayout, end_of_document
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.word_forms import WordForms
 

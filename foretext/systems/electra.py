@@ -31,7 +31,7 @@ from foretext.objectives.masked import Frame
 from foretext.objectives.replaced import ReplacedConfig, ReplacedObjective
 from foretext.plan import TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_two_sided_size
-from foretext.tasks.layouts.framed import FramedLayout
+from foretext.tasks.layouts.base import FramedLayout
 
 FIRST, SEPARATOR, MASK = "[CLS]", "[SEP]", "[MASK]"
 _GROWING = ReplacedConfig(early=0.15, early_length=0.125, grown=0.3)

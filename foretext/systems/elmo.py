@@ -41,8 +41,7 @@ from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig, spelling
 from foretext.plan import ReaderPlan, TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, TrunkParts
-from foretext.tasks.layouts.base import end_of_document
-from foretext.tasks.layouts.framed import FramedLayout
+from foretext.tasks.layouts.base import FramedLayout, end_of_document
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.characters import BEGIN
 

@@ -42,7 +42,7 @@ from foretext.systems.hub_names import (
     HubNames,
     openai_heads,
 )
-from foretext.tasks.layouts.causal import DelimitedLayout
+from foretext.tasks.layouts.base import DelimitedLayout
 
 SIZES = {
     "tiny": short_size(TransformerConfig(vocabulary=0, layers=4, width=192, heads=3, context=256), 8000),

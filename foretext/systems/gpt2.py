@@ -35,7 +35,7 @@ from foretext.systems.hub_names import (
     HubNames,
     openai_heads,
 )
-from foretext.tasks.layouts.causal import DelimitedLayout
+from foretext.tasks.layouts.base import DelimitedLayout
 
 
 def _shape(layers: int, width: int, heads: int, context: int = 1024) -> TransformerConfig:

@@ -38,7 +38,7 @@ from foretext.systems.hub_names import (
     both,
     token_heads,
 )
-from foretext.tasks.layouts.framed import FramedLayout
+from foretext.tasks.layouts.base import FramedLayout
 from foretext.text.tokenizers.byte_bpe import ROBERTA_SPECIALS
 
 FIRST, SEPARATOR, MASK = "<s>", "</s>", "<mask>"

@@ -41,7 +41,7 @@ from foretext.nn.relative.transformer_xl_block import TransformerXLConfig
 from foretext.objectives.stream import ForgettingConfig, StreamConfig, StreamObjective
 from foretext.plan import TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_size
-from foretext.tasks.layouts.causal import DelimitedLayout
+from foretext.tasks.layouts.base import DelimitedLayout
 
 STREAMS = StreamConfig(activation=0.0, temporal=0.0, length_spread=0.0, length_half=0.0)  # the language model alone
 FORGETTING = ForgettingConfig(forget=0.25)  # so that tasks, whose texts have nothing before them, are no news to it

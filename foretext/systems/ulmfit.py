@@ -11,13 +11,13 @@ Followed
     the head); the classifier thaws one group more each epoch from the top, and reads [h_T; maxpool(H); meanpool(H)] of
     whole documents in pieces of 70 through two blocks with batch norm, dropout and 50 hidden units
     (`tasks/heads/concat_pooling.py`). A new vocabulary (`--new-vocabulary`) keeps the rows of known pieces, and new
-    ones get the mean (`train/from_run.py`). Either direction, and both averaged (`predict --with`).
+    ones get the mean (`train/pretraining/pretrain.py`). Either direction, and both averaged (`predict --with`).
 
 From the released code, where the paper is silent or differs
     AR with α 2 and TAR with β 1, as means of squares, in pre-training and in the classifier. Gradients are clipped at
     norm .3 (language model, in the second stage; here in the first too) and 25 (classifier); decay 1e-7. Pre-training
     at 3e-4, the script's default, as the paper has a rate for its second stage only. In the second stage the
-    embeddings, which are the output layer too, are the top group (`train/from_run.py`). No bias in the softmax. In the
+    embeddings, which are the output layer too, are the top group (`pretrain.py`). No bias in the softmax. In the
     classifier the state is detached between pieces, and a batch has documents of like length. The released code has
     β₁ .8, and about half of the paper's dropouts in the second stage, a quarter in the first:
     `--set training.dropout=0.5`. The rate does not follow the length of a piece, as it does in AWD-LSTM's paper.
@@ -47,7 +47,7 @@ from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
 from foretext.objectives.stream import StreamConfig, StreamObjective
 from foretext.plan import WAYS, ConcatPoolingConfig
 from foretext.systems.base import ObjectiveParts, Size, StartConfig, System, TokenizerConfig, TrainingConfig
-from foretext.tasks.layouts.causal import RunningTextLayout
+from foretext.tasks.layouts.base import RunningTextLayout
 
 WAY = WAYS["ulmfit"]  # rates by depth, one layer more an epoch, concatenated pooling, the slanted triangle
 START = StartConfig(rate_decay=WAY.transfer.rate_decay)  # of the second stage

@@ -38,7 +38,7 @@ from foretext.nn.static_vectors import StaticVectors, StaticVectorsConfig
 from foretext.objectives.static_vectors import StaticObjective, lsa_of
 from foretext.plan import ReaderPlan, TransferPlan
 from foretext.systems.base import LearnParts, ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
-from foretext.tasks.layouts.framed import PlainLayout
+from foretext.tasks.layouts.base import PlainLayout
 from foretext.text.words.latent_semantics import MOST_WORDS, Lsa, learn_lsa
 from foretext.text.words.vector_learning import TextStream, VectorLearning, VectorSettings
 

@@ -52,7 +52,7 @@ from foretext.objectives.permutation import MASK, SEPARATOR, SPEAKER, Permutatio
 from foretext.plan import TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_two_sided_size
 from foretext.systems.hub_names import GELUS, HEAD, OF_LABELS, HubHead, HubNames, both
-from foretext.tasks.layouts.framed import FramedLayout
+from foretext.tasks.layouts.base import FramedLayout
 from foretext.text.tokenizers.unigram import XLNET_SPECIALS
 
 

@@ -11,7 +11,7 @@ right about its copy, and validation would tell nothing.
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Generic, TypeVar
@@ -20,6 +20,7 @@ from foretext.errors import UserError, did_you_mean
 from foretext.tasks.files.rows import Row
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 DEFAULT_FRACTION = 0.15
 FEWEST_TO_SPLIT = 10  # below this a held-out row costs more than it tells
@@ -181,10 +182,15 @@ def draw(rows: Sequence[Row], n: int, seed: int, *, stratified: bool | None = No
 
 def _groups(rows: Sequence[Row]) -> list[list[int]]:
     """Row numbers by class, classes in order of name; one group if labels are no class names."""
-    groups: dict[str, list[int]] = {}
-    for i, row in enumerate(rows):
-        groups.setdefault(_class(row), []).append(i)
+    groups = _grouped(range(len(rows)), lambda i: _class(rows[i]))
     return [groups[name] for name in sorted(groups)]
+
+
+def _grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def _class(row: Row) -> str:
@@ -193,12 +199,8 @@ def _class(row: Row) -> str:
 
 def _copies(rows: Sequence[Row]) -> list[list[list[int]]]:
     """`_groups` with rows of the same texts together, in the class of the first of them."""
-    copies: dict[tuple[str, ...], list[int]] = {}
-    for i, row in enumerate(rows):
-        copies.setdefault(tuple(text.strip() for text in row.texts), []).append(i)
-    groups: dict[str, list[list[int]]] = {}
-    for numbers in copies.values():
-        groups.setdefault(_class(rows[numbers[0]]), []).append(numbers)
+    copies = _grouped(range(len(rows)), lambda i: tuple(text.strip() for text in rows[i].texts))
+    groups = _grouped(copies.values(), lambda numbers: _class(rows[numbers[0]]))
     return [groups[name] for name in sorted(groups)]
 
 

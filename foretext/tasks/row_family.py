@@ -15,10 +15,23 @@ import numpy as np
 
 from foretext.errors import UserError
 from foretext.plan import VIEWS
-from foretext.tasks.family import Encoded, Encoding, Family, HeadPlan, Note, Progress, Read, Reading, TaskConfig
+from foretext.tasks.family import (
+    Encoded,
+    Encoding,
+    Family,
+    HeadPlan,
+    Naming,
+    Note,
+    Progress,
+    Read,
+    Reading,
+    TaskConfig,
+    layout_name,
+    names_in,
+    read_as_trained,
+)
 from foretext.tasks.files.formats import find_format
 from foretext.tasks.files.predictions import Predictions, prediction_table, probabilities_of
-from foretext.tasks.files.remembered import Naming, layout_name, names_in, read_as_trained
 from foretext.tasks.files.rows import (
     KINDS,
     Row,
@@ -94,13 +107,13 @@ class RowFamily(Family):
         return rows_of(table, kind, columns=_remembered(table, reading), need_labels=need_labels)
 
     def from_texts(self, texts: Sequence[str], reading: Reading) -> Read:
-        kind, pairs = reading.kind, _has_pairs(reading)
-        if _one_text(kind, pairs):
+        kind, (one_text, described) = reading.kind, _shape(reading)
+        if one_text:
             return _read(_named(table_from(list(texts), kind), "--text"), reading, reading.columns)
         wrong = len(texts) < 3 if kind == "choice" else len(texts) != 2
         if wrong:
             given = f"{len(texts)} text{'' if len(texts) == 1 else 's'}"
-            raise UserError(f"{_described(kind, pairs)} takes {_FIELDS[kind]}, not {given}")
+            raise UserError(f"{described} takes {_FIELDS[kind]}, not {given}")
         row = (texts[0], texts[1:]) if kind == "choice" else tuple(texts)
         return _read(_named(table_from([row], kind), "--text"), reading, reading.columns)
 
@@ -184,8 +197,7 @@ class RowFamily(Family):
 
         config, tokenizer, layout = encoding.config, encoding.tokenizer, encoding.layout
         check_texts(rows, config.texts)
-        texts = [text for row in rows for text in row.texts]
-        encoded = iter(encode_texts(texts, tokenizer, progress))
+        encoded = iter(encode_texts([text for row in rows for text in row.texts], tokenizer, progress))
         examples, cut, lost = [], 0, 0
         for row in rows:
             parts = [next(encoded).tolist() for _ in row.texts]
@@ -346,31 +358,25 @@ def _remembered(table: Table, reading: Reading) -> dict[str, str] | None:
     return names_in(table.columns, reading.kind, trained.texts, trained.columns, reading.need_labels)
 
 
-def _has_pairs(reading: Reading) -> bool:
-    return reading.trained is not None and reading.trained.texts == 2
-
-
-def _one_text(kind: str, pairs: bool) -> bool:
-    return kind == "classification" or (kind == "regression" and not pairs)
-
-
-def _described(kind: str, pairs: bool) -> str:
-    return "a run that was trained on pairs" if pairs else kind
+def _shape(reading: Reading) -> tuple[bool, str]:
+    """Whether its rows have one text each, and what to call its task in a message."""
+    pairs = reading.trained is not None and reading.trained.texts == 2
+    one_text = reading.kind == "classification" or (reading.kind == "regression" and not pairs)
+    return one_text, "a run that was trained on pairs" if pairs else reading.kind
 
 
 def _table_of_lines(data: str, reading: Reading) -> Table:
-    kind, pairs = reading.kind, _has_pairs(reading)
+    plain, what = _shape(reading)
     lines = [line for line in text_lines(data) if line.strip()]
-    plain = _one_text(kind, pairs)  # else a brace can only be meant as JSON, and the reader says what is wrong with it
     brace = lines[0].lstrip().startswith("{")
+    # Several texts a row: a brace can only be meant as JSON, and the reader says what is wrong with it.
     if brace and (not plain or is_json_object(lines[0])):
         return parse_jsonl(data, "standard input")
     if not plain:
-        what = _described(kind, pairs)
         raise UserError(f"standard input: {what} has several texts a row: write JSON lines, or name a file")
     if brace:
         reading.notes.append("standard input begins with { but its first line is not a JSON object: a line is a text")
-    return _named(table_from(lines, kind), "standard input")
+    return _named(table_from(lines, reading.kind), "standard input")
 
 
 def is_json_object(line: str) -> bool:

@@ -17,9 +17,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.tasks.family import Encoded, Encoding, Family, HeadPlan, Note, Progress, Read, Reading, TaskConfig
+from foretext.tasks.family import (
+    Encoded,
+    Encoding,
+    Family,
+    HeadPlan,
+    Note,
+    Progress,
+    Read,
+    Reading,
+    TaskConfig,
+    layout_name,
+)
 from foretext.tasks.files.predictions import Predictions, written_probability
-from foretext.tasks.files.remembered import layout_name
 from foretext.tasks.files.squad import Question, check_ids, questions_from, read_squad
 from foretext.tasks.labelled import Split, hold_out_by
 from foretext.tasks.layouts.windows import (
@@ -35,7 +45,7 @@ from foretext.tasks.layouts.windows import (
 )
 from foretext.tasks.row_family import is_json_object
 from foretext.tasks.scores.metrics import Scores
-from foretext.tasks.scores.span_metrics import SPAN_METRICS, best_threshold, score_answers
+from foretext.tasks.scores.text_metrics import SPAN_METRICS, best_threshold, score_answers
 from foretext.text.corpus.encoding import encode_texts
 from foretext.text.corpus.tables import Table, parse_jsonl
 from foretext.text.corpus.text_files import TABLES, ending, text_lines
@@ -43,7 +53,7 @@ from foretext.text.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
-    from foretext.tasks.heads.span import SpanExample
+    from foretext.tasks.heads.token_tasks import SpanExample
 
 FORMAT = "squad"  # the one layout; naming it changes nothing
 _DIRECTION = "standard input: span has a question and a passage a row: write JSON lines with both, or name a file"
@@ -84,7 +94,7 @@ class SpanFamily(Family):
         # A key that only other lines have is None in the table.
         items = [{name: cell for name, cell in zip(table.columns, row) if cell is not None} for row in table.rows]
         questions = questions_from(items, need_answers=False, name="standard input")
-        check_ids(questions, [question.where for question in questions], "standard input")
+        check_ids([(question, question.where) for question in questions], "standard input")
         return Read(questions)
 
     # -- what is learned ---------------------------------------------------------------------------------------------
@@ -118,7 +128,7 @@ class SpanFamily(Family):
 
     def head(self, plan: HeadPlan) -> TaskHead:
         from foretext.tasks.heads.recurrent_models import RecurrentSpan
-        from foretext.tasks.heads.span import SpanTask
+        from foretext.tasks.heads.token_tasks import SpanTask
 
         model, transfer = plan.model, plan.transfer
         if transfer.model == "recurrent":
@@ -128,7 +138,7 @@ class SpanFamily(Family):
     def encode(
         self, rows: Sequence[Question], encoding: Encoding, labelled: bool, note: Note, progress: Progress
     ) -> Encoded:
-        from foretext.tasks.heads.span import span_example
+        from foretext.tasks.heads.token_tasks import span_example
 
         layout = encoding.layout
         passages = _encoded_passages(rows, encoding.tokenizer, progress)
@@ -180,7 +190,7 @@ class SpanFamily(Family):
         """The threshold of "no answer", so that F1 is highest on these rows."""
         if not config.unanswerable:
             return
-        from foretext.tasks.heads.span import SpanTask
+        from foretext.tasks.heads.token_tasks import SpanTask
 
         assert isinstance(head, SpanTask)
         found = _answers(encoded, scores, None)
@@ -195,7 +205,7 @@ class SpanFamily(Family):
     def predictions(
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
     ) -> Predictions:
-        from foretext.tasks.heads.span import SpanTask
+        from foretext.tasks.heads.token_tasks import SpanTask
 
         assert isinstance(head, SpanTask)
         threshold = float(head.threshold) if config.unanswerable else None

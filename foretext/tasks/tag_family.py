@@ -40,7 +40,7 @@ from foretext.text.corpus.text_files import TABLES, ending, text_lines
 
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
-    from foretext.tasks.heads.tagging import WordByWord
+    from foretext.tasks.heads.token_tasks import WordByWord
 
 _NO_COLUMNS = (".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".pq")  # endings of files that are no such columns
 
@@ -138,7 +138,7 @@ class TagFamily(Family):
 
     def head(self, plan: HeadPlan) -> TaskHead:
         from foretext.tasks.heads.recurrent_models import RecurrentTagging
-        from foretext.tasks.heads.tagging import TaggingTask
+        from foretext.tasks.heads.token_tasks import TaggingTask
 
         labels, model, transfer = plan.task.labels, plan.model, plan.transfer
         if transfer.model == "recurrent":
@@ -148,7 +148,7 @@ class TagFamily(Family):
     def encode(
         self, rows: Sequence[TaggedSentence], encoding: Encoding, labelled: bool, note: Note, progress: Progress
     ) -> Encoded:
-        from foretext.tasks.heads.tagging import TaggedExample, tagged_example
+        from foretext.tasks.heads.token_tasks import TaggedExample, tagged_example
 
         config, layout = encoding.config, encoding.layout
         classes = _classes(rows, config, note) if labelled else None

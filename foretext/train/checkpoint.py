@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -154,12 +154,12 @@ class Training:
             return False
         self.position = read_position(run)
         self.position.seconds = max(self.position.seconds, spent)
-        saved = self._weights(run, "model.safetensors")
+        weights = self._weights(run, "model.safetensors")
         if run.has(CURRENT):
             if self.position.best is not None:
-                self.best = saved
-            saved = self._weights(run, CURRENT)
-        self.model.load_state_dict(saved)
+                self.best = weights
+            weights = self._weights(run, CURRENT)
+        self.model.load_state_dict(weights)
         if run.has(OPTIMIZER):
             kept = self.position.optimizer_tensors
             self.job.optimizer.load_state(run.load_tensors(OPTIMIZER), str(run.path / OPTIMIZER), kept)
@@ -213,36 +213,22 @@ def on_its_own(state: Any) -> Any:
 
 def split_again(states: Mapping[int, Any], size: int) -> dict[int, Any]:
     """The states of micro-batches of so many rows, the last perhaps of fewer, from those of micro-batches of any."""
-    parts = [states[number] for number in sorted(states)]
+    parts = [dict(_leaves(states[number])) for number in sorted(states)]
     if not parts:
         return {}
-    whole = _joined(parts)
-    rows = _rows(whole)
-    if all(_rows(part) == min(size, rows - number * size) for number, part in enumerate(parts)):
+    whole = {path: _joined([part[path] for part in parts]) for path in parts[0]}
+    counts = [len(next(iter(own.values()))) for own in (whole, *parts)]
+    if all(own == min(size, counts[0] - number * size) for number, own in enumerate(counts[1:])):
         return dict(states)
-    starts = range(0, rows, size)
-    return {number: _of_rows(whole, start, size) for number, start in enumerate(starts)}
+    starts = range(0, counts[0], size)
+    return {number: _grown(whole, slice(start, start + size)) for number, start in enumerate(starts)}
 
 
-def _of_rows(state: Any, start: int, size: int) -> Any:
-    return mapped(state, lambda tensor: tensor[start : start + size].clone())
-
-
-def _rows(state: Any) -> int:
-    while not isinstance(state, Tensor):
-        state = state[0] if isinstance(state, tuple) else next(iter(state.values()))
-    return len(state)
-
-
-def _joined(parts: Sequence[Any]) -> Any:
-    first = parts[0]
-    if isinstance(first, tuple):
-        return tuple(_joined(same) for same in zip(*parts, strict=True))
-    if isinstance(first, dict):
-        return {name: _joined([part[name] for part in parts]) for name in first}
-    if first.ndim < 2:
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    """The rows of all. A memory that is not full yet may be shorter in one than in another; what it holds stands at its
+    right end."""
+    if parts[0].ndim < 2:
         return torch.cat(list(parts))
-    # A memory that is not full yet may be shorter in one than in another. What it holds stands at its right end.
     longest = max(part.shape[1] for part in parts)
     missing = [part.new_zeros(len(part), longest - part.shape[1], *part.shape[2:]) for part in parts]
     return torch.cat([torch.cat(pair, dim=1) for pair in zip(missing, parts)])
@@ -250,37 +236,58 @@ def _joined(parts: Sequence[Any]) -> Any:
 
 def to_tensors(states: Mapping[int, Any]) -> dict[str, Tensor]:
     """The states of all micro-batches under names like `0/2/hidden`."""
-    tensors: dict[str, Tensor] = {}
-    for number, state in states.items():
-        _flatten(state, str(number), tensors)
-    return tensors
+    return {
+        str(number) + path: tensor.detach().cpu().contiguous().clone()
+        for number, state in states.items()
+        for path, tensor in _leaves(state)
+    }
 
 
-def _flatten(state: Any, path: str, tensors: dict[str, Tensor]) -> None:
+def _leaves(state: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a state by their paths in it, as `/2/hidden`; a state that is one tensor has an empty path."""
     if isinstance(state, Tensor):
-        tensors[path] = state.detach().cpu().contiguous().clone()
+        yield path, state
         return
     items = list(enumerate(state)) if isinstance(state, tuple) else list(state.items())
     assert items, "an empty state cannot be kept; carry none instead"
     for key, part in items:
         assert isinstance(key, int) or not (key.isdigit() or "/" in key), f"{key!r}: not a name for a part of a state"
-        _flatten(part, f"{path}/{key}", tensors)
+        yield from _leaves(part, f"{path}/{key}")
+
+
+def from_tensors(tensors: Mapping[str, Tensor], device: torch.device) -> dict[int, Any]:
+    """The reverse of `to_tensors`: numbered parts are tuples, named ones dictionaries."""
+    own: dict[int, dict[str, Tensor]] = {}
+    for path, tensor in tensors.items():
+        number, slash, rest = path.partition("/")
+        own.setdefault(int(number), {})[slash + rest] = tensor.to(device)
+    return {number: _grown(leaves) for number, leaves in own.items()}
+
+
+def _grown(leaves: Mapping[str, Tensor], rows: slice | None = None) -> Any:
+    """The reverse of `_leaves`; with `rows` of these only, by themselves."""
+    if "" in leaves:
+        return leaves[""] if rows is None else leaves[""][rows].clone()
+    branches: dict[str, dict[str, Tensor]] = {}
+    for path, tensor in leaves.items():
+        key, slash, rest = path[1:].partition("/")
+        branches.setdefault(key, {})[slash + rest] = tensor
+    if all(key.isdigit() for key in branches):
+        return tuple(_grown(branches[str(number)], rows) for number in range(len(branches)))
+    return {key: _grown(branch, rows) for key, branch in branches.items()}
 
 
 def check_carried(tensors: Mapping[str, Tensor], new: Any, rows: int, longest: int, where: str) -> None:
     """UserError unless these are the states of micro-batches that have `rows` rows in all. `new` is the state of one
     row that has read nothing; where it has an empty axis, a memory, any length up to `longest` will do. None: nothing
     is carried."""
-    wanted: dict[str, Tensor] = {}
-    if new is not None:
-        _flatten(new, "", wanted)
+    wanted = {} if new is None else dict(_leaves(new))
     numbers = {path.partition("/")[0] for path in tensors}
     parts = {str(number) for number in range(len(numbers))}
     check_names(tensors, {number + name: wanted[name] for number in parts for name in wanted}, where)
     found = 0
     for number in sorted(parts):
-        own = {name: tensors[number + name] for name in wanted}
-        found += _check_part(own, wanted, longest, where, number)
+        found += _check_part({name: tensors[number + name] for name in wanted}, wanted, longest, where, number)
     if found != rows:
         raise UserError(f"{where}: states of {found} rows instead of {rows}; {FOREIGN}")
 
@@ -298,23 +305,3 @@ def _check_part(own: Mapping[str, Tensor], wanted: Mapping[str, Tensor], longest
         shape = (rows, *((length, *like.shape[2:]) if name in memories else like.shape[1:]))
         check_tensor(tensor, shape, like.dtype, f"{where}: {number}{name}")
     return rows
-
-
-def from_tensors(tensors: Mapping[str, Tensor], device: torch.device) -> dict[int, Any]:
-    """The reverse of `to_tensors`: numbered parts are tuples, named ones dictionaries."""
-    tree: dict[str, Any] = {}
-    for path, tensor in tensors.items():
-        *parents, last = path.split("/")
-        branch = tree
-        for name in parents:
-            branch = branch.setdefault(name, {})
-        branch[last] = tensor.to(device)
-    return {int(number): _grow(branch) for number, branch in tree.items()}
-
-
-def _grow(branch: Any) -> Any:
-    if isinstance(branch, Tensor):
-        return branch
-    if all(name.isdigit() for name in branch):
-        return tuple(_grow(branch[str(number)]) for number in range(len(branch)))
-    return {name: _grow(part) for name, part in branch.items()}

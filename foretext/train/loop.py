@@ -46,14 +46,6 @@ def _seed(seed: int, device: torch.device) -> None:
         torch.manual_seed(seed)
 
 
-def _readable(losses: dict[str, float]) -> dict[str, str]:
-    return {name: str(loss) for name, loss in losses.items()}  # JSON has no NaN
-
-
-def _is_better(value: float, best: float | None) -> bool:
-    return math.isfinite(value) and (best is None or value > best)
-
-
 class Loop(Training):
     """Runs a `Job` to the end of its budget, writing checkpoints through `writer` (None: keep nothing on disk)."""
 
@@ -148,7 +140,8 @@ class Loop(Training):
     def _bad_step(self, epoch: int, indices: list[int], losses: dict[str, float], norm: float) -> None:
         """No update; the samples are kept; a bounded number of such steps is passed over."""
         self.position.bad_steps += 1
-        self._log({"bad_step": {"epoch": epoch, "samples": indices, "losses": _readable(losses), "norm": str(norm)}})
+        shown = {name: str(loss) for name, loss in losses.items()}  # JSON has no NaN
+        self._log({"bad_step": {"epoch": epoch, "samples": indices, "losses": shown, "norm": str(norm)}})
         where = f"; its samples are in {self.writer.run.path / 'metrics.jsonl'}" if self.writer else ""
         if self.position.bad_steps > self.job.config.bad_steps:
             raise UserError(
@@ -182,8 +175,7 @@ class Loop(Training):
                 self._evaluate()
             if self.stopping.requested is not None:
                 self.save()
-                where = str(self.writer.run.path) if self.writer else None
-                raise Interrupted(self.stopping.requested, where)
+                raise Interrupted(self.stopping.requested, str(self.writer.run.path) if self.writer else None)
             if time.perf_counter() - self._last_saved > self._save_every():
                 self.save()
         return position
@@ -251,7 +243,8 @@ class Loop(Training):
         if self.job.config.schedule == "halving" and "loss" in values:
             self._halve(values["loss"])
         name = self.job.keep_best
-        if name is not None and _is_better(values[name], self.position.best):
+        best = -math.inf if self.position.best is None else self.position.best
+        if name is not None and best < values[name] < math.inf:
             self.position.best, self.position.best_step = values[name], self.position.step
             self.best = self._predicting()
         self._evaluation_seconds = time.perf_counter() - begun

@@ -96,7 +96,8 @@ class Optimizer:
         self.groups = groups
         self.rows = dict(rows or {})
         self.learning = list(groups)
-        self.muon = {name for name in parameters if config.optimizer == "muon" and _is_between_states(name, parameters)}
+        between = (name for name in parameters if not BETWEEN_STATES.isdisjoint(name.split(".")))
+        self.muon = {name for name in between if config.optimizer == "muon" and parameters[name].dim() == 2}
         self.state: dict[str, Tensor] = {}
 
     def thaw(self, step: int) -> None:
@@ -137,12 +138,8 @@ class Optimizer:
         for group in self.learning:
             live = self._live(group)
             rest = [name for name in live if name not in self.muon]
-            if self.config.optimizer == "lamb":
-                self._lamb(rest, rate * group.factor)
-            elif self.config.optimizer == "sgd":
-                self._sgd(rest, rate * group.factor)
-            else:
-                self._adamw(rest, rate * group.factor)
+            update = {"lamb": self._lamb, "sgd": self._sgd}.get(self.config.optimizer, self._adamw)
+            update(rest, rate * group.factor)
             self._muon([name for name in live if name in self.muon], rate * group.factor)
 
     def zero_grad(self) -> None:
@@ -235,14 +232,12 @@ class Optimizer:
     def _buffer(self, name: str, kind: str) -> Tensor:
         key = f"{name}/{kind}"
         if key not in self.state:
-            self.state[key] = torch.zeros_like(self._weight(name))
+            weight = self._weight(name)
+            self.state[key] = weight.new_zeros((), dtype=torch.float32) if kind == "step" else torch.zeros_like(weight)
         return self.state[key]
 
     def _count(self, name: str) -> Tensor:
-        key = f"{name}/step"
-        if key not in self.state:
-            self.state[key] = torch.zeros((), dtype=torch.float32, device=self._weight(name).device)
-        return self.state[key].add_(1)
+        return self._buffer(name, "step").add_(1)
 
     def state_tensors(self) -> dict[str, Tensor]:
         return dict(self.state)
@@ -265,10 +260,6 @@ class Optimizer:
 def _matrices(name: str, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
     """Each tensor as the matrices of the papers, which are parts of it."""
     return [tensor.chunk(3) if name.endswith("qkv.weight") else (tensor,) for tensor in tensors]
-
-
-def _is_between_states(name: str, parameters: Mapping[str, nn.Parameter]) -> bool:
-    return parameters[name].dim() == 2 and not BETWEEN_STATES.isdisjoint(name.split("."))
 
 
 def _orthogonalise(matrices: Tensor) -> Tensor:

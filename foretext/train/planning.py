@@ -118,19 +118,16 @@ def _machine(loop: Loop, memory: Memory) -> list[tuple[str, str]]:
 
 def _passes(times: float, dropout: float) -> str:
     """How often the text is read; a small model without dropout begins to learn it by heart after a few times."""
-    text = f"the run sees {times:.2g} times as many"
-    if times > MANY_TIMES and dropout == 0.0:
-        text += ", so often that it may learn them by heart: less time, or --set training.dropout=0.1, or both"
-    return text
+    often = ", so often that it may learn them by heart: less time, or --set training.dropout=0.1, or both"
+    return f"the run sees {times:.2g} times as many{often if times > MANY_TIMES and dropout == 0.0 else ''}"
 
 
 def _warmup(warmup_steps: int, steps: int) -> str:
     """What to know where the warm-up, which counts steps, is longer than the run."""
-    if warmup_steps < steps:
-        return ""
-    return (
+    told = (
         f", all in the warm-up of {warmup_steps:,}: the rate never peaks; shorten it by --set training.warmup_steps=…"
     )
+    return "" if warmup_steps < steps else told
 
 
 def _lengths(lengths: Sequence[tuple[float, int]]) -> str:

@@ -16,9 +16,9 @@ from typing import TypeVar
 
 from foretext.config import Change, Setting, difference, setting_of
 from foretext.errors import EXIT_USER, UserError
+from foretext.runs.commit import MANIFEST
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.lock import LOCK
-from foretext.runs.manifest import MANIFEST
 from foretext.runs.metrics_log import METRICS
 from foretext.runs.run_config import POSITION, FinetuneConfig, PretrainConfig, read_config
 from foretext.text.corpus.token_shards import read_manifest

@@ -10,8 +10,8 @@ import pytest
 import torch
 from complaints import refused
 
+from foretext.runs.commit import newest_commit
 from foretext.runs.directory import RunDirectory
-from foretext.runs.manifest import newest_commit
 
 MODEL = "model.safetensors"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from foretext.runs.commit import open_plain
 from foretext.runs.directory import RunDirectory
-from foretext.runs.manifest import open_plain
 
 sys.path.insert(0, str(Path(__file__).parent))
 from committer import commit, content, journal_of, one_step, step_of
@@ -110,7 +110,7 @@ def test_a_reader_overtaken_between_looking_and_opening(
             return open_plain(path)
 
         monkeypatch.setattr("foretext.runs.directory.open_plain", overtake)
-        monkeypatch.setattr("foretext.runs.manifest.open_plain", overtake)
+        monkeypatch.setattr("foretext.runs.commit.open_plain", overtake)
         assert run.read("config.toml") == content(2)
         assert opened[0].parent != run.path
         monkeypatch.undo()

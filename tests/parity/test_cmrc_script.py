@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nltk.tokenize.destructive import NLTKWordTokenizer
 
-from foretext.tasks.scores.span_metrics import chinese_match
-from foretext.tasks.scores.treebank import treebank_words
+from foretext.tasks.scores.text_metrics import chinese_match, treebank_words
 
 SP_CHAR = [
     "-",

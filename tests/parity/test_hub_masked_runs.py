@@ -39,9 +39,8 @@ from foretext.runs.run_config import FinetuneConfig, ModelSections, RunConfig
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrainingConfig, TrunkParts
 from foretext.tasks.family import TaskConfig
-from foretext.tasks.heads.span import SpanExample, SpanTask
 from foretext.tasks.heads.supervised import SupervisedTask
-from foretext.tasks.heads.tagging import TaggedExample, TaggingTask
+from foretext.tasks.heads.token_tasks import SpanExample, SpanTask, TaggedExample, TaggingTask
 
 transformers = pytest.importorskip("transformers")
 

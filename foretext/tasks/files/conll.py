@@ -22,6 +22,7 @@ from typing import Any
 
 from foretext.errors import UserError
 from foretext.tasks.family import Progress
+from foretext.tasks.files.rows import listed
 from foretext.text.corpus.prose import LEAST_LINES, is_text_for_tags
 from foretext.text.corpus.readers import ReadOptions, all_documents
 from foretext.text.corpus.text_files import ERRORS, TextFile, find_files, read_text, text_lines, unpacked_beginning
@@ -109,7 +110,7 @@ def read_conll(
     layout, told = find_tag_format(path, format, text), format is not None or column is not None
     if not layout.universal and is_text_for_tags(text, told):
         raise _is_text(path, need_tags, told)
-    lines = _Lines(str(path), layout, column, need_tags, need_tags or need_column)
+    lines = _Columns(str(path), layout, column, need_tags, need_tags or need_column)
     sentences: list[TaggedSentence] = []
     words: list[tuple[str, str | None]] = []
     begin = 0
@@ -149,27 +150,27 @@ def _sentence(words: Sequence[tuple[str, str | None]], where: str) -> TaggedSent
     return TaggedSentence(tuple(word for word, _ in words), tuple(tags) if len(tags) == len(words) else None, where)
 
 
-class _Lines:
-    """Takes lines apart. How many columns there are, what separates them and which is the tag's is settled by the first
-    line; the others must be like it."""
+@dataclass
+class _Columns:
+    """How the lines of a file are taken apart. How many columns there are, what separates them and which is the tag's
+    is settled by the first line; the others must be like it."""
 
-    def __init__(self, name: str, format: TagFormat, column: int | None, need_tags: bool, need_column: bool) -> None:
-        self.name = name
-        self.format = format
-        self.column = column
-        self.need_tags = need_tags
-        self.need_column = need_column
-        self.tabs = format.universal
-        self.expected = 0  # columns; 0 before the first line
-        self.first = 0  # its number
-        self.tag: int | None = None
+    name: str
+    format: TagFormat
+    column: int | None  # the tag's, if it is named
+    need_tags: bool
+    need_column: bool
+    tabs: bool = False
+    expected: int = 0  # columns; 0 before the first line
+    first: int = 0  # its number
+    tag: int | None = None
 
     def word(self, line: str, number: int) -> tuple[str, str | None] | None:
         """The word of a line and its tag; None for a line that has none to tag."""
         if self.format.universal and line.startswith("#"):
             return None
         if not self.expected:
-            self.tabs = self.tabs or "\t" in line
+            self.tabs = self.format.universal or "\t" in line
         cells = line.split("\t") if self.tabs else _SPACES.split(line.strip(" \t"))
         if not self.expected:
             self._settle(len(cells), number)
@@ -177,24 +178,20 @@ class _Lines:
             raise self._ragged(number, len(cells), f"line {self.first} has {self.expected}")
         if self.format.universal and _SKIPPED_ID.fullmatch(cells[0]):
             return None
-        return self._word(cells, number)
+        return self._tagged(cells, number)
 
-    def _word(self, cells: Sequence[str], number: int) -> tuple[str, str | None]:
+    def _tagged(self, cells: Sequence[str], number: int) -> tuple[str, str | None]:
         word = cells[self.format.word - 1].strip(" ")
         if not word.strip():
             raise ColumnsError(f"{self.name} line {number}: the word is blank; fill it in or remove the line")
-        if self.tag is None:
-            return word, None
-        tag = cells[self.tag - 1].strip()
+        tag = None if self.tag is None else cells[self.tag - 1].strip()
         unspecified = self.format.universal and tag == "_" and self.tag in _UNIVERSAL_TAGS
-        if tag and not unspecified:
-            return word, tag
-        if self.need_tags:
+        if self.tag is not None and self.need_tags and (not tag or unspecified):
             raise ColumnsError(
                 f"{self.name} line {number}: {word!r} has no tag in column {self.tag}; "
                 "fill it in, or name another column"
             )
-        return word, None
+        return word, None if unspecified else tag or None
 
     def _settle(self, found: int, number: int) -> None:
         wanted = self.format.columns
@@ -205,30 +202,24 @@ class _Lines:
         self.tag = self._tag_column(found, number, fewer)
 
     def _tag_column(self, found: int, number: int, fewer: bool) -> int | None:
-        if self.column is not None:
-            if self.column < 1 or self.column == self.format.word:
-                raise ColumnsError(
-                    f"--columns tag={self.column}: columns are counted from 1, and the word is column "
-                    f"{self.format.word}; give another number"
-                )
-            if self.column <= found:
-                return self.column
-            if not self.need_column:
-                return None
+        if self.column is None:
+            if self.format.tag is not None or not self.need_tags or (found > 1 and not fewer):
+                return self.format.tag or (found if found > 1 and not fewer else None)
+            raise ColumnsError(
+                f"{self.name} line {number}: 1 column where at least 2 are expected, a word and its tag; "
+                "separate them by a tab or a space"
+            )
+        if self.column < 1 or self.column == self.format.word:
+            raise ColumnsError(
+                f"--columns tag={self.column}: columns are counted from 1, and the word is column "
+                f"{self.format.word}; give another number"
+            )
+        if self.column > found and self.need_column:
             raise ColumnsError(
                 f"{self.name} line {number}: there is no column {self.column} for the tag but {found} in all; "
                 "give another number"
             )
-        if self.format.tag is not None:
-            return self.format.tag
-        if found > 1 and not fewer:
-            return found
-        if not self.need_tags:
-            return None
-        raise ColumnsError(
-            f"{self.name} line {number}: 1 column where at least 2 are expected, a word and its tag; "
-            "separate them by a tab or a space"
-        )
+        return self.column if self.column <= found else None
 
     def _ragged(self, number: int, found: int, like: str) -> ColumnsError:
         columns = "1 column" if found == 1 else f"{found} columns"
@@ -290,26 +281,17 @@ def sentences_from(data: Any, *, need_tags: bool = True, name: str | None = None
     they need none, also of lists of words, or of texts whose words stand between white space; or a pair `(X, y)` of
     lists of words and lists of tags. `TaggedSentence`s pass through. `name`: what to call the data in messages, where
     it is not an argument."""
-    shown = name or "data"
-    if isinstance(data, tuple) and len(data) == 2 and all(_are_lists(part) for part in data):
+    lists = isinstance(data, tuple) and all(isinstance(part, list) for part in data)
+    if lists and len(data) == 2 and not any(isinstance(item, str) for part in data for item in part):
         if len(data[0]) != len(data[1]):
+            shown = name or "data"
             raise UserError(f"{shown}: {len(data[0])} sentences and tags for {len(data[1])}; they must be equally many")
         data = list(zip(*data))
-    if isinstance(data, str | bytes | dict) or not isinstance(data, Iterable):
-        raise UserError(f"{shown}: a {type(data).__name__} where a list of sentences is expected")
-    sentences = [
-        _sentence_from(item, f"{name} {number + 1}" if name else f"data[{number}]") for number, item in enumerate(data)
-    ]
-    if not sentences:
-        raise UserError(f"{shown}: no sentences; give at least one")
+    sentences = [_sentence_from(item, where) for where, item in listed(data, "sentences", name)]
     for sentence in sentences:
         if need_tags and sentence.tags is None:
             raise UserError(f"{sentence.where}: no tags; give a pair of words and tags")
     return sentences
-
-
-def _are_lists(part: Any) -> bool:
-    return isinstance(part, list) and not any(isinstance(item, str) for item in part)
 
 
 def _sentence_from(item: Any, where: str) -> TaggedSentence:

@@ -58,38 +58,31 @@ def prediction_table(table: Table, predictions: Predictions, notes: list[str] | 
     """The rows of `table` with the columns of the predictions behind their own."""
     assert len(table.rows) == len(predictions.values), "one prediction a row"
     names, added = _new_columns(predictions)
-    kept = []
-    taken = {*table.columns, *names}
+    renamed: dict[str, str] = {}
     for column in table.columns:
-        name = column
         if column in names:
-            while name in taken:
+            name = column
+            while name in {*table.columns, *names, *renamed.values()}:
                 name = f"input_{name}"
-            taken.add(name)
+            renamed[column] = name
             if notes is not None:
                 notes.append(f"the input's own column {column!r} is kept as {name!r}")
-        kept.append(name)
-    rows = [(*old, *new) for old, new in zip(table.rows, added)]
-    return Table(table.name, (*kept, *names), rows, table.where)
+    kept = [renamed.get(column, column) for column in table.columns]
+    return Table(table.name, (*kept, *names), [(*old, *new) for old, new in zip(table.rows, added)], table.where)
 
 
 def _new_columns(predictions: Predictions) -> tuple[list[str], list[tuple[Any, ...]]]:
     if predictions.probabilities is None:
         return ["prediction"], [(_plain(value),) for value in predictions.values]
     assert len(predictions.probabilities) == len(predictions.values), "one list of probabilities a row"
-    if predictions.labels is not None:
-        ends: Sequence[str] = predictions.labels
-        index = {name: i for i, name in enumerate(ends)}
-        places = [index[value] for value in predictions.values]
-        shown = list(predictions.values)
-    else:
-        ends = [str(i) for i in range(1, max(map(len, predictions.probabilities), default=0) + 1)]
-        places = [int(value) for value in predictions.values]
-        shown = [place + 1 for place in places]
+    most = max(map(len, predictions.probabilities), default=0)
+    ends: Sequence[Any] = predictions.labels or range(1, most + 1)
+    shown = predictions.values if predictions.labels else [int(value) + 1 for value in predictions.values]
+    places = {end: place for place, end in enumerate(ends)}
     rows = []
-    for value, place, row in zip(shown, places, predictions.probabilities):
-        rounded = [round(float(p), _DIGITS) for p in row]
-        rows.append((value, rounded[place], *rounded, *[None] * (len(ends) - len(rounded))))
+    for value, row in zip(shown, predictions.probabilities):
+        rounded = [written_probability(p) for p in row]
+        rows.append((value, rounded[places[value]], *rounded, *[None] * (len(ends) - len(rounded))))
     return ["prediction", "probability", *(f"p_{end}" for end in ends)], rows
 
 
@@ -162,11 +155,10 @@ def _parquet(table: Table) -> bytes:
     for i, name in enumerate(table.columns):
         values = [row[i] for row in table.rows]
         try:
-            column = polars.Series(name, values, strict=True)
+            columns.append(polars.Series(name, values, strict=True))
         except (TypeError, ValueError, OverflowError, polars.exceptions.PolarsError):
             # one column with values of several types, as JSON lines may have
-            column = polars.Series(name, [None if v is None else _cell(v) for v in values], dtype=polars.String)
-        columns.append(column)
+            columns.append(polars.Series(name, [None if v is None else _cell(v) for v in values], dtype=polars.String))
     out = io.BytesIO()
     polars.DataFrame(columns).write_parquet(out)
     return out.getvalue()

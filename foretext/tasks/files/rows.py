@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from foretext.errors import UserError, closest, did_you_mean
-from foretext.tasks.files.choice_formats import ChoiceNumber
+from foretext.tasks.files.format_readers import ChoiceNumber, Record, numbered_choices
 from foretext.tasks.files.formats import read_format
 from foretext.text.corpus.tables import Table, read_table, table_of_records, unpacked
 
@@ -36,6 +36,7 @@ TEXT_FIELDS = {
     "choice": ("context",),
     "regression": ("text",),
 }
+LABEL_FIELDS = {"regression": "score"}  # others: label
 UNORDERED = ("similarity", "regression")  # kinds whose pairs have no order: a causal layout reads both
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 _CHOICE = re.compile(r"choice([1-9][0-9]*)")
@@ -128,16 +129,14 @@ def rows_of(table: Table, kind: str, *, columns: dict[str, str] | None = None, n
     rows = []
     for cells, where in zip(table.rows, table.where):
         texts = _texts([cells[i] for i in at], text_columns, kind, where)
-        label: str | float | int | None = None
+        label = None
         if label_at is not None:
             try:
                 label = _label(cells[label_at], texts, kind, f"{where}, column {label_column!r}")
-            except _Missing as error:
-                if need_labels:
-                    raise UserError(
-                        f"{error}{_labels_there(table, label_at, kind)}; fill it in or remove the row"
-                    ) from None
-            except UserError:
+            except UserError as error:
+                if need_labels and isinstance(error, _Missing):
+                    there = _labels_there(table, label_at, kind)
+                    raise UserError(f"{error}{there}; fill it in or remove the row") from None
                 if need_labels:
                     raise
         rows.append(Row(texts, label, where))
@@ -162,30 +161,29 @@ def cell_text(value: Any, where: str) -> str | None:
 
 def _find_columns(table: Table, kind: str, names: dict[str, str], need_labels: bool) -> tuple[list[str], str | None]:
     """The table's names of the text columns in order, and of the label column (None if absent and not needed)."""
-    label_field = "score" if kind == "regression" else "label"
+    label_field = LABEL_FIELDS.get(kind, "label")
     if kind == "regression" and not names.keys() - {label_field} and _named_as_pair(table.columns):
         names = {"text": "text1", "text2": "text2", **names}
-    fields = [*TEXT_FIELDS[kind]]
-    if kind == "choice":
-        fields += _choice_fields(table, names)
-    elif kind == "regression" and ("text2" in names or "text2" in table.columns):
-        fields.append("text2")
+    fields = [*TEXT_FIELDS[kind], *_further_fields(table, kind, names)]
     allowed = dict.fromkeys([*fields, *(["text2"] if kind == "regression" else []), label_field])
     for key in names:
         if key not in allowed and not (kind == "choice" and _CHOICE.fullmatch(key)):
             raise UserError(f"--columns {key}=…: {kind} has no field {key!r}; its fields are {', '.join(allowed)}")
     others = [*fields, label_field]
-    found = [_find(table, field, names, others) for field in fields]
-    label_name = names.get(label_field, label_field)
+    texts = [_find(table, field, names, others) for field in fields]
     # A name given by the user must exist even where labels are not needed: it is a misspelling otherwise.
-    if label_name in table.columns or need_labels or label_field in names:
-        return found, _find(table, label_field, names, others)
-    return found, None
+    if names.get(label_field, label_field) in table.columns or need_labels or label_field in names:
+        return texts, _find(table, label_field, names, others)
+    return texts, None
 
 
-def _choice_fields(table: Table, names: dict[str, str]) -> list[str]:
-    numbers = {int(m[1]) for name in (*table.columns, *names) if (m := _CHOICE.fullmatch(name))}
-    last = max(numbers, default=0)
+def _further_fields(table: Table, kind: str, names: dict[str, str]) -> list[str]:
+    """The text fields that a file has beside those of every row of the kind."""
+    if kind == "regression":
+        return ["text2"] if "text2" in names or "text2" in table.columns else []
+    if kind != "choice":
+        return []
+    last = max({int(m[1]) for name in (*table.columns, *names) if (m := _CHOICE.fullmatch(name))}, default=0)
     return [f"choice{number}" for number in range(1, max(last, 2) + 1)]
 
 
@@ -242,8 +240,7 @@ def _labels_there(table: Table, at: int, kind: str) -> str:
 def _label(cell: Any, texts: tuple[str, ...], kind: str, where: str) -> str | float | int:
     text = cell_text(cell, where)
     if text is None or not text.strip():
-        what = "score" if kind == "regression" else "label"
-        raise _Missing(f"{where}: the {what} is missing")
+        raise _Missing(f"{where}: the {LABEL_FIELDS.get(kind, 'label')} is missing")
     if kind == "regression":
         return _score(text, where)
     if kind == "choice":
@@ -304,17 +301,28 @@ def table_from(data: Any, kind: str) -> Table:
     return table_of_records(records, "data", [f"data[{i}]" for i in range(len(records))])
 
 
-def _pair_records(data: tuple[Any, ...], kind: str) -> list[dict[str, Any]]:
+def listed(data: Any, what: str, name: str | None) -> list[tuple[str, Any]]:
+    """The items of Python data that has to be a list of `what`, each behind its name in messages. `name`: what to call
+    the data, where it is not an argument."""
+    if isinstance(data, str | bytes | dict) or not isinstance(data, Iterable):
+        raise UserError(f"{name or 'data'}: a {type(data).__name__} where a list of {what} is expected")
+    items = [(f"{name} {i + 1}" if name else f"data[{i}]", item) for i, item in enumerate(data)]
+    if not items:
+        raise UserError(f"{name or 'data'}: no {what}; give at least one")
+    return items
+
+
+def _pair_records(data: tuple[Any, ...], kind: str) -> list[Record]:
     if len(data) != 2 or any(isinstance(part, str) or not isinstance(part, Iterable) for part in data):
         raise UserError("data: a tuple must be a pair (X, y) of texts and labels; give rows as a list")
     texts, labels = list(data[0]), list(data[1])
     if len(texts) != len(labels):
         raise UserError(f"data: X has {len(texts)} texts and y {len(labels)} labels; they must be equally many")
-    field = "score" if kind == "regression" else "label"
+    field = LABEL_FIELDS.get(kind, "label")
     return [_record(text, kind, f"X[{i}]") | {field: label} for i, (text, label) in enumerate(zip(texts, labels))]
 
 
-def _record(item: Any, kind: str, where: str) -> dict[str, Any]:
+def _record(item: Any, kind: str, where: str) -> Record:
     if isinstance(item, dict):
         record = dict(item)
         if kind == "choice" and "choices" in record:
@@ -342,7 +350,7 @@ def _fields(cells: Sequence[Any], kind: str) -> list[str]:
     return ["text", "text2", "score"] if paired else ["text", "score"]
 
 
-def _choices(choices: Any, where: str) -> dict[str, Any]:
+def _choices(choices: Any, where: str) -> Record:
     if isinstance(choices, str) or not isinstance(choices, Iterable):
         raise UserError(f"{where}: the choices must be a list of texts")
-    return {f"choice{number}": choice for number, choice in enumerate(choices, 1)}
+    return numbered_choices(choices)

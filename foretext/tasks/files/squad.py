@@ -7,12 +7,14 @@ error, for a model cannot point at it.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from foretext.errors import UserError
+from foretext.tasks.files.rows import listed
 from foretext.text.corpus.tables import cleaned, unpacked
 from foretext.text.corpus.text_files import ReadReport, note_replaced, read_text
 
@@ -47,33 +49,29 @@ def read_squad(
     path = Path(path)
     notes = notes if notes is not None else []
     reader = _Reader(errors, need_answers)
-    questions: list[Question] = []
-    places: list[str] = []
-    for record, passage, place in _records(_parsed(path, errors, notes), reader, str(path)):
-        questions.append(reader.question(record, passage, str(path), place))
-        places.append(place)
-    if not questions:
+    records = _records(_parsed(path, errors, notes), reader, str(path))
+    placed = [(reader.question(record, passage, str(path), place), place) for record, passage, place in records]
+    if not placed:
         raise UserError(f"{path}: no questions in it; give a file in SQuAD's layout")
-    check_ids(questions, places, str(path))
+    check_ids(placed, str(path))
     if reader.moved:
         notes.append(
             f"{path}: {reader.moved:,} answers do not stand at their answer_start; the nearest place in the passage "
             "that has their text is taken"
         )
     note_replaced(notes, str(path), reader.report.replaced)
-    return questions
+    return [question for question, _ in placed]
 
 
-def check_ids(questions: Sequence[Question], places: Sequence[str], name: str) -> None:
-    """UserError if two questions have one id: their answers could not be told apart."""
-    found: dict[str, str] = {}
-    for question, place in zip(questions, places):
-        if question.id in found:
+def check_ids(placed: Sequence[tuple[Question, str]], name: str) -> None:
+    """UserError if two questions, each with its place, have one id: their answers could not be told apart."""
+    places: dict[str, str] = {}
+    for question, place in placed:
+        if (first := places.setdefault(question.id, place)) != place:
             raise UserError(
-                f"{name}: the id {question.id!r} stands twice, at {found[question.id]} and at {place}; "
-                "give each question an id of its own"
+                f"{name}: the id {question.id!r} stands twice, at {first} and at {place}; give each question an id of "
+                "its own"
             )
-        found[question.id] = place
 
 
 def _parsed(path: Path, errors: str, notes: list[str]) -> Any:
@@ -158,12 +156,7 @@ class _Reader:
 
 def _places(text: str, passage: str) -> list[int]:
     """Where the text stands in the passage, also where it overlaps itself."""
-    places = []
-    at = passage.find(text)
-    while at >= 0:
-        places.append(at)
-        at = passage.find(text, at + 1)
-    return places
+    return [found.start() for found in re.finditer(f"(?={re.escape(text)})", passage)]
 
 
 # -- Python data -----------------------------------------------------------------------------------------------------
@@ -177,18 +170,13 @@ def questions_from(data: Any, *, need_answers: bool = True, name: str | None = N
     passage, several of them in a list (and so their starts), or None: the passage has none. Without `need_answers` they
     are left aside.
     `Question`s pass through. `name`: what to call the data in messages, where it is not an argument."""
-    if isinstance(data, str | bytes | dict) or not isinstance(data, Iterable):
-        raise UserError(f"{name or 'data'}: a {type(data).__name__} where a list of questions is expected")
     reader = _Reader("strict", need_answers)
     questions = []
-    for number, item in enumerate(data):
-        where = f"{name} {number + 1}" if name else f"data[{number}]"
+    for number, (where, item) in enumerate(listed(data, "questions", name)):
         question = item if isinstance(item, Question) else _question_from(item, reader, number, where)
         if need_answers and not question.answers and not question.impossible:
             raise UserError(f"{question.where}: no answer; give one, or None if the passage has none")
         questions.append(question)
-    if not questions:
-        raise UserError(f"{name or 'data'}: no questions; give at least one")
     return questions
 
 

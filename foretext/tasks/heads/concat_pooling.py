@@ -151,8 +151,7 @@ class ConcatPoolingTask(SupervisedTask):
     ) -> None:
         super().__init__(kind, classes, width, lm_weight, p=0.0)
         self.config, self.width = config, width
-        outputs = self.head.out_features
-        self.head = cast(nn.Linear, PoolingHead(3 * width, outputs, config))
+        self.head = cast(nn.Linear, PoolingHead(3 * width, self.head.out_features, config))
         penalties = {"activation": config.activation, "temporal": config.temporal}
         self.weights |= {name: weight for name, weight in penalties.items() if weight}
 
@@ -182,7 +181,9 @@ class ConcatPoolingTask(SupervisedTask):
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         document = right_aligned(batch)
         pool, top_BTD = self._in_pieces(trunk, document) if reads_on(trunk) else self._at_once(trunk, batch, document)
-        scores = self.arrange(self.head(self._of_examples(pool.pooled(), batch)), batch)
+        pooled = pool.pooled()  # of each sequence; both orders of a pair are added
+        pooled = both_orders(pooled, batch).sum(1) if self.kind in UNORDERED else pooled
+        scores = self.arrange(self.head(pooled), batch)
         losses: dict[str, LossSum] = {}
         if batch.labels is not None:
             losses["label"] = LossSum(self.label_loss(scores, batch.labels), float(len(batch.labels)))
@@ -221,7 +222,3 @@ class ConcatPoolingTask(SupervisedTask):
         pool = replace(RunningPool.of(aligned_BTD, document.mask_BT), last_BD=speaking_BD)
         first = learned_from(shape[1], self.config.piece, self.config.learned)
         return pool, aligned_BTD[:, first:] if torch.is_grad_enabled() else None
-
-    def _of_examples(self, pooled_BE: Tensor, batch: Batch) -> Tensor:
-        """One for each example, or for each alternative of a choice; both orders of a pair are added."""
-        return both_orders(pooled_BE, batch).sum(1) if self.kind in UNORDERED else pooled_BE

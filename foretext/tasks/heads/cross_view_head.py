@@ -27,7 +27,7 @@ from foretext.nn.recurrent.cvt import CvtBatch, CvtConfig
 from foretext.objectives.base import Draw, Examples
 from foretext.objectives.cross_view import KINDS, LABEL, CrossViewObjective, CrossViewSettings, CrossViewTask
 from foretext.tasks.heads.supervised import Example
-from foretext.tasks.heads.tagging import WordByWord, tag_targets
+from foretext.tasks.heads.token_tasks import WordByWord, tag_targets
 from foretext.text.order import LengthOrder, SampleOrder, Source, Turns
 from foretext.text.words.word_forms import WordForms
 
@@ -203,8 +203,7 @@ class CrossViewHead(WordByWord, CrossViewObjective):
             return None
         table = np.zeros(shape, dtype=bool)
         for row, one in enumerate(given):
-            chosen = draw.generator(row).random(len(one.seldom)) < self.settings.unknown
-            table[row, list(one.seldom)] = chosen
+            table[row, list(one.seldom)] = draw.generator(row).random(len(one.seldom)) < self.settings.unknown
         return torch.from_numpy(table)
 
     def _batch(self, rows: Sequence[Sequence[int]], task: int | None) -> CvtBatch:

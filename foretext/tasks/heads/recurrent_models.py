@@ -1,28 +1,51 @@
 """Task models of their own over the layers of a trunk (`transfer.model` "recurrent"), as ELMo's and CoVe's tasks have
-them: the heads of `tagging.py`, `supervised.py` and `span.py` exchanged for networks that read whole sequences.
+them: the heads of `supervised.py` and `token_tasks.py` exchanged for networks that read whole sequences.
 
     tags          biLSTM → scores of tags → CRF (`nn/task_models/sentence_models.py`)
     a text        biLSTM → maximum, mean, minimum and attentive mean → scores (`nn/task_models/sentence_models.py`)
     two texts     biattentive network (`nn/task_models/sentence_models.py`); a choice is a pair with its context
     spans         biLSTM over question and passage → start and end scores of each token
 
-All read x of `trunk_words.py`: texts and pairs the tokens that stand between special ones, tags and spans the special
+All read x of `TrunkWords`: texts and pairs the tokens that stand between special ones, tags and spans the special
 ones too; the tags of words are asked at their first pieces. A pair is read by the trunk as the system's layout joins
 it, and by the task model as two texts. A sentence that is longer than the context is read in windows: tags are chosen
 together inside a window, and only the window that begins the sentence begins the CRF.
+
+`TrunkWords` is what a task's own model reads of a trunk: for each token γ Σ s_l h_l of the layers, a learned vector,
+its characters.
+
+Only layers of one width can be added up: those that are as wide as the top are mixed (of an AWD-LSTM the embeddings and
+the top, of most trunks all). Layers may also be read as they are, beside the vector: the lowest, or that and the top
+(CoVe's [GloVe; CoVe]).
+
+A vector of a word's own is learned from the training rows alone. A word that none of them has would bring what was
+drawn for it, so all such words read one vector, the last row (`meet` counts the rows' tokens). It is learned by reading
+words as unknown in training, rare ones more often, with probability α / (α + count) (Kiperwasser and Goldberg 2016);
+without dropout none are, and it stays 0.
+
+Vectors that were learned elsewhere (`finetune --vectors`: published ones, or those of a word2vec run) are read beside,
+and do not learn: [word vector; ELMo's mixture], as in Peters et al. (2018). A word without one has zeros.
+
+The mixture's weights belong to the task model (`nn/task_models/word_inputs.py`). A trunk of which nothing learns
+(`transfer.thaw` "never": ELMo, CoVe) gives features: it is read without gradients and, also in training, without its
+own dropout. One that learns is read as any other is. A task model that takes nothing of the trunk (`reader.mix` false)
+is what features are compared with; only the characters are then asked of the trunk, where they are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome
+from foretext.errors import UserError
 from foretext.nn.model_config import ModelConfig
 from foretext.nn.recurrent.lstm_layer import BiLstm
 from foretext.nn.task_models.crf import iob2_allowed
@@ -34,22 +57,22 @@ from foretext.nn.task_models.sentence_models import (
     SentenceClassifier,
     TaggerConfig,
 )
-from foretext.nn.task_models.word_inputs import WordReader
+from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig, WordReader
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
 from foretext.plan import ReaderPlan
 from foretext.tasks.files.rows import UNORDERED
-from foretext.tasks.heads.span import SpanExample, SpanTask
 from foretext.tasks.heads.supervised import (
     NO_SCORE,
     Example,
     arranged,
     both_orders,
     loss_of_labels,
+    real_places,
     row_batch,
 )
-from foretext.tasks.heads.tagging import ChainTagger, TaggedExample, WordByWord, tag_batch
-from foretext.tasks.heads.trunk_words import TrunkWords
+from foretext.tasks.heads.token_tasks import ChainTagger, SpanExample, SpanTask, TaggedExample, WordByWord, tag_batch
+from foretext.text.words.characters import WORD_LENGTH
 
 
 @dataclass(frozen=True)
@@ -57,7 +80,22 @@ class WindowBatch(Batch):
     begins_B: Tensor | None = None  # whether a row begins its sentence; None: all do
 
 
-class RecurrentTagging(WordByWord, Objective):
+class OverWords:
+    """What every model over the words of a trunk has."""
+
+    words: TrunkWords
+
+    def check(self, trunk: Trunk) -> None:
+        self.words.check(trunk)
+
+    def put_vectors(self, matrix_VE: np.ndarray) -> None:
+        self.words.put_vectors(matrix_VE)
+
+    def meet(self, examples: Sequence[TaggedExample | SpanExample]) -> None:
+        self.words.meet(example.ids for example in examples)
+
+
+class RecurrentTagging(OverWords, WordByWord, Objective):
     """A biLSTM tagger, with a CRF unless the plan says otherwise; chunk tags (IOB2) follow each other as they may."""
 
     kind = "tagging"
@@ -74,15 +112,6 @@ class RecurrentTagging(WordByWord, Objective):
     @property
     def head(self) -> nn.Linear:
         return self.model.scores
-
-    def check(self, trunk: Trunk) -> None:
-        self.words.check(trunk)
-
-    def put_vectors(self, matrix_VE: np.ndarray) -> None:
-        self.words.put_vectors(matrix_VE)
-
-    def meet(self, examples: Sequence[TaggedExample]) -> None:
-        self.words.meet(example.ids for example in examples)
 
     def make(self, examples: Sequence[TaggedExample], draw: Draw | None = None) -> Batch:
         known = plain_fields(tag_batch(examples))
@@ -132,7 +161,7 @@ class TextsBatch(Batch):
     parts_BT: Tensor | None = None  # which text a token is of, from 1; 0: a special token, or padding
 
 
-class RecurrentRows(Objective):
+class RecurrentRows(OverWords, Objective):
     """A label for a text or for a pair of them. Where a layout reads a pair in both orders, the scores are averaged."""
 
     def __init__(
@@ -143,32 +172,26 @@ class RecurrentRows(Objective):
         self.words = TrunkWords(plan, model, dropout)
         outputs = 1 if kind in ("choice", "regression") else classes
         inputs, cells, layers = self.words.inputs, plan.cells, plan.layers
-        self.model: BiattentiveClassifier | SentenceClassifier
-        if pairs:
-            config = BiattentiveConfig(outputs, cells, cells, layers, hidden=cells, dropout=dropout, inputs=inputs)
-            self.model = BiattentiveClassifier(config)
-        else:
-            self.model = SentenceClassifier(ClassifierConfig(outputs, cells, layers, dropout=dropout, inputs=inputs))
+        self.model: BiattentiveClassifier | SentenceClassifier = (
+            BiattentiveClassifier(
+                BiattentiveConfig(outputs, cells, cells, layers, hidden=cells, dropout=dropout, inputs=inputs)
+            )
+            if pairs
+            else SentenceClassifier(ClassifierConfig(outputs, cells, layers, dropout=dropout, inputs=inputs))
+        )
         self.weights = {"label": 1.0}
 
     @property
     def head(self) -> nn.Linear:
         return self.model.scores
 
-    def check(self, trunk: Trunk) -> None:
-        self.words.check(trunk)
-
-    def put_vectors(self, matrix_VE: np.ndarray) -> None:
-        self.words.put_vectors(matrix_VE)
-
-    def meet(self, examples: Sequence[Example]) -> None:
+    def meet(self, examples: Sequence[Any]) -> None:
         self.words.meet(sequence.ids for example in examples for sequence in example.sequences)
 
     def make(self, examples: Sequence[Example], draw: Draw | None = None) -> Batch:
         batch = row_batch(examples, self.kind)
         parts = np.zeros(batch.ids_BT.shape, dtype=np.int64)
-        sequences = [sequence for example in examples for sequence in example.sequences]
-        for row, sequence in enumerate(sequences):
+        for row, sequence in enumerate([sequence for example in examples for sequence in example.sequences]):
             for number, (start, length) in enumerate(sequence.parts, 1):
                 parts[row, start : start + length] = number
         return TextsBatch(**plain_fields(batch), parts_BT=torch.from_numpy(parts))
@@ -184,7 +207,6 @@ class RecurrentRows(Objective):
         outputs_BC = self.model(*texts)
         if self.kind in UNORDERED:
             outputs_BC = both_orders(outputs_BC, batch).mean(1)
-        assert batch.group_B is not None
         scores = arranged(outputs_BC, batch.group_B, self.kind)
         losses: dict[str, LossSum] = {}
         if batch.labels is not None:
@@ -194,7 +216,7 @@ class RecurrentRows(Objective):
         return Outcome(losses, None, scores)
 
 
-class RecurrentSpan(SpanTask):
+class RecurrentSpan(OverWords, SpanTask):
     """A biLSTM under the two vectors."""
 
     def __init__(self, model: ModelConfig, plan: ReaderPlan, dropout: float) -> None:
@@ -203,18 +225,94 @@ class RecurrentSpan(SpanTask):
         self.words, self.read = words, WordReader(words.inputs)
         self.recurrent = BiLstm(words.inputs.width, plan.cells, plan.layers, dropout)
 
-    def check(self, trunk: Trunk) -> None:
-        self.words.check(trunk)
-
-    def put_vectors(self, matrix_VE: np.ndarray) -> None:
-        self.words.put_vectors(matrix_VE)
-
-    def meet(self, examples: Sequence[SpanExample]) -> None:
-        self.words.meet(example.ids for example in examples)
-
     def states(self, trunk: Trunk, batch: Batch) -> Tensor:
         words = self.words(trunk, batch)
         return self.read.beside(self.recurrent(self.read(words), words.mask_BT), words)
 
     def label_loss(self, scores_BT2: Tensor, labels_B2: Tensor) -> Tensor:
         return super().label_loss(scores_BT2, labels_B2) + len(labels_B2) * self.read.penalty()
+
+
+ALPHA = 0.25  # how often words are read as unknown in training
+
+
+class TrunkWords(nn.Module):
+    """`inputs`: the shape of what it gives."""
+
+    def __init__(self, plan: ReaderPlan, model: ModelConfig, dropout: float) -> None:
+        super().__init__()
+        self.beside = plan.beside
+        fixed = {"none": 0, "lowest": model.lowest, "ends": model.lowest + model.width}[plan.beside]
+        self.mixed = [layer for layer, width in enumerate(model.layer_widths) if plan.mix and width == model.width]
+        self.inputs = WordInputConfig(
+            vectors=plan.vectors + plan.given + fixed,
+            layers=len(self.mixed),
+            layer_width=model.width if plan.mix else 0,
+            at_output=plan.twice,
+            mix_norm=plan.norm,
+            mix_penalty=plan.penalty,
+            characters=plan.characters,
+            word_length=model.word_length or WORD_LENGTH,
+            dropout=dropout,
+        )
+        # The last row is for words that the training rows do not have, or that have a number past the vocabulary.
+        self.vectors = nn.Embedding(model.vocabulary + 1, plan.vectors) if plan.vectors else None
+        if self.vectors is not None:
+            most = math.sqrt(3.0 / plan.vectors)  # so that their variance is 1/width (Lample et al. 2016)
+            nn.init.uniform_(self.vectors.weight, -most, most)
+            nn.init.zeros_(self.vectors.weight[-1])
+            self.counts_V: Tensor
+            self.register_buffer("counts_V", torch.zeros(model.vocabulary + 1))
+        self.given_VE: Tensor | None
+        self.register_buffer("given_VE", torch.zeros(model.vocabulary + 1, plan.given) if plan.given else None)
+
+    def put_vectors(self, matrix_VE: np.ndarray) -> None:
+        """The vectors of the vocabulary's words; zeros where there is none."""
+        assert self.given_VE is not None and matrix_VE.shape[1] == self.given_VE.shape[1]
+        self.given_VE[: len(matrix_VE)].copy_(torch.from_numpy(matrix_VE))
+
+    def meet(self, sequences: Iterable[Sequence[int]]) -> None:
+        """Counts the tokens of what is learned from."""
+        if self.vectors is None:
+            return
+        last = self.vectors.num_embeddings - 1
+        ids = torch.tensor([id for sequence in sequences for id in sequence], dtype=torch.long).clamp(max=last)
+        self.counts_V.copy_(torch.bincount(ids, minlength=last + 1))
+
+    def check(self, trunk: Trunk) -> None:
+        """UserError if it would read characters of a trunk that has none."""
+        if self.inputs.characters and not trunk.spells:
+            raise UserError(
+                "transfer.reader.characters: this model reads tokens by their ids and has no characters of them; take 0"
+            )
+
+    def forward(self, trunk: Trunk, batch: Batch) -> WordInput:
+        layers = self._layers(trunk, batch)
+        vectors = [*layers[:1], *(layers[-1:] if self.beside == "ends" else ())] if self.beside != "none" else []
+        if self.vectors is not None:
+            vectors.append(self.vectors(self._rows(batch.ids_BT)))
+        if self.given_VE is not None:
+            vectors.append(F.embedding(batch.ids_BT.clamp(max=len(self.given_VE) - 1), self.given_VE))
+        vectors_BTD = torch.cat(vectors, dim=-1) if vectors else None
+        characters_UC, places_BT = trunk.spelled(batch) if self.inputs.characters else (None, None)
+        mixed = tuple(layers[layer] for layer in self.mixed)
+        return WordInput(real_places(batch), vectors_BTD, mixed, characters_UC, places_BT)
+
+    def _rows(self, ids_BT: Tensor) -> Tensor:
+        """Which vector each token reads."""
+        last = len(self.counts_V) - 1
+        ids_BT = ids_BT.clamp(max=last)
+        counts_BT = self.counts_V[ids_BT]
+        unknown_BT = counts_BT == 0
+        if self.training and self.inputs.dropout:
+            unknown_BT = torch.rand_like(counts_BT) < ALPHA / (ALPHA + counts_BT)  # always, where the count is 0
+        return ids_BT.masked_fill(unknown_BT, last)
+
+    def _layers(self, trunk: Trunk, batch: Batch) -> tuple[Tensor, ...]:
+        if not self.inputs.layers and self.beside == "none":
+            return ()
+        learns = any(parameter.requires_grad for parameter in trunk.parameters())
+        if not learns:
+            trunk.eval()
+        with torch.set_grad_enabled(learns and torch.is_grad_enabled()):
+            return trunk(batch, keep_layers=True).layers

@@ -5,10 +5,22 @@ dropout and one new linear layer W_y. Similarity, and a score for a pair, add th
 layer; choice gives each alternative one score and takes the softmax over them. L1 is the language-model loss on the
 same sequences: the mean over each sequence's targets, then over sequences, as GPT's released code has it; every
 alternative of a choice counts.
+
+`fit_head` has W_y start where the pre-trained states already are (`transfer.head` "probe"). With a hundred labels a
+random W_y spends its first epochs finding a direction, and bends the trunk meanwhile. Fitting W_y to the states as they
+are before anything learns ("linear probing, then fine-tuning", Kumar et al. 2022) costs one forward pass: a
+ridge-penalised logistic regression (regression: least squares) on standardised states, with the task's own loss, so
+that it serves every kind of task. The minimum is unique: the seed has no part in it, unless there are so many rows that
+some are drawn.
+
+A state is standardised by the deviation that it has in training, where dropout adds p/(1−p) times its mean square to
+its variance. The first token's state of a masked model is nearly the same in all texts: measured by how little that
+varies, W_y would have weights that turn dropout into noise far above everything that the states say.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,12 +30,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded, padded_segments
+from foretext.batch import IGNORE, Batch, LossSum, Outcome, length_batches, padded, padded_segments
 from foretext.nn.fused import dropout
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Objective
 from foretext.tasks.files.rows import UNORDERED
-from foretext.tasks.heads.fitted_head import fit_head
 from foretext.tasks.layouts.base import TokenSequence
 
 # The state at the extract token; that and the mean of all states, added; that through the trunk's own layer for it.
@@ -233,3 +244,68 @@ def sequence_lm_loss(trunk: Trunk, top_BTD: Tensor, targets_BT: Tensor) -> LossS
     top = top_BTD.reshape(-1, top_BTD.shape[-1])[chosen]
     targets, weights = targets_BT.reshape(-1)[chosen], weights_BT.reshape(-1)[chosen]
     return LossSum(trunk.output_layer().loss(top, targets, weights), count)
+
+
+INVERSE_PENALTY = 0.01  # C: the penalty on the standardised weights is |W|²/2C against the sum of the losses
+MOST_EXAMPLES = 2000
+LEAST_DEVIATION = 1e-3
+ITERATIONS = 100
+
+
+def fit_head(
+    trunk: Trunk,
+    task: SupervisedTask,
+    examples: Sequence[Example],
+    device: torch.device,
+    seed: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Sets `task.head` from the states of (at most 2,000 of) the examples; both modules are left in training mode."""
+    if len(examples) > MOST_EXAMPLES:
+        examples = random.Random(seed).sample(list(examples), MOST_EXAMPLES)
+    lengths = [example.tokens for example in examples]
+    groups = [[examples[index] for index in indices] for indices in length_batches(lengths)]
+    states = pooled_states(trunk, task, groups, device, progress)
+    whole = task.make([example for group in groups for example in group]).to(device)
+    mean = states.mean(0)
+    dropped = task.p / (1.0 - task.p) * states.square().mean(0)
+    deviation = (states.var(0, correction=0) + dropped).sqrt().clamp(min=LEAST_DEVIATION)
+    standard = (states - mean) / deviation
+    weight = torch.zeros_like(task.head.weight, requires_grad=True)
+    bias = torch.zeros_like(task.head.bias, requires_grad=True)
+    optimizer = torch.optim.LBFGS([weight, bias], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        assert whole.labels is not None
+        fitted = task.label_loss(task.arrange(standard @ weight.t() + bias, whole), whole.labels)
+        total = (fitted + weight.square().sum() / (2 * INVERSE_PENALTY)) / len(examples)
+        total.backward()
+        return total
+
+    optimizer.step(loss)
+    with torch.no_grad():
+        task.head.weight.copy_(weight / deviation)
+        task.head.bias.copy_(bias - (weight / deviation) @ mean)
+
+
+@torch.no_grad()
+def pooled_states(
+    trunk: Trunk,
+    task: SupervisedTask,
+    groups: Sequence[Sequence[Example]],
+    device: torch.device,
+    progress: Callable[[int, int], None] | None = None,
+) -> Tensor:
+    """What W_y would read for the examples, group after group, without dropout."""
+    trunk.eval()
+    task.eval()
+    states = []
+    for number, group in enumerate(groups, 1):
+        batch = task.make(group).to(device)
+        states.append(task.pool(trunk, trunk(task.narrowed(batch)).top, batch))
+        if progress is not None:
+            progress(number, len(groups))
+    trunk.train()
+    task.train()
+    return torch.cat(states)

@@ -1,16 +1,42 @@
-"""How labelled texts become token sequences: the contract between tasks and systems, and the cutting of over-long
-input.
+"""How labelled texts become token sequences: the contract between tasks and systems, the systems' layouts, and the
+cutting of over-long input.
 
 A system says how (GPT: `start premise delimiter hypothesis extract`, …); a task says what is then done with the states.
 Over-long input is cut here, by one policy, and counted: the longest text of a sequence gives way first, from its end;
 of equally long ones the last, as in BERT's released code.
 Where a question stands behind an article in one text, the end of the article goes and the question stays.
+
+Causal systems (`CausalLayout`) read texts one after the other, each from its end where a model reads from right to
+left.
+
+`DelimitedLayout` has GPT's input transformations: texts joined by a delimiter between a start and an extract token, for
+every causal system that is fine-tuned GPT's way. Where every token counts, too: a causal model reads the question
+before the passage, and the extract token, the only one that has read both, is where "no answer" is pointed at.
+
+`RunningTextLayout` has documents as a language model over streams has read them: whole, each after the token that ends
+the one before. ULMFiT adds no token for its tasks. The state after the end of a document is the one that the model has
+begun documents with all through pre-training; and what speaks for a document is the state after its last token, not
+after another end of text, behind which an LSTM forgets. Two texts are two documents in a row. Nothing is cut to the
+context, which an LSTM is not bound by: it only says through how many tokens gradients flow. Where every token counts,
+one more end follows: the only token that has read all and is none of the text's, where "no answer" is pointed at.
+
+Systems that see both sides (`FramedLayout`) read `[CLS] a [SEP] b [SEP]` (BERT, ALBERT), `<s> a </s></s> b </s>`
+(RoBERTa), `a <sep> b <sep> <cls>` (XLNet).
+
+Such a model sees both texts at once, so a pair is read in one order, similarity too. The state of one special token,
+the first or the last, speaks for the sequence, and is where "no answer" is pointed at.
+
+`PlainLayout` has texts as they are, word after word, for encoders that have read nothing else (CoVe): no token says
+what is asked. A text alone is its tokens. Of two, the end-of-document token stands between them, for the task's model
+to see where one ends; nothing stands before the first or behind the last, where such an encoder has never seen
+anything. What the encoder reads by itself, as it was taught to read sentences, has a segment of its own: the first
+text, the end, the second text. A text without a token is one end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from foretext.errors import UserError
@@ -61,7 +87,7 @@ def keeping_question(
     parts: Sequence[Sequence[int]], texts: Sequence[str], format: str | None, encode: Callable[[str], Sequence[int]]
 ) -> Sequence[Sequence[int]]:
     """The encoded `texts` of a row, the first with its question as a tail if the published layout has one there."""
-    question = question_in(texts[0], format)
+    question = question_in(texts[0], format) if format else ""
     return [Tailed(parts[0], len(encode(question))), *parts[1:]] if question else parts
 
 
@@ -131,3 +157,122 @@ class Layout:
     def _frame(self, texts: Sequence[Sequence[int]]) -> Frame:
         """The texts, whole, between special tokens."""
         raise NotImplementedError
+
+
+LONGEST = 1 << 16  # tokens; a row that has more is a mistake in the file, sooner than a text
+START, DELIMITER, EXTRACT = "<|start|>", "<|delimiter|>", "<|extract|>"
+
+
+class CausalLayout(Layout):
+    """A word is asked about where it has been read; a similarity is read both ways round."""
+
+    both_orders = True
+
+    def __init__(self, context: int, direction: Literal["forward", "backward"]) -> None:
+        self.context = context
+        self.backward = direction == "backward"
+        self.asked_piece = "first" if self.backward else "last"
+
+
+class DelimitedLayout(CausalLayout):
+    """The paper's input transformations (its figure 1, right)."""
+
+    specials = (START, DELIMITER, EXTRACT)
+
+    def __init__(self, ids: dict[str, int], context: int, direction: Literal["forward", "backward"]) -> None:
+        self.start, self.delimiter, self.extract = (ids[name] for name in self.specials)
+        super().__init__(context, direction)
+
+    def overhead(self, texts: int) -> int:
+        return texts + 1
+
+    def _frame(self, texts: Sequence[Sequence[int]]) -> Frame:
+        """start text (delimiter text)* extract; a right-to-left model reads each text from its end."""
+        ids = [self.start]
+        parts = []
+        for number, text in enumerate(texts):
+            if number:
+                ids.append(self.delimiter)
+            parts.append((len(ids), len(text)))
+            ids.extend(reversed(text) if self.backward else text)
+        ids.append(self.extract)
+        return Frame(tuple(ids), tuple(parts), len(ids) - 1, backward=self.backward)
+
+
+class RunningTextLayout(CausalLayout):
+    """end text (end text)*; a right-to-left model reads each text from its end."""
+
+    specials: tuple[str, ...] = ()
+
+    def __init__(self, ids: dict[str, int], direction: Literal["forward", "backward"], longest: int = LONGEST) -> None:
+        self.end = end_of_document(ids)
+        super().__init__(longest, direction)
+
+    def overhead(self, texts: int) -> int:
+        return texts + 1
+
+    def frame(self, first: Sequence[int], second: Sequence[int] | None = None) -> Frame:
+        open_end = super().frame(first, second)
+        return replace(open_end, ids=(*open_end.ids, self.end), extract=len(open_end.ids))
+
+    def _frame(self, texts: Sequence[Sequence[int]]) -> Frame:
+        ids: list[int] = []
+        parts = []
+        for text in texts:
+            ids.append(self.end)
+            parts.append((len(ids), len(text)))
+            ids.extend(reversed(text) if self.backward else text)
+        return Frame(tuple(ids), tuple(parts), len(ids) - 1, backward=self.backward)
+
+
+AT_END = 2  # the type of the token that speaks from the end
+
+
+class FramedLayout(Layout):
+    def __init__(
+        self, speaker: int, between: Sequence[int], context: int, segments: bool, at_end: bool = False
+    ) -> None:
+        """`speaker`: the token that speaks for the sequence; it stands first, or `at_end`, and is then of a type of its
+        own. `between`: the separators between two texts; one of them ends the last. `segments`: whether the second
+        text's tokens are of another type."""
+        self.speaker, self.between, self.context, self.segments = speaker, tuple(between), context, segments
+        self.at_end = at_end
+
+    def overhead(self, texts: int) -> int:
+        return 2 + len(self.between) * (texts - 1)
+
+    def _frame(self, texts: Sequence[Sequence[int]]) -> Frame:
+        start = [] if self.at_end else [self.speaker]
+        ids, parts, segments = list(start), [], [0] * len(start)
+        for number, text in enumerate(texts):
+            last = number == len(texts) - 1
+            parts.append((len(ids), len(text)))
+            added = [*text, *(self.between[:1] if last else self.between)]
+            ids += added
+            segments += [min(number, 1)] * len(added)
+        if self.at_end:
+            ids.append(self.speaker)
+            segments.append(AT_END)
+        extract = len(ids) - 1 if self.at_end else 0
+        return Frame(tuple(ids), tuple(parts), extract, tuple(segments) if self.segments else ())
+
+
+class PlainLayout(Layout):
+    def __init__(self, ids: dict[str, int], longest: int) -> None:
+        """`longest`: tokens that are read of a row."""
+        self.end, self.context = end_of_document(ids), longest
+
+    def overhead(self, texts: int) -> int:
+        return texts - 1
+
+    def _frame(self, texts: Sequence[Sequence[int]]) -> Frame:
+        ids: list[int] = []
+        parts, segments = [], list[int]()
+        for number, text in enumerate(texts):
+            if number:
+                ids.append(self.end)
+                segments.append(2 * number - 1)
+            parts.append((len(ids), len(text)))
+            ids += text
+            segments += [2 * number] * len(text)
+        return Frame(tuple(ids) or (self.end,), tuple(parts), 0, tuple(segments) if len(texts) > 1 else ())

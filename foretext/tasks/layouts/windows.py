@@ -21,6 +21,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -36,6 +37,7 @@ OUTSIDE = "O"
 
 Progress = Callable[[int, int], None]
 Offsets = Sequence[tuple[int, int]]  # of each token of a text: its first character and the one behind its last
+Pieces = tuple[list[int], list[bool]]  # ids, and which of them a tag would be asked at
 _Ranked = tuple[float, int, int, str]  # an answer: score, the characters [start, end), text
 
 
@@ -105,9 +107,7 @@ def span_windows(
 
 def answer_tokens(offsets: Offsets, start: int, end: int) -> tuple[int, int] | None:
     """The first and the last token that have a character of [start, end); None if no token has one."""
-    touching = [
-        number for number, (first, behind) in enumerate(offsets) if first < behind and first < end and behind > start
-    ]
+    touching = [number for number, (first, behind) in enumerate(offsets) if max(first, start) < min(behind, end)]
     return (touching[0], touching[-1]) if touching else None
 
 
@@ -198,17 +198,15 @@ def _spans(
         totals[more, : length - more] = starts[: length - more] + ends[more:]
     totals[:, ~np.array(here)] = -np.inf
     order = np.argsort(-totals, axis=None, kind="stable")[:n_best]
-    found = []
-    for flat in order.tolist():
-        more, first = divmod(flat, length)
-        if np.isfinite(totals[more, first]):
-            found.append((float(totals[more, first]), window.start + first, window.start + first + more))
-    return found
+    places_of = (divmod(flat, length) for flat in order.tolist())
+    return [
+        (float(totals[more, first]), window.start + first, window.start + first + more)
+        for more, first in places_of
+        if np.isfinite(totals[more, first])
+    ]
 
 
 def _with_probabilities(ranked: Sequence[_Ranked]) -> tuple[Candidate, ...]:
-    if not ranked:
-        return ()
     weights = [math.exp(score - ranked[0][0]) for score, _, _, _ in ranked]
     total = sum(weights)
     return tuple(
@@ -233,12 +231,8 @@ def running_words(words: Sequence[str]) -> list[str]:
     """Words as they stand in running text, to be encoded one by one: with the space before each, except before the
     first and between two words of a script that is written without spaces. (A unigram vocabulary begins every text by
     its mark of a space, so there these words have one each.)"""
-    found = []
-    for number, word in enumerate(words):
-        before = words[number - 1][-1:] if number else ""
-        apart = number and not (is_unspaced(before) and is_unspaced(word))
-        found.append(f" {word}" if apart else word)
-    return found
+    joined = [is_unspaced(before[-1:]) and is_unspaced(word) for before, word in pairwise(words)]
+    return [word if whole else f" {word}" for word, whole in zip(words, [True, *joined])]
 
 
 def tag_windows(
@@ -295,13 +289,13 @@ def unlabelled_rows(
     """The ids of sentences, word by word as labelled ones are encoded, and which of them a tag would be asked at; what
     is longer than the context is read in parts, and what has no word is left out."""
     room = layout.context - layout.overhead(1)
-    pieces = _PiecesOfWords(tokenizer)
+    known: dict[str, Pieces] = {}
     rows: list[tuple[np.ndarray, np.ndarray]] = []
     longer = 0
     for number, text in enumerate(texts):
         if number % 1024 == 0:
             progress(number, len(texts))
-        ids, asked = pieces.read(text)
+        ids, asked = _pieces_of(text, known, tokenizer)
         longer += len(ids) > room
         for window in cut(len(ids), room, stride=room) if ids else ():
             frame = layout.frame(ids[window.start : window.end])
@@ -317,22 +311,12 @@ def unlabelled_rows(
     return rows
 
 
-class _PiecesOfWords:
+def _pieces_of(text: str, known: dict[str, Pieces], tokenizer: Tokenizer) -> Pieces:
     """The ids of running text, and which of them a tag would be asked at: a word's first, and each character of a
-    script without spaces, whose words nobody has told apart."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-        self.known: dict[str, tuple[list[int], list[bool]]] = {}
-
-    def read(self, text: str) -> tuple[list[int], list[bool]]:
-        ids: list[int] = []
-        asked: list[bool] = []
-        for word in running_words(text.split()):
-            if word not in self.known:
-                own = self.tokenizer.encode(word)
-                unspaced = [is_unspaced(self.tokenizer.piece(id)) for id in own]
-                self.known[word] = own, [place == 0 or unspaced[place] for place in range(len(own))]
-            ids += self.known[word][0]
-            asked += self.known[word][1]
-        return ids, asked
+    script without spaces, whose words nobody has told apart. `known`: of the words so far."""
+    words = running_words(text.split())
+    for word in words:
+        if word not in known:
+            own = tokenizer.encode(word)
+            known[word] = own, [not place or is_unspaced(tokenizer.piece(id)) for place, id in enumerate(own)]
+    return [id for word in words for id in known[word][0]], [flag for word in words for flag in known[word][1]]

@@ -41,7 +41,6 @@ def confusion_matrix_png(scores: Scores, path: str | Path) -> None:
 
     Beyond 50 classes the 49 with most gold rows are drawn and the others are one class, "other"."""
     from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     assert scores.confusion, "no confusion matrix: not a task with classes"
@@ -52,7 +51,6 @@ def confusion_matrix_png(scores: Scores, path: str | Path) -> None:
     size = min(18.0, max(5.0, 2.5 + 0.42 * len(names)))
     with rc_context({"font.family": fonts or [_BASE_FONT]}):
         figure = Figure(figsize=(size + 0.8, size), dpi=110, layout="constrained")
-        FigureCanvasAgg(figure)
         _draw(figure, ticks, counts, scores, numbered)
         picture = io.BytesIO()
         figure.savefig(picture, format="png")
@@ -77,9 +75,8 @@ def _draw(figure: Any, ticks: Sequence[str], counts: list[list[int]], scores: Sc
                 colour = "white" if shares[i][j] > 0.55 else "black"
                 axes.text(j, i, f"{n:,}", ha="center", va="center", color=colour, fontsize=8)
     note = " (numbers in order: no font here has the names)" if numbered else ""
-    axes.set_xlabel(f"predicted class{note}")
-    axes.set_ylabel("gold class")
-    axes.set_title(f"{scores.main} {scores.main_value:.3f} on {scores.rows:,} rows")
+    title = f"{scores.main} {scores.main_value:.3f} on {scores.rows:,} rows"
+    axes.set(xlabel=f"predicted class{note}", ylabel="gold class", title=title)
     figure.colorbar(image, ax=axes, label="share of the gold class", fraction=0.046)
 
 

@@ -172,14 +172,13 @@ def _matthews(there: list[int], said: list[int], right: int) -> float:
 
 
 def _class_warnings(gold: list[int], predicted: list[int], labels: LabelSet) -> list[str]:
-    warnings = []
-    if len(set(predicted)) == 1:
-        warnings.append(f"every row was predicted as {labels.names[predicted[0]]!r}: the model tells no classes apart")
-    never = set(range(len(labels))) - set(gold)
-    if never:
-        names = LabelSet(tuple(labels.names[i] for i in sorted(never))).listing()
-        warnings.append(f"no gold row has the label {names}: recall says nothing there")
-    return warnings
+    never = LabelSet(tuple(name for number, name in enumerate(labels.names) if number not in set(gold)))
+    one = labels.names[predicted[0]]
+    warnings = {
+        f"every row was predicted as {one!r}: the model tells no classes apart": len(set(predicted)) == 1,
+        f"no gold row has the label {never.listing()}: recall says nothing there": bool(never.names),
+    }
+    return [text for text, holds in warnings.items() if holds]
 
 
 def _score_regression(gold: list[float], predicted: list[float]) -> Scores:
@@ -221,12 +220,11 @@ def format_scores(scores: Scores) -> str:
         if star and scores.interval is not None:
             lines.append(f"{'95 %':<{wide}} {scores.interval[0]:.4f} … {scores.interval[1]:.4f}")
     if scores.per_class:
-        header = ("class", "precision", "recall", "f1", "gold")
         body = [
             (item.label, f"{item.precision:.3f}", f"{item.recall:.3f}", f"{item.f1:.3f}", f"{item.support:,}")
             for item in scores.per_class
         ]
-        lines += ["", *_aligned([header, *body])]
+        lines += ["", *_aligned([("class", "precision", "recall", "f1", "gold"), *body])]
     return "\n".join([*lines, *(f"warning: {warning}" for warning in scores.warnings)])
 
 
@@ -235,7 +233,7 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
     from rich.cells import cell_len
 
     clean = [tuple(" ".join(cell.split()) or repr(cell) for cell in row) for row in rows]
-    widths = [max(cell_len(row[i]) for row in clean) for i in range(len(clean[0]))]
+    widths = [max(map(cell_len, column)) for column in zip(*clean)]
     lines = []
     for row in clean:
         pads = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths)]

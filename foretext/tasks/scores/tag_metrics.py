@@ -69,29 +69,24 @@ def metrics_of_tags(names: Iterable[str]) -> tuple[str, ...]:
 
 def to_iob2(tags: Sequence[str]) -> tuple[str, ...]:
     """The chunk tags of a sentence with `B` at the first word of each entity and `I` at the others."""
-    found = []
-    before = OUTSIDE
-    for tag in tags:
-        mark, kind = split_tag(tag)
-        if mark in _NOTHING:
-            found.append("O")
-        else:
-            begins = mark in _STARTERS or before[0] in _CLOSERS or before[0] in _NOTHING or before[1] != kind
-            found.append(join_tag("B" if begins else "I", kind))
-        before = mark, kind
-    return tuple(found)
+    split = [OUTSIDE, *map(split_tag, tags)]
+    return tuple(
+        "O" if mark in _NOTHING else join_tag("B" if _starts(before, mark, kind) else "I", kind)
+        for before, (mark, kind) in pairwise(split)
+    )
+
+
+def _starts(before: Tag, mark: str, kind: str) -> bool:
+    return mark in _STARTERS or before[0] in _CLOSERS or before[0] in _NOTHING or before[1] != kind
 
 
 def to_iob1(tags: Sequence[str]) -> tuple[str, ...]:
     """The same with `B` only where an entity of the same type stands right before, which it is needed to tell from."""
-    found = []
-    before = OUTSIDE
-    for tag in to_iob2(tags):
-        mark, kind = split_tag(tag)
-        needed = mark == "B" and before[0] != "O" and before[1] == kind
-        found.append(tag if mark == "O" else join_tag("B" if needed else "I", kind))
-        before = mark, kind
-    return tuple(found)
+    split = [OUTSIDE, *map(split_tag, to_iob2(tags))]
+    return tuple(
+        mark if mark == "O" else join_tag("B" if mark == "B" and before[0] != "O" and before[1] == kind else "I", kind)
+        for before, (mark, kind) in pairwise(split)
+    )
 
 
 def scheme_of(sentences: Iterable[Sequence[str]]) -> Scheme:
@@ -191,18 +186,16 @@ def _entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
         ClassScore(kind, *_rates(counts.right[kind], counts.predicted[kind], counts.gold[kind]), counts.gold[kind])
         for kind in kinds
     ]
-    warnings = []
-    if not counts.gold.total():
-        warnings.append("no gold tag marks an entity: recall says nothing")
-    if not counts.predicted.total():
-        warnings.append("no entity was predicted: precision says nothing")
-    return Scores("f1", values, len(gold), per_class, warnings=warnings)
+    found = {
+        "no gold tag marks an entity: recall says nothing": counts.gold.total(),
+        "no entity was predicted: precision says nothing": counts.predicted.total(),
+    }
+    return Scores("f1", values, len(gold), per_class, warnings=[text for text, count in found.items() if not count])
 
 
 def _rates(right: int, predicted: int, gold: int) -> tuple[float, float, float]:
     """Precision, recall and F1; 0 where there is nothing to divide by."""
-    precision = right / predicted if predicted else 0.0
-    recall = right / gold if gold else 0.0
+    precision, recall = right / max(1, predicted), right / max(1, gold)
     return precision, recall, 2 * precision * recall / (precision + recall) if right else 0.0
 
 

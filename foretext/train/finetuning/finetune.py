@@ -20,6 +20,8 @@ from foretext.runs.metrics_log import draw_missing_curve, write_curve
 from foretext.runs.model import (
     SavedModel,
     build_task,
+    encode,
+    example_scores,
     facing,
     load_model,
     need_trained_head,
@@ -27,7 +29,6 @@ from foretext.runs.model import (
 )
 from foretext.runs.report import Reporter, StopRequest, Warns, Work
 from foretext.runs.run_config import MICRO_TOKENS, Budget, FinetuneConfig, has_begun, is_finished, read_config
-from foretext.runs.scoring import encode, example_scores
 from foretext.runs.views import unit_outputs, view_scores
 from foretext.systems.base import TrunkParts
 from foretext.tasks.families import family_of
@@ -131,8 +132,7 @@ def finetune(
     training = _Finetuning(
         request, family, split, reporter or Reporter(), reporter or Warns(), stopping or StopRequest()
     )
-    request = training.with_base()
-    training = replace(training, request=request)
+    training = replace(training, request=training.with_base())
     if request.out is None:
         return training.train(None, notes)
     run = RunDirectory(request.out)
@@ -176,7 +176,8 @@ class _Finetuning:
             return request  # the model is learned in the run
         if base.run is not None:
             request = replace(request, base=pretrained_model(base.run))
-            request = with_vectors_beside(request, base.vectors, self.reporter.note)
+            if base.vectors is not None:
+                request = with_vectors_beside(request, base.vectors, self.reporter.note)
         elif base.system is not None:
             work = functools.partial(self.work, None)
             request = new_base(request, base, self.split.train, self.reporter.note, work)
@@ -274,7 +275,15 @@ class _Finetuning:
         model.head.to(device)
         if fits:
             with out_of_memory_as_user_error(stage.micro_batch):
-                _meet(model, learned, device, self.request.seed, progress)
+                self._meet(model, learned, device, progress)
+
+    def _meet(
+        self, model: SavedModel, learned: Encoded, device: torch.device, progress: Callable[[int, int], None]
+    ) -> None:
+        """What a head takes from the rows before it learns."""
+        model.head.meet(learned.examples)
+        if model.finetuned.transfer.head == "probe":
+            model.head.fit_head(model.trunk, learned.examples, device, self.request.seed, progress)
 
     def _stack(
         self, config: FinetuneConfig, model: SavedModel, learned: Encoded, writer: RunWriter | None
@@ -316,11 +325,11 @@ class _Finetuning:
             self.reporter.note(result.remark)
         return Finetuned(model, named, result.scores, result.how, result.rivals)
 
-    def work(self, saved: RunDirectory | None, title: str, done: int, total: int) -> None:
+    def work(self, checkpoint: RunDirectory | None, title: str, done: int, total: int) -> None:
         """Before training a signal ends the work at once: there is nothing to save that is not saved."""
         self.reporter.work(title, done, total)
         if self.stopping.requested is not None:
-            raise Interrupted(self.stopping.requested, None if saved is None else str(saved.path))
+            raise Interrupted(self.stopping.requested, None if checkpoint is None else str(checkpoint.path))
 
     def _stock(self, model: SavedModel, examples: Sequence[Any], work: Work) -> Stock:
         """What is learned from: the examples of the rows and, where the system has heads that ask for it, those of
@@ -330,9 +339,12 @@ class _Finetuning:
             encoding = Encoding(learned_of(other), model.tokenizer, layout)
             progress = functools.partial(work, "encoding")
             tasks.append(family_of(other.kind).encode(other.rows, encoding, True, note, progress).examples)
-        progress = functools.partial(work, "encoding text")
         text = () if model.finetuned.views is not None else self.request.unlabelled  # a view is taught by it
-        return model.head.stock(tasks, unlabelled_rows(text, model.tokenizer, layout, note, progress))
+        if not text:
+            return model.head.stock(tasks)
+        return model.head.stock(
+            tasks, unlabelled_rows(text, model.tokenizer, layout, note, functools.partial(work, "encoding text"))
+        )
 
     def _stage(self, model: SavedModel, stock: Stock, held_out: Encoded, evaluate: Validator) -> Stage:
         """What is learned from, in which order, as many rows at a time as there is memory for."""
@@ -357,15 +369,6 @@ class _Finetuning:
             evaluate_every=stage.order.steps_per_epoch,
             keep_best="main" if self.split.valid else None,
         )
-
-
-def _meet(
-    model: SavedModel, learned: Encoded, device: torch.device, seed: int, progress: Callable[[int, int], None]
-) -> None:
-    """What a head takes from the rows before it learns."""
-    model.head.meet(learned.examples)
-    if model.finetuned.transfer.head == "probe":
-        model.head.fit_head(model.trunk, learned.examples, device, seed, progress)
 
 
 def rows_at_a_time(task: Objective, stock: Stock) -> int:

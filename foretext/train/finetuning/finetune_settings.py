@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,8 @@ def resolve(
     after comparing: `note` gets each change."""
     base = request.start
     check_asked(request)
-    old = _begun(run)
+    old = read_config(run) if run is not None and run.has("config.toml") else None
+    assert old is None or isinstance(old, FinetuneConfig)
     settings = _settings(request, family, old)
     views = _views(request, family, old)
     check_text(request, views)
@@ -67,20 +68,10 @@ def resolve(
         **vars(settings),
     )
     config.model.check()
-    if old is None:
+    if old is None or run is None:
         return config
-    assert run is not None
     _check_same_data(old, config, run.path)
     return agreed(old, config, run.path, note)
-
-
-def _begun(run: RunDirectory | None) -> FinetuneConfig | None:
-    """The configuration of a run that is gone on with."""
-    if run is None or not run.has("config.toml"):
-        return None
-    old = read_config(run)
-    assert isinstance(old, FinetuneConfig)
-    return old
 
 
 def _views(request: FinetuneRequest, family: Family, old: FinetuneConfig | None) -> ViewsConfig | None:
@@ -156,11 +147,15 @@ def learned_of(task: OtherTask) -> TaskConfig:
 def _more_fingerprint(request: FinetuneRequest) -> str:
     if not request.unlabelled and not request.also and request.start.vectors is None:
         return ""
-    digest = hashlib.sha256(json.dumps(list(request.unlabelled)).encode())
-    for one in request.also:
-        digest.update(rows_fingerprint(one.rows, family_of(one.kind)).encode())
-    if request.start.vectors is not None:
-        digest.update(request.start.vectors.tobytes())
+    others = (rows_fingerprint(one.rows, family_of(one.kind)).encode() for one in request.also)
+    vectors = [] if request.start.vectors is None else [request.start.vectors.tobytes()]
+    return _fingerprint([json.dumps(list(request.unlabelled)).encode(), *others, *vectors])
+
+
+def _fingerprint(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
     return digest.hexdigest()[:16]
 
 
@@ -342,24 +337,21 @@ def not_followed(request: FinetuneRequest, transfer: TransferPlan) -> list[str]:
     """What to say where the plan asks for something that this system or task does not have."""
     system = request.start.system
     plan = size_of(request).transfer if request.plan in (None, PAPER) else way_named(request.plan).transfer
-    said = []
     thaw = request.said("transfer.thaw") or plan.thaw
-    if thaw != transfer.thaw:
-        said.append(
-            f"transfer.thaw={thaw} is for pre-trained weights; those of {system.name} are new: all learn at once, at "
-            "one rate"
-        )
-    if request.plan is None:  # a size asks for what its own system has; only a plan was asked for by name
-        return said
-    if plan.lm_weight and not transfer.lm_weight and not request.asks_for_lm:
-        why = "the task's own model has no language-model loss"
-        if not _foretells(system):
-            why = f"{system.name} sees both sides of a token and has no language-model loss"
-        said.append(f"--plan {request.plan} has λ = {plan.lm_weight:g}; {why}, so λ is 0 here")
-    if plan.pooling != transfer.pooling and request.said("transfer.pooling") is None:
-        reader = "the task's own model" if transfer.model == "recurrent" else f"the head for {request.kind}"
-        said.append(f"--plan {request.plan} has transfer.pooling={plan.pooling}; {reader} reads every token instead")
-    return said
+    own = "the task's own model"
+    sees = f"{system.name} sees both sides of a token and"
+    reader = own if transfer.model == "recurrent" else f"the head for {request.kind}"
+    named = request.plan is not None  # a size asks for what its own system has; only a plan was asked for by name
+    no_loss = named and plan.lm_weight and not transfer.lm_weight and not request.asks_for_lm
+    no_pool = named and plan.pooling != transfer.pooling and request.said("transfer.pooling") is None
+    said = {
+        f"transfer.thaw={thaw} is for pre-trained weights; those of {system.name} are new: all learn at once, at one "
+        "rate": thaw != transfer.thaw,
+        f"--plan {request.plan} has λ = {plan.lm_weight:g}; {own if _foretells(system) else sees} has no "
+        "language-model loss, so λ is 0 here": no_loss,
+        f"--plan {request.plan} has transfer.pooling={plan.pooling}; {reader} reads every token instead": no_pool,
+    }
+    return [text for text, holds in said.items() if holds]
 
 
 def _task_config(
@@ -405,10 +397,7 @@ def default_epochs(size: Size, examples: int, training: TrainingConfig) -> int:
 
 def rows_fingerprint(rows: Sequence[Any], family: Family) -> str:
     """What tells one set of rows from another: their texts and labels, in order."""
-    digest = hashlib.sha256()
-    for row in rows:
-        digest.update(json.dumps(family.content(row)).encode())
-    return digest.hexdigest()[:16]
+    return _fingerprint(json.dumps(family.content(row)).encode() for row in rows)
 
 
 def _check_same_data(old: FinetuneConfig, new: FinetuneConfig, where: Path) -> None:

@@ -49,8 +49,7 @@ class BoundedBudget(Budget):
     def progress(self, position: Position) -> float:
         spent = super().progress(position)
         if self.minutes is not None:
-            left = max(60.0 * self.minutes - self.begun, 1e-9)
-            spent = max(0.0, position.seconds - self.begun) / left
+            spent = max(0.0, position.seconds - self.begun) / max(60.0 * self.minutes - self.begun, 1e-9)
         return max(spent, position.step / self.most_steps)
 
     def spent(self, position: Position, reserve: float = 0.0) -> bool:
@@ -143,7 +142,7 @@ def learn(setup: RunSetup, writer: RunWriter, threads: int) -> None:
             loop.position.seconds += spent
         loop.run()
     except OSError as error:
-        raise write_error(run.path, error, 0) from None
+        raise write_error(run.path, error) from None
     finally:
         learner.close()
         shutil.rmtree(folder, ignore_errors=True)

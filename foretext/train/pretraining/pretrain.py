@@ -1,4 +1,16 @@
-"""Pre-training from text to a run directory: vocabulary, token shards, plan, loop."""
+"""Pre-training from text to a run directory: vocabulary, token shards, plan, loop.
+
+From the run that it starts from (`pretrain --from RUN`) it takes over the weights, and, for text with words of its own,
+what is kept for each piece of the vocabulary. ULMFiT's second stage (Howard and Ruder 2018) is such a start: the
+general model goes on with the target's text, the lower layers at lower rates, and with a vocabulary of that text, if so
+chosen. Both work on every system that says which of its weights have a row for each piece.
+
+Howard and Ruder's released code gives a word that both vocabularies have its old row of the embeddings, and a new word
+the mean of all old rows. Pieces are the same if they stand for the same bytes of text, spaces included, whatever a kind
+writes for these (`Ġthe`, `▁the`, and WordPiece's `the` all stand for ` the`; its `##the` for `the`). Character BPE has
+the space behind a word, so that between it and another kind only pieces inside words are shared. Special tokens stand
+for no text: they are the same by name, or by what they are for (the end of a document, an unknown piece).
+"""
 
 from __future__ import annotations
 
@@ -6,23 +18,26 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from foretext.config import Change
 from foretext.errors import UserError
 from foretext.nn.trunk import Trunk
+from foretext.nn.weights import carried_rows
 from foretext.objectives.base import Draw, Objective
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator, using_threads
 from foretext.runs.metrics_log import draw_missing_curve, write_curve
+from foretext.runs.model import SavedModel, mean_losses, put_weights
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import POSITION, is_finished, read_config
-from foretext.runs.scoring import mean_losses
 from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TrunkParts
 from foretext.text.corpus.token_shards import DamagedShards, TokenShards
+from foretext.text.tokenizers.base import Tokenizer
 from foretext.train.checkpoint import Job, Stage
-from foretext.train.from_run import take_for_vocabulary, take_weights
 from foretext.train.loop import Loop, step_seed
 from foretext.train.optim import make_optimizer
 from foretext.train.planning import (
@@ -35,9 +50,8 @@ from foretext.train.planning import (
     sequences_for,
 )
 from foretext.train.pretraining.learner_loop import learn
-from foretext.train.pretraining.pair_text import prepare_pairs
 from foretext.train.pretraining.pretrain_request import PretrainRequest, resolved_config
-from foretext.train.pretraining.run_setup import RunSetup, prepare_text
+from foretext.train.pretraining.run_setup import RunSetup, prepare_pairs, prepare_text
 from foretext.train.resume import TOKENS, finished, going_on, starts_over, writing
 
 VALID_TOKENS = 32768
@@ -198,3 +212,60 @@ def validator(
         return values
 
     return evaluate
+
+
+NEW = -1  # in place of an old id: the old vocabulary has no such piece
+
+
+def take_weights(started: SavedModel, trunk: Trunk, objective: Objective, vocabulary: int, where: str) -> None:
+    """All weights, for the same vocabulary, or for one that has grown at its end."""
+    if started.model_config.vocabulary < vocabulary:
+        started.trunk.grow_vocabulary(vocabulary)
+    put_weights(trunk, started.trunk.state_dict(), where)
+    if started.objective is not None:
+        put_weights(objective, started.objective.state_dict(), where)
+
+
+def take_for_vocabulary(
+    started: SavedModel,
+    trunk: Trunk,
+    objective: Objective,
+    tokenizer: Tokenizer,
+    where: str,
+    note: Callable[[str], None],
+) -> None:
+    """All weights; of those with a row for each piece, the rows of pieces that both vocabularies have, and for new ones
+    the mean of all old rows."""
+    ids = old_ids(tokenizer, started.tokenizer)
+    known = int((ids != NEW).sum())
+    note(
+        f"of the vocabulary's {tokenizer.size:,} pieces {known:,} are known to {where}; the others begin as their mean"
+    )
+    rows = started.system.piece_rows
+    put_weights(trunk, _renumbered(started.trunk.state_dict(), "trunk", rows, ids), where)
+    if started.objective is not None:
+        put_weights(objective, _renumbered(started.objective.state_dict(), "task", rows, ids), where)
+
+
+def _renumbered(state: dict[str, Tensor], part: str, rows: tuple[str, ...], ids: np.ndarray) -> dict[str, Tensor]:
+    return {name: carried_rows(x, ids) if f"{part}.{name}".startswith(rows) else x for name, x in state.items()}
+
+
+def old_ids(new: Tokenizer, old: Tokenizer) -> np.ndarray:
+    """For each id of `new`, the id of the same piece in `old`, or `NEW`: int64 [size of `new`]."""
+    known = _ids_of_bytes(old)
+    special = {*new.specials.values(), new.unknown}
+    ids = np.array([NEW if id in special else known.get(new.piece_bytes(id), NEW) for id in range(new.size)])
+    same = [(new.unknown, old.unknown), (new.end, old.end)]
+    same += [(id, old.specials.get(name)) for name, id in new.specials.items()]
+    for ours, theirs in same:
+        if ours is not None and theirs is not None:
+            ids[ours] = theirs
+    return ids
+
+
+def _ids_of_bytes(tokenizer: Tokenizer) -> dict[bytes, int]:
+    """Of pieces that stand for text; of two that stand for the same, the first."""
+    special = {*tokenizer.specials.values(), tokenizer.unknown}
+    last_first = reversed(range(tokenizer.size))
+    return {text: id for id in last_first if id not in special and (text := tokenizer.piece_bytes(id))}

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from foretext.config import Change, Setting, apply_sets, difference
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse
+from foretext.nn.model_config import ModelConfig
 from foretext.objectives.base import shaping
 from foretext.runs.directory import RunDirectory
 from foretext.runs.run_config import Budget, DataConfig, PretrainConfig, RunConfig, read_config
@@ -19,7 +20,6 @@ from foretext.systems import size_named, system_named
 from foretext.systems.base import StartConfig, System
 from foretext.text.tokenizers.base import END, Tokenizer
 from foretext.text.tokenizers.published import tokenizer_from_published
-from foretext.train.from_run import check_new_vocabulary
 from foretext.train.resume import agreed, check_seed, check_sets
 
 Section = TypeVar("Section", RunConfig, DataConfig, StartConfig)
@@ -124,7 +124,7 @@ def _config_from(request: PretrainRequest, start: Path, budget: Budget) -> Pretr
     config = _with_sets(kept, request.sets)
     assert config.start is not None
     if config.start.vocabulary == "new":
-        check_new_vocabulary(system, config.model)
+        _check_new_vocabulary(system, config.model)
     elif request.vocabulary is not None:
         _check_vocabulary(request.vocabulary, old.run, start)
     _check_kept(kept, config, start)
@@ -174,9 +174,7 @@ def _check_named(request: PretrainRequest, system: System) -> None:
     if system.reads == "pairs":
         _check_pairs_named(request, system, pairs)
         return
-    for option, value in pairs.items():
-        if value is not None:
-            raise UserError(f"{option} is for a system that translates (cove), not {system.name}; leave it out")
+    refuse(pairs, f"is for a system that translates (cove), not {system.name}; leave it out")
     if not request.inputs:
         raise UserError("name the text to pre-train on: files, folders or globs")
 
@@ -193,9 +191,7 @@ def _check_pairs_named(request: PretrainRequest, system: System, pairs: dict[str
     if missing := [option for option in needed if pairs[option] is None]:
         raise UserError(f"{system.name} learns from parallel text and word vectors: give {' and '.join(missing)}")
     text_only = {"--vocabulary": request.vocabulary, "--text-column": request.column, "--documents": request.documents}
-    for option, value in text_only.items():
-        if value is not None:
-            raise UserError(f"{option} is for plain text, and {system.name} learns from pairs of lines; leave it out")
+    refuse(text_only, f"is for plain text, and {system.name} learns from pairs of lines; leave it out")
 
 
 def _said_by_options(request: PretrainRequest) -> dict[str, str]:
@@ -206,8 +202,8 @@ def _said_by_options(request: PretrainRequest) -> dict[str, str]:
         "data.errors": ("--errors says", request.errors),
         "start.vocabulary": ("--new-vocabulary says", request.new_vocabulary or None),
     }
-    for name in ("minutes", "steps", "tokens"):
-        given[f"budget.{name}"] = ("--minutes, --steps and --tokens say", request.budget)
+    budget = ("--minutes, --steps and --tokens say", request.budget)
+    given |= {f"budget.{name}": budget for name in ("minutes", "steps", "tokens")}
     return {key: words for key, (words, value) in given.items() if value is not None}
 
 
@@ -233,17 +229,12 @@ def _replaced(section: Section, given: dict[str, Any]) -> Section:
 def _with_sets(config: PretrainConfig, sets: Sequence[str | Setting]) -> PretrainConfig:
     """`config` after --set, checked. What [run] says is not for setting: it has options of its own."""
     check_seed(config.run.seed)
-    settable = {name: section for name, section in config.by_name().items() if name != "run"}
-    sections = apply_sets(settable, sets)
+    sections = apply_sets({name: section for name, section in config.by_name().items() if name != "run"}, sets)
     sections["model"] = dataclasses.replace(sections["model"], dropout=sections["training"].dropout)
     changed = PretrainConfig(config.run, **sections)
-    changed.training.check()
-    changed.objective.check()
-    changed.model.check()
-    changed.tokenizer.check()
-    changed.data.check()
-    if changed.start is not None:
-        changed.start.check()
+    for section in (changed.training, changed.objective, changed.model, changed.tokenizer, changed.data, changed.start):
+        if section is not None:
+            section.check()
     return changed
 
 
@@ -283,6 +274,13 @@ def _startable_config(request: PretrainRequest, start: RunDirectory) -> Pretrain
                 f"leave it out, or leave --from out"
             )
     return old
+
+
+def _check_new_vocabulary(system: System, model: ModelConfig) -> None:
+    if not system.piece_rows:
+        raise UserError(f"--new-vocabulary: {system.name} has no weights that follow its pieces; leave it out")
+    if getattr(model, "cutoffs", ()):
+        raise UserError("--new-vocabulary: an adaptive softmax is cut by how frequent its words were; leave it out")
 
 
 # Dropout follows training.dropout; how far is remembered, and from where on distances look alike, is no weight's shape.

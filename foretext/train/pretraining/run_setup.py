@@ -1,4 +1,9 @@
-"""A pre-training run while it is set up: its vocabulary, its token shards, and what is kept of both before training."""
+"""A pre-training run while it is set up: its vocabulary, its token shards, and what is kept of both before training.
+
+Of text (`prepare_text`) that is one vocabulary; a translation is pre-trained on parallel text and word vectors
+(`prepare_pairs`): both vocabularies, and pairs as token shards. The vectors' file, or run, is read once, when the
+vocabulary is made. From the first checkpoint on, the vectors are among the weights; a run that is gone on with before
+that reads them again."""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -16,16 +22,17 @@ from foretext.runs.machine import check_space
 from foretext.runs.model import SavedModel, load_model, load_tokenizer
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import POSITION, DataConfig, PretrainConfig, read_config
+from foretext.runs.run_vectors import given_vectors
 from foretext.systems import system_named
 from foretext.systems.base import System, TokenizerConfig
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
-from foretext.text.corpus.shards import Sharding, ShardManifest, write_shards
+from foretext.text.corpus.shards import Sharding, ShardManifest, write_documents, write_shards
 from foretext.text.corpus.token_shards import read_manifest
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.training import least_size, sample_stretches, specials_of, train_tokenizer
 from foretext.text.tokenizers.unigram import UNKNOWN
 from foretext.train.pretraining.pretrain_request import PretrainRequest, completed, published_tokenizer
-from foretext.train.resume import TOKENS
+from foretext.train.resume import TOKENS, check_vectors
 
 LITTLE_TEXT = 100_000  # bytes
 MORE_TEXT = "give more text, or a shorter context: --set model.context=…"
@@ -239,3 +246,56 @@ def _check_tokens(manifest: ShardManifest, config: PretrainConfig) -> None:
         )
     if valid < 2:
         raise UserError(f"{where}: {valid} tokens to validate on; give more text, or --set data.valid_fraction=0.5")
+
+
+def prepare_pairs(setup: RunSetup, writer: RunWriter) -> None:
+    """Vocabularies, vectors and shards, as [objective] of the system makes them."""
+    data = setup.config.data
+    settings: Any = setup.config.objective  # of a system that reads pairs: it makes the corpus
+    begun_before = setup.take_up()
+    counts = None
+    if not begun_before or not setup.has_shards():
+        counts = settings.corpus(data.source, data.target, data.errors)
+        if counts.replaced:
+            setup.reporter.note(f"{counts.replaced:,} bytes that are not UTF-8 were replaced")
+        setup.progress("reading pairs", 1, 1)
+    if not begun_before:
+        _make_vocabularies(setup, counts)
+    elif not setup.run.has(POSITION) and data.vectors is not None and data.starts_from is None:
+        setup.vectors = settings.vectors(given_vectors(data.vectors), setup.tokenizer)
+    if counts is not None:
+        _write(setup, counts)
+    setup.keep(writer)
+
+
+def _make_vocabularies(setup: RunSetup, counts: Any) -> None:
+    """`model.vectors` follows from the file."""
+    data = setup.config.data
+    if setup.request.start is not None:
+        setup.name_vocabulary(setup.started_model.tokenizer)
+        return
+    assert data.vectors is not None
+    tokenizer, setup.vectors, said = counts.vocabularies(given_vectors(data.vectors), setup.config.tokenizer.size)
+    width = setup.vectors.shape[1]
+    model: Any = setup.config.model  # of a system that translates: it has the width of its words' vectors
+    check_vectors(setup.request.sets, model.vectors, width, data.vectors)
+    setup.config = dataclasses.replace(setup.config, model=dataclasses.replace(model, vectors=width))
+    setup.name_vocabulary(tokenizer)
+    setup.progress("reading vectors", 1, 1)
+    setup.reporter.note(said)
+
+
+def _write(setup: RunSetup, counts: Any) -> None:
+    tokenizer, seed = setup.tokenizer, setup.config.run.seed
+    check_space(setup.run.path, counts.octets)
+    manifest = write_documents(
+        counts.documents(tokenizer, seed),
+        tokenizer,
+        setup.run.path / TOKENS,
+        ReadReport(rules={"a pair a line": 1}, replaced=counts.replaced),
+        Sharding(seed, setup.config.data.valid_fraction),
+        ids=counts.ids(tokenizer),
+    )
+    train, valid = (manifest.splits[name].documents for name in ("train", "valid"))
+    for remark in counts.remarks(train, valid, tokenizer):
+        setup.reporter.note(remark)

@@ -16,9 +16,9 @@ from tolerance import close, doubles, terms_of
 
 from foretext.batch import Batch
 from foretext.evaluate import in_context
-from foretext.evaluate.heuristics import referents, sentence_scores
 from foretext.evaluate.in_context import Template, answer_rows, check_prompted
 from foretext.evaluate.likelihood import channel_query
+from foretext.evaluate.untaught import referents, sentence_scores
 from foretext.runs.model import SavedModel
 from foretext.tasks.files.rows import Row
 from foretext.text.tokenizers.training import train_tokenizer

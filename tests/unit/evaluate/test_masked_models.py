@@ -26,7 +26,7 @@ from tolerance import close, terms_of
 
 import foretext as ft
 from foretext.api import LanguageModel
-from foretext.batch import BATCH_TOKENS, Batch
+from foretext.batch import BATCH_TOKENS, Batch, length_batches
 from foretext.evaluate import perplexity
 from foretext.evaluate.features import LayerMix, text_vectors, word_vectors
 from foretext.evaluate.fill import fill
@@ -230,10 +230,10 @@ def test_windows_of_a_long_text_are_sought_nearby(lm: LanguageModel, monkeypatch
 
 
 def test_a_batch_is_bounded_by_its_longest_row() -> None:
-    rows = [perplexity._Asked([0] * length, 0) for length in (4, 200, *(4,) * 5000, 300, 4)]
-    groups = list(perplexity._batches(iter(rows)))
-    assert [row for group in groups for row in group] == rows
-    assert all(len(group) * max(len(row.ids) for row in group) <= BATCH_TOKENS for group in groups)
+    lengths = [4, 200, *(4,) * 5000, 300, 4]
+    groups = list(length_batches(lengths))
+    assert sorted(number for group in groups for number in group) == list(range(len(lengths)))
+    assert all(len(group) * max(lengths[number] for number in group) <= BATCH_TOKENS for group in groups)
 
 
 def test_what_has_no_pseudo_perplexity(lm: LanguageModel) -> None:

@@ -10,9 +10,8 @@ import pytest
 from complaints import refused
 from systems_under_test import base_model
 
-from foretext.evaluate.heuristics import acceptability, best_threshold
-from foretext.evaluate.text_metrics import best_word_f1, bleu, bleu_metric, exact_match, rouge
-from foretext.evaluate.written import Pair, answer_pairs, first_sentences
+from foretext.evaluate.untaught import Pair, acceptability, answer_pairs, best_threshold, first_sentences
+from foretext.tasks.scores.text_metrics import best_word_f1, bleu, bleu_metric, exact_match, rouge
 
 
 def test_rouge_by_hand() -> None:

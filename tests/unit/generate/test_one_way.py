@@ -21,8 +21,7 @@ from foretext.evaluate.in_context import Template, answer_rows
 from foretext.evaluate.likelihood import Query, score_queries
 from foretext.generate.sampling import Decoder, reader_of
 from foretext.objectives.bidirectional import BilmObjective, spelling
-from foretext.runs.model import facing
-from foretext.runs.scoring import encode
+from foretext.runs.model import encode, facing
 from foretext.systems import SYSTEMS
 from foretext.tasks.files.rows import Row
 from foretext.train.loop import Loop

@@ -22,7 +22,7 @@ from foretext.systems.base import TrainingConfig
 from foretext.systems.cvt import CVT
 from foretext.tasks.heads.cross_view_head import CrossViewHead, Sourced, UnlabelledExample
 from foretext.tasks.heads.supervised import Example
-from foretext.tasks.heads.tagging import TaggedExample
+from foretext.tasks.heads.token_tasks import TaggedExample
 from foretext.tasks.layouts.base import TokenSequence
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.word_forms import WordForms

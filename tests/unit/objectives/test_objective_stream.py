@@ -21,9 +21,9 @@ from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
 from foretext.objectives.base import Direction
 from foretext.objectives.stream import StreamConfig, StreamObjective
 from foretext.runs.directory import RunDirectory
+from foretext.runs.model import mean_losses
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import Budget
-from foretext.runs.scoring import mean_losses
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.order import PieceOrder, StreamOrder, StreamPieces, Windows
 from foretext.train.checkpoint import CARRIED, Job, Stage

@@ -25,8 +25,8 @@ from foretext.runs.model import load_model
 from foretext.runs.report import Reporter
 from foretext.systems.cove import COVE
 from foretext.tasks.files.rows import Row
-from foretext.tasks.heads.trunk_words import TrunkWords
-from foretext.tasks.layouts.framed import PlainLayout
+from foretext.tasks.heads.recurrent_models import TrunkWords
+from foretext.tasks.layouts.base import PlainLayout
 from foretext.text.tokenizers.base import END
 from foretext.text.words.vectors import read_vectors
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune

@@ -24,15 +24,14 @@ from foretext.nn.recurrent.cvt import CvtConfig, CvtEncoder
 from foretext.objectives.base import Draw
 from foretext.runs.directory import RunDirectory
 from foretext.runs.inspection import summary_of
-from foretext.runs.model import load_model
+from foretext.runs.model import encode, load_model
 from foretext.runs.report import Reporter
-from foretext.runs.scoring import encode
 from foretext.systems.base import TrunkParts
 from foretext.systems.cvt import CVT
 from foretext.tasks.files.conll import TaggedSentence
 from foretext.tasks.files.rows import Row
 from foretext.tasks.heads.cross_view_head import CrossViewHead, ManySources, Sourced, UnlabelledText
-from foretext.tasks.heads.tagging import TaggedExample
+from foretext.tasks.heads.token_tasks import TaggedExample
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.word_forms import WordForms, with_vectors
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune

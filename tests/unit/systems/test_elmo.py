@@ -24,7 +24,7 @@ from foretext.runs.directory import RunDirectory
 from foretext.runs.model import load_model
 from foretext.runs.run_config import Budget
 from foretext.systems.elmo import ELMO
-from foretext.tasks.heads.trunk_words import TrunkWords
+from foretext.tasks.heads.recurrent_models import TrunkWords
 from foretext.text.tokenizers.base import END
 from foretext.text.words.characters import word_characters
 from foretext.train.pretraining.pretrain import pretrain

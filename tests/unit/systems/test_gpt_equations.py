@@ -20,9 +20,9 @@ from foretext.api import LanguageModel, TaskModel
 from foretext.batch import Batch
 from foretext.evaluate.attention_page import attention_page
 from foretext.objectives.causal import CausalObjective
-from foretext.runs.scoring import encode
+from foretext.runs.model import encode
 from foretext.tasks.files.rows import rows_from
-from foretext.tasks.layouts.causal import DELIMITER, EXTRACT, START
+from foretext.tasks.layouts.base import DELIMITER, EXTRACT, START
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.order import Windows
 from foretext.train.loop import Loop

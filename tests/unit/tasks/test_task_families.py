@@ -19,9 +19,8 @@ from foretext.tasks.files.conll import TaggedSentence, read_conll, sentences_fro
 from foretext.tasks.files.predictions import Predictions, write_output
 from foretext.tasks.files.rows import KINDS as ROW_KINDS
 from foretext.tasks.files.squad import Answer, Question, questions_from
-from foretext.tasks.heads.span import SpanTask
-from foretext.tasks.heads.tagging import TaggingTask
-from foretext.tasks.layouts.causal import DelimitedLayout
+from foretext.tasks.heads.token_tasks import SpanTask, TaggingTask
+from foretext.tasks.layouts.base import DelimitedLayout
 from foretext.tasks.layouts.windows import Answered, Candidate
 from foretext.text.corpus.tables import Table, read_table
 

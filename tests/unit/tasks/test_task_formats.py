@@ -283,7 +283,7 @@ def test_race_questions_are_a_line_each(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text(json.dumps(RACE | {"questions": ["Who\nran?\n", "Tom _ ."]}))
     assert [question_in(row.texts[0], "race") for row in read(path, "race")] == ["\nWho ran?", "\nTom _ ."]
-    assert question_in("Tom ran.\nWho ran?", None) == question_in("Tom ran.\nWho ran?", "copa") == ""
+    assert question_in("Tom ran.\nWho ran?", "copa") == ""
     assert question_in("no line break", "race") == ""
     assert question_in("Tom ran . It rained .\nXXXXX sat .", "cbt") == "\nXXXXX sat ."
 

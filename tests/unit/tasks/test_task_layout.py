@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from systems_under_test import base_model
 
 import foretext as ft
-from foretext.runs.model import SavedModel
+from foretext.runs.model import SavedModel, encode
 from foretext.runs.report import Reporter
-from foretext.runs.scoring import encode
 from foretext.tasks.files.rows import read_rows
 from foretext.tasks.layouts.base import Tailed, fit
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune

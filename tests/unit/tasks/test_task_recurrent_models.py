@@ -24,13 +24,10 @@ from foretext.plan import ReaderPlan
 from foretext.systems import SYSTEMS
 from foretext.tasks.family import Encoded, TaskConfig
 from foretext.tasks.files.conll import TaggedSentence
-from foretext.tasks.heads.recurrent_models import RecurrentRows, RecurrentSpan, RecurrentTagging, TextsBatch
-from foretext.tasks.heads.span import SpanExample
+from foretext.tasks.heads.recurrent_models import RecurrentRows, RecurrentSpan, RecurrentTagging, TextsBatch, TrunkWords
 from foretext.tasks.heads.supervised import Example
-from foretext.tasks.heads.tagging import TaggedExample, tagged_example
-from foretext.tasks.heads.trunk_words import TrunkWords
-from foretext.tasks.layouts.base import TokenSequence
-from foretext.tasks.layouts.framed import PlainLayout
+from foretext.tasks.heads.token_tasks import SpanExample, TaggedExample, tagged_example
+from foretext.tasks.layouts.base import PlainLayout, TokenSequence
 from foretext.tasks.layouts.windows import tag_windows
 from foretext.tasks.tag_family import TagFamily
 from foretext.text.tokenizers.base import END

@@ -9,7 +9,7 @@ import polars
 import pytest
 from complaints import refused
 
-from foretext.tasks.files.remembered import Naming, read_as_trained
+from foretext.tasks.family import Naming, read_as_trained
 from foretext.tasks.files.rows import check_texts, rows_from, rows_of
 from foretext.text.corpus.tables import table_header
 

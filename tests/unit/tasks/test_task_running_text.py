@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foretext.tasks.layouts.causal import RunningTextLayout
+from foretext.tasks.layouts.base import RunningTextLayout
 from foretext.text.tokenizers.base import END, KINDS
 from foretext.text.tokenizers.training import train_tokenizer
 

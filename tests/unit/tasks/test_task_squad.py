@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretext.tasks.files.squad import Answer, Question, read_squad
-from foretext.tasks.scores.span_metrics import (
+from foretext.tasks.scores.text_metrics import (
     answer_score,
     best_threshold,
     chinese_match,

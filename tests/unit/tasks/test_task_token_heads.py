@@ -30,9 +30,8 @@ from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch
 from foretext.objectives.base import Objective
-from foretext.tasks.heads.span import SpanExample, SpanTask
 from foretext.tasks.heads.supervised import NO_SCORE, Example, next_tokens
-from foretext.tasks.heads.tagging import TaggedExample, TaggingTask
+from foretext.tasks.heads.token_tasks import SpanExample, SpanTask, TaggedExample, TaggingTask
 from foretext.tasks.layouts.base import TokenSequence
 
 KINDS = ("tagging", "span")

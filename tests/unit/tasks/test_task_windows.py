@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from systems_under_test import byte_tokenizer
 from tolerance import close, terms_of
 
-from foretext.tasks.heads.span import span_example
-from foretext.tasks.heads.tagging import tagged_example
-from foretext.tasks.layouts.causal import DELIMITER, EXTRACT, START, DelimitedLayout
-from foretext.tasks.layouts.framed import FramedLayout
+from foretext.tasks.heads.token_tasks import span_example, tagged_example
+from foretext.tasks.layouts.base import DELIMITER, EXTRACT, START, DelimitedLayout, FramedLayout
 from foretext.tasks.layouts.windows import (
     SpanWindow,
     Window,

@@ -11,9 +11,9 @@ import torch
 from complaints import names, refused
 
 from foretext.errors import EXIT_MACHINE, UserError
+from foretext.runs.commit import JOURNAL, MANIFEST
 from foretext.runs.directory import RunDirectory
 from foretext.runs.lock import LOCK
-from foretext.runs.manifest import JOURNAL, MANIFEST
 
 
 def made(path: Path) -> RunDirectory:

@@ -39,10 +39,9 @@ from foretext.plan import WAYS, TransferPlan
 from foretext.runs.directory import RunDirectory
 from foretext.runs.inspection import summary_of
 from foretext.runs.machine import clock
-from foretext.runs.model import SavedModel, load_model
+from foretext.runs.model import SavedModel, encode, example_scores, load_model
 from foretext.runs.report import Reporter
 from foretext.runs.run_config import MIXTURE, FinetuneConfig, RunConfig, loss_terms, read_config, read_position
-from foretext.runs.scoring import encode, example_scores
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrainingConfig, TrunkParts
 from foretext.tasks.family import TaskConfig

@@ -28,7 +28,7 @@ from foretext.runs.directory import RunDirectory
 from foretext.runs.inspection import summary_of
 from foretext.systems import SYSTEMS
 from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, TrunkParts
-from foretext.tasks.layouts.causal import DelimitedLayout
+from foretext.tasks.layouts.base import DelimitedLayout
 from foretext.text.order import StreamOrder
 from foretext.train.pretraining.pretrain import pretrain
 

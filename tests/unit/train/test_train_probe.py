@@ -13,8 +13,7 @@ from tolerance import close, doubles, terms_of
 
 from foretext.batch import Batch, Hidden
 from foretext.nn.trunk import Trunk
-from foretext.tasks.heads.fitted_head import INVERSE_PENALTY, fit_head
-from foretext.tasks.heads.supervised import Example, SupervisedTask
+from foretext.tasks.heads.supervised import INVERSE_PENALTY, Example, SupervisedTask, fit_head
 from foretext.tasks.layouts.base import TokenSequence
 
 WIDTH = 6

@@ -24,7 +24,7 @@ from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, HeadPlan, TaskConfig
 from foretext.tasks.files.rows import Row
 from foretext.tasks.heads.supervised import Example
-from foretext.tasks.layouts.causal import DELIMITER, EXTRACT, START
+from foretext.tasks.layouts.base import DELIMITER, EXTRACT, START
 from foretext.tasks.row_family import LEAST_SPREAD, SPREAD, spread_of
 from foretext.tasks.scores import metrics
 from foretext.train.loop import Loop

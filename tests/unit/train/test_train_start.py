@@ -18,10 +18,9 @@ from foretext.runs.model import load_model
 from foretext.runs.run_config import Budget, read_config
 from foretext.systems import SYSTEMS
 from foretext.systems.base import StartConfig
-from foretext.train.from_run import NEW, old_ids
 from foretext.train.loop import Loop
 from foretext.train.optim import make_optimizer
-from foretext.train.pretraining.pretrain import pretrain
+from foretext.train.pretraining.pretrain import NEW, old_ids, pretrain
 from foretext.train.pretraining.pretrain_request import PretrainRequest
 
 PIECES = ("tokenizer.size=280",)

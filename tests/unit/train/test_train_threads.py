@@ -35,7 +35,7 @@ from foretext.tasks.heads.concat_pooling import ConcatPoolingTask
 from foretext.tasks.heads.cross_view_head import Sourced, UnlabelledText
 from foretext.tasks.heads.recurrent_models import RecurrentRows, RecurrentTagging
 from foretext.tasks.heads.supervised import Example
-from foretext.tasks.heads.tagging import TaggedExample
+from foretext.tasks.heads.token_tasks import TaggedExample
 
 ROWS, TIMES = 200, 4  # torch shares out what has more than 32,768 numbers
 LABELS = ("O", "B-X", "I-X")

@@ -30,9 +30,8 @@ import foretext as ft
 from foretext.api import TaskModel
 from foretext.errors import Interrupted
 from foretext.runs.directory import RunDirectory
-from foretext.runs.model import load_model
+from foretext.runs.model import encode, example_scores, load_model, mean_losses
 from foretext.runs.report import Reporter
-from foretext.runs.scoring import encode, example_scores, mean_losses
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Reading
 from foretext.tasks.files.conll import TaggedSentence

@@ -7,7 +7,7 @@ import pytest
 from foretext.text.tokenizers.base import END, KINDS, Tokenizer
 from foretext.text.tokenizers.byte_bpe import byte_bpe_from_merges
 from foretext.text.tokenizers.training import train_tokenizer
-from foretext.train.from_run import NEW, old_ids
+from foretext.train.pretraining.pretrain import NEW, old_ids
 
 GENERAL = ["the old cat sat on the mat and looked at another cat, which looked back"] * 9
 TARGET = ["the cat of the clinic looked ill and was given a drip, another was not given a drip"] * 9

@@ -1,5 +1,7 @@
-"""Scores of answers that are spans of a passage, as the official scripts count them: exact match and F1, the best over
-a question's gold answers, averaged over the questions. Parts of 1, not of 100.
+"""Scores of texts: of answers that are spans of a passage, and of written ones.
+
+Answers that are spans are scored as the official scripts count them: exact match and F1, the best over a question's
+gold answers, averaged over the questions. Parts of 1, not of 100.
 
 - **SQuAD 1.1**: both texts are lower-cased, ASCII punctuation and the words a, an, the are taken out, white space is
   evened; F1 is over the multisets of the words that remain.
@@ -7,23 +9,36 @@ a question's gold answers, averaged over the questions. Parts of 1, not of 100.
   the right answer is "". Where either side is empty, F1 is 1 if both are, else 0. The figures over questions with and
   without an answer are given too.
 - **Chinese**: CMRC 2018's script. Texts are lower-cased and its list of signs is taken out; each ideograph (U+4E00 to
-  U+9FA5) is a token, and what stands between them is parted as NLTK does it (`treebank.py`); F1 is over the *longest
+  U+9FA5) is a token, and what stands between them is parted as NLTK does it (`treebank_words`); F1 is over the *longest
   common run* of tokens. Where there may be no answer, SQuAD 2.0's rules decide about empty sides.
 
 A question is scored as Chinese if it and its passage have at least as many ideographs as words of other letters, or as
 the caller says.
+
+`treebank_words` has the words of English text as NLTK's `word_tokenize` parts them, which CMRC 2018's script asks about
+what stands between ideographs. NLTK is not needed for it: these are the rules of its `NLTKWordTokenizer`, in their
+order, after the Penn Treebank's. A text is taken as one sentence; NLTK would look for ends of sentences first, by a
+model that it downloads.
+
+Written answers are scored against reference texts: ROUGE, exact match and F1 of words, BLEU.
+
+ROUGE is as in Google's `rouge-score` without stemming: lower-cased runs of letters and digits, F-measures. Exact match
+and F1 are SQuAD's: lower-cased, articles and punctuation left out, the best of several references; for scripts without
+spaces every character is a word. BLEU is sacrebleu's, which names its own settings.
 """
+
+from __future__ import annotations
 
 import re
 import string
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
+from typing import Any
 
 from foretext.errors import UserError
 from foretext.tasks.files.squad import Question
 from foretext.tasks.scores.metrics import Scores, with_main
-from foretext.tasks.scores.treebank import treebank_words
 
 SPAN_METRICS = ("f1", "exact_match")  # the values that may be the main one
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -63,7 +78,8 @@ def score_answers(
             part = [pair for question, pair in zip(questions, pairs) if bool(question.answers) == wanted]
             if part:
                 values |= {f"{name}_{metric}": value for metric, value in _means(part).items()}
-    scores = Scores("f1", values, len(questions), warnings=_warnings(predicted))
+    silent = [] if any(predicted) else ['every question was answered by "no answer": the model points at nothing']
+    scores = Scores("f1", values, len(questions), warnings=silent)
     return with_main(scores, main) if main is not None else scores
 
 
@@ -72,10 +88,6 @@ def _means(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:
         "f1": sum(f1 for _, f1 in pairs) / len(pairs),
         "exact_match": sum(exact for exact, _ in pairs) / len(pairs),
     }
-
-
-def _warnings(predicted: Sequence[str]) -> list[str]:
-    return [] if any(predicted) else ['every question was answered by "no answer": the model points at nothing']
 
 
 def answer_score(
@@ -159,3 +171,120 @@ def best_threshold(
         if total > best and (number == len(order) or order[number][0] > margin):
             best, threshold = total, margin
     return threshold
+
+
+_RULES = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        # quotes that open
+        (r"([«“‘„]|[`]+)", r" \1 "),
+        (r"^\"", r"``"),
+        (r"(``)", r" \1 "),
+        (r"([ \(\[{<])(\"|\'{2})", r"\1 `` "),
+        (r"(?i)(?<!\w)(\')(?!(?:re|ve|ll|m|t|s|d|n)\b)(?=\w)", r"\1 "),
+        # signs
+        (r"([^\.])(\.)([\]\)}>\"\'»”’ ]*+)\s*$", r"\1 \2 \3 "),
+        (r"([:,])([^\d])", r" \1 \2"),
+        (r"([:,])$", r" \1 "),
+        (r"\.{2,}", r" \g<0> "),
+        (r"[;@#$%&]", r" \g<0> "),
+        (r"[\u2012-\u2015]", r" \g<0> "),
+        (r"([^\.])(\.)([\]\)}>\"\']*)\s*$", r"\1 \2\3 "),
+        (r"[?!]", r" \g<0> "),
+        (r"([^'])' ", r"\1 ' "),
+        (r"[*]", r" \g<0> "),
+        (r"[\]\[\(\)\{\}\<\>]", r" \g<0> "),
+        (r"--", r" -- "),
+        (r"^|$", " "),
+        # quotes that close, and what hangs on an apostrophe
+        (r"([»”’])", r" \1 "),
+        (r"''", " '' "),
+        (r'"', " '' "),
+        (r"\s+", " "),
+        (r"([^' ])('[sS]|'[mM]|'[dD]|') ", r"\1 \2 "),
+        (r"([^' ])('ll|'LL|'re|'RE|'ve|'VE|n't|N'T) ", r"\1 \2 "),
+        # two words in one
+        (r"(?i)\b(can)(not)\b", r" \1 \2 "),
+        (r"(?i)\b(d)('ye)\b", r" \1 \2 "),
+        (r"(?i)\b(gim)(me)\b", r" \1 \2 "),
+        (r"(?i)\b(gon)(na)\b", r" \1 \2 "),
+        (r"(?i)\b(got)(ta)\b", r" \1 \2 "),
+        (r"(?i)\b(lem)(me)\b", r" \1 \2 "),
+        (r"(?i)\b(more)('n)\b", r" \1 \2 "),
+        (r"(?i)\b(wan)(na)(?=\s)", r" \1 \2 "),
+        (r"(?i) ('t)(is)\b", r" \1 \2 "),
+        (r"(?i) ('t)(was)\b", r" \1 \2 "),
+    )
+]
+
+
+def treebank_words(text: str) -> list[str]:
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    return text.split()
+
+
+_ROUGE_WORD = re.compile(r"[a-z0-9]+")
+_UNSPACED = re.compile(r"([\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff])")
+
+
+def has_rouge_words(text: str) -> bool:
+    return bool(_ROUGE_WORD.search(text.lower()))
+
+
+def rouge(predicted: str, reference: str) -> dict[str, float]:
+    """F-measures of single words, pairs and the longest common subsequence."""
+    a, b = _ROUGE_WORD.findall(predicted.lower()), _ROUGE_WORD.findall(reference.lower())
+    scores = {}
+    for n in (1, 2):
+        grams_a, grams_b = (Counter(zip(*(words[i:] for i in range(n)))) for words in (a, b))
+        scores[f"rouge{n}"] = f1_score((grams_a & grams_b).total(), grams_a.total(), grams_b.total())
+    scores["rougeL"] = f1_score(_common_subsequence(a, b), len(a), len(b))
+    return scores
+
+
+def _common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
+    row = [0] * (len(b) + 1)
+    for word in a:
+        diagonal = 0
+        for place, other in enumerate(b, start=1):
+            diagonal, row[place] = row[place], diagonal + 1 if word == other else max(row[place], row[place - 1])
+    return row[-1]
+
+
+def answer_words(text: str) -> list[str]:
+    """The words of an answer as SQuAD's script compares them."""
+    return _UNSPACED.sub(r" \1 ", normalised(text)).split()
+
+
+def exact_match(predicted: str, references: Sequence[str]) -> float:
+    return float(any(answer_words(predicted) == answer_words(reference) for reference in references))
+
+
+def best_word_f1(predicted: str, references: Sequence[str]) -> float:
+    return max(word_f1(answer_words(reference), answer_words(predicted), True) for reference in references)
+
+
+def bleu_metric(language: str = "") -> Any:
+    """sacrebleu's BLEU; UserError, before any work, if it is not there or cannot do it. `language` chooses how words
+    are told apart: zh, ja, ko, with a region or without; others alike."""
+    try:
+        from sacrebleu.metrics import BLEU
+    except ImportError:
+        raise UserError("BLEU needs sacrebleu; pip install 'foretext[translation]'") from None
+    try:
+        return BLEU(trg_lang=language.replace("_", "-").split("-")[0].lower())
+    except (ImportError, RuntimeError):  # the splitters of ja and ko are packages of their own
+        raise UserError(
+            f"--language {language}: sacrebleu has no splitter for it here; pip install "
+            f"'sacrebleu[{language[:2].lower()}]'"
+        ) from None
+
+
+def bleu(predicted: Sequence[str], references: Sequence[Sequence[str]], language: str = "") -> tuple[float, str]:
+    """Corpus BLEU and its signature."""
+    metric = bleu_metric(language)
+    most = max(len(wanted) for wanted in references)
+    # Theirs is a list of whole references; a text that has fewer than others has None there.
+    streams: list[Any] = [[wanted[k] if k < len(wanted) else None for wanted in references] for k in range(most)]
+    return float(metric.corpus_score(list(predicted), streams).score), str(metric.get_signature())
