@@ -9,9 +9,8 @@ import numpy as np
 import torch
 
 from foretext.batch import length_batches
-from foretext.runs.model import SavedModel
+from foretext.runs.model import SavedModel, encode
 from foretext.runs.report import Reporter
-from foretext.runs.scoring import encode
 from foretext.tasks.files.conll import TaggedSentence
 from foretext.tasks.views.base import Units, word_units
 

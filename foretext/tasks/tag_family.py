@@ -177,7 +177,7 @@ class TagFamily(Family):
         return Encoded(rows, examples, windows)
 
     def whole(self, rows: Sequence[TaggedSentence], config: TaskConfig, labelled: bool, note: Note) -> Encoded:
-        from foretext.tasks.heads.tagging import TaggedExample
+        from foretext.tasks.heads.token_tasks import TaggedExample
 
         classes = _classes(rows, config, note) if labelled else None
         examples, windows = [], []

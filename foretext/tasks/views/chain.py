@@ -21,7 +21,7 @@ import torch
 from foretext.errors import UserError
 from foretext.nn.task_models.chain_sums import Chain, Sentences
 from foretext.nn.task_models.crf import Allowed, LinearChainCrf, iob2_allowed
-from foretext.tasks.heads.tagging import ChainTagger
+from foretext.tasks.heads.token_tasks import ChainTagger
 from foretext.tasks.scores.tag_metrics import are_chunk_tags
 from foretext.tasks.views.base import Block, Lookup, Tensors, Units, View, is_sparse
 from foretext.tasks.views.head import ViewHead, read_blocks

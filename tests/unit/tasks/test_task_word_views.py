@@ -13,7 +13,7 @@ from tolerance import close, doubles, terms_of
 
 from foretext.nn.task_models.chain_sums import Chain, Sentences
 from foretext.nn.task_models.crf import Allowed, LinearChainCrf, iob2_allowed
-from foretext.tasks.heads.tagging import ChainTagger
+from foretext.tasks.heads.token_tasks import ChainTagger
 from foretext.tasks.views.base import Block, Lookup, Units, View, word_units
 from foretext.tasks.views.chain import Problem, Tags, fit_chain, tagger
 from foretext.tasks.views.explain import word_reasons

@@ -15,9 +15,8 @@ from systems_under_test import base_model, stopping_after
 
 from foretext.errors import Interrupted
 from foretext.runs.directory import RunDirectory
-from foretext.runs.model import load_model
+from foretext.runs.model import encode, example_scores, load_model
 from foretext.runs.report import Reporter
-from foretext.runs.scoring import encode, example_scores
 from foretext.runs.views import unit_outputs, view_scores
 from foretext.task_model import TaskModel
 from foretext.tasks.files.rows import Row
