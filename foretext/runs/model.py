@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
-from foretext.nn.trunk import Trunk, reads_on
+from foretext.nn.trunk import ModelConfig, Trunk, reads_on
 from foretext.nn.weights import check_tensors
 from foretext.objectives.base import Direction, Objective, Scored
 from foretext.runs.directory import RunDirectory

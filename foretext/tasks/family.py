@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from foretext.nn.model_config import ModelConfig
 from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.files.remembered import Naming, layout_name
@@ -35,6 +34,7 @@ from foretext.text.corpus.tables import Table
 from foretext.text.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
+    from foretext.nn.trunk import ModelConfig
     from foretext.tasks.heads.recurrent_models import RecurrentRows, RecurrentTagging
     from foretext.tasks.heads.span import SpanTask
     from foretext.tasks.heads.supervised import SupervisedTask

@@ -20,8 +20,7 @@ import numpy as np
 from torch import Tensor
 
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
-from foretext.nn.trunk import Trunk
+from foretext.nn.trunk import ModelConfig, Trunk
 from foretext.nn.weights import carried_rows
 from foretext.objectives.base import Objective
 from foretext.runs.model import SavedModel, put_weights

@@ -23,7 +23,6 @@ import torch
 from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome
-from foretext.nn.model_config import ModelConfig
 from foretext.nn.recurrent.lstm_layer import BiLstm
 from foretext.nn.task_models.crf import LinearChainCrf, iob2_allowed
 from foretext.nn.task_models.sentence_models import (
@@ -35,7 +34,7 @@ from foretext.nn.task_models.sentence_models import (
     TaggerConfig,
 )
 from foretext.nn.task_models.word_inputs import WordReader
-from foretext.nn.trunk import Trunk
+from foretext.nn.trunk import ModelConfig, Trunk
 from foretext.objectives.base import Draw, Objective
 from foretext.plan import ReaderPlan
 from foretext.tasks.files.rows import UNORDERED
@@ -67,7 +66,7 @@ class RecurrentTagging(WordByWord, Objective):
     ) -> None:
         super().__init__()
         self.words = TrunkWords(plan, model, dropout)
-        config = TaggerConfig(len(labels), plan.cells, plan.layers, dropout, plan.crf, self.words.inputs)
+        config = TaggerConfig(len(labels), plan.cells, plan.layers, dropout, self.words.inputs, plan.crf)
         self.model = BiLstmTagger(config, iob2_allowed(labels) if plan.crf and chunks else None)
         self.weights = {"label": 1.0}
 
@@ -154,7 +153,7 @@ class RecurrentRows(Objective):
         inputs, cells, layers = self.words.inputs, plan.cells, plan.layers
         self.model: BiattentiveClassifier | SentenceClassifier
         if pairs:
-            config = BiattentiveConfig(outputs, cells, cells, layers, hidden=cells, dropout=dropout, inputs=inputs)
+            config = BiattentiveConfig(outputs, cells, layers, dropout, inputs, projection=cells, hidden=cells)
             self.model = BiattentiveClassifier(config)
         else:
             self.model = SentenceClassifier(ClassifierConfig(outputs, cells, layers, dropout=dropout, inputs=inputs))

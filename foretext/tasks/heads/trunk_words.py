@@ -30,9 +30,8 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
 from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig
-from foretext.nn.trunk import Trunk
+from foretext.nn.trunk import ModelConfig, Trunk
 from foretext.plan import ReaderPlan
 from foretext.tasks.heads.supervised import real_places
 from foretext.text.words.characters import WORD_LENGTH

@@ -32,7 +32,7 @@ from foretext.tasks.views.head import Fitted, Labels, by_row, fit_views
 from foretext.tasks.views.ngrams import NGrams
 from foretext.tasks.views.overlap import Overlap
 from foretext.tasks.views.text_knowledge import LatentSemantics, States, Vectors
-from foretext.text.words.knowledge import TextKnowledge
+from foretext.text.words.word_list import TextKnowledge
 
 
 def fit_rows(
