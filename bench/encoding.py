@@ -21,6 +21,7 @@ import tiktoken
 import tokenizers
 
 from bench.common import arguments_for, medians, need_data, print_head, ratio_cell, reviews, table
+from foretext.text.tokenizers.base import TokenizerConfig
 from foretext.text.tokenizers.byte_bpe import BYTE_TO_CHAR, PATTERNS, ByteBPE
 from foretext.text.tokenizers.published import tokenizer_from_published
 from foretext.text.tokenizers.training import train_tokenizer
@@ -85,7 +86,7 @@ def main() -> None:
         if length > megabytes * 1e6:
             break
     published = tokenizer_from_published(data / "tokenizers" / "gpt2")
-    trained = train_tokenizer(learn, "byte-bpe", 8_000)
+    trained = train_tokenizer(learn, TokenizerConfig("byte-bpe", 8_000))
     assert isinstance(published, ByteBPE) and isinstance(trained, ByteBPE)
     compare("GPT-2's vocabulary", published, texts, rounds)
     compare("trained on reviews", trained, texts, rounds)

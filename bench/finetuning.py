@@ -37,7 +37,7 @@ from foretext.systems import system_named
 from foretext.systems.base import TrunkParts
 from foretext.tasks.files.rows import Row, read_rows
 from foretext.tasks.labelled import draw
-from foretext.text.tokenizers.base import END, Tokenizer, tokenizer_from_json
+from foretext.text.tokenizers.base import END, Tokenizer, TokenizerConfig, tokenizer_from_json
 from foretext.text.tokenizers.training import train_tokenizer
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 
@@ -197,7 +197,7 @@ def rows_of(path: Path, format: str, count: int) -> list[Row]:
 def learn_vocabulary(system: str, data: Path, size: int, documents: int) -> Tokenizer:
     """Of the kind that `tiny` has."""
     kind = system_named(system).sizes["tiny"].tokenizer.kind
-    return train_tokenizer(reviews(data, documents), kind, size)
+    return train_tokenizer(reviews(data, documents), TokenizerConfig(kind, size))
 
 
 def compare(name: str, spec: Specification, rounds: int) -> list[str]:

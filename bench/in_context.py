@@ -26,7 +26,7 @@ from foretext.runs.run_config import ModelSections, RunConfig
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
 from foretext.tasks.files.rows import Row, read_rows
-from foretext.text.tokenizers.base import tokenizer_from_json
+from foretext.text.tokenizers.base import TokenizerConfig, tokenizer_from_json
 from foretext.text.tokenizers.training import train_tokenizer
 
 SHOTS = 5
@@ -97,7 +97,7 @@ def main() -> None:
     rounds, count = (1, 20) if given.quick else (given.rounds, given.rows)
     rows = read_rows(data / "copa" / "copa-dev.xml", "choice", format="copa")
     texts = [text for row in rows for text in row.texts]
-    tokenizer = train_tokenizer(texts, "byte-bpe", 4000)
+    tokenizer = train_tokenizer(texts, TokenizerConfig("byte-bpe", 4000))
     print_head("In-context scoring", ["torch", "transformers", "lm_eval"], given.quick)
     shape = {"layers": given.layers, "width": given.width, "heads": given.heads, "context": 512}
     with tempfile.TemporaryDirectory() as folder:

@@ -37,6 +37,7 @@ from foretext.text.corpus.readers import ReadOptions, find_files
 from foretext.text.corpus.shards import Sharding, write_shards
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.order import Order, Windows
+from foretext.text.tokenizers.base import TokenizerConfig
 from foretext.text.tokenizers.training import train_tokenizer
 
 RATES = (3e-4, 1e-3, 3e-3)
@@ -164,7 +165,7 @@ def prepare(data: Path, folder: Path, quick: bool) -> tuple[Path, Shape]:
     assert isinstance(model, TransformerConfig)
     count = 500 if quick else None
     vocabulary = 600 if quick else size.tokenizer.size
-    tokenizer = train_tokenizer(reviews(data, count), size.tokenizer.kind, vocabulary)
+    tokenizer = train_tokenizer(reviews(data, count), TokenizerConfig(size.tokenizer.kind, vocabulary))
     text = data / "imdb" / "unsup.txt.gz"
     if quick:
         text = folder / "reviews.txt"

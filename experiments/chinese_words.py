@@ -25,6 +25,7 @@ from bench.common import arguments_for, head_lines, need_data, table
 from experiments.chnsenticorp import TASK
 from experiments.common import drawn_rows, texts_of
 from foretext.tasks.files.rows import read_rows
+from foretext.text.tokenizers.base import TokenizerConfig
 from foretext.text.tokenizers.training import train_tokenizer
 from foretext.text.words.splitting import split_words
 
@@ -49,7 +50,7 @@ def splitter(way: str, texts: Sequence[str], folder: Path) -> Splitter:
         jieba.setLogLevel(60)
         return lambda text: [part for one in jieba.lcut(text) for part in _parts(one)]
     kind, size = way.split("-")
-    tokenizer = train_tokenizer(texts, kind, int(size))
+    tokenizer = train_tokenizer(texts, TokenizerConfig(kind=kind, size=int(size)))  # type: ignore[arg-type]
 
     def pieces(text: str) -> list[str]:
         words: list[str] = []

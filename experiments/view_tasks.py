@@ -30,9 +30,9 @@ from experiments.results import Cell, Results, result_table
 from foretext.api import load_language_model
 from foretext.tasks.files.rows import Row, read_rows
 from foretext.tasks.labelled import draw
-from foretext.text.words.knowledge import TextKnowledge
-from foretext.text.words.sif import sif_means
+from foretext.text.words.latent_semantics import sif_means
 from foretext.text.words.splitting import split_words
+from foretext.text.words.word_list import TextKnowledge
 
 LABELS = 500
 DRAWS = 3

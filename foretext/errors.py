@@ -10,12 +10,15 @@ with a checkpoint written if training had begun; 141 when whoever reads the outp
 """
 
 import difflib
+import math
+import operator
 from collections.abc import Iterable, Mapping
 
 EXIT_BUG = 1
 EXIT_USER = 2
 EXIT_NOT_FINITE = 3
 EXIT_MACHINE = 4
+_BOUNDS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
 
 
 class UserError(Exception):
@@ -24,6 +27,25 @@ class UserError(Exception):
     def __init__(self, message: str, code: int = EXIT_USER) -> None:
         super().__init__(" ".join(message.split()))
         self.code = code
+
+
+def refuse_if(wrong: object, message: str, code: int = EXIT_USER) -> None:
+    """UserError with this message if anything is `wrong`."""
+    if wrong:
+        raise UserError(message, code)
+
+
+def check_range(section: str, config: object, said: str, *names: str) -> None:
+    """UserError unless these numbers of a section ("": of none) are finite and as `said`, such as "at least 0 and below
+    1"."""
+    bounds = [part.rsplit(" ", 1) for part in said.split(" and ")]
+    for name in names:
+        value = getattr(config, name)
+        within = (_BOUNDS[word](value, float(bound.replace(",", ""))) for word, bound in bounds)
+        refuse_if(
+            not (all(within) and -math.inf < value < math.inf),
+            f"{section}.{name}".removeprefix(".") + f" must be {said}, not {value}",
+        )
 
 
 class Interrupted(Exception):

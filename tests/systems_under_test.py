@@ -33,9 +33,8 @@ from foretext.nn.static_vectors import StaticVectorsConfig
 from foretext.nn.transformer.causal_trunk import TransformerConfig
 from foretext.nn.transformer.encoder import EncoderConfig
 from foretext.nn.trunk import reads_on
-from foretext.objectives.base import GrowingConfig, Objective
+from foretext.objectives.base import CausalConfig, GrowingConfig, Objective
 from foretext.objectives.bidirectional import BilmObjective
-from foretext.objectives.causal import CausalConfig
 from foretext.objectives.masked import MaskedObjective, MaskingConfig
 from foretext.objectives.permutation import PermutationObjective
 from foretext.objectives.spans import Span

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 
 
 class SteppingModel(Protocol):
@@ -43,6 +43,11 @@ class Symbols:
     never: tuple[int, ...] = ()
 
 
+def check_beams(beams: int) -> None:
+    whole = isinstance(beams, int) and not isinstance(beams, bool)
+    refuse_if(not whole or beams < 1, f"beams must be a whole number, at least 1, not {beams!r}")
+
+
 @dataclass(frozen=True)
 class Search:
     """A sentence of S words may have up to `ratio` · S + `extra` words in its translation."""
@@ -53,12 +58,12 @@ class Search:
     extra: int = 10
 
     def __post_init__(self) -> None:
-        if isinstance(self.beams, bool) or not isinstance(self.beams, int) or self.beams < 1:
-            raise UserError(f"beams must be a whole number, at least 1, not {self.beams!r}")
-        if not self.power >= 0:
-            raise UserError(f"the power of the length must be 0 or more, not {self.power!r}")
-        if self.ratio < 0 or self.extra < 0 or self.ratio + self.extra < 1:
-            raise UserError(f"the limit {self.ratio} · words + {self.extra} leaves no room for a translation")
+        check_beams(self.beams)
+        refuse_if(not self.power >= 0, f"the power of the length must be 0 or more, not {self.power!r}")
+        refuse_if(
+            self.ratio < 0 or self.extra < 0 or self.ratio + self.extra < 1,
+            f"the limit {self.ratio} · words + {self.extra} leaves no room for a translation",
+        )
 
     def limits(self, lengths: Iterable[int]) -> list[int]:
         return [max(1, int(self.ratio * length + self.extra)) for length in lengths]
@@ -191,8 +196,7 @@ def beam_search(
         if rows != list(range(there)):
             state = state.pick(torch.tensor(rows, device=device))
         there = len(rows)
-        last = torch.tensor(words or [symbols.start] * there, device=device)
-        logits_BV, state = model.decode_step(last, state)
+        logits_BV, state = model.decode_step(torch.tensor(words or [symbols.start] * there, device=device), state)
         gains_BV = torch.log_softmax(logits_BV, dim=1)
         if symbols.never:
             gains_BV[:, list(symbols.never)] = -torch.inf

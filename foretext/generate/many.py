@@ -10,8 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from foretext.errors import UserError
-from foretext.generate.beam_search import Rules, search
+from foretext.errors import refuse_if
+from foretext.generate.beam_search import Rules, check_beams, search
 from foretext.generate.sampling import (
     Decoder,
     Sampling,
@@ -87,10 +87,10 @@ def write_in_turn(
     seed and its place, not on its neighbours. `reserve`: a prompt is cut on the left, and the tokens lost are counted,
     so that it and all `max_tokens` fit the context (or to half of it, if that is more); otherwise the window moves as
     the text grows."""
-    if model.info.direction != "forward":
-        raise UserError(
-            "a right-to-left model writes one text at a time, without log-probabilities: generate RUN --prompt …"
-        )
+    refuse_if(
+        model.info.direction != "forward",
+        "a right-to-left model writes one text at a time, without log-probabilities: generate RUN --prompt …",
+    )
     _, context = reader_of(model)
     room = max(context - sampling.max_tokens, context // 2, 1) if reserve and context is not None else sys.maxsize
     for start in range(0, len(prompts), batch):
@@ -136,11 +136,9 @@ def beam_search(
     are put aside. It stops when no continuation can beat the worst of `beams` that have ended, or at `max_tokens`,
     where what goes on counts too.
     """
-    if isinstance(beams, bool) or not isinstance(beams, int) or beams < 1:
-        raise UserError(f"beams must be a whole number, at least 1, not {beams!r}")
+    check_beams(beams)
     Sampling(max_tokens, repetition_penalty=repetition_penalty)  # which says what these may be
-    if model.info.direction != "forward":
-        raise UserError("beam search is for left-to-right models")
+    refuse_if(model.info.direction != "forward", "beam search is for left-to-right models")
     asked = model.tokenizer.encode(prompt)
     begins = spaced(model.tokenizer, asked, prompt[-1:])
 

@@ -29,9 +29,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foretext.batch import Batch
-from foretext.errors import UserError
-from foretext.nn.model_config import check_range
+from foretext.batch import Batch, padded
+from foretext.errors import UserError, check_range, refuse_if
 from foretext.nn.trunk import Trunk, reads_on
 from foretext.runs.model import SavedModel, need_causal, need_trained_head, reach_of
 from foretext.text.tokenizers.base import Tokenizer
@@ -55,8 +54,7 @@ class Decoder:
     end-of-text."""
 
     def __init__(self, model: SavedModel, prompts: Sequence[Sequence[int]]) -> None:
-        if not prompts:
-            raise UserError("there is no prompt to go on from")
+        refuse_if(not prompts, "there is no prompt to go on from")
         self.trunk, self.context = reader_of(model)
         self.end = model.tokenizer.end
         self.forbidden = [number for number in model.tokenizer.specials.values() if number != self.end]
@@ -82,8 +80,8 @@ class Decoder:
 
     def allowed(self, logits: Tensor) -> Tensor:
         """The same without special tokens and `<unk>`, which are never written; end-of-text stays."""
-        forbidden = [number for number in self.forbidden if number < logits.shape[-1]]
-        return logits.index_fill(-1, torch.tensor(forbidden, dtype=torch.long), -torch.inf)
+        forbidden = torch.tensor([number for number in self.forbidden if number < logits.shape[-1]], dtype=torch.long)
+        return logits.index_fill(-1, forbidden, -torch.inf)
 
     @torch.no_grad()
     def append(self, tokens: Sequence[int]) -> None:
@@ -114,12 +112,7 @@ class Decoder:
     def _read_all(self) -> None:
         """From nothing. Shorter rows are filled up on the left, so that all end at one place."""
         rows = [row[start:] for row, start in zip(self.rows, self._starts)]
-        longest = max(len(row) for row in rows)
-        ids = torch.zeros(len(rows), longest, dtype=torch.long)
-        real = torch.zeros(len(rows), longest, dtype=torch.bool)
-        for number, row in enumerate(rows):
-            ids[number, longest - len(row) :] = torch.tensor(list(row))
-            real[number, longest - len(row) :] = True
+        ids, real = (part.flip(1) for part in padded([row[::-1] for row in rows]))
         batch = Batch(ids, None if bool(real.all()) else real).to(self._device)
         self._read(batch, self.trunk.new_state(len(rows)))
 
@@ -142,14 +135,11 @@ class Sampling:
     repetition_penalty: float = 1.0  # 1: none
 
     def __post_init__(self) -> None:
-        for name in ("max_tokens", "top_k", "seed"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or (not isinstance(value, int) and not (name == "seed" and value is None)):
-                raise UserError(f"{name} must be a whole number, not {value!r}")
-        for name in ("temperature", "top_p", "repetition_penalty"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise UserError(f"{name} must be a number, not {value!r}")
+        for name, value in vars(self).items():
+            whole = name in ("max_tokens", "top_k", "seed")
+            fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+            if name != "stop" and not fits and (name, value) != ("seed", None):
+                raise UserError(f"{name} must be a {'whole ' * whole}number, not {value!r}")
         check_range("", self, "at least 1", "max_tokens")
         check_range("", self, "at least 0", "temperature", "top_k")
         check_range("", self, "above 0 and at most 1", "top_p")
@@ -167,16 +157,14 @@ def choose(logits_V: Tensor, sampling: Sampling, generator: torch.Generator) -> 
     scaled = (exact - exact.max()) / sampling.temperature
     if sampling.top_k and sampling.top_k < len(scaled):
         least = torch.topk(scaled, sampling.top_k).values[-1]
-        equal = (scaled == least).nonzero().squeeze(1)
-        too_many = equal[sampling.top_k - int((scaled > least).sum()) :]
+        too_many = (scaled == least).nonzero().squeeze(1)[sampling.top_k - int((scaled > least).sum()) :]
         scaled = scaled.masked_fill(scaled < least, -torch.inf)
         scaled[too_many] = -torch.inf
     probabilities = torch.softmax(scaled, dim=-1)
     if sampling.top_p < 1:
         ordered, order = probabilities.sort(descending=True)
         # A token stays if those before it do not reach top_p yet; so the first one always stays.
-        outside = ordered.cumsum(0) - ordered >= sampling.top_p
-        probabilities[order[outside]] = 0.0
+        probabilities[order[ordered.cumsum(0) - ordered >= sampling.top_p]] = 0.0
     return int(torch.multinomial(probabilities, 1, generator=generator))
 
 
@@ -244,14 +232,12 @@ def text_pieces(tokenizer: Tokenizer, ids: Iterator[int], space: bool = False) -
         text = decoder.decode(tokenizer.piece_bytes(number))
         if space and not text.startswith("\n"):
             text = " " + text
-        space = tokenizer.ends_word(number)
-        if space:
-            text = text[:-1]
-            space = not text.endswith("\n")
+        ends = tokenizer.ends_word(number)
+        text = text[:-1] if ends else text
+        space = ends and not text.endswith("\n")
         if text:
             yield text
-    rest = decoder.decode(b"", final=True)
-    if rest:
+    if rest := decoder.decode(b"", final=True):
         yield rest
 
 
@@ -276,13 +262,9 @@ def stop_at(pieces: Iterator[str], stops: Sequence[str]) -> Iterator[str]:
 
 def _overlap(text: str, stop: str) -> int:
     """The length of the longest end of `text` that `stop` begins with."""
-    for length in range(min(len(text), len(stop) - 1), 0, -1):
-        if text.endswith(stop[:length]):
-            return length
-    return 0
+    return next((length for length in range(len(stop) - 1, 0, -1) if text.endswith(stop[:length])), 0)
 
 
 def _cut_left(text: str, stops: Sequence[str]) -> str:
     """What stands after the last stop string: the mirror image of `stop_at`."""
-    start = max((text.rfind(stop) + len(stop) for stop in stops if stop and stop in text), default=0)
-    return text[start:]
+    return text[max((text.rfind(stop) + len(stop) for stop in stops if stop and stop in text), default=0) :]

@@ -33,9 +33,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.interop.foreign import read_json
-from foretext.interop.hub import Foreign
+from foretext.interop.hub import Foreign, check_in
 from foretext.nn.recurrent.bilm import Bilm, BilmTrunkConfig
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.nn.weights import check_tensors
@@ -68,22 +68,29 @@ def load_bilm(options: Path, weights: Path) -> Bilm:
 
 
 def read_bilm_options(path: Path) -> BilmTrunkConfig:
-    if path.is_file() and path.stat().st_size > _MOST_OPTIONS:
-        raise UserError(f"{path}: larger than 1 MB, which no options are; get the file again")
+    refuse_if(
+        path.is_file() and path.stat().st_size > _MOST_OPTIONS,
+        f"{path}: larger than 1 MB, which no options are; get the file again",
+    )
     options = read_json(path)
-    if options.get("bidirectional") is False:
-        raise UserError(f"{path}: 'bidirectional' is false, a model of one direction; give one with both")
-    if "char_cnn" not in options:
-        raise UserError(f"{path}: no 'char_cnn': it reads word ids, not characters; give a model that reads characters")
+    refuse_if(
+        options.get("bidirectional") is False,
+        f"{path}: 'bidirectional' is false, a model of one direction; give one with both",
+    )
+    refuse_if(
+        "char_cnn" not in options,
+        f"{path}: no 'char_cnn': it reads word ids, not characters; give a model that reads characters",
+    )
     lstm, cnn = _table(options, "lstm", path), _table(options, "char_cnn", path)
     characters = _whole(cnn, "n_characters", path)
-    if characters not in (CHARACTERS - 1, CHARACTERS):  # as it was trained, and as it was published
-        raise UserError(
-            f"{path}: 'n_characters' is {characters}; only the 261 characters of UTF-8 bytes are known here"
-        )
-    activation = cnn.get("activation")
-    if activation not in ("relu", "tanh"):
-        raise UserError(f"{path}: 'activation' must be relu or tanh, not {_shown(activation)}")
+    refuse_if(
+        characters not in (CHARACTERS - 1, CHARACTERS),  # as it was trained, and as it was published
+        f"{path}: 'n_characters' is {characters}; only the 261 characters of UTF-8 bytes are known here",
+    )
+    activation: Any = cnn.get("activation")
+    refuse_if(
+        activation not in ("relu", "tanh"), f"{path}: 'activation' must be relu or tanh, not {_shown(activation)}"
+    )
     filters = _filters(cnn, path)
     words = CharEncoderConfig(
         width=_whole(lstm, "projection_dim", path),
@@ -104,16 +111,12 @@ def read_bilm_options(path: Path) -> BilmTrunkConfig:
         residual=bool(lstm.get("use_skip_connections", False)),
         words=words,
     )
-    try:
-        config.check()
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+    check_in(config, path)
     return config
 
 
 def _table(options: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
-    if not isinstance(options.get(name), dict):
-        raise UserError(f"{path}: field {name!r} must be an object; get the file again")
+    refuse_if(not isinstance(options.get(name), dict), f"{path}: field {name!r} must be an object; get the file again")
     return options[name]
 
 
@@ -122,29 +125,28 @@ def _is_whole(value: Any) -> bool:
 
 
 def _whole(options: dict[str, Any], name: str, path: Path, none: int | None = None) -> int:
-    value = options.get(name)
-    if value is None and none is not None:
-        return none
-    if not _is_whole(value):
-        raise UserError(f"{path}: field {name!r} must be a whole number, not {_shown(value)}; get the file again")
-    return value  # type: ignore[return-value]
+    value: Any = none if options.get(name) is None else options[name]
+    wrong = f"{path}: field {name!r} must be a whole number, not {_shown(value)}; get the file again"
+    refuse_if(not _is_whole(value), wrong)
+    return value
 
 
 def _bound(options: dict[str, Any], name: str, path: Path) -> float:
-    value = options.get(name)
-    if value is None:
-        return 0.0
+    value: Any = 0.0 if options.get(name) is None else options[name]
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST:
         raise UserError(f"{path}: field {name!r} must be a bound, not {_shown(value)}; get the file again")
     return float(value)
 
 
 def _filters(cnn: dict[str, Any], path: Path) -> list[tuple[int, int]]:
-    filters = cnn.get("filters")
-    if not isinstance(filters, list) or not all(
-        isinstance(pair, list) and len(pair) == 2 and all(_is_whole(one) for one in pair) for pair in filters
-    ):
-        raise UserError(f"{path}: field 'filters' must be a list of [width, count]; get the file again")
+    filters: Any = cnn.get("filters")
+    refuse_if(
+        not isinstance(filters, list)
+        or not all(
+            isinstance(pair, list) and len(pair) == 2 and all(_is_whole(one) for one in pair) for pair in filters
+        ),
+        f"{path}: field 'filters' must be a list of [width, count]; get the file again",
+    )
     return [(width, count) for width, count in filters]
 
 
@@ -159,17 +161,17 @@ def _shown(value: Any) -> str:
 def read_bilm_weights(path: Path, config: BilmTrunkConfig) -> dict[str, Tensor]:
     """The weights of a published file by our names, checked against the options."""
     h5py = _h5py()
-    if not path.is_file():
-        raise UserError(f"{path}: missing; give the hdf5 file with the weights")
-    if config.parameters() > path.stat().st_size:  # even packed, a number takes a byte
-        raise UserError(
-            f"{path}: {path.stat().st_size:,} bytes cannot hold the {config.parameters():,} numbers that the options "
-            "ask for; the two do not belong together, or the file is not whole"
-        )
+    refuse_if(not path.is_file(), f"{path}: missing; give the hdf5 file with the weights")
+    size, numbers = path.stat().st_size, config.parameters()
+    refuse_if(
+        numbers > size,  # even packed, a number takes a byte
+        f"{path}: {size:,} bytes cannot hold the {numbers:,} numbers that the options ask for; the two do not belong "
+        "together, or the file is not whole",
+    )
     try:
         with h5py.File(path, "r") as file:
-            reader = _Reader(h5py, file, path)
-            return {name: _tensor(array) for name, array in _renamed(reader, config).items()}
+            found = _renamed(_Reader(h5py, file, path), config)
+            return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in found.items()}
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:  # hdf5's ways to meet a damaged file
         raise UserError(f"{path}: not a whole hdf5 file ({error}); get the file again") from None
 
@@ -192,32 +194,33 @@ class _Reader:
 
     def __call__(self, name: str, *shape: int) -> np.ndarray:
         data = self._find(name)
-        if data.shape != shape:
-            raise UserError(
-                f"{self.path}: {name} has shape {_shape(data.shape)}, and the options ask for {_shape(shape)}; the two "
-                "do not belong together"
-            )
-        if data.dtype.kind != "f" or data.dtype.itemsize > 8:
-            raise UserError(f"{self.path}: {name} holds {data.dtype}, not numbers with a fraction; get the file again")
+        refuse_if(
+            data.shape != shape,
+            f"{self.path}: {name} has shape {_shape(data.shape)}, and the options ask for {_shape(shape)}; the two "
+            "do not belong together",
+        )
+        refuse_if(
+            data.dtype.kind != "f" or data.dtype.itemsize > 8,
+            f"{self.path}: {name} holds {data.dtype}, not numbers with a fraction; get the file again",
+        )
         self._check_storage(name, data)
         array = data[...].astype(np.float32)
-        if not np.isfinite(array).all():
-            raise UserError(f"{self.path}: {name} holds numbers that are not finite; get the file again")
+        refuse_if(
+            not np.isfinite(array).all(), f"{self.path}: {name} holds numbers that are not finite; get the file again"
+        )
         return array
 
     def _find(self, name: str) -> Any:
         place = self.file
         for part in name.split("/"):
             link = place.get(part, getlink=True) if isinstance(place, self.h5py.Group) else None
-            if link is None:
-                raise UserError(f"{self.path}: {name} is missing; these are not weights of such a model")
-            if not isinstance(link, self.h5py.HardLink):
-                raise UserError(
-                    f"{self.path}: {name} is a link to somewhere else and is not followed; get the file again"
-                )
+            refuse_if(link is None, f"{self.path}: {name} is missing; these are not weights of such a model")
+            refuse_if(
+                not isinstance(link, self.h5py.HardLink),
+                f"{self.path}: {name} is a link to somewhere else and is not followed; get the file again",
+            )
             place = place[part]
-        if not isinstance(place, self.h5py.Dataset):
-            raise UserError(f"{self.path}: {name} is not an array; get the file again")
+        refuse_if(not isinstance(place, self.h5py.Dataset), f"{self.path}: {name} is not an array; get the file again")
         return place
 
     def _check_storage(self, name: str, data: Any) -> None:
@@ -225,10 +228,14 @@ class _Reader:
         filters = [made.get_filter(number)[0] for number in range(made.get_nfilters())]
         chunk = math.prod(data.chunks or (0,)) * data.dtype.itemsize
         outside = data.external or data.is_virtual
-        if outside or chunk > _CHUNK or any(number not in _PLAIN_FILTERS for number in filters):
-            raise UserError(f"{self.path}: {name} is kept in a way that is not followed here; get the file again")
-        if data.id.get_storage_size() < data.size:
-            raise UserError(f"{self.path}: {name} has less than its numbers in the file; get the file again")
+        refuse_if(
+            outside or chunk > _CHUNK or any(number not in _PLAIN_FILTERS for number in filters),
+            f"{self.path}: {name} is kept in a way that is not followed here; get the file again",
+        )
+        refuse_if(
+            data.id.get_storage_size() < data.size,
+            f"{self.path}: {name} has less than its numbers in the file; get the file again",
+        )
 
 
 def _renamed(read: _Reader, config: BilmTrunkConfig) -> dict[str, np.ndarray]:
@@ -250,8 +257,7 @@ def _renamed(read: _Reader, config: BilmTrunkConfig) -> dict[str, np.ndarray]:
     for direction, stack in enumerate(("forwards", "backwards")):
         for layer in range(config.layers):
             place = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
-            for name, array in _lstm(read, config, place).items():
-                found[f"{stack}.lstms.{layer}.{name}"] = array
+            found |= {f"{stack}.lstms.{layer}.{name}": array for name, array in _lstm(read, config, place).items()}
     return found
 
 
@@ -280,10 +286,6 @@ def _shape(shape: tuple[int, ...] | None) -> str:
     return "none" if shape is None else " × ".join(str(side) for side in shape) or "of one number"
 
 
-def _tensor(array: np.ndarray) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array))
-
-
 _OPTIONS, _WEIGHTS, _VOCABULARY = "*options*.json", "*weights*.hdf5", "*vocab*.txt"
 
 
@@ -293,8 +295,7 @@ def is_published_elmo(folder: Path) -> bool:
 
 def read_published_elmo(folder: Path) -> Foreign:
     options, weights = _one(folder, _OPTIONS, "ELMo's options"), _one(folder, _WEIGHTS, "ELMo's weights")
-    words = _words(folder)
-    tokenizer = words_of(words, lower=False, split="spaces", names=PUBLISHED_SPECIALS)
+    tokenizer = words_of(_words(folder), lower=False, split="spaces", names=PUBLISHED_SPECIALS)
     bilm = load_bilm(options, weights)
     model = replace(bilm.config, vocabulary=tokenizer.size)
     found = {f"bilm.{name}": tensor for name, tensor in bilm.state_dict().items()}
@@ -315,18 +316,16 @@ def read_published_elmo(folder: Path) -> Foreign:
 
 def _one(folder: Path, pattern: str, what: str) -> Path:
     found = sorted(folder.glob(pattern))
-    if len(found) != 1:
-        names = ", ".join(path.name for path in found)
-        several = f"several files could be {what} ({names}); leave one" if found else f"no {pattern} here, {what}"
-        raise UserError(f"{folder}: {several}")
+    names = ", ".join(path.name for path in found)
+    several = f"several files could be {what} ({names}); leave one" if found else f"no {pattern} here, {what}"
+    refuse_if(len(found) != 1, f"{folder}: {several}")
     return found[0]
 
 
 def _words(folder: Path) -> list[str]:
     """The words of the vocabulary, each once; none where there is no file."""
-    if not any(folder.glob(_VOCABULARY)):
-        return []
-    lines = read_pieces(_one(folder, _VOCABULARY, "the vocabulary"))
+    there = any(folder.glob(_VOCABULARY))
+    lines = read_pieces(_one(folder, _VOCABULARY, "the vocabulary")) if there else []
     return list(dict.fromkeys(word for line in lines if (word := line.strip())))
 
 

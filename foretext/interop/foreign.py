@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 
 _MAX_HEADER = 100_000_000
 _MAX_JSON = 500_000_000
@@ -29,16 +29,16 @@ PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 
 def read_json(path: Path) -> dict[str, Any]:
     """A file with one JSON object in it."""
-    if not path.exists():
-        raise UserError(f"{path}: missing; the folder is not whole")
-    if not path.is_file() or path.stat().st_size > _MAX_JSON:
-        raise UserError(f"{path}: not a file of JSON, or one larger than 500 MB; get the file again")
+    refuse_if(not path.exists(), f"{path}: missing; the folder is not whole")
+    refuse_if(
+        not path.is_file() or path.stat().st_size > _MAX_JSON,
+        f"{path}: not a file of JSON, or one larger than 500 MB; get the file again",
+    )
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read as JSON ({error}); get the file again") from None
-    if not isinstance(data, dict):
-        raise UserError(f"{path}: must hold one JSON object; get the file again")
+    refuse_if(not isinstance(data, dict), f"{path}: must hold one JSON object; get the file again")
     return data
 
 
@@ -49,21 +49,19 @@ def read_weights(folder: Path, allow_pickle: bool = False) -> tuple[dict[str, Te
     if (folder / INDEX).is_file():
         return _read_pieces(folder, INDEX, ".safetensors", read_safetensors), str(folder / INDEX)
     pickles = sorted(path for path in folder.iterdir() if path.suffix in _PICKLES and path.is_file())
-    if not pickles:
-        raise UserError(f"{folder}: no weights here; it needs {WEIGHTS} or {INDEX}")
-    if not allow_pickle:
-        raise UserError(
-            f"{pickles[0]}: pickled weights can run code when they are loaded, so they are refused; convert them to "
-            "safetensors where you trust them, or read them with the restricted loader by --allow-pickle"
-        )
-    if (folder / PICKLE).is_file():
-        return _read_pickle(folder / PICKLE), str(folder / PICKLE)
-    if (folder / PICKLE_INDEX).is_file():
+    refuse_if(not pickles, f"{folder}: no weights here; it needs {WEIGHTS} or {INDEX}")
+    refuse_if(
+        not allow_pickle,
+        f"{pickles[0]}: pickled weights can run code when they are loaded, so they are refused; convert them to "
+        "safetensors where you trust them, or read them with the restricted loader by --allow-pickle",
+    )
+    whole = folder / PICKLE if (folder / PICKLE).is_file() else pickles[0]
+    if whole.name != PICKLE and (folder / PICKLE_INDEX).is_file():
         return _read_pieces(folder, PICKLE_INDEX, ".bin", _read_pickle), str(folder / PICKLE_INDEX)
-    if len(pickles) > 1:
-        names = ", ".join(path.name for path in pickles[:4])
-        raise UserError(f"{folder}: which of {names} holds the weights? Name that one {PICKLE}")
-    return _read_pickle(pickles[0]), str(pickles[0])
+    names = ", ".join(path.name for path in pickles[:4])
+    several = whole.name != PICKLE and len(pickles) > 1
+    refuse_if(several, f"{folder}: which of {names} holds the weights? Name that one {PICKLE}")
+    return _read_pickle(whole), str(whole)
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -72,8 +70,10 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
     try:
         with path.open("rb") as file:
-            if int.from_bytes(file.read(8), "little") > _MAX_HEADER:
-                raise UserError(f"{path}: refused: the header is larger than 100 MB; get the file again")
+            refuse_if(
+                int.from_bytes(file.read(8), "little") > _MAX_HEADER,
+                f"{path}: refused: the header is larger than 100 MB; get the file again",
+            )
         return load_file(path)
     except (SafetensorError, ValueError, OverflowError, OSError) as error:
         raise UserError(f"{path}: not a whole safetensors file ({error}); get the file again") from None
@@ -91,9 +91,9 @@ def _read_pieces(folder: Path, index: str, ending: str, read: Callable[[Path], d
         if not (folder / name).is_file():
             raise UserError(f"{folder / name}: missing, though {index} names it; get the file again")
         tensors |= read(folder / name)
-    for name in names:
-        if name not in tensors:
-            raise UserError(f"{folder / names[name]}: {name} is not in it, though {index} says so; get the file again")
+    for name, file in names.items():
+        lost = f"{folder / file}: {name} is not in it, though {index} says so; get the file again"
+        refuse_if(name not in tensors, lost)
     return tensors
 
 
@@ -119,6 +119,8 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
         ) from None
     if isinstance(loaded, dict) and isinstance(loaded.get("state_dict"), dict):
         loaded = loaded["state_dict"]
-    if not isinstance(loaded, dict) or not all(_is_plain(value) for value in loaded.values()):
-        raise UserError(f"{path}: does not hold a dictionary of plain tensors; give the weights alone")
+    refuse_if(
+        not isinstance(loaded, dict) or not all(_is_plain(value) for value in loaded.values()),
+        f"{path}: does not hold a dictionary of plain tensors; give the weights alone",
+    )
     return {str(name): tensor for name, tensor in loaded.items()}

@@ -2,10 +2,13 @@
 
 Besides the trunk's, our names include those of the head of the pre-training objective, which begin with `task.` as in
 a run. A part that a folder may lack (`HubNames.absent`) is drawn anew, and import says so.
+
+config.json of a Hugging Face folder and our [model], by the tables in `systems/hub_names.py`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import tempfile
@@ -15,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.interop.foreign import read_json, read_weights
-from foretext.interop.hub_config import check_exportable, config_of, model_of, padding_id, rows_before
 from foretext.interop.hub_tensors import FolderTensors, by_their_names, head_of, head_tensors
-from foretext.interop.hub_tokenizer import read_tokenizer, tokenizer_files
-from foretext.nn.model_config import ModelConfig
+from foretext.interop.hub_tokenizer import read_tokenizer, special_of, tokenizer_files
+from foretext.nn.trunk import ModelConfig
 from foretext.objectives.base import Objective
 from foretext.runs.commit import write_new
 from foretext.runs.model import SavedModel, check_amount
@@ -73,9 +76,11 @@ def read_hub(folder: Path, allow_pickle: bool = False) -> Foreign:
 
 def _system_of(config: dict[str, Any], where: Path) -> tuple[System, HubNames]:
     known = {system.hub.model_type: system for system in SYSTEMS.values() if system.hub is not None}
-    kind = config.get("model_type")
-    if not isinstance(kind, str) or kind not in known:
-        raise UserError(f"{where}: model_type {kind!r} cannot be read; {', '.join(known)} can")
+    kind: Any = config.get("model_type")
+    refuse_if(
+        not isinstance(kind, str) or kind not in known,
+        f"{where}: model_type {kind!r} cannot be read; {', '.join(known)} can",
+    )
     system = known[kind]
     assert system.hub is not None
     return system, system.hub
@@ -153,12 +158,17 @@ def export_hub(model: SavedModel, out: Path) -> list[str]:
     names = model.system.hub
     if names is None:
         raise UserError(f"{model.system.name} has no counterpart in transformers to export to")
-    if model.views is not None:
-        raise UserError("a head over views has no counterpart in transformers; fine-tune with --views none to export")
-    if model.info.direction == "backward":
-        raise UserError("a right-to-left model cannot be exported: transformers would feed it text from left to right")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} is not an empty folder; choose another --out")
+    refuse_if(
+        model.views is not None,
+        "a head over views has no counterpart in transformers; fine-tune with --views none to export",
+    )
+    refuse_if(
+        model.info.direction == "backward",
+        "a right-to-left model cannot be exported: transformers would feed it text from left to right",
+    )
+    refuse_if(
+        out.exists() and (not out.is_dir() or any(out.iterdir())), f"{out} is not an empty folder; choose another --out"
+    )
     weights = {name: tensor.detach().float().cpu() for name, tensor in model.trunk.state_dict().items()}
     check_exportable(model, names, weights)
     config, notes = config_of(model, names), list[str]()
@@ -211,8 +221,7 @@ def _layout(model: SavedModel) -> FramedLayout | None:
 def _shifted(positions: Tensor, model: SavedModel) -> Tensor:
     """The position table with as many rows before the first position as there are ids up to the padding's."""
     shape: Any = model.model_config
-    more = padding_id(model) + 1 - int(shape.first_position)
-    return positions[-more:] if more <= 0 else torch.cat([positions.new_zeros(more, positions.shape[1]), positions])
+    return F.pad(positions, (0, 0, padding_id(model) + 1 - int(shape.first_position), 0))
 
 
 def _write_folder(out: Path, files: dict[str, bytes], tensors: dict[str, Tensor]) -> None:
@@ -234,3 +243,153 @@ def _write_folder(out: Path, files: dict[str, bytes], tensors: dict[str, Tensor]
             raise
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror or error}); nothing was left behind") from None
+
+
+# ── config.json and our [model] ───────────────────────────────────────────────────────────────────────────────────────
+
+
+MOST_NUMBER = 1e15
+
+
+# -- in --------------------------------------------------------------------------------------------------------------
+
+
+def model_of(config: Mapping[str, Any], system: System, names: HubNames, where: Path) -> ModelConfig:
+    """The trunk that config.json, at `where`, describes."""
+    for key, values in names.only.items():
+        if key in config and config[key] not in values:
+            raise UserError(
+                f"{where}: {key} is {config[key]!r}, which {system.name} here cannot be (only {values[0]!r})"
+            )
+    model: Any = system.sizes["paper"].model
+    changes = _numbers(config, system, names, where) | _words(config, system, names, where)
+    inner = config.get("n_inner")
+    refuse_if(
+        inner is not None and inner != 4 * changes["width"],
+        f"{where}: n_inner is {inner}, which {system.name} here cannot be (only 4 × n_embd)",
+    )
+    if changes.get("inner") == 4 * changes["width"]:
+        changes["inner"] = 0  # as our sizes have it
+    if names.after_padding:
+        before = _padding(config, names, where) + 1
+        changes |= {"context": changes["context"] - before, "first_position": min(before, model.first_position)}
+    found: ModelConfig = dataclasses.replace(model, **changes | _dropout(config, names, where))
+    check_in(found, where)
+    return found
+
+
+def check_in(model: ModelConfig, where: Path) -> None:
+    """UserError that names the file if no model can have the shape that it says."""
+    try:
+        model.check()
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+
+
+def rows_before(config: Mapping[str, Any], names: HubNames, model: Any, where: Path) -> int:
+    """Rows of their position table that stand before ours: where they count from the padding's id on, and that is
+    large, the first ones belong to no position."""
+    return _padding(config, names, where) + 1 - int(model.first_position) if names.after_padding else 0
+
+
+def _numbers(config: Mapping[str, Any], system: System, names: HubNames, where: Path) -> dict[str, Any]:
+    model = system.sizes["paper"].model
+    found: dict[str, Any] = {}
+    for ours, theirs in names.shape.items():
+        value = _number(_said(config, theirs, names, where), theirs, type(getattr(model, ours)), where)
+        least = names.least.get(theirs, value)
+        refuse_if(value < least, f"{where}: {theirs} is {value}, and {system.name} here needs at least {least}")
+        found[ours] = value
+    words = f"{names.shape['vocabulary']} is {found['vocabulary']}"
+    refuse_if(found["vocabulary"] < 1, f"{where}: {words}; get the file again")
+    return found
+
+
+def _words(config: Mapping[str, Any], system: System, names: HubNames, where: Path) -> dict[str, str]:
+    found = {}
+    for ours, (key, words) in names.worded.items():
+        said = _said(config, key, names, where)
+        if not isinstance(said, str) or said not in words:
+            known = ", ".join(map(repr, words))
+            raise UserError(f"{where}: {key} is {said!r}, which {system.name} here cannot be (only {known})")
+        found[ours] = words[said]
+    return found
+
+
+def _said(config: Mapping[str, Any], key: str, names: HubNames, where: Path) -> Any:
+    refuse_if(key not in config and key not in names.defaults, f"{where}: {key} is missing; get the file again")
+    said = config.get(key, names.defaults.get(key))
+    return names.defaults[key] if said is None and key in names.unsaid else said
+
+
+def _dropout(config: Mapping[str, Any], names: HubNames, where: Path) -> dict[str, float]:
+    """Our one dropout; nothing where nothing is said."""
+    said = {key: names.defaults[key] for key in names.dropouts if key in names.defaults} | dict(config)
+    dropouts = {key: _number(said[key], key, float, where) for key in names.dropouts if key in said}
+    told = ", ".join(f"{key} {value}" for key, value in dropouts.items())
+    refuse_if(len(set(dropouts.values())) > 1, f"{where}: {told}: here one dropout serves all places; make them equal")
+    return {"dropout": next(iter(dropouts.values()))} if dropouts else {}
+
+
+def _padding(config: Mapping[str, Any], names: HubNames, where: Path) -> int:
+    found: int = _number(_said(config, "pad_token_id", names, where), "pad_token_id", int, where)
+    refuse_if(found < 0, f"{where}: pad_token_id is {found}, and positions are counted from it; get the file again")
+    return found
+
+
+def _number(value: Any, key: str, wanted: type, where: Path) -> Any:
+    """A number of the wanted type; whatever else JSON can hold is refused."""
+    refuse_if(
+        isinstance(value, bool) or not isinstance(value, int | float) or not -MOST_NUMBER < value < MOST_NUMBER,
+        f"{where}: {key} must be a number, not {str(value)[:40]}; get the file again",
+    )
+    refuse_if(wanted(value) != value, f"{where}: {key} must be a whole number, not {value!r}; get the file again")
+    return wanted(value)
+
+
+# -- out -------------------------------------------------------------------------------------------------------------
+
+
+def check_exportable(model: SavedModel, names: HubNames, weights: Mapping[str, Any]) -> None:
+    """Settings of [model] that make a model which they do not have."""
+    own, found = model.system.sizes["paper"].model, model.model_config
+    different = [field for field in names.fixed if getattr(found, field) != getattr(own, field)]
+    if not different and names.names(found.layers).keys() != weights.keys():
+        different = ["embedding"]  # ALBERT's may have any width, but must be there
+    if different:
+        raise UserError(
+            f"this run's model.{different[0]} is not {model.system.name}'s own, and transformers has no such model; "
+            "it cannot be exported"
+        )
+    for field, (key, words) in names.worded.items():
+        if getattr(found, field) not in words.values():
+            raise UserError(
+                f"this run's model.{field} is {getattr(found, field)}, and {key} of transformers' {names.model_type} "
+                "cannot be that; it cannot be exported"
+            )
+
+
+def config_of(model: SavedModel, names: HubNames) -> dict[str, Any]:
+    """config.json of the language model."""
+    shape: Any = model.model_config
+    config: dict[str, Any] = {"architectures": [names.language_model], "model_type": names.model_type}
+    config |= {theirs: getattr(shape, ours) for ours, theirs in names.shape.items()}
+    if "inner" in names.shape and not shape.inner:
+        config[names.shape["inner"]] = 4 * shape.width
+    config |= dict.fromkeys(names.dropouts, shape.dropout)
+    config |= {key: values[0] for key, values in names.only.items()}
+    for ours, (key, words) in names.worded.items():
+        config[key] = next(theirs for theirs, own in words.items() if own == getattr(shape, ours))
+    config |= {"tie_word_embeddings": True, "torch_dtype": "float32"}
+    config |= {key: special_of(model.tokenizer, role) for key, role in names.ids.items()}
+    if names.after_padding:
+        config["pad_token_id"] = padding_id(model)
+        config[names.shape["context"]] += padding_id(model) + 1
+    return config
+
+
+def padding_id(model: SavedModel) -> int:
+    """The id from which positions are counted there; where no token is for padding, one that leaves ours in place."""
+    shape: Any = model.model_config
+    found = special_of(model.tokenizer, "pad")
+    return int(shape.first_position) - 1 if found is None else found

@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers
+from tokenizers import decoders, models, pre_tokenizers
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.interop.foreign import read_json
 from foretext.text.tokenizers.base import END, Tokenizer, tokenizer_from_json
 from foretext.text.tokenizers.published import numbered, read_pieces, read_sentencepiece
 from foretext.text.tokenizers.unigram import SPACE, Unigram
-from foretext.text.tokenizers.wordpiece import INSIDE, LONGEST_WORD, WordPiece
+from foretext.text.tokenizers.wordpiece import INSIDE, LONGEST_WORD, WordPiece, bert_normalizer
 from foretext.text.tokenizers.wordpiece import UNKNOWN as UNKNOWN_WORD
 
 LINES, SPM, ADDED = "vocab.txt", "spiece.model", "added_tokens.json"
@@ -44,9 +44,7 @@ def wordpiece_library(tokenizer: WordPiece) -> tokenizers.Tokenizer:
     ids = {piece: id for id, piece in enumerate(tokenizer.pieces)}
     model = models.WordPiece(vocab=ids, unk_token=UNKNOWN_WORD, max_input_chars_per_word=LONGEST_WORD)
     whole = tokenizers.Tokenizer(model)
-    whole.normalizer = normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=tokenizer.lower, lowercase=tokenizer.lower
-    )
+    whole.normalizer = bert_normalizer(tokenizer.lower)
     whole.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     whole.decoder = decoders.WordPiece(prefix=INSIDE)
     return whole
@@ -72,44 +70,50 @@ def unigram_library(tokenizer: Unigram) -> tuple[tokenizers.Tokenizer, list[str]
 def added_tokens(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The tokens that were added to the model's own, with their ids."""
     found = data.get("added_tokens") or []
-    if not isinstance(found, list) or not all(
-        isinstance(one, dict) and {"content", "id"} <= one.keys() for one in found
-    ):
-        raise UserError(
-            f"{path}: field 'added_tokens' must be a list of tokens with content and id; get the file again"
-        )
+    refuse_if(
+        not isinstance(found, list)
+        or not all(isinstance(one, dict) and {"content", "id"} <= one.keys() for one in found),
+        f"{path}: field 'added_tokens' must be a list of tokens with content and id; get the file again",
+    )
     return {str(one["content"]): one["id"] for one in found}
 
 
 def put_together(ids: dict[str, int], more: Mapping[str, Any], path: Path, gaps: int = 0) -> None:
     """Puts further pieces among `ids`, all of which must then be 0, 1, 2 …, each once, with at most `gaps` left out."""
     for piece, number in more.items():
-        if ids.setdefault(piece, number) != number:
-            raise UserError(f"{path}: the token {piece!r} is id {ids[piece]} and id {number}; get the file again")
-    if not numbered(list(ids.values()), gaps):
-        raise UserError(f"{path}: ids are not 0 … {len(ids) - 1}, each once; get the file again")
+        own = ids.setdefault(piece, number)
+        refuse_if(own != number, f"{path}: the token {piece!r} is id {own} and id {number}; get the file again")
+    refuse_if(
+        not numbered(list(ids.values()), gaps), f"{path}: ids are not 0 … {len(ids) - 1}, each once; get the file again"
+    )
 
 
 def wordpiece_of_library(data: Mapping[str, Any], path: Path) -> WordPiece:
     model = data["model"]
     own = {"unk_token": UNKNOWN_WORD, "continuing_subword_prefix": INSIDE, "max_input_chars_per_word": LONGEST_WORD}
     for key, value in own.items():
-        if model.get(key, value) != value:
-            raise UserError(f"{path}: {key} is {model[key]!r}, which cannot be read: here it is {value!r}")
+        said = model.get(key, value)
+        refuse_if(said != value, f"{path}: {key} is {said!r}, which cannot be read: here it is {value!r}")
     cleaning = _object(data.get("normalizer"))
-    if cleaning.get("type") != "BertNormalizer" or cleaning.get("clean_text", True) is not True:
-        raise UserError(f"{path}: its normalizer is not BERT's, which alone can be read for WordPiece")
-    if _object(data.get("pre_tokenizer")).get("type") != "BertPreTokenizer":
-        raise UserError(f"{path}: its pre_tokenizer is not BERT's, which alone can be read for WordPiece")
+    refuse_if(
+        cleaning.get("type") != "BertNormalizer" or cleaning.get("clean_text", True) is not True,
+        f"{path}: its normalizer is not BERT's, which alone can be read for WordPiece",
+    )
+    refuse_if(
+        _object(data.get("pre_tokenizer")).get("type") != "BertPreTokenizer",
+        f"{path}: its pre_tokenizer is not BERT's, which alone can be read for WordPiece",
+    )
     said = {
         "do_lower_case": cleaning.get("lowercase", True),
         "strip_accents": cleaning.get("strip_accents"),
         "tokenize_chinese_chars": cleaning.get("handle_chinese_chars"),
     }
     lower = _lower_cased(said, path)
-    beside = _settings(path.parent).get("do_lower_case")
-    if isinstance(beside, bool) and beside is not lower:
-        raise UserError(f"{path}: lowercase is not do_lower_case of {SETTINGS}; make the two agree")
+    beside = json_in(path.parent / SETTINGS).get("do_lower_case")
+    refuse_if(
+        isinstance(beside, bool) and beside is not lower,
+        f"{path}: lowercase is not do_lower_case of {SETTINGS}; make the two agree",
+    )
     ids, added = _pieces(data, model.get("vocab"), path)
     return WordPiece.from_published(sorted(ids, key=ids.__getitem__), lower, str(path)).with_specials(added)
 
@@ -118,17 +122,19 @@ def unigram_of_library(data: Mapping[str, Any], path: Path) -> Unigram:
     model = data["model"]
     vocabulary, unknown = model.get("vocab"), model.get("unk_id")
     pairs = isinstance(vocabulary, list) and all(isinstance(one, list) and len(one) == 2 for one in vocabulary)
-    if not pairs or not all(isinstance(piece, str) for piece, _ in vocabulary):
-        raise UserError(f"{path}: field 'vocab' must be a list of pieces with their scores; get the file again")
-    if not isinstance(unknown, int) or not 0 <= unknown < len(vocabulary):
-        raise UserError(f"{path}: field 'unk_id' must be the place of one of the pieces; get the file again")
-    if model.get("byte_fallback"):
-        raise UserError(f"{path}: it spells unknown characters in bytes, which is not done here")
+    refuse_if(
+        not pairs or not all(isinstance(piece, str) for piece, _ in vocabulary),
+        f"{path}: field 'vocab' must be a list of pieces with their scores; get the file again",
+    )
+    refuse_if(
+        not isinstance(unknown, int) or not 0 <= unknown < len(vocabulary),
+        f"{path}: field 'unk_id' must be the place of one of the pieces; get the file again",
+    )
+    refuse_if(model.get("byte_fallback"), f"{path}: it spells unknown characters in bytes, which is not done here")
     _check_words(data.get("pre_tokenizer"), path)
     cleaning = _albert_cleaning(data.get("normalizer"), path)
     plain = {piece: id for id, (piece, _) in enumerate(vocabulary)}
-    if len(plain) < len(vocabulary):
-        raise UserError(f"{path}: field 'vocab' has a piece twice; get the file again")
+    refuse_if(len(plain) < len(vocabulary), f"{path}: field 'vocab' has a piece twice; get the file again")
     ids, added = _pieces(data, plain, path)
     scores = [score for _, score in vocabulary]
     return Unigram.from_data(
@@ -146,15 +152,15 @@ def unigram_of_library(data: Mapping[str, Any], path: Path) -> Unigram:
 def _pieces(data: Mapping[str, Any], vocabulary: Any, path: Path) -> tuple[dict[str, int], list[str]]:
     """All pieces with their ids, and the names of the added ones, which are special: a word that is sought in a text
     before it is split is more than ours can do."""
-    if not isinstance(vocabulary, dict):
-        raise UserError(f"{path}: field 'vocab' must hold pieces and their ids; get the file again")
+    refuse_if(
+        not isinstance(vocabulary, dict), f"{path}: field 'vocab' must hold pieces and their ids; get the file again"
+    )
     ids, added = dict(vocabulary), added_tokens(data, path)
     put_together(ids, added, path)
-    words = [one["content"] for one in data.get("added_tokens") or [] if one.get("special") is False]
-    if words:
-        raise UserError(
-            f"{path}: the word {words[0]!r} is added to the pieces, and no special token: it cannot be read"
-        )
+    word = next((one["content"] for one in data.get("added_tokens") or [] if one.get("special") is False), None)
+    refuse_if(
+        word is not None, f"{path}: the word {word!r} is added to the pieces, and no special token: it cannot be read"
+    )
     return ids, sorted(added, key=ids.__getitem__)
 
 
@@ -162,32 +168,36 @@ def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _steps(value: Any, name: str) -> list[dict[str, Any]]:
+    """What is done one after the other: a sequence, or one step alone."""
+    found = _object(value)
+    steps = found.get(name) if found.get("type") == "Sequence" else [found]
+    return [_object(step) for step in steps] if isinstance(steps, list) else []
+
+
 def _check_words(value: Any, path: Path) -> None:
     """Split at white space, a ▁ before each word. Without the split a text's last spaces would be a piece there, which
     no version of ALBERT's tokenizer has."""
-    found = _object(value)
-    steps = found.get("pretokenizers") if found.get("type") == "Sequence" else [found]
-    steps = [_object(step) for step in steps] if isinstance(steps, list) else []
+    steps = _steps(value, "pretokenizers")
     if steps and steps[0].get("type") == "WhitespaceSplit":
         steps = steps[1:]
     words = steps[0] if len(steps) == 1 else {}
     plain = words.get("type") == "Metaspace" and words.get("replacement") == SPACE and words.get("split") is not False
-    if not plain or words.get("prepend_scheme", "always") != "always" or words.get("add_prefix_space") is False:
-        raise UserError(f"{path}: its pre_tokenizer is not ALBERT's, which alone can be read for unigram pieces")
+    refuse_if(
+        not plain or words.get("prepend_scheme", "always") != "always" or words.get("add_prefix_space") is False,
+        f"{path}: its pre_tokenizer is not ALBERT's, which alone can be read for unigram pieces",
+    )
 
 
 def _albert_cleaning(value: Any, path: Path) -> dict[str, Any]:
     """Our settings for ALBERT's steps of cleaning."""
-    found = _object(value)
-    steps = found.get("normalizers") if found.get("type") == "Sequence" else [found]
-    steps = [_object(step) for step in steps] if isinstance(steps, list) else []
+    steps = _steps(value, "normalizers")
     named = [_named(step) for step in steps]
     named = named[:-1] if named and named[-1] == _SPACES else named
     lower, strip, table = "Lowercase" in named, "StripAccents" in named, "Precompiled" in named
     wanted = [*_QUOTES, *(["NFKD", "StripAccents"] * strip), *(["Lowercase"] * lower)]
     wanted += ["Precompiled"] if table else ["Nmt", "NFKC"]
-    if named != wanted:
-        raise UserError(f"{path}: its normalizer is not ALBERT's, which alone can be read for unigram pieces")
+    refuse_if(named != wanted, f"{path}: its normalizer is not ALBERT's, which alone can be read for unigram pieces")
     charmap = steps[named.index("Precompiled")].get("precompiled_charsmap") if table else ""
     return {"lower": lower, "strip_accents": strip, "charmap": charmap}
 
@@ -204,13 +214,13 @@ def _named(step: Mapping[str, Any]) -> str:
 
 def wordpiece_of_lines(folder: Path) -> Tokenizer:
     """vocab.txt, and what tokenizer_config.json says beside it."""
-    lower = _lower_cased(_settings(folder), folder / SETTINGS)
+    lower = _lower_cased(json_in(folder / SETTINGS), folder / SETTINGS)
     return _with_added(WordPiece.from_published(read_pieces(folder / LINES), lower, str(folder / LINES)), folder)
 
 
 def unigram_of_file(folder: Path) -> Tokenizer:
     """spiece.model, and what tokenizer_config.json says beside it."""
-    settings = _settings(folder)
+    settings = json_in(folder / SETTINGS)
     lower, accents = (_flag(settings, name, folder / SETTINGS) for name in ("do_lower_case", "keep_accents"))
     found = Unigram.from_published(read_sentencepiece(folder / SPM), lower, str(folder / SPM))
     if accents:
@@ -219,17 +229,14 @@ def unigram_of_file(folder: Path) -> Tokenizer:
 
 
 def _with_added(tokenizer: WordPiece | Unigram, folder: Path) -> Tokenizer:
-    path = folder / ADDED
-    if not path.is_file():
-        return tokenizer
     ids = {piece: id for id, piece in enumerate(tokenizer.pieces)}
-    more = read_json(path)
-    put_together(ids, more, path)
+    more = json_in(folder / ADDED)
+    put_together(ids, more, folder / ADDED)
     return tokenizer.with_specials(sorted(more, key=ids.__getitem__))
 
 
-def _settings(folder: Path) -> dict[str, Any]:
-    path = folder / SETTINGS
+def json_in(path: Path) -> dict[str, Any]:
+    """A file with one JSON object in it; nothing where there is no file."""
     return read_json(path) if path.is_file() else {}
 
 
@@ -244,8 +251,10 @@ def _lower_cased(settings: Mapping[str, Any], path: Path) -> bool | None:
     """Whether texts are lower-cased and lose their accents; None where nothing says so."""
     lower, strip = _flag(settings, "do_lower_case", path), _flag(settings, "strip_accents", path)
     for name in ("tokenize_chinese_chars", "do_basic_tokenize"):
-        if _flag(settings, name, path) is False:
-            raise UserError(f"{path}: {name} is false, which cannot be read: here texts are split as BERT's were")
+        refuse_if(
+            _flag(settings, name, path) is False,
+            f"{path}: {name} is false, which cannot be read: here texts are split as BERT's were",
+        )
     if strip is not None and strip is not (True if lower is None else lower):
         raise UserError(
             f"{path}: strip_accents is {str(strip).lower()} where texts are {'' if not strip else 'not '}lower-cased, "
@@ -270,8 +279,7 @@ class Said:
 
 
 def said_in(folder: Path) -> Said:
-    settings, whole = (read_json(folder / name) if (folder / name).is_file() else {} for name in (SETTINGS, WHOLE))
-    return Said(folder, settings, whole)
+    return Said(folder, json_in(folder / SETTINGS), json_in(folder / WHOLE))
 
 
 def with_end(
@@ -300,13 +308,10 @@ def _check_role(tokenizer: Tokenizer, role: str, said: Any, name: str | None, ro
     key = f"{role}_token_id"
     if isinstance(said, bool) or not isinstance(said, int) or not 0 <= said < rows:
         return  # beyond the table: a default that was never set
-    if name in tokenizer.specials and tokenizer.specials[name] != said:
-        raise UserError(f"{where}: {name} is id {tokenizer.specials[name]}, but config.json has {key} {said}; {_OTHER}")
-    if role == "pad":
-        return  # often any id at all: it is never looked at
-    if tokenizer.specials.get(END, said) != said:
-        raise UserError(f"{where}: {END} is id {tokenizer.specials[END]}, but config.json has {key} {said}; {_OTHER}")
-    if said not in tokenizer.specials.values():
+    for token in (name, END)[: 1 if role == "pad" else 2]:  # a padding is often any id at all: it is never looked at
+        own = tokenizer.specials.get(token or "", said)
+        refuse_if(own != said, f"{where}: {token} is id {own}, but config.json has {key} {said}; {_OTHER}")
+    if role != "pad" and said not in tokenizer.specials.values():
         what = f"the piece {tokenizer.piece(said)!r}" if said < tokenizer.size else "beyond the vocabulary"
         raise UserError(f"{where}: config.json has {key} {said}, which is {what}, not a special token; {_OTHER}")
 
@@ -331,13 +336,13 @@ def check_added(beside: Said) -> None:
         SETTINGS: list(decoder.values()) if isinstance(decoder, dict) else [],
     }
     for name, entries in found.items():
-        for one in entries:
-            if isinstance(one, dict) and one.get("special") is False:
-                raise UserError(
-                    f"{beside.folder / name}: the token {one.get('content')!r} was added as ordinary text, which "
-                    "cannot be read: texts that spell it would get other ids here; import a folder whose added tokens "
-                    "are special"
-                )
+        words = [one.get("content") for one in entries if isinstance(one, dict) and one.get("special") is False]
+        refuse_if(
+            words,
+            f"{beside.folder / name}: the token {', '.join(map(repr, words[:1]))} was added as ordinary text, which "
+            "cannot be read: texts that spell it would get other ids here; import a folder whose added tokens "
+            "are special",
+        )
 
 
 def note_begin(beside: Said, notes: list[str]) -> None:

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.interop.hub_tokenizer import padding_of
-from foretext.nn.model_config import ModelConfig
+from foretext.nn.trunk import ModelConfig
 from foretext.runs.model import SavedModel
 from foretext.systems.hub_names import HubHead, HubNames, Theirs
 from foretext.tasks.row_family import spread_of
@@ -60,15 +60,17 @@ class FolderTensors:
         tensor = self.left.pop(name, None)
         if tensor is None:
             raise UserError(f"{self.where}: {shown} is missing; get the file again")
-        if list(tensor.shape) != shape:
-            found = list(tensor.shape)
-            raise UserError(f"{self.where}: {shown} has shape {found}, where config.json needs {shape}")
-        if tensor.dtype not in FLOATS:
-            kind = str(tensor.dtype).removeprefix("torch.")
-            raise UserError(f"{self.where}: {shown} is {kind}, not float32, float16 or bfloat16; get the file again")
+        own, kind = list(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+        refuse_if(own != shape, f"{self.where}: {shown} has shape {own}, where config.json needs {shape}")
+        refuse_if(
+            tensor.dtype not in FLOATS,
+            f"{self.where}: {shown} is {kind}, not float32, float16 or bfloat16; get the file again",
+        )
         tensor = tensor.float()
-        if not bool(torch.isfinite(tensor).all()):
-            raise UserError(f"{self.where}: {shown} holds numbers that are not finite; get the file again")
+        refuse_if(
+            not bool(torch.isfinite(tensor).all()),
+            f"{self.where}: {shown} holds numbers that are not finite; get the file again",
+        )
         return tensor
 
     def finish(self, weights: Mapping[str, Tensor]) -> None:
@@ -76,23 +78,19 @@ class FolderTensors:
         for copy, ours in self.names.copies.items():
             if ours in weights and copy in self.left:
                 self._check_copy(copy, ours, self.left.pop(copy), weights[ours])
-        of_no_use = self.names.ignored
-        left = sorted(name for name in self.left if not name.endswith(self.names.empty))
-        left = [name for name in left if not name.startswith(of_no_use)]
-        if left:
-            raise UserError(
-                f"{self.where}: {self.written[left[0]]} has no place in {self.names.language_model} of the shape in "
-                "config.json; get both again, or save the language model without other heads"
-            )
+        of_use = (name for name in self.left if not name.startswith(self.names.ignored))
+        left = [self.written[name] for name in sorted(of_use) if not name.endswith(self.names.empty)]
+        refuse_if(
+            left,
+            f"{self.where}: {''.join(left[:1])} has no place in {self.names.language_model} of the shape in "
+            "config.json; get both again, or save the language model without other heads",
+        )
 
     def _check_copy(self, copy: str, ours: str, found: Tensor, weight: Tensor) -> None:
-        if torch.equal(found.float(), weight):
-            return
+        what = "no copy of the head's bias, and cannot be read beside it"
         if ours == "tokens.weight":
-            raise UserError(
-                f"{self.where}: {copy} is not the token table, and an output table of its own cannot be read"
-            )
-        raise UserError(f"{self.where}: {copy} is no copy of the head's bias, and cannot be read beside it")
+            what = "not the token table, and an output table of its own cannot be read"
+        refuse_if(not torch.equal(found.float(), weight), f"{self.where}: {copy} is {what}")
 
 
 def by_their_names(weights: Mapping[str, Tensor], names: HubNames, model: ModelConfig) -> dict[str, Tensor]:
@@ -103,13 +101,10 @@ def by_their_names(weights: Mapping[str, Tensor], names: HubNames, model: ModelC
             continue
         whole = weights[ours].t() if names.is_transposed(ours) else weights[ours]
         parts = parts_of(theirs)
-        if len(parts) == 1:
-            tensors[names.whole(ours, parts[0])] = whole.reshape(
-                names.shape_of(ours, model) or whole.shape
-            ).contiguous()
-            continue
         for name, part in zip(parts, whole.chunk(len(parts))):
-            tensors[names.whole(ours, name)] = part.clone()  # a file holds no views of one tensor
+            shape = names.shape_of(ours, model) or part.shape
+            # A file holds no views of one tensor.
+            tensors[names.whole(ours, name)] = (part.clone() if len(parts) > 1 else part).reshape(shape).contiguous()
     return tensors
 
 
@@ -123,11 +118,11 @@ _READ = {  # by `transfer.pooling`
 def head_of(model: SavedModel, names: HubNames) -> HubHead:
     """Their head for the task of this model; UserError if they have none that is the same function."""
     task: Any = model.task
-    if model.finetuned.transfer.model != "linear":
-        raise UserError(
-            "the task's own model (transfer.model=recurrent) has no counterpart in transformers; fine-tune with "
-            "--set transfer.model=linear to export"
-        )
+    refuse_if(
+        model.finetuned.transfer.model != "linear",
+        "the task's own model (transfer.model=recurrent) has no counterpart in transformers; fine-tune with "
+        "--set transfer.model=linear to export",
+    )
     head = names.heads.get(task.kind)
     if head is None or model.task_config.arrangement not in names.heads:
         what = f"{task.kind} of pairs" if head else task.kind
@@ -174,24 +169,18 @@ def _folded(weight: Tensor, bias: Tensor) -> Tensor:
     """Their head for labels is a matrix W without a bias on the last token's state. Ours has a bias c; since W has full
     row rank there is a d with W d = c, and d goes into the vector that is added last before the head."""
     shift = torch.linalg.lstsq(weight, bias[:, None]).solution[:, 0]
-    if not torch.allclose(weight @ shift, bias, atol=1e-6, rtol=1e-6):
-        raise UserError("the head's rows are not independent, so its bias cannot be exported; fine-tune again")
+    refuse_if(
+        not torch.allclose(weight @ shift, bias, atol=1e-6, rtol=1e-6),
+        "the head's rows are not independent, so its bias cannot be exported; fine-tune again",
+    )
     return shift
 
 
 def _described(head: HubHead, kind: str, labels: Sequence[str], outputs: int) -> dict[str, Any]:
     described: dict[str, Any] = {"architectures": [head.model], "num_labels": outputs, **head.settings}
-    if kind == "regression":
-        return described | {"problem_type": "regression"}
-    if kind in ("choice", "span"):
-        return described
-    if kind != "tagging":
-        described["problem_type"] = "single_label_classification"
-    return described | _names_of(labels)
-
-
-def _names_of(labels: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    return {
-        "id2label": {str(number): label for number, label in enumerate(labels)},
-        "label2id": {label: number for number, label in enumerate(labels)},
-    }
+    if kind not in ("choice", "span", "tagging"):
+        described["problem_type"] = "regression" if kind == "regression" else "single_label_classification"
+    if kind not in ("choice", "span", "regression"):
+        described["id2label"] = {str(number): label for number, label in enumerate(labels)}
+        described["label2id"] = {label: number for number, label in enumerate(labels)}
+    return described

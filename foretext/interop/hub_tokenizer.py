@@ -19,7 +19,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.interop.foreign import read_json
 from foretext.interop.hub_pieces import (
     ADDED,
@@ -29,6 +29,7 @@ from foretext.interop.hub_pieces import (
     WHOLE,
     added_tokens,
     check_added,
+    json_in,
     note_begin,
     put_together,
     said_in,
@@ -48,8 +49,6 @@ from foretext.text.tokenizers.char_bpe import UNKNOWN, WORD_END, CharBPE
 from foretext.text.tokenizers.published import MOST_GAPS, read_merges, read_vocabulary
 from foretext.text.tokenizers.splitters import DASHES, PUNCTUATION, WORD
 from foretext.text.tokenizers.unigram import Unigram
-from foretext.text.tokenizers.word_tokenizer import WordTokenizer
-from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.tokenizers.wordpiece import WordPiece
 
 OWN = "foretext_tokenizer.json"
@@ -72,10 +71,7 @@ def name_of(tokenizer: Tokenizer, role: str) -> str | None:
 
 def special_of(tokenizer: Tokenizer, role: str) -> int | None:
     """The id of the special token for one of `ROLES`, or of the `end` of a document."""
-    if role == "end":
-        return tokenizer.end
-    name = name_of(tokenizer, role)
-    return None if name is None else tokenizer.specials[name]
+    return tokenizer.end if role == "end" else tokenizer.specials.get(name_of(tokenizer, role) or "")
 
 
 # -- out -------------------------------------------------------------------------------------------------------------
@@ -88,12 +84,11 @@ def tokenizer_files(
     fine-tuning gave them. `framed`: they get a masked system's, which it always has."""
     whole, notes = _library(tokenizer)
     mask = name_of(tokenizer, "mask")
-    added = []
-    for name in tokenizer.specials:
-        # Where a word's space is its own, so is a blank's.
-        blank = name == mask and tokenizer.lossless
-        added.append(AddedToken(name, special=True, normalized=False, lstrip=blank))
-    whole.add_special_tokens(added)
+    # Where a word's space is its own, so is a blank's.
+    blank = mask if tokenizer.lossless else None
+    whole.add_special_tokens(
+        [AddedToken(name, special=True, normalized=False, lstrip=name == blank) for name in tokenizer.specials]
+    )
     if delimited:
         whole.post_processor = processors.TemplateProcessing(
             single=f"{START} $A {EXTRACT}",
@@ -118,9 +113,8 @@ def _library(tokenizer: Tokenizer) -> tuple[tokenizers.Tokenizer, list[str]]:
         return wordpiece_library(tokenizer), []
     if isinstance(tokenizer, Unigram):
         return unigram_library(tokenizer)
-    if isinstance(tokenizer, Words | WordTokenizer):
+    if not isinstance(tokenizer, CharBPE):
         raise UserError("a vocabulary of words has no counterpart in transformers to export to")
-    assert isinstance(tokenizer, CharBPE)
     note = (
         "tokenizer.json cannot hold spaCy's rules: there the words are split by simpler ones, so ids will differ"
         if tokenizer.splitter == "spacy"
@@ -222,19 +216,18 @@ def read_tokenizer(
     folder: Path,
     rows: int,
     config: Mapping[str, Any],
-    names: HubNames | None = None,
-    notes: list[str] | None = None,
+    names: HubNames,
+    notes: list[str],
 ) -> Tokenizer:
     """The tokenizer of a folder whose token table has `rows` rows; `config`: its config.json; `names`: the table of its
-    system, None for GPT's. What a user must know about it is put into `notes`."""
-    notes = [] if notes is None else notes
-    tokenizer, where = _read(folder, ("BPE",) if names is None else names.vocabularies)
+    system. What a user must know about it is put into `notes`."""
+    tokenizer, where = _read(folder, names.vocabularies)
     _check_pieces(tokenizer, names, rows, where)
     unused = [f"<|unused{number}|>" for number in range(rows - tokenizer.size)]
     beside, own = said_in(folder), where.name == OWN
     if not own:
         check_added(beside)
-    if names is not None and names.ids != OPENAI_IDS:
+    if names.ids != OPENAI_IDS:
         _check_roles(tokenizer, names.ids, config, rows, where)
         return tokenizer.with_specials(unused)
     if not own:
@@ -244,20 +237,20 @@ def read_tokenizer(
     return with_end(tokenizer, config, beside, rows, where, notes).with_specials(unused)
 
 
-def _check_pieces(tokenizer: Tokenizer, names: HubNames | None, rows: int, where: Path) -> None:
+def _check_pieces(tokenizer: Tokenizer, names: HubNames, rows: int, where: Path) -> None:
     """Refuses a tokenizer that lacks special tokens, or that is not of a token table with so many rows."""
-    missing = [] if names is None else [name for name in names.needs if name not in tokenizer.specials]
-    if names is not None and missing:
-        raise UserError(
-            f"{where}: no {', '.join(missing)} in it, which {names.model_type} needs; this is another model's "
-            "tokenizer: put the right one there"
-        )
+    missing = [name for name in names.needs if name not in tokenizer.specials]
+    refuse_if(
+        missing,
+        f"{where}: no {', '.join(missing)} in it, which {names.model_type} needs; this is another model's "
+        "tokenizer: put the right one there",
+    )
     unused = rows - tokenizer.size
-    if not 0 <= unused <= MOST_UNUSED or (unused and rows % 8):
-        raise UserError(
-            f"{where}: {tokenizer.size:,} pieces, but the model's table has {rows:,} rows; this is another model's "
-            "tokenizer: put the right one there"
-        )
+    refuse_if(
+        not 0 <= unused <= MOST_UNUSED or (unused and rows % 8),
+        f"{where}: {tokenizer.size:,} pieces, but the model's table has {rows:,} rows; this is another model's "
+        "tokenizer: put the right one there",
+    )
 
 
 def _check_roles(
@@ -265,14 +258,13 @@ def _check_roles(
 ) -> None:
     """Refuses a tokenizer whose special tokens have other ids than config.json says."""
     for key, role in ids.items():
-        name = name_of(tokenizer, role)
-        said = config.get(key)
+        said, own = config.get(key), special_of(tokenizer, role)
         known = isinstance(said, int) and 0 <= said < rows  # beyond the table: a default that was never set
-        if known and name is not None and tokenizer.specials.get(name, said) != said:
-            raise UserError(
-                f"{where}: {name} is id {tokenizer.specials[name]}, but config.json has {key} {said}; this is another "
-                "model's tokenizer: put the right one there"
-            )
+        refuse_if(
+            known and own not in (None, said),
+            f"{where}: {name_of(tokenizer, role)} is id {own}, but config.json has {key} {said}; this is another "
+            "model's tokenizer: put the right one there",
+        )
 
 
 def _read(folder: Path, kinds: tuple[str, ...]) -> tuple[Tokenizer, Path]:
@@ -312,8 +304,10 @@ def _of_vocabulary(folder: Path) -> Tokenizer:
         put_together(ids, read_json(folder / ADDED), folder / ADDED, gaps)
     put_together(ids, {}, folder / "vocab.json", gaps)
     settings = folder / SETTINGS
-    if settings.is_file() and read_json(settings).get("add_prefix_space") is True:
-        raise UserError(f"{settings}: add_prefix_space is true, which cannot be read: here a text begins as it is")
+    refuse_if(
+        json_in(settings).get("add_prefix_space") is True,
+        f"{settings}: add_prefix_space is true, which cannot be read: here a text begins as it is",
+    )
     return _of_pieces(ids, read_merges(folder / "merges.txt"), splitter, str(folder))
 
 
@@ -326,8 +320,7 @@ def _of_pieces(ids: dict[str, int], merges: list[tuple[str, str]], splitter: str
 def _of_library(path: Path, kinds: tuple[str, ...]) -> Tokenizer:
     data = read_json(path)
     kind = _kind_of(data.get("model"))
-    if kind not in kinds:
-        raise UserError(f"{path}: only {' and '.join(kinds)} vocabularies can be read for this system")
+    refuse_if(kind not in kinds, f"{path}: only {' and '.join(kinds)} vocabularies can be read for this system")
     if kind == "WordPiece":
         return wordpiece_of_library(data, path)
     return unigram_of_library(data, path) if kind == "Unigram" else _of_merges(data, path)
@@ -337,12 +330,8 @@ def _kind_of(model: Any) -> str | None:
     """The kind of a model in the library; older files do not say it."""
     if not isinstance(model, dict):
         return None
-    if model.get("type") is not None:
-        kind = str(model["type"])
-    elif isinstance(model.get("vocab"), list):
-        kind = "Unigram"
-    else:
-        kind = "WordPiece" if "max_input_chars_per_word" in model else "BPE"
+    merged = "WordPiece" if "max_input_chars_per_word" in model else "BPE"
+    kind = str(model.get("type") or ("Unigram" if isinstance(model.get("vocab"), list) else merged))
     return kind if kind != "BPE" or isinstance(model.get("vocab"), dict) else None
 
 
@@ -350,16 +339,13 @@ def _of_merges(data: Mapping[str, Any], path: Path) -> Tokenizer:
     model = data["model"]
     ids: dict[str, int] = dict(model["vocab"])
     put_together(ids, added_tokens(data, path), path)
-    merges = []
     listed = model.get("merges") or []
-    if not isinstance(listed, list):
-        raise UserError(f"{path}: field 'merges' must be a list; get the file again")
-    for merge in listed:
-        parts = merge.split(" ") if isinstance(merge, str) else merge
+    refuse_if(not isinstance(listed, list), f"{path}: field 'merges' must be a list; get the file again")
+    merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in listed]
+    for merge, parts in zip(listed, merges):
         if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
             raise UserError(f"{path}: a merge has two pieces, not {merge!r}; get the file again")
-        merges.append((parts[0], parts[1]))
-    return _of_pieces(ids, merges, _splitter_of(data, ids, path), str(path))
+    return _of_pieces(ids, [(left, right) for left, right in merges], _splitter_of(data, ids, path), str(path))
 
 
 def _splitter_of(data: Mapping[str, Any], ids: Mapping[str, int], path: Path) -> str:
@@ -379,12 +365,14 @@ def _text_of(value: Any) -> str:
 
 def _check_byte_level(data: Mapping[str, Any], path: Path) -> None:
     """Only GPT-2's own way to cut text can be read; another would give other ids without a word."""
-    if data.get("normalizer") is not None:
-        raise UserError(f"{path}: it has a normalizer, which cannot be read: here byte-level BPE takes text as it is")
+    refuse_if(
+        data.get("normalizer") is not None,
+        f"{path}: it has a normalizer, which cannot be read: here byte-level BPE takes text as it is",
+    )
     found = data.get("pre_tokenizer")
     splitter = found if isinstance(found, dict) else {}
     plain = splitter.get("type") == "ByteLevel" and splitter.get("use_regex", True) is True
-    if not plain or splitter.get("add_prefix_space") is not False:
-        raise UserError(
-            f"{path}: its pre_tokenizer is not GPT-2's (ByteLevel, no space before the text), which alone can be read"
-        )
+    refuse_if(
+        not plain or splitter.get("add_prefix_space") is not False,
+        f"{path}: its pre_tokenizer is not GPT-2's (ByteLevel, no space before the text), which alone can be read",
+    )

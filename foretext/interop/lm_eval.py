@@ -3,13 +3,14 @@ line, with one class more among its models. Log-likelihoods are those of `forete
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.evaluate.likelihood import Query, query_of, score_queries
 from foretext.generate.many import write_many
 from foretext.generate.sampling import Sampling, reader_of
@@ -27,8 +28,7 @@ def run_harness(arguments: Sequence[str]) -> None:
     """The harness's own command line, with our model registered."""
     given = list(arguments)
     if _is_about_a_run(given):
-        if not any("run=" in word for word in given):
-            raise UserError("lm-eval needs a run: --model_args run=RUN")
+        refuse_if(not any("run=" in word for word in given), "lm-eval needs a run: --model_args run=RUN")
         first = 1 if given[0] == "run" else 0
         given[first:first] = ["--model", NAME]
     try:
@@ -58,11 +58,9 @@ def register() -> None:
     from lm_eval.api.model import LM
     from lm_eval.api.registry import get_model, register_model
 
-    try:
+    with contextlib.suppress(KeyError, ValueError):
         get_model(NAME)
         return
-    except (KeyError, ValueError):
-        pass
 
     @register_model(NAME)
     class ForetextLM(LM):
@@ -75,10 +73,8 @@ def register() -> None:
             **others: Any,
         ) -> None:
             super().__init__()
-            if run is None:
-                raise UserError("lm-eval needs a run: --model_args run=RUN")
-            if others:
-                raise UserError(f"--model_args: there is no {', '.join(others)} for a run; it takes run=RUN")
+            refuse_if(run is None, "lm-eval needs a run: --model_args run=RUN")
+            refuse_if(others, f"--model_args: there is no {', '.join(others)} for a run; it takes run=RUN")
             self.scorer = Scorer(_load(str(run), str(device or "auto")))
 
         def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
@@ -97,12 +93,11 @@ def _load(run: str, device: str) -> SavedModel:
     if device.startswith("cuda") and not torch.cuda.is_available():
         device = "cpu"
     model = load_model(run, choose_device(device))
-    if model.task is not None:
-        raise UserError(f"{run} is fine-tuned for a task; lm-eval takes a pre-trained run")
-    if model.info.direction == "backward":
-        raise UserError(
-            f"{run} reads from right to left, and lm-eval asks from left to right: foretext prompt {run} FILE"
-        )
+    refuse_if(model.task is not None, f"{run} is fine-tuned for a task; lm-eval takes a pre-trained run")
+    refuse_if(
+        model.info.direction == "backward",
+        f"{run} reads from right to left, and lm-eval asks from left to right: foretext prompt {run} FILE",
+    )
     return model
 
 
@@ -167,11 +162,10 @@ class Scorer:
 
 def _sampling(settings: dict[str, Any]) -> Sampling:
     """The harness's settings of one request, as it understands them itself."""
-    unknown = sorted(set(settings) - _DECODING)
-    if unknown:
-        raise UserError(f"generation_kwargs: {unknown[0]} is not known here; there are {', '.join(sorted(_DECODING))}")
-    if settings.get("num_beams", 1) != 1:
-        raise UserError(f"generation_kwargs: num_beams is {settings['num_beams']!r}, and only 1 is known here")
+    unknown = min(settings.keys() - _DECODING, default=None)
+    known, beams = ", ".join(sorted(_DECODING)), settings.get("num_beams", 1)
+    refuse_if(unknown is not None, f"generation_kwargs: {unknown} is not known here; there are {known}")
+    refuse_if(beams != 1, f"generation_kwargs: num_beams is {beams!r}, and only 1 is known here")
     most = next((settings[name] for name in _MOST_TOKENS if settings.get(name) is not None), 256)
     temperature = 0.0 if settings.get("do_sample") is False else float(settings.get("temperature") or 0.0)
     until = settings.get("until") or ()

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from foretext.errors import UserError
-from foretext.interop.hub import Foreign, shapes_of
+from foretext.errors import UserError, refuse_if
+from foretext.interop.hub import Foreign, check_in, shapes_of
 from foretext.systems.gpt import GPT
 from foretext.text.tokenizers.published import tokenizer_from_published
 
@@ -33,20 +32,26 @@ def is_openai_gpt(folder: Path) -> bool:
 def read_openai_gpt(folder: Path) -> Foreign:
     where = folder / SHAPES
     arrays = _arrays(folder, _shapes(where))
-    if len(arrays) < 14 or (len(arrays) - 2) % 12:
-        raise UserError(f"{where}: names {len(arrays)} arrays, not two and twelve for each block; get the files again")
+    refuse_if(
+        len(arrays) < 14 or (len(arrays) - 2) % 12,
+        f"{where}: names {len(arrays)} arrays, not two and twelve for each block; get the files again",
+    )
     positions, tokens = arrays[:2]
-    if positions.ndim != 2 or tokens.ndim != 2:
-        raise UserError(f"{where}: the first two arrays must be tables of positions and tokens; get the files again")
+    refuse_if(
+        positions.ndim != 2 or tokens.ndim != 2,
+        f"{where}: the first two arrays must be tables of positions and tokens; get the files again",
+    )
     layers, width = (len(arrays) - 2) // 12, tokens.shape[1]
-    if width % _HEAD_WIDTH:
-        raise UserError(f"{where}: a width of {width} is not a number of heads of {_HEAD_WIDTH}; get the files again")
+    refuse_if(
+        width % _HEAD_WIDTH,
+        f"{where}: a width of {width} is not a number of heads of {_HEAD_WIDTH}; get the files again",
+    )
     tokenizer = tokenizer_from_published(folder)
-    if tokenizer.size != len(tokens):
-        raise UserError(
-            f"{folder}: {tokenizer.size:,} pieces, but the token table has {len(tokens):,} rows; this is another "
-            "model's vocabulary: put the right one there"
-        )
+    refuse_if(
+        tokenizer.size != len(tokens),
+        f"{folder}: {tokenizer.size:,} pieces, but the token table has {len(tokens):,} rows; this is another "
+        "model's vocabulary: put the right one there",
+    )
     model: Any = dataclasses.replace(
         GPT.sizes["paper"].model,
         vocabulary=len(tokens),
@@ -55,12 +60,11 @@ def read_openai_gpt(folder: Path) -> Foreign:
         heads=width // _HEAD_WIDTH,
         context=len(positions),
     )
-    try:
-        model.check()
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from None
-    if model.parameters() != sum(array.size for array in arrays):
-        raise UserError(f"{where}: the arrays are not those of {model.describe()}; get the files again")
+    check_in(model, where)
+    refuse_if(
+        model.parameters() != sum(array.size for array in arrays),
+        f"{where}: the arrays are not those of {model.describe()}; get the files again",
+    )
     weights = {"positions.weight": positions, "tokens.weight": tokens}
     rest = iter(arrays[2:])
     for layer in range(layers):
@@ -70,24 +74,20 @@ def read_openai_gpt(folder: Path) -> Foreign:
             weights[f"blocks.{layer}.{part}.weight"] = weight[0].T if weight.ndim == 3 else weight
             weights[f"blocks.{layer}.{part}.bias"] = bias
     _check(weights, model, where)
-    return Foreign(GPT, model, tokenizer, {name: _tensor(array) for name, array in weights.items()}, str(where))
-
-
-def _tensor(array: np.ndarray) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+    kept = {name: np.ascontiguousarray(array, dtype=np.float32) for name, array in weights.items()}
+    return Foreign(GPT, model, tokenizer, {name: torch.from_numpy(array) for name, array in kept.items()}, str(where))
 
 
 def _check(weights: dict[str, np.ndarray], model: Any, where: Path) -> None:
     wanted = shapes_of(GPT, model)
     for number, (name, array) in enumerate(weights.items()):
-        if list(array.shape) != wanted[name]:
-            raise UserError(
-                f"{where}: array {number} ({name}) has shape {list(array.shape)}, not {wanted[name]}; get it again"
-            )
+        shape, own = list(array.shape), wanted[name]
+        refuse_if(shape != own, f"{where}: array {number} ({name}) has shape {shape}, not {own}; get it again")
         with np.errstate(over="ignore"):
-            finite = bool(np.isfinite(array.astype(np.float32)).all())  # as it will be kept
-        if not finite:
-            raise UserError(f"{where}: array {number} ({name}) holds numbers that are not finite; get the files again")
+            finite = np.isfinite(array.astype(np.float32)).all()  # as it will be kept
+        refuse_if(
+            not finite, f"{where}: array {number} ({name}) holds numbers that are not finite; get the files again"
+        )
 
 
 def _shapes(path: Path) -> list[list[int]]:
@@ -95,13 +95,16 @@ def _shapes(path: Path) -> list[list[int]]:
         shapes = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read ({error}); get the file again") from None
-    if not isinstance(shapes, list) or not all(
-        isinstance(shape, list)
-        and len(shape) <= MOST_SIDES
-        and all(isinstance(size, int) and 0 < size < MOST_SIDE for size in shape)
-        for shape in shapes
-    ):
-        raise UserError(f"{path}: must be a list of shapes; get the file again")
+    refuse_if(
+        not isinstance(shapes, list)
+        or not all(
+            isinstance(shape, list)
+            and len(shape) <= MOST_SIDES
+            and all(isinstance(size, int) and 0 < size < MOST_SIDE for size in shape)
+            for shape in shapes
+        ),
+        f"{path}: must be a list of shapes; get the file again",
+    )
     return shapes
 
 
@@ -113,15 +116,17 @@ def _arrays(folder: Path, shapes: list[list[int]]) -> list[np.ndarray]:
             piece = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError):
             raise UserError(f"{path}: not a whole array of numbers; get the file again") from None
-        if not isinstance(piece, np.ndarray) or piece.dtype.kind != "f":
-            raise UserError(f"{path}: not one array of numbers with a fraction; get the file again")
+        refuse_if(
+            not isinstance(piece, np.ndarray) or piece.dtype.kind != "f",
+            f"{path}: not one array of numbers with a fraction; get the file again",
+        )
         pieces.append(piece.reshape(-1))
     whole = np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
     needed = sum(math.prod(shape) for shape in shapes)
-    if len(whole) != needed:
-        raise UserError(
-            f"{folder}: the {len(pieces)} files params_*.npy hold {len(whole):,} numbers, and {SHAPES} needs "
-            f"{needed:,}; get them again"
-        )
+    refuse_if(
+        len(whole) != needed,
+        f"{folder}: the {len(pieces)} files params_*.npy hold {len(whole):,} numbers, and {SHAPES} needs "
+        f"{needed:,}; get them again",
+    )
     ends = np.cumsum([math.prod(shape) for shape in shapes])
     return [part.reshape(shape) for part, shape in zip(np.split(whole, ends[:-1]), shapes)]

@@ -92,11 +92,9 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
 def add_dropped(residual: Tensor, x: Tensor, p: float, training: bool) -> Tensor:
     """residual + dropout(x)."""
-    if not training or p == 0.0:
-        return residual + x
-    if full_precision_on_cpu(x):
+    if training and p > 0.0 and full_precision_on_cpu(x):
         return _AddDropped.apply(residual, x, p)
-    return residual + F.dropout(x, p)
+    return residual + F.dropout(x, p, training)
 
 
 # ── linear ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -162,8 +160,7 @@ def feed_forward(
 
 def _pieces(*wide: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """A few rows of each at a time."""
-    rows = max(1, PIECE * torch.get_num_threads() // wide[0].shape[1])
-    return zip(*(tensor.split(rows) for tensor in wide))
+    return zip(*(each.split(max(1, PIECE * torch.get_num_threads() // wide[0].shape[1])) for each in wide))
 
 
 def _activate(y: Tensor, slope: Tensor, sigma: Tensor) -> None:

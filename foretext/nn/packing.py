@@ -50,25 +50,30 @@ class Packing:
         where none is."""
         found: list[Tensor | None] = []
         for (_, _, longest), lengths in zip(self.groups, self.lengths):
-            if min(lengths) == longest:
-                found.append(None)
-                continue
             real = torch.arange(longest)[None, :] < torch.tensor(lengths)[:, None]
-            mask = torch.zeros(real.shape).masked_fill_(~real, -torch.inf)[:, None, None, :]
-            found.append(mask.to(self.ids_N.device))
+            found.append(None if min(lengths) == longest else unseen(real.to(self.ids_N.device))[:, None, None, :])
         return tuple(found)
+
+    def grouped(self, x_N: Tensor) -> Tensor:
+        """The tokens' rows in the order of the groups, filled up."""
+        if self.to_groups is None or self.from_groups is None:
+            return x_N
+        return MoveRows.apply(x_N, self.to_groups, self.from_groups)
 
     def unpack(self, x_ND: Tensor, picked_R: Tensor | None = None) -> Tensor:
         """Back to [B, T, D], zeros at the padding. `picked_R`: `x_ND` has only these of the packed tokens."""
-        places = self.flat_N
-        if picked_R is not None:
-            places = picked_R if places is None else places[picked_R]
+        places = chosen(self.flat_N, picked_R)
         return x_ND.view(self.rows, self.length, x_ND.shape[-1]) if places is None else self.spread(x_ND, places)
 
     def spread(self, x_ND: Tensor, flat_N: Tensor) -> Tensor:
         """[B, T, D] with these rows at these indices of the flattened [B · T], zeros elsewhere."""
         wide = x_ND.new_zeros(self.rows * self.length, x_ND.shape[-1])
         return wide.index_copy(0, flat_N, x_ND).view(self.rows, self.length, x_ND.shape[-1])
+
+
+def unseen(seen: Tensor) -> Tensor:
+    """What is added to scores: 0 where something may be seen, −∞ elsewhere."""
+    return torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, -torch.inf)
 
 
 def pack(batch: Batch, kinds: Sequence[int] | None = None) -> Packing:
@@ -116,8 +121,7 @@ def _few(read_N: Tensor) -> Tensor | None:
 
 def _alike(kinds: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """Rows that stand next to each other and are of one kind."""
-    found = itertools.groupby(range(len(kinds)), key=lambda row: kinds[row])
-    return tuple(tuple(rows) for _, rows in found)
+    return tuple(tuple(rows) for _, rows in itertools.groupby(range(len(kinds)), key=kinds.__getitem__))
 
 
 def _group(lengths: Sequence[int], kinds: Sequence[int] | None = None) -> tuple[Groups, OfRows, OfRows, Tensor, Tensor]:
@@ -154,6 +158,11 @@ def _members(lengths: Sequence[int], kinds: Sequence[int]) -> OfRows:
                 continue
         found.append([row])
     return tuple(map(tuple, found))
+
+
+def chosen(places_N: Tensor | None, picked_R: Tensor | None) -> Tensor | None:
+    """These of the places; None: all, or each its own."""
+    return places_N if picked_R is None else picked_R if places_N is None else places_N[picked_R]
 
 
 class MoveRows(torch.autograd.Function):

@@ -1,8 +1,8 @@
 """Static word vectors as a trunk: a token's state is its vector, whatever stands beside it.
 
 Beside the vectors it keeps what is counted and learned from the same text, so that a run is whole without it: how often
-each word occurs (for `text/words/sif.py`) and a latent semantic analysis (`text/words/latent_semantics.py`), if there
-is one. `objectives/static_vectors.py` reads them. Vectors that nobody gives are drawn, of about unit length.
+each word occurs and, if there is one, a latent semantic analysis (`text/words/latent_semantics.py`).
+`systems/word2vec.py` reads them. Vectors that nobody gives are drawn, of about unit length.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from foretext.batch import Batch, Hidden
-from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
-from foretext.nn.trunk import Trunk
+from foretext.errors import check_range, refuse_if
+from foretext.nn.trunk import ModelConfig, Trunk
 
 READS = 1 << 20  # tokens of a text that are read at a time: any that there is
 
@@ -34,14 +33,10 @@ class StaticVectorsConfig(ModelConfig):
     init_std: float = 0.02  # of what is put on top, such as a task's head
 
     def check(self) -> None:
-        if self.vocabulary < 0 or not 1 <= self.width <= 100_000:
-            raise UserError(f"model.width must be from 1 to 100000, not {self.width}")
-        if self.lsa_dimensions < 0 or self.lsa_pairs < 0:
-            raise UserError("model.lsa_dimensions and model.lsa_pairs must be 0 or more")
-        if self.context < 1:
-            raise UserError(f"model.context must be at least 1, not {self.context}")
-        if not 0.0 <= self.dropout < 1.0:
-            raise UserError(f"training.dropout must be at least 0 and below 1, not {self.dropout}")
+        check_range("model", self, "at least 1 and at most 100,000", "width")
+        check_range("model", self, "at least 0", "vocabulary", "lsa_dimensions", "lsa_pairs")
+        check_range("model", self, "at least 1", "context")
+        check_range("training", self, "at least 0 and below 1", "dropout")
 
     @property
     def layers(self) -> int:
@@ -76,14 +71,10 @@ class StaticVectors(Trunk):
         config.check()
         self.config = config
         self.vectors = nn.Parameter(torch.randn(config.vocabulary, config.width) * config.width**-0.5)
-        self.counts_V: Tensor
-        self.lsa_pairs_P: Tensor
-        self.lsa_idf_T: Tensor
-        self.lsa_components_TK: Tensor
-        self.register_buffer("counts_V", torch.zeros(config.vocabulary, dtype=torch.int64))
-        self.register_buffer("lsa_pairs_P", torch.zeros(config.lsa_pairs, dtype=torch.int64))
-        self.register_buffer("lsa_idf_T", torch.zeros(config.lsa_terms))
-        self.register_buffer("lsa_components_TK", torch.zeros(config.lsa_terms, config.lsa_dimensions))
+        self.counts_V = nn.Buffer(torch.zeros(config.vocabulary, dtype=torch.int64))
+        self.lsa_pairs_P = nn.Buffer(torch.zeros(config.lsa_pairs, dtype=torch.int64))
+        self.lsa_idf_T = nn.Buffer(torch.zeros(config.lsa_terms))
+        self.lsa_components_TK = nn.Buffer(torch.zeros(config.lsa_terms, config.lsa_dimensions))
 
     def forward(self, batch: Batch, state: Any = None, keep_layers: bool = False) -> Hidden:
         """Zeros at padding."""
@@ -96,12 +87,10 @@ class StaticVectors(Trunk):
 
     def matrix(self) -> np.ndarray:
         """The vectors, float32 [V, D]."""
-        found: np.ndarray = self.vectors.detach().float().cpu().numpy()
-        return found
+        return self.vectors.detach().float().cpu().numpy()
 
     def counts(self) -> np.ndarray:
-        found: np.ndarray = self.counts_V.cpu().numpy()
-        return found
+        return self.counts_V.cpu().numpy()
 
     # -- weights
 
@@ -109,10 +98,10 @@ class StaticVectors(Trunk):
         return [["vectors"]]
 
     def put_vectors(self, matrix: np.ndarray) -> None:
-        if matrix.shape != tuple(self.vectors.shape):
-            raise UserError(
-                f"{len(matrix):,} vectors of {matrix.shape[1]} numbers where the model has {len(self.vectors):,} of "
-                f"{self.config.width}; give the vectors that it was made for"
-            )
+        refuse_if(
+            matrix.shape != tuple(self.vectors.shape),
+            f"{len(matrix):,} vectors of {matrix.shape[1]} numbers where the model has {len(self.vectors):,} of "
+            f"{self.config.width}; give the vectors that it was made for",
+        )
         with torch.no_grad():
             self.vectors.copy_(torch.from_numpy(np.ascontiguousarray(matrix)))

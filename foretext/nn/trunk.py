@@ -1,5 +1,8 @@
 """What the other rooms may ask of a trunk. A trunk is a module that reads a `Batch` and gives `Hidden` states; it never
 sees a loss. What one cannot do, it says by not overriding the default here: nobody asks of which kind it is.
+
+Each kind of trunk has a frozen dataclass for its configuration, beside its code; `[model]` of a run's config.toml is
+that dataclass. `ModelConfig` is what the rest of the package reads of it.
 """
 
 from __future__ import annotations
@@ -15,6 +18,96 @@ from torch import Tensor, nn
 from foretext.batch import Batch, Hidden, padded
 from foretext.errors import UserError
 from foretext.nn.softmax.tied_softmax import TiedSoftmax
+
+# Of a shape: far beyond what can be trained, and below where its size overflows or takes long to work out.
+MOST_LAYERS, MOST_WIDE = 1_000, 100_000_000
+
+
+class ModelConfig:
+    """A trunk's shape, base of frozen dataclasses: `dataclasses.replace` fills in `vocabulary` and `dropout`."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    if TYPE_CHECKING:  # fields, or properties, of each
+
+        @property
+        def vocabulary(self) -> int: ...
+
+        @property
+        def layers(self) -> int: ...
+
+        @property
+        def width(self) -> int:
+            """Numbers in a state of the top layer."""
+
+        @property
+        def context(self) -> int:
+            """Tokens that are read at a time."""
+
+        @property
+        def dropout(self) -> float:
+            """What `training.dropout` says: a probability, or what several are multiplied by; `check` knows which."""
+
+        @property
+        def init_std(self) -> float: ...
+
+    def check(self) -> None:
+        """UserError if no trunk can have this shape."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """The shape in a few words, for a plan."""
+        raise NotImplementedError
+
+    def parameters(self) -> int:
+        """How many numbers the trunk learns."""
+        raise NotImplementedError
+
+    def activations(self, tokens: int) -> int:
+        """About how many numbers are kept for the backward pass over so many tokens."""
+        raise NotImplementedError
+
+    @property
+    def head_dropout(self) -> float:
+        """What a task's head drops of the states that it reads, while it learns."""
+        return self.dropout
+
+    @property
+    def lowest(self) -> int:
+        """Numbers in a state of the lowest layer, the tokens' own vectors."""
+        return self.width
+
+    @property
+    def layer_widths(self) -> tuple[int, ...]:
+        """Numbers in a state of each layer, the lowest first."""
+        return (self.lowest, *(self.width for _ in range(self.layers)))
+
+    @property
+    def fixed(self) -> int:
+        """Numbers that are kept with the weights and never learned, such as CoVe's word vectors."""
+        return 0
+
+    @property
+    def reads(self) -> int:
+        """Tokens of a text that tasks and features read at a time: the context, unless that is only how far gradients
+        flow."""
+        return self.context
+
+    @property
+    def word_length(self) -> int:
+        """Characters that a trunk reads of a word; 0: it reads none."""
+        return 0
+
+    def carried(self, rows: int) -> int:
+        """Numbers that are carried from step to step for so many rows, where an objective carries any."""
+        return 0
+
+    def remarks(self) -> tuple[str, ...]:
+        """What to say before training of a shape that can be but is hardly meant."""
+        return ()
+
+
+# ── the shape of a trunk ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class OutputLayer(Protocol):
@@ -103,11 +196,9 @@ class Trunk(nn.Module):
     def layer_groups(self) -> list[list[str]]:
         """Names of parameters from the bottom (embeddings and what blocks share) to the top, block by block."""
         names = [name for name, _ in self.named_parameters()]
-        groups = [[name for name in names if not name.startswith(("blocks.", *self.above))]]
-        for block in range(len(self.blocks)):
-            groups.append([name for name in names if name.startswith(f"blocks.{block}.")])
-        groups[-1] += [name for name in names if self.above and name.startswith(self.above)]
-        return groups
+        blocks = [[name for name in names if name.startswith(f"blocks.{n}.")] for n in range(len(self.blocks))]
+        blocks[-1] += [name for name in names if name.startswith(self.above)]
+        return [[name for name in names if not name.startswith(("blocks.", *self.above))], *blocks]
 
     def grow_vocabulary(self, size: int) -> None:
         """Adds rows for tokens, drawn like new ones, up to `size`."""

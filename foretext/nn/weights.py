@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 
 # ── checked ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -46,21 +46,20 @@ def check_tensors(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], whe
 def check_names(found: Mapping[str, Tensor], wanted: Mapping[str, object], where: str) -> None:
     """UserError unless both have the same names."""
     for name in wanted:
-        if name not in found:
-            raise UserError(f"{where}: {name} is missing; {FOREIGN}")
+        refuse_if(name not in found, f"{where}: {name} is missing; {FOREIGN}")
     for name in found:
-        if name not in wanted:
-            raise UserError(f"{where}: {name} is not a tensor of this model; {FOREIGN}")
+        refuse_if(name not in wanted, f"{where}: {name} is not a tensor of this model; {FOREIGN}")
 
 
 def check_tensor(found: Tensor, shape: tuple[int, ...], dtype: torch.dtype, where: str) -> None:
     """UserError unless it has this shape and dtype, and is finite; `where` names the file and the tensor."""
-    if found.shape != shape:
-        raise UserError(f"{where} has shape {list(found.shape)} instead of {list(shape)}; {FOREIGN}")
+    refuse_if(found.shape != shape, f"{where} has shape {list(found.shape)} instead of {list(shape)}; {FOREIGN}")
     if found.dtype != dtype:
         raise UserError(f"{where} is {_plain(found.dtype)} instead of {_plain(dtype)}; {FOREIGN}")
-    if not bool(torch.isfinite(found).all()):
-        raise UserError(f"{where} is not finite; train again with a lower rate (--set training.rate=…)")
+    refuse_if(
+        not bool(torch.isfinite(found).all()),
+        f"{where} is not finite; train again with a lower rate (--set training.rate=…)",
+    )
 
 
 def _plain(dtype: torch.dtype) -> str:
@@ -101,8 +100,7 @@ def decay_at(decay: float, update: int) -> float:
 
 class AveragedWeights:
     def __init__(self, parameters: Mapping[str, nn.Parameter], decay: float = 0.998) -> None:
-        if not 0.0 <= decay < 1.0:
-            raise UserError(f"the decay of averaged weights must be at least 0 and below 1, not {decay}")
+        refuse_if(not 0.0 <= decay < 1.0, f"the decay of averaged weights must be at least 0 and below 1, not {decay}")
         self.parameters = dict(parameters)
         self.decay = decay
         self.updates = 0

@@ -11,12 +11,19 @@ Short sequences first: how long examples are in each part of the budget.
 
 A model that is asked about places first has to find out where its neighbours are, which it does sooner, and cheaper, in
 short sequences. BERT's paper has one such stage; here lengths may also double from it on until they are whole.
+
+The causal language model: maximise Σ log P(u_i | u_{i-k} … u_{i-1}) (GPT's L1).
+
+An example is a window of consecutive token ids; each id but the first is a target. Right to left is the same
+objective over the reversed window, so a model of one direction differs from the other in nothing but the order in
+which it reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -24,14 +31,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from foretext.batch import Batch, Outcome
-from foretext.nn.model_config import check_range
+from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
+from foretext.errors import check_range
 from foretext.nn.trunk import OutputLayer, Trunk
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.order import Order, SampleOrder, StreamOrder, Windows
 from foretext.text.tokenizers.base import Tokenizer
-from foretext.text.words.knowledge import TextKnowledge
-from foretext.text.words.word_list import WordList
+from foretext.text.words.word_list import TextKnowledge, WordList
 
 Direction = Literal["forward", "backward"]
 # How a text is scored: each token from those before it; likewise, by that one of the orders that it was trained on;
@@ -50,8 +56,7 @@ class ObjectiveConfig(Protocol):
 
 def shaping(config: ObjectiveConfig) -> tuple[str, ...]:
     """The keys that the weights of an objective's head follow from: none, unless its configuration names some."""
-    own: tuple[str, ...] = getattr(config, "shapes", ())
-    return own
+    return getattr(config, "shapes", ())
 
 
 @dataclass(frozen=True)
@@ -152,8 +157,10 @@ class Objective(nn.Module):
         it before each step."""
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """What each loss of this batch will be divided by, known before the forward pass."""
-        raise NotImplementedError
+        """What each loss of this batch will be divided by, known before the forward pass: the number of targets, of an
+        objective with one loss."""
+        assert batch.targets_BT is not None
+        return {next(iter(self.weights)): float((batch.targets_BT != IGNORE).sum())}
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         raise NotImplementedError
@@ -306,11 +313,50 @@ def growing_lengths(config: GrowingConfig, whole: int, least: int) -> list[tuple
     shortest = max(least, round(config.early_length * whole))
     if not config.early or shortest >= whole:
         return [(1.0, whole)]
-    found = [(config.early, shortest)]
-    between = []
-    while config.grown > config.early and 2 * shortest < whole:
-        shortest *= 2
-        between.append(shortest)
-    for number, length in enumerate(between, 1):
-        found.append((config.early + (config.grown - config.early) * number / len(between), length))
-    return [*found, (1.0, whole)]
+    doubled = (shortest << times for times in count(1))
+    between = list(takewhile(whole.__gt__, doubled)) if config.grown > config.early else []
+    ends = [
+        config.early + (config.grown - config.early) * number / len(between) for number in range(1, len(between) + 1)
+    ]
+    return [(config.early, shortest), *zip(ends, between), (1.0, whole)]
+
+
+# ── the causal language model ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class CausalConfig:
+    """[objective] of a causal system: there is nothing to set."""
+
+    def check(self) -> None:
+        pass
+
+
+class CausalObjective(Objective):
+    """L1 over windows of text, left to right or right to left."""
+
+    perplexity = ("lm",)
+
+    def __init__(self, direction: Direction = "forward") -> None:
+        super().__init__()
+        self.direction = direction
+        self.weights = {"lm": 1.0}
+
+    def make(self, examples: Sequence[np.ndarray], draw: Draw | None = None) -> Batch:
+        """Windows (shorter ones are padded) into inputs and shifted targets."""
+        ids, real = padded([window[:: 1 if self.direction == "forward" else -1] for window in examples])
+        targets = ids[:, 1:].masked_fill(~real[:, 1:], IGNORE)
+        return Batch(ids[:, :-1].contiguous(), None if bool(real.all()) else real[:, 1:], targets_BT=targets)
+
+    def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
+        hidden = trunk(batch, state)
+        return Outcome({"lm": self.lm_loss(trunk, batch, hidden.top)}, hidden.state)
+
+    def lm_loss(self, trunk: Trunk, batch: Batch, top_BTD: Tensor) -> LossSum:
+        """Of the targets, each told from its state."""
+        assert batch.targets_BT is not None
+        targets, top = batch.targets_BT.reshape(-1), top_BTD.flatten(0, 1)
+        wanted = targets != IGNORE
+        if not bool(wanted.all()):
+            targets, top = targets[wanted], top[wanted]
+        return LossSum(trunk.output_layer().loss(top, targets), float(len(targets)))

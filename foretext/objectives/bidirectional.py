@@ -23,7 +23,7 @@ The released code gives both directions the same sentences, the backward one eac
 state goes from the begin of a sentence to the end of the next; over windows that lie end to end that would let it see
 the word that it has to tell.
 
-A large vocabulary is sampled in training (`nn/softmax/sampled_softmax.py`), with new candidates for each direction;
+A large vocabulary is sampled in training (`nn/recurrent/bilm.py`), with new candidates for each direction;
 scores are always those of the full softmax.
 """
 
@@ -39,12 +39,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from foretext.batch import IGNORE, Batch, Hidden, LossSum, Outcome, padded
-from foretext.errors import UserError
+from foretext.errors import UserError, check_range, refuse_if
 from foretext.nn.fused import dropout
-from foretext.nn.model_config import check_range
-from foretext.nn.recurrent.bilm import BilmTrunk, BilmTrunkConfig, SpelledBatch, StackState
+from foretext.nn.recurrent.bilm import (
+    MOST_SHARE,
+    BilmTrunk,
+    BilmTrunkConfig,
+    Candidates,
+    SpelledBatch,
+    StackState,
+    WordSoftmax,
+    draw_candidates,
+)
 from foretext.nn.recurrent.lstm_layer import reading_order
-from foretext.nn.softmax.sampled_softmax import MOST_SHARE, Candidates, WordSoftmax, draw_candidates
 from foretext.nn.trunk import OutputLayer, Trunk
 from foretext.objectives.base import Direction, Draw, Objective
 from foretext.text.corpus.token_shards import TokenShards
@@ -72,8 +79,9 @@ class BilmObjectiveConfig:
 
     def check(self) -> None:
         check_range("objective", self, "at least 0", "samples", "targets")
-        if self.targets == 1:
-            raise UserError("objective.targets=1: one word is always right; give more, or 0 for the whole vocabulary")
+        refuse_if(
+            self.targets == 1, "objective.targets=1: one word is always right; give more, or 0 for the whole vocabulary"
+        )
 
 
 class BothWays:
@@ -96,8 +104,7 @@ class BilmObjective(Objective):
 
     def __init__(self, config: BilmTrunkConfig, settings: BilmObjectiveConfig, tokenizer: Tokenizer) -> None:
         super().__init__()
-        self.settings, self.tokenizer, self.length = settings, tokenizer, config.words.length
-        self.p = config.dropout
+        self.settings, self.tokenizer, self.length, self.p = settings, tokenizer, config.words.length, config.dropout
         self.words = _predicted(settings.targets, tokenizer)
         self.head = WordSoftmax(self.words, config.words.width)
         self.weights = {FORWARD: 0.5, BACKWARD: 0.5}
@@ -115,8 +122,10 @@ class BilmObjective(Objective):
         return self.settings.samples if MOST_SHARE * self.settings.samples <= self.words else 0
 
     def examples(self, shards: TokenShards, context: int, seed: int) -> BothWays:
-        if self.words == len(self.tokenizer.specials):
-            raise UserError("the vocabulary has no word to learn, only special tokens; train a new run on the text")
+        refuse_if(
+            self.words == len(self.tokenizer.specials),
+            "the vocabulary has no word to learn, only special tokens; train a new run on the text",
+        )
         return BothWays(Windows(shards, context, seed))
 
     def make(self, examples: Sequence[tuple[np.ndarray, np.ndarray]], draw: Draw | None = None) -> Batch:
@@ -131,26 +140,24 @@ class BilmObjective(Objective):
         if self.tokenizer.unknown is not None:
             told = torch.where(told < self.words, told, self.tokenizer.unknown)
         front, back = slice(None, rows), slice(rows, None)
+        none = np.full((1, self.length), NO_WORD, dtype=np.int64)
         return SpelledBatch(
             ids[front, :-1].contiguous(),
             real[front, 1:],  # the last real word of a row is read by nobody
             targets_BT=told[front, 1:].contiguous(),
-            characters_UC=torch.from_numpy(self._spelled(distinct_U)),
+            characters_UC=torch.from_numpy(
+                np.concatenate([none, spelling(self.tokenizer, distinct_U[1:], self.length)])
+            ),
             back_ids_BT=ids[back, 1:].contiguous(),
             back_mask_BT=real[back, 1:],
             back_targets_BT=told[back, :-1].masked_fill(~real[back, 1:], IGNORE),
         )
 
-    def _spelled(self, ids: np.ndarray) -> np.ndarray:
-        none = np.full((1, self.length), NO_WORD, dtype=np.int64)
-        return np.concatenate([none, spelling(self.tokenizer, ids[1:], self.length)])
-
     def counts(self, batch: Batch) -> dict[str, float]:
         return {name: float((targets != IGNORE).sum()) for name, targets in _targets(batch).items()}
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
-        before = trunk.new_state(len(batch.ids_BT)) if state is None else state
-        hidden = trunk(batch, before)
+        hidden = trunk(batch, trunk.new_state(len(batch.ids_BT)) if state is None else state)
         width = self.head.table_VD.shape[1]
         assert self.drawn or not (self.training and self.samples), "candidates are drawn before a step"
         losses = {}

@@ -26,8 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome
-from foretext.errors import UserError
-from foretext.nn.model_config import check_range
+from foretext.errors import UserError, check_range, refuse_if
 from foretext.nn.recurrent.cvt import (
     VIEWS,
     CvtBatch,
@@ -75,13 +74,8 @@ class CrossViewSettings:
 
     def loss_terms(self, kinds: Mapping[str, str]) -> dict[str, float]:
         """Each named loss and its weight, of tasks of these kinds; a weight that rises is given as it ends."""
-        views = {
-            f"{name}.{view}": self.unlabelled_weight
-            for name, kind in kinds.items()
-            for view in self.views
-            if view in VIEWS[KINDS[kind]]
-        }
-        return dict.fromkeys(kinds, 1.0) | views
+        views = (f"{name}.{view}" for name, kind in kinds.items() for view in self.views if view in VIEWS[KINDS[kind]])
+        return dict.fromkeys(kinds, 1.0) | dict.fromkeys(views, self.unlabelled_weight)
 
 
 @dataclass(frozen=True)
@@ -145,8 +139,10 @@ class CrossViewObjective(Objective):
         super().__init__()
         settings.check()
         names = [task.name for task in tasks]
-        if not tasks or len(set(names)) != len(names) or any("." in name for name in names):
-            raise UserError(f"tasks need names of their own without a full stop, not {', '.join(names) or 'none'}")
+        refuse_if(
+            not tasks or len(set(names)) != len(names) or any("." in name for name in names),
+            f"tasks need names of their own without a full stop, not {', '.join(names) or 'none'}",
+        )
         self.config, self.settings, self.tasks = config, settings, tuple(tasks)
         self.parts = nn.ModuleList(TaskModules(task, config, settings) for task in tasks)
         self.weights = dict.fromkeys(names, 1.0)
@@ -156,39 +152,35 @@ class CrossViewObjective(Objective):
         """While the primary knows nothing yet, there is nothing to be learned from it."""
         ramp = self.settings.ramp
         risen = min(1.0, max(step / ramp, progress / RAMP_PART)) if ramp else 1.0
-        weight = self.settings.unlabelled_weight * risen
         for part in self._parts():
-            self.weights |= {part.name(view): weight for view in part.views}
+            self.weights |= dict.fromkeys(map(part.name, part.views), self.settings.unlabelled_weight * risen)
 
     def _parts(self) -> list[TaskModules]:
         return [part for part in self.parts if isinstance(part, TaskModules)]
 
     def counts(self, batch: Batch) -> dict[str, float]:
         assert isinstance(batch, CvtBatch) and batch.words_BT is not None
-        found = dict.fromkeys(self.weights, 0.0)
+        counted = {}
         if batch.task is not None:
             wanted = batch.labels if batch.targets_BT is None else batch.targets_BT
             assert wanted is not None
-            return found | {self.tasks[batch.task].name: float((wanted != IGNORE).sum())}
-        for part in self._parts():
-            for view in part.views:
-                found[part.name(view)] = float(part.asked(view, batch).sum())
-        return found
+            counted = {self.tasks[batch.task].name: float((wanted != IGNORE).sum())}
+        else:
+            asked = ((part, view) for part in self._parts() for view in part.views)
+            counted = {part.name(view): float(part.asked(view, batch).sum()) for part, view in asked}
+        return dict.fromkeys(self.weights, 0.0) | counted
 
     # -- losses ------------------------------------------------------------------------------------------------------
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         assert isinstance(trunk, CvtEncoder) and isinstance(batch, CvtBatch)
-        if batch.task is not None:
-            return self._labelled(trunk, batch)
-        return self._unlabelled(trunk, batch)
+        return self._unlabelled(trunk, batch) if batch.task is None else self._labelled(trunk, batch)
 
     def _labelled(self, trunk: CvtEncoder, batch: CvtBatch) -> Outcome:
         """`scores`: the primary's logits, [B, T, C] (zeros where there is no word), or [B, C]."""
         assert batch.task is not None and batch.words_BT is not None
         part, words_BT = self._parts()[batch.task], batch.words_BT
-        states = trunk.states(batch, self.config.dropout if self.training else 0.0)
-        logits_NC = part.logits(states, PRIMARY, batch)
+        logits_NC = part.logits(trunk.states(batch, self.config.dropout if self.training else 0.0), PRIMARY, batch)
         scores, labels_N = logits_NC, batch.labels
         if part.task.kind == "tagging":
             scores = logits_NC.new_zeros(*words_BT.shape, part.task.classes).masked_scatter(
@@ -203,11 +195,10 @@ class CrossViewObjective(Objective):
 
     def _unlabelled(self, trunk: CvtEncoder, batch: CvtBatch) -> Outcome:
         assert batch.words_BT is not None
-        teachers = self.teachers(trunk, batch)
         upper = any("full" in part.views for part in self._parts())  # the others see the first layer alone
         states = trunk.states(batch, self.config.unlabelled_dropout if self.training else 0.0, upper)
         losses: dict[str, LossSum] = {}
-        for part, teacher_NC in zip(self._parts(), teachers):
+        for part, teacher_NC in zip(self._parts(), self.teachers(trunk, batch)):
             losses |= part.view_losses(teacher_NC, states, batch)
         return Outcome(losses)
 

@@ -29,9 +29,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
-from foretext.errors import UserError
+from foretext.errors import check_range, refuse_if
 from foretext.nn.fused import APPROXIMATE
-from foretext.nn.model_config import check_range
 from foretext.nn.softmax.tied_softmax import TiedSoftmax
 from foretext.nn.transformer.encoder import EncoderConfig, draw_truncated
 from foretext.nn.trunk import Trunk
@@ -59,18 +58,18 @@ class MaskingConfig(GrowingConfig):
         check_range("objective", self, "above 0 and at most 1", "part")
         check_range("objective", self, "at least 0 and at most 1", "masked", "random", "short")
         check_range("objective", self, f"at least 1 and at most {MOST_WORDS}", "longest")
-        if self.masked + self.random > 1.0 + 1e-9:
-            raise UserError(f"objective.masked={self.masked} and objective.random={self.random} are more than 1")
+        refuse_if(
+            self.masked + self.random > 1.0 + 1e-9,
+            f"objective.masked={self.masked} and objective.random={self.random} are more than 1",
+        )
 
 
 class Masker:
     def __init__(self, config: MaskingConfig, tokenizer: Tokenizer, mask: int) -> None:
         config.check()
         self.config, self.tokenizer, self.mask_id = config, tokenizer, mask
-        special = np.zeros(tokenizer.size, dtype=bool)
-        special[list(tokenizer.specials.values())] = True
-        self.special = special
-        self.ordinary = np.flatnonzero(~special)
+        self.special = np.isin(np.arange(tokenizer.size), list(tokenizer.specials.values()))
+        self.ordinary = np.flatnonzero(~self.special)
         chances = 1.0 / np.arange(1, config.longest + 1)
         self.chances = chances / chances.sum()
 
@@ -80,11 +79,10 @@ class Masker:
         if not len(places):
             return places, places
         wanted = max(1, round(self.config.part * len(places)))
-        if self.config.unit == "piece":
-            chosen = draw.choice(places, wanted, replace=False)
-        else:
-            chosen = self._units(ids, places, wanted, draw)
-        chosen = np.sort(chosen)
+        pieces = self.config.unit == "piece"
+        chosen = np.sort(
+            draw.choice(places, wanted, replace=False) if pieces else self._units(ids, places, wanted, draw)
+        )
         fate = draw.random(len(chosen))
         other = draw.choice(self.ordinary, len(chosen))
         put = np.where(fate < self.config.masked, self.mask_id, ids[chosen])
@@ -146,8 +144,7 @@ class Frame:
     @classmethod
     def of(cls, tokenizer: Tokenizer, names: tuple[str, str, str]) -> Frame:
         missing = [name for name in names if name not in tokenizer.specials]
-        if missing:
-            raise UserError(f"the vocabulary has no {', '.join(missing)}, which a masked model needs; use another")
+        refuse_if(missing, f"the vocabulary has no {', '.join(missing)}, which a masked model needs; use another")
         return cls(*(tokenizer.specials[name] for name in names))
 
 
@@ -177,8 +174,7 @@ class MaskedObjective(Objective):
         self, config: EncoderConfig, masking: MaskingConfig, pairs: Pairs, frame: Frame, tokenizer: Tokenizer
     ) -> None:
         super().__init__()
-        self.config, self.masking, self.pairs, self.frame = config, masking, pairs, frame
-        self.tokenizer = tokenizer
+        self.config, self.masking, self.pairs, self.frame, self.tokenizer = config, masking, pairs, frame, tokenizer
         self.masker = Masker(masking, tokenizer, frame.mask)
         self.head = MaskedHead(config)
         self.weights = {"masked": 1.0}
@@ -212,30 +208,22 @@ class MaskedObjective(Objective):
         if self.pairs != "none":
             segments, _ = padded([_segments(span) for span in examples])
             labels = torch.tensor([span.label for span in examples])
-        mask = None if bool(real.all()) else real
-        return Batch(ids, mask, segments_BT=segments, targets_BT=wanted, labels=labels)
+        return Batch(ids, None if bool(real.all()) else real, segments_BT=segments, targets_BT=wanted, labels=labels)
 
     def _framed(self, span: Span) -> np.ndarray:
-        separator = np.array([self.frame.separator], dtype=np.int64)
-        parts = [np.array([self.frame.first], dtype=np.int64)]
-        for text in span.texts:
-            parts += [text, separator]
-        return np.concatenate(parts).astype(np.int64)
+        texts = [part for text in span.texts for part in (text, [self.frame.separator])]
+        return np.concatenate([[self.frame.first], *texts]).astype(np.int64)
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        assert batch.targets_BT is not None
-        found = {"masked": float((batch.targets_BT != IGNORE).sum())}
-        if self.pairs != "none":
-            found[LOSS_OF_PAIRS[self.pairs]] = float(len(batch.ids_BT))
-        return found
+        pairs = {LOSS_OF_PAIRS[self.pairs]: float(len(batch.ids_BT))} if self.pairs != "none" else {}
+        return super().counts(batch) | pairs
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         assert batch.targets_BT is not None
-        chosen_BT = batch.targets_BT != IGNORE
-        read_BT = chosen_BT
-        if self.relation is not None:
-            read_BT = chosen_BT.scatter(1, _first_places(batch)[:, None], True)
-        top = trunk(batch.reading(read_BT)).top
+        chosen_BT, firsts_B = batch.targets_BT != IGNORE, _first_places(batch)
+        top = trunk(
+            batch.reading(chosen_BT if self.relation is None else chosen_BT.scatter(1, firsts_B[:, None], True))
+        ).top
         chosen = chosen_BT.reshape(-1).nonzero().squeeze(1)
         targets = batch.targets_BT.reshape(-1)[chosen]
         total = self.output_layer(trunk).loss(top.flatten(0, 1)[chosen], targets)
@@ -243,7 +231,7 @@ class MaskedObjective(Objective):
         if self.relation is not None:
             assert batch.labels is not None
             rows = torch.arange(len(top), device=top.device)
-            scores = self.relation(trunk.summary(top[rows, _first_places(batch)]))
+            scores = self.relation(trunk.summary(top[rows, firsts_B]))
             total = F.cross_entropy(scores, batch.labels, reduction="sum")
             losses[LOSS_OF_PAIRS[self.pairs]] = LossSum(total, float(len(batch.labels)))
         return Outcome(losses)

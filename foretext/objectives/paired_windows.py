@@ -14,13 +14,11 @@ whatever stands there. Where in the room the border is, and where B is from, is 
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.order import Stretch
+from foretext.text.order import Stretch, drawn_number
 from foretext.text.tokenizers.base import Tokenizer
 
 LEAST_CONTEXT = 7  # a token to remember, one of each segment, three special ones
@@ -33,51 +31,42 @@ class PairedWindows:
     def __init__(
         self, shards: TokenShards, context: int, seed: int, tokenizer: Tokenizer, separator: int, speaker: int
     ) -> None:
-        if context < LEAST_CONTEXT:
-            raise UserError(
-                f"{context} tokens are read at a time (objective.length of model.context), too few for two segments, "
-                f"which need {LEAST_CONTEXT}; make either larger, or --set objective.pairs=false"
-            )
-        if len(shards) < context:
-            raise UserError(
-                f"{shards.folder}: the {shards.split} text has {len(shards)} tokens, fewer than the {context} that are "
-                "read at a time; give more text or --set objective.pairs=false"
-            )
+        refuse_if(
+            context < LEAST_CONTEXT,
+            f"{context} tokens are read at a time (objective.length of model.context), too few for two segments, "
+            f"which need {LEAST_CONTEXT}; make either larger, or --set objective.pairs=false",
+        )
+        refuse_if(
+            len(shards) < context,
+            f"{shards.folder}: the {shards.split} text has {len(shards)} tokens, fewer than the {context} that are "
+            "read at a time; give more text or --set objective.pairs=false",
+        )
         self.shards, self.seed, self.tokenizer = shards, seed, tokenizer
         self.separator, self.speaker = separator, speaker
         self.reused = context // 2
         self.room = context - self.reused - 3
         self.windows = max(1, (len(shards) - context) // self.reused)
-        read = (self.windows - 1) * self.reused + self.reused + self.room  # from the first window's begin
+        read = self.windows * self.reused + self.room  # from the first window's begin
         self._offsets = min(self.reused, len(shards) - read + 1)
 
     def __len__(self) -> int:
         return 2 * self.windows
 
     def example(self, epoch: int, index: int) -> Stretch:
-        backward = index >= self.windows
-        place = index - self.windows if backward else index  # windows from the row's own end
-        begin = self._offset(epoch) + place * self.reused
+        backward, place = index >= self.windows, index % self.windows  # windows from the row's own end
+        begin = drawn_number(f"pairs {self.seed} {epoch}") % self._offsets + place * self.reused
         draw = np.random.default_rng([self.seed, epoch, index, _KEY])
-        reused = self._read(begin, begin + self.reused, backward)
         after = begin + self.reused
         border = self._border(after, backward, draw)
-        first = self._read(after, border, backward)
         length = after + self.room - border
-        start = border
-        if draw.random() < 0.5:
-            start = self._elsewhere(length, backward, draw)
-        second = self._read(start, start + length, backward)
+        start = self._elsewhere(length, backward, draw) if draw.random() < 0.5 else border
+        places = (begin, after), (after, border), (start, start + length)
+        reused, first, second = (self._read(*ends, backward) for ends in places)
         return self._joined(reused, first, second, backward)
-
-    def _offset(self, epoch: int) -> int:
-        digest = hashlib.blake2b(f"pairs {self.seed} {epoch}".encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "little") % self._offsets
 
     def _read(self, start: int, stop: int, backward: bool) -> np.ndarray:
         """Ids in the order of the text, of places that are counted from the end it is read from."""
-        first = len(self.shards) - stop if backward else start
-        return self.shards.window(first, stop - start).astype(np.int64)
+        return self.shards.window(len(self.shards) - stop if backward else start, stop - start).astype(np.int64)
 
     def _borders(self, start: int, stop: int, backward: bool) -> np.ndarray:
         """The places after `start` and before `stop` between two words."""
@@ -100,9 +89,8 @@ class PairedWindows:
 
     def _joined(self, reused: np.ndarray, first: np.ndarray, second: np.ndarray, backward: bool) -> Stretch:
         separator, speaker = np.array([self.separator]), np.array([self.speaker])
+        turn = -1 if backward else 1
         parts = [reused, first, separator, second, separator, speaker]
-        kinds = np.repeat([0, 0, 0, 1, 1, 2], [len(part) for part in parts])
-        apart = np.repeat([False, False, True, False, True, True], [len(part) for part in parts])
-        if backward:
-            return Stretch(np.concatenate(parts[::-1]), True, kinds[::-1], apart[::-1], self.reused)
-        return Stretch(np.concatenate(parts), False, kinds, apart, self.reused)
+        kinds = np.repeat([0, 0, 0, 1, 1, 2], [len(part) for part in parts])[::turn]
+        apart = np.repeat([False, False, True, False, True, True], [len(part) for part in parts])[::turn]
+        return Stretch(np.concatenate(parts[::turn]), backward, kinds, apart, self.reused)

@@ -41,12 +41,12 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, Hidden, LossSum, Outcome, padded
-from foretext.errors import UserError
+from foretext.errors import check_range, refuse_if
 from foretext.nn.fused import dropout
-from foretext.nn.model_config import check_range
 from foretext.nn.relative.xlnet import MemoryState, OrderedBatch, XLNetConfig
 from foretext.nn.softmax.tied_softmax import TiedSoftmax
 from foretext.nn.trunk import OutputLayer, Trunk
@@ -170,19 +170,12 @@ class PermutationObjective(Objective):
     def make(self, examples: Sequence[Stretch], draw: Draw | None = None) -> Batch:
         """A part of the tokens is predicted, in a random order: both are drawn."""
         assert draw is not None, "what is predicted is drawn; `left_to_right` is for scores"
-        rows, targets, ranks = [], [], []
-        for number, stretch in enumerate(examples):
-            ids = np.asarray(stretch.ids, dtype=np.int64)
-            told, rank = self._drawn(ids, stretch, draw.generator(number))
-            turn = -1 if stretch.backward else 1
-            rows.append(ids[::turn])
-            targets.append(told[::turn])
-            ranks.append(rank[::turn])
+        turns = [-1 if stretch.backward else 1 for stretch in examples]
+        drawn = [self._drawn(stretch, draw.generator(number)) for number, stretch in enumerate(examples)]
+        rows, targets, ranks = ([own[::turn] for own, turn in zip(part, turns)] for part in zip(*drawn))
         ids_BT, real_BT = padded(rows)
         backward_B = torch.tensor([stretch.backward for stretch in examples])
-        segments = [
-            stretch.segments[:: -1 if stretch.backward else 1] for stretch in examples if stretch.segments is not None
-        ]
+        segments = [stretch.segments[::turn] for stretch, turn in zip(examples, turns) if stretch.segments is not None]
         assert len(segments) in (0, len(examples)) and len({stretch.kept for stretch in examples}) == 1
         return OrderedBatch(
             ids_BT,
@@ -195,8 +188,9 @@ class PermutationObjective(Objective):
             fresh_B=fresh_rows(self.settings.forget, len(examples), draw),
         )
 
-    def _drawn(self, ids: np.ndarray, stretch: Stretch, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """The targets and ranks of a sequence. Where a part of it is remembered, the rest comes after all of that."""
+    def _drawn(self, stretch: Stretch, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """A sequence, its targets and its ranks. Where a part is remembered, the rest comes after all of that."""
+        ids = np.asarray(stretch.ids, dtype=np.int64)
         apart = np.zeros(len(ids), dtype=bool) if stretch.apart is None else stretch.apart
         starts = self.tokenizer.word_starts(ids)
         chosen, ranks, before = np.zeros(len(ids), dtype=bool), np.zeros(len(ids), dtype=np.int64), 0
@@ -205,11 +199,7 @@ class PermutationObjective(Objective):
             order = draw_order(chosen[part], apart[part], draw)
             ranks[part] = before + ranks_of(order, int((chosen[part] | apart[part]).sum()), self.settings)
             before = int(ranks.max(initial=0)) + 1
-        return np.where(chosen, ids, IGNORE), ranks
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        assert batch.targets_BT is not None
-        return {LOSS: float((batch.targets_BT != IGNORE).sum())}
+        return ids, np.where(chosen, ids, IGNORE), ranks
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         assert batch.targets_BT is not None
@@ -228,8 +218,7 @@ class PermutationObjective(Objective):
         return self._special(MASK)
 
     def _special(self, name: str) -> int:
-        if name not in self.tokenizer.specials:
-            raise UserError(f"the vocabulary has no {name}, which XLNet needs; use another")
+        refuse_if(name not in self.tokenizer.specials, f"the vocabulary has no {name}, which XLNet needs; use another")
         return self.tokenizer.specials[name]
 
     def output_layer(self, trunk: Trunk) -> TiedSoftmax:
@@ -247,8 +236,7 @@ class PermutationObjective(Objective):
         self, trunk: Trunk, rows: Sequence[Sequence[int]], places: Sequence[Sequence[int]], segments: Sequence[int] = ()
     ) -> Tensor:
         ((row,), (blanks,)) = (rows, places)
-        batch = with_blanks(row, blanks, segments).to(trunk.output_table().device)
-        return trunk(batch).top[0, list(blanks)]
+        return trunk(with_blanks(row, blanks, segments).to(trunk.output_table().device)).top[0, list(blanks)]
 
 
 def _in_turn(stretch: Stretch) -> list[slice]:
@@ -256,9 +244,8 @@ def _in_turn(stretch: Stretch) -> list[slice]:
     length, kept = len(stretch.ids), stretch.kept
     if not kept or kept >= length:
         return [slice(0, length)]
-    if stretch.backward:
-        return [slice(length - kept, length), slice(0, length - kept)]
-    return [slice(0, kept), slice(kept, length)]
+    border = length - kept if stretch.backward else kept
+    return [slice(0, border), slice(border, length)][:: -1 if stretch.backward else 1]
 
 
 # -- orders that are not drawn ---------------------------------------------------------------------------------------
@@ -267,15 +254,13 @@ def _in_turn(stretch: Stretch) -> list[slice]:
 def left_to_right(rows: Sequence[Sequence[int]], asked: Sequence[int]) -> OrderedBatch:
     """Rows in the order of the text, each asked about its last so many tokens."""
     ids_BT, real_BT = padded(rows)
-    length = ids_BT.shape[1]
-    ends_B = real_BT.sum(1)
-    places_T = torch.arange(length)
-    asked_BT = real_BT & (places_T >= (ends_B - torch.tensor(list(asked)))[:, None])
+    places_T = torch.arange(ids_BT.shape[1])
+    asked_BT = real_BT & (places_T >= (real_BT.sum(1) - torch.tensor(list(asked)))[:, None])
     return OrderedBatch(
         ids_BT,
         None if bool(real_BT.all()) else real_BT,
         targets_BT=ids_BT.masked_fill(~asked_BT, IGNORE),
-        ranks_BT=places_T.expand(len(rows), length),
+        ranks_BT=places_T.expand(ids_BT.shape),
     )
 
 
@@ -313,18 +298,11 @@ class LeftToRight(Trunk):
     def forward(self, batch: Batch, state: MemoryState) -> Hidden:
         """The top's last column is what the token behind all that was read is predicted from."""
         rows, length = batch.ids_BT.shape
-        device = batch.ids_BT.device
-        next_B1 = torch.zeros(rows, 1, dtype=torch.long, device=device)
-        targets_BT = torch.full((rows, length + 1), IGNORE, device=device)
-        targets_BT[:, -1] = 0
-        mask_BT = batch.mask_BT
-        if mask_BT is not None:
-            mask_BT = torch.cat([mask_BT, torch.ones_like(next_B1, dtype=torch.bool)], dim=1)
         ordered = OrderedBatch(
-            torch.cat([batch.ids_BT, next_B1], dim=1),
-            mask_BT,
-            targets_BT=targets_BT,
-            ranks_BT=torch.arange(length + 1, device=device).expand(rows, -1),
+            F.pad(batch.ids_BT, (0, 1)),
+            None if batch.mask_BT is None else F.pad(batch.mask_BT, (0, 1), value=True),
+            targets_BT=F.pad(torch.full_like(batch.ids_BT, IGNORE), (0, 1)),
+            ranks_BT=torch.arange(length + 1, device=batch.ids_BT.device).expand(rows, -1),
             kept=length,
             memory=self.context,
         )
@@ -341,8 +319,7 @@ class LeftToRight(Trunk):
         return self.trunk(batch).top[asked_BT], batch.targets_BT[asked_BT]
 
     def new_state(self, rows: int) -> MemoryState:
-        empty: MemoryState = self.trunk.new_state(rows)
-        return empty
+        return self.trunk.new_state(rows)
 
     def room(self, state: MemoryState) -> int:
         return self.context - state[1].shape[1]

@@ -23,8 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, Hidden, LossSum, Outcome
+from foretext.errors import check_range
 from foretext.nn.fused import APPROXIMATE, dropout
-from foretext.nn.model_config import check_range
 from foretext.nn.packing import Packing
 from foretext.nn.softmax.tied_softmax import CHUNK_ELEMENTS
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig, draw_truncated
@@ -76,8 +76,7 @@ class Generator(Encoder):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
-        for name in ("tokens", "positions", "segments", "norm"):
-            delattr(self, name)
+        del self.tokens, self.positions, self.segments, self.norm
         self.lender: tuple[Encoder, ...] = ()  # in a tuple it is no part of this module
 
     def read(self, trunk: Trunk, batch: Batch) -> Hidden:

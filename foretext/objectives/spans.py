@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.tokenizers.base import Tokenizer
 
@@ -64,11 +64,11 @@ class SpanPairs:
         self.starts, self.lengths = _documents(shards, tokenizer.end)
         self.stretches = -(-self.lengths // room)
         self.before = np.concatenate([[0], np.cumsum(self.stretches)])
-        if not len(self.lengths) or (pairs == "next sentence" and len(self) < 2):
-            raise UserError(
-                f"{shards.folder}: the {shards.split} text has no two spans to compare; give more text, more "
-                "documents, or use --system roberta, which needs no pairs"
-            )
+        refuse_if(
+            not len(self.lengths) or (pairs == "next sentence" and len(self) < 2),
+            f"{shards.folder}: the {shards.split} text has no two spans to compare; give more text, more "
+            "documents, or use --system roberta, which needs no pairs",
+        )
 
     def __len__(self) -> int:
         return int(self.before[-1])
@@ -147,11 +147,9 @@ class SpanPairs:
         ended = self.final[self._read(before, int(marks[-1]))]  # of each piece, whether a sentence ends with it
         begins = np.array([place == first or bool(ended[place - 1 - before]) for place in marks.tolist()])
         inside = marks[~begins]
-        for places in (marks[begins], inside, inside if not begins[0] else np.insert(inside, 0, left)):
-            found = self._alike(places)
-            if found:
-                return [(start, border, int(places[-1])) for start, border in found]
-        return []
+        choices = (marks[begins], inside, inside if not begins[0] else np.insert(inside, 0, left))
+        turns = ([(*pair, int(places[-1])) for pair in self._alike(places)] for places in choices)
+        return next(filter(None, turns), [])
 
     def _alike(self, marks: np.ndarray) -> list[tuple[int, int]]:
         """Where two consecutive spans may begin, of which either both have a space before them or neither has. What
@@ -160,13 +158,8 @@ class SpanPairs:
             return []
         spaced = self.spaced[self._read(int(marks[0]), int(marks[-1]))[marks[:-1] - marks[0]]].tolist()
         places = marks[:-1].tolist()
-        first: dict[bool, int] = {}
-        found = []
-        for place, kind in zip(places, spaced):
-            if kind in first:
-                found.append((first[kind], place))
-            first.setdefault(kind, place)
-        return found
+        first = {kind: place for place, kind in zip(places[::-1], spaced[::-1])}
+        return [(first[kind], place) for place, kind in zip(places, spaced) if first[kind] != place]
 
     def _seconds(self, index: int, marks: np.ndarray, draw: np.random.Generator) -> tuple[int, int]:
         """Where the second span begins, and where one of the same length begins elsewhere."""
@@ -222,11 +215,11 @@ def _documents(shards: TokenShards, end: int) -> tuple[np.ndarray, np.ndarray]:
 
 def check_room(room: int, shards: TokenShards) -> None:
     """The context is cut to what the text has, so that either may be too short."""
-    if room < LEAST_ROOM:
-        raise UserError(
-            f"{shards.folder}: room for {max(0, room)} tokens of the {shards.split} text is too short to mask; use a "
-            "longer context or give more text"
-        )
+    refuse_if(
+        room < LEAST_ROOM,
+        f"{shards.folder}: room for {max(0, room)} tokens of the {shards.split} text is too short to mask; use a "
+        "longer context or give more text",
+    )
 
 
 # ── full sentences ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -305,10 +298,7 @@ def _packed(shards: TokenShards, room: int, signs: _Signs) -> np.ndarray:
         place = 0
         while place < len(ids) and (open_end[0] or place + room <= len(ids)):
             most = min(place + room, len(ids))
-            stop = int(sentence[most])
-            if stop <= place:
-                stop = int(word[most])
-            place = stop if stop > place else most
+            place = next(stop for stop in (int(sentence[most]), int(word[most]), most) if stop > place)
             borders.append(start + place)
     return np.array(borders)
 

@@ -32,11 +32,10 @@ import torch
 from torch import Tensor
 
 from foretext.batch import Batch, Outcome
-from foretext.nn.model_config import ModelConfig, check_range
+from foretext.errors import check_range
 from foretext.nn.recurrent.awd_lstm import activation_penalty, penalty_counts, temporal_penalty
-from foretext.nn.trunk import Trunk
-from foretext.objectives.base import Direction, Draw, Examples
-from foretext.objectives.causal import CausalObjective
+from foretext.nn.trunk import ModelConfig, Trunk
+from foretext.objectives.base import CausalObjective, Direction, Draw, Examples
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.order import PieceLengths, PieceOrder, SampleOrder, StreamPieces
 

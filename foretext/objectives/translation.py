@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -29,7 +29,6 @@ from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Examples, Translator
 from foretext.objectives.translation_pairs import (
     Pair,
-    PairExamples,
     ParallelText,
     ShardedPairs,
     TranslationSettings,
@@ -91,27 +90,20 @@ class TranslationObjective(Translator):
         texts = list(ParallelText(source, target, self.settings, errors, keep_all=True).pairs())
         return [encoded_pair(pair, self.tokenizer) for pair in texts], [pair.reference for pair in texts]
 
-    def examples(self, shards: TokenShards, context: int, seed: int) -> PairExamples:
+    def examples(self, shards: TokenShards, context: int, seed: int) -> ShardedPairs:
         return ShardedPairs(shards, self.tokenizer)
 
     def order(self, examples: Examples, batch_size: int, seed: int) -> SampleOrder:
         """Pairs of like length together."""
-        pairs: Any = examples
-        return length_order(pairs, batch_size, seed)
+        return length_order(cast(ShardedPairs, examples), batch_size, seed)
 
     def usual_length(self, examples: Examples, context: int) -> int:
-        pairs: Any = examples
-        sources, targets = pairs.lengths()
-        return max(1, int((sources + targets).mean()))
+        return max(1, int(np.add(*cast(ShardedPairs, examples).lengths()).mean()))
 
     def make(self, examples: Sequence[Pair], draw: Draw | None = None) -> Batch:
         ids_BS, real_BS = padded([pair.source for pair in examples])
         targets_BT, _ = padded([pair.target for pair in examples], fill=IGNORE)
         return PairBatch(ids_BS, real_BS, targets_BT=targets_BT)
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        assert batch.targets_BT is not None
-        return {NAME: float((batch.targets_BT != IGNORE).sum())}
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         assert batch.targets_BT is not None and isinstance(trunk, CoveTrunk)

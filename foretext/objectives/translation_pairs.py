@@ -22,13 +22,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
-from foretext.errors import UserError
-from foretext.nn.model_config import check_range
-from foretext.text.corpus.parallel import ParallelReport, read_parallel
+from foretext.errors import check_range, refuse_if
+from foretext.text.corpus.readers import ParallelReport, read_parallel
 from foretext.text.corpus.shards import EncodedDocument, encoded_document
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.order import LengthOrder
@@ -58,22 +57,24 @@ class TranslationSettings:
 
     def check_vocabulary(self, kind: str, size: int, system: str) -> None:
         """UserError for a vocabulary that is not of words with vectors, the only one that pairs are read with."""
-        if kind != "word-list":
-            raise UserError(
-                f"tokenizer.kind={kind}: {system} reads the words that --vectors has (word-list) and no other "
-                "vocabulary; leave it out"
-            )
-        if size <= len(SPECIALS):
-            raise UserError(
-                f"tokenizer.size={size}: there must be room for a word beside {' and '.join(SPECIALS)}; give at least "
-                f"{len(SPECIALS) + 1}"
-            )
+        refuse_if(
+            kind != "word-list",
+            f"tokenizer.kind={kind}: {system} reads the words that --vectors has (word-list) and no other "
+            "vocabulary; leave it out",
+        )
+        refuse_if(
+            size <= len(SPECIALS),
+            f"tokenizer.size={size}: there must be room for a word beside {' and '.join(SPECIALS)}; give at least "
+            f"{len(SPECIALS) + 1}",
+        )
 
     def corpus(self, source: str, target: str, errors: str) -> WordCounts:
         """The files, read once and counted; UserError if they are too little to learn from."""
         counts = count_words(ParallelText(source, target, self, errors))
-        if not counts.different:
-            raise UserError(f"{source}, {target}: one pair is too little to train on and to validate with; give more")
+        refuse_if(
+            not counts.different,
+            f"{source}, {target}: one pair is too little to train on and to validate with; give more",
+        )
         return counts
 
     def vectors(self, path: str | Path | WordVectors, tokenizer: WordTokenizer) -> np.ndarray:
@@ -119,11 +120,11 @@ class ParallelText:
             elif words and marked:
                 empty = False
                 yield TextPair(tuple(words), tuple(marked), other)
-        if empty:
-            raise UserError(
-                f"{self.source}, {self.target}: all {report.pairs:,} pairs have a side of more than {longest} words; "
-                "give files with a sentence a line, or --set objective.longest=…"
-            )
+        refuse_if(
+            empty,
+            f"{self.source}, {self.target}: all {report.pairs:,} pairs have a side of more than {longest} words; "
+            "give files with a sentence a line, or --set objective.longest=…",
+        )
 
 
 @dataclass(frozen=True)
@@ -162,16 +163,15 @@ class WordCounts:
     def remarks(self, train: int, valid: int, tokenizer: WordTokenizer) -> list[str]:
         """What to say of so many pairs to learn from and to validate on."""
         known = known_words(self.sources, tokenizer)
-        said = [
+        said = (
             f"text: {train:,} pairs to train on, {valid:,} to validate{_left_out(self.report)}; {known:.1%} of the "
             "source's words, signs aside, have a vector"
-        ]
-        if known < FEW_KNOWN:
-            said.append(
-                f"only {known:.1%} of the source's words have a vector and all others are read as nothing: little can "
-                "be learned; give --vectors of the source's language (of single characters where it has no spaces)"
-            )
-        return said
+        )
+        few = (
+            f"only {known:.1%} of the source's words have a vector and all others are read as nothing: little can be "
+            "learned; give --vectors of the source's language (of single characters where it has no spaces)"
+        )
+        return [said, few] if known < FEW_KNOWN else [said]
 
 
 def count_words(text: ParallelText) -> WordCounts:
@@ -217,15 +217,13 @@ def vocabularies(
     vectors = read_vectors(path, only=counts, first=room)
     numbers = vectors.lookup(word for word, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0])))
     own = dict.fromkeys(numbers[numbers >= 0].tolist())
-    if not own:
-        raise UserError(
-            f"{path}: has no vector for any of the {len(counts):,} words of the source; give vectors of its language"
-        )
+    refuse_if(
+        not own,
+        f"{path}: has no vector for any of the {len(counts):,} words of the source; give vectors of its language",
+    )
     chosen = list(own | dict.fromkeys(range(len(vectors.words))))[:room]
     tokenizer = word_tokenizer((vectors.words[number] for number in chosen), settings.target_list(words))
-    matrix = np.zeros((tokenizer.size, vectors.width), dtype=np.float32)
-    matrix[len(SPECIALS) :] = vectors.rows(tokenizer.pieces[len(SPECIALS) :])
-    return tokenizer, matrix
+    return tokenizer, _behind_specials(vectors.rows(tokenizer.pieces[len(SPECIALS) :]))
 
 
 def vectors_of(path: str | Path | WordVectors, tokenizer: WordTokenizer) -> np.ndarray:
@@ -233,14 +231,17 @@ def vectors_of(path: str | Path | WordVectors, tokenizer: WordTokenizer) -> np.n
     words = tokenizer.pieces[len(SPECIALS) :]
     vectors = read_vectors(path, only=words)
     missing = next((word for word in words if word not in vectors.ids), None)
-    if missing is not None:
-        raise UserError(
-            f"{path}: has no vector for {missing!r}, which it had when the run was begun; put the file back that was "
-            "there then, or start a new run"
-        )
-    matrix = np.zeros((tokenizer.size, vectors.width), dtype=np.float32)
-    matrix[len(SPECIALS) :] = vectors.rows(words)
-    return matrix
+    refuse_if(
+        missing is not None,
+        f"{path}: has no vector for {missing!r}, which it had when the run was begun; put the file back that was "
+        "there then, or start a new run",
+    )
+    return _behind_specials(vectors.rows(words))
+
+
+def _behind_specials(rows: np.ndarray) -> np.ndarray:
+    """[ids, width]: the specials have zeros."""
+    return np.pad(rows, ((len(SPECIALS), 0), (0, 0)))
 
 
 # -- pairs of ids ----------------------------------------------------------------------------------------------------
@@ -257,18 +258,7 @@ def encoded_pair(pair: TextPair, tokenizer: WordTokenizer) -> Pair:
     return Pair(np.array(tokenizer.lookup(pair.source), dtype=np.int64), np.array(target, dtype=np.int64))
 
 
-class PairExamples(Protocol):
-    """`Examples` of translation."""
-
-    def __len__(self) -> int: ...
-
-    def example(self, epoch: int, index: int) -> Pair: ...
-
-    def lengths(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of all sources, of all targets."""
-
-
-def length_order(pairs: PairExamples, batch_size: int, seed: int) -> LengthOrder:
+def length_order(pairs: ShardedPairs, batch_size: int, seed: int) -> LengthOrder:
     """By the source's length, then the target's: both sides take their steps one by one."""
     sources, targets = pairs.lengths()
     return LengthOrder(sources * (int(targets.max()) + 1) + targets, batch_size, seed)
@@ -294,8 +284,9 @@ class ShardedPairs:
         assert tokenizer.end is not None
         self.shards, self.first_target = shards, tokenizer.size
         self.ends = shards.places(tokenizer.end)
-        if not len(self.ends):
-            raise UserError(f"{shards.folder}: no pairs to {'train' if shards.split == 'train' else 'validate'} on")
+        refuse_if(
+            not len(self.ends), f"{shards.folder}: no pairs to {'train' if shards.split == 'train' else 'validate'} on"
+        )
         self.starts = np.concatenate([[0], self.ends[:-1] + 1])
         before = self._source_ids_before(self.ends)
         self.sources = before - np.concatenate([[0], before[:-1] + 1])  # an end is among a source's ids too
@@ -320,4 +311,5 @@ class ShardedPairs:
         return found
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of all sources, of all targets."""
         return self.sources, self.ends - self.starts - self.sources + 1

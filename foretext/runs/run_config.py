@@ -11,7 +11,7 @@ from typing import Any, Literal
 import foretext
 from foretext.config import build, build_sections, from_toml, to_toml
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
+from foretext.nn.trunk import ModelConfig
 from foretext.objectives.base import ObjectiveConfig
 from foretext.plan import TUNED, ConcatPoolingConfig, TransferPlan, ViewsConfig
 from foretext.runs.directory import RunDirectory

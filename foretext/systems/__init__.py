@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foretext.errors import UserError, closest
+from foretext.errors import UserError, closest, refuse_if
 from foretext.plan import VIEWS_ALONE
 from foretext.systems.albert import ALBERT
 from foretext.systems.base import Size, System
@@ -52,6 +52,5 @@ def system_named(name: str) -> System:
 
 
 def size_named(system: System, name: str) -> Size:
-    if name not in system.sizes:
-        raise UserError(f"{system.name} has no size {name!r}; it has: {', '.join(system.sizes)}")
+    refuse_if(name not in system.sizes, f"{system.name} has no size {name!r}; it has: {', '.join(system.sizes)}")
     return system.sizes[name]

@@ -14,39 +14,16 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from foretext.nn.model_config import ModelConfig, check_range
-from foretext.nn.trunk import Trunk
-from foretext.objectives.base import Direction, Objective, ObjectiveConfig
-from foretext.objectives.causal import CausalConfig
+from foretext.errors import check_range
+from foretext.nn.trunk import ModelConfig, Trunk
+from foretext.objectives.base import CausalConfig, Direction, Objective, ObjectiveConfig
 from foretext.objectives.masked import MaskingConfig
 from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.systems.hub_names import HubNames
 from foretext.tasks.family import TaskConfig
 from foretext.tasks.layouts.base import Layout
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.tokenizers.base import Tokenizer
-
-MOST_PIECES = 10_000_000
-
-
-@dataclass(frozen=True)
-class TokenizerConfig:
-    """What vocabulary a run uses when it trains one of its own."""
-
-    kind: Literal["byte-bpe", "char-bpe", "wordpiece", "unigram", "words", "word-list"] = "byte-bpe"
-    size: int = 8000  # pieces, specials included
-    splitter: Literal["auto", "spacy", "rules"] = "auto"  # char-bpe only; auto: spaCy's rules where installed
-    lower: bool = True  # wordpiece, unigram and words only: lower-cased, accents stripped
-    # words only: split as BERT splits; or in lower case and `don't` as `do n't`, counted in the whole text
-    split: Literal["signs", "contractions"] = "signs"
-    least: int = 1  # words only: how often one must occur to be in the vocabulary
-    sample_megabytes: int = 20  # text that the vocabulary is trained on
-
-    def check(self) -> None:
-        """UserError for what no vocabulary can be. The least size depends on the kind, and is checked where it is
-        known."""
-        check_range("tokenizer", self, f"at most {MOST_PIECES:,}", "size")
-        check_range("tokenizer", self, "at least 1", "least", "sample_megabytes")
+from foretext.text.tokenizers.base import Tokenizer, TokenizerConfig
 
 
 @dataclass(frozen=True)

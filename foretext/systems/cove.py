@@ -31,7 +31,7 @@ from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
 from foretext.objectives.translation import TranslationObjective
 from foretext.objectives.translation_pairs import TranslationSettings
 from foretext.plan import ReaderPlan, TransferPlan
-from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
+from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig
 from foretext.tasks.layouts.base import PlainLayout
 
 _READER = ReaderPlan(mix=False, beside="ends")  # [GloVe(x); CoVe(x)]
@@ -88,14 +88,6 @@ SIZES = {
 }
 
 
-def build_objective(parts: ObjectiveParts) -> TranslationObjective:
-    return TranslationObjective(parts.model, parts.settings, parts.tokenizer)
-
-
-def build_layout(ids: dict[str, int], context: int, direction: str) -> PlainLayout:
-    return PlainLayout(ids, context)
-
-
 COVE = System(
     name="cove",
     paper="McCann et al. 2017, Learned in Translation: Contextualized Word Vectors",
@@ -108,8 +100,8 @@ COVE = System(
     sizes=SIZES,
     config=CoveConfig,
     build_trunk=lambda parts: CoveTrunk(parts.model),
-    build_objective=build_objective,
-    build_layout=build_layout,
+    build_objective=lambda parts: TranslationObjective(parts.model, parts.settings, parts.tokenizer),
+    build_layout=lambda ids, context, direction: PlainLayout(ids, context),
     causal=False,
     objective_config=TranslationSettings,
     reads="pairs",

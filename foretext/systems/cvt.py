@@ -122,10 +122,8 @@ def build_layout(ids: dict[str, int], context: int, direction: str) -> FramedLay
 
 
 def build_head(parts: HeadParts) -> CrossViewHead:
-    others = {}
-    for name, said in parts.task.also.items():
-        kind, _, classes = said.partition(" ")
-        others[name] = (kind, int(classes))
+    said = {name: told.split(" ") for name, told in parts.task.also.items()}
+    others = {name: (kind, int(classes)) for name, (kind, classes) in said.items()}
     borders = [id for id in parts.tokenizer.specials.values() if id != parts.tokenizer.unknown]
     forms = WordForms(parts.tokenizer, parts.model.char_length)
     return CrossViewHead(parts.task.kind, len(parts.task.labels), others, parts.model, parts.settings, borders, forms)

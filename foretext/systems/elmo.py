@@ -40,7 +40,7 @@ from foretext.nn.recurrent.bilm import BilmTrunk, BilmTrunkConfig
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig, spelling
 from foretext.plan import ReaderPlan, TransferPlan
-from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, TrunkParts
+from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, TrunkParts
 from foretext.tasks.layouts.base import FramedLayout, end_of_document
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.characters import BEGIN
@@ -92,10 +92,6 @@ SIZES = {
 }
 
 
-def build_objective(parts: ObjectiveParts) -> BilmObjective:
-    return BilmObjective(parts.model, parts.settings, parts.tokenizer)
-
-
 def build_trunk(parts: TrunkParts) -> BilmTrunk:
     if parts.tokenizer is None:
         return BilmTrunk(parts.model)
@@ -124,7 +120,7 @@ ELMO = System(
     sizes=SIZES,
     config=BilmTrunkConfig,
     build_trunk=build_trunk,
-    build_objective=build_objective,
+    build_objective=lambda parts: BilmObjective(parts.model, parts.settings, parts.tokenizer),
     build_layout=build_layout,
     causal=False,
     softmax_apart=True,

@@ -40,7 +40,7 @@ from foretext.nn.relative.transformer_xl import TransformerXL
 from foretext.nn.relative.transformer_xl_block import TransformerXLConfig
 from foretext.objectives.stream import ForgettingConfig, StreamConfig, StreamObjective
 from foretext.plan import TransferPlan
-from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_size
+from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, short_size
 from foretext.tasks.layouts.base import DelimitedLayout
 
 STREAMS = StreamConfig(activation=0.0, temporal=0.0, length_spread=0.0, length_half=0.0)  # the language model alone
@@ -81,10 +81,6 @@ SIZES = {
 }
 
 
-def build_objective(parts: ObjectiveParts) -> StreamObjective:
-    return StreamObjective(parts.model, STREAMS, parts.direction, parts.settings.forget)
-
-
 TRANSFORMER_XL = System(
     name="transformer_xl",
     paper="Dai et al. 2019, Transformer-XL: Attentive Language Models Beyond a Fixed-Length Context",
@@ -98,7 +94,7 @@ TRANSFORMER_XL = System(
     sizes=SIZES,
     config=TransformerXLConfig,
     build_trunk=lambda parts: TransformerXL(parts.model),
-    build_objective=build_objective,
+    build_objective=lambda parts: StreamObjective(parts.model, STREAMS, parts.direction, parts.settings.forget),
     build_layout=DelimitedLayout,
     objective_config=ForgettingConfig,
     piece_rows=("trunk.tokens.weight", "trunk.output_bias"),

@@ -46,7 +46,7 @@ from dataclasses import replace
 from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig
 from foretext.objectives.stream import StreamConfig, StreamObjective
 from foretext.plan import WAYS, ConcatPoolingConfig
-from foretext.systems.base import ObjectiveParts, Size, StartConfig, System, TokenizerConfig, TrainingConfig
+from foretext.systems.base import Size, StartConfig, System, TokenizerConfig, TrainingConfig
 from foretext.tasks.layouts.base import RunningTextLayout
 
 WAY = WAYS["ulmfit"]  # rates by depth, one layer more an epoch, concatenated pooling, the slanted triangle
@@ -108,10 +108,6 @@ SIZES = {
 }
 
 
-def build_objective(parts: ObjectiveParts) -> StreamObjective:
-    return StreamObjective(parts.model, parts.settings, parts.direction)
-
-
 ULMFIT = System(
     name="ulmfit",
     paper="Howard and Ruder 2018, Universal Language Model Fine-tuning for Text Classification",
@@ -125,7 +121,7 @@ ULMFIT = System(
     sizes=SIZES,
     config=AwdLstmConfig,
     build_trunk=lambda parts: AwdLstm(parts.model),
-    build_objective=build_objective,
+    build_objective=lambda parts: StreamObjective(parts.model, parts.settings, parts.direction),
     build_layout=lambda ids, context, direction: RunningTextLayout(ids, direction),
     objective_config=StreamConfig,
     piece_rows=("trunk.tokens.weight",),

@@ -19,28 +19,72 @@ Deviations
     papers' tokens are those of Google's news. No hierarchical softmax, and no phrases. All text is learned from, what
     the shards hold back for validation too: there is no loss to validate. LSA weighs terms by (1 + log tf) · idf and
     has 2-grams, where the paper has words and raw counts (`text/words/latent_semantics.py`). SIF without the removal of
-    the first component (`text/words/sif.py`). Tasks with a label a row
-    or a word are learned by one head over views (`tasks/views/`), spans by the biLSTM that ELMo and CoVe have, over the
-    frozen vectors. `tiny` and `small` read the text ten times with CBOW and a window of 10: on few millions of words
-    that is what serves tasks best.
+    the first component (`text/words/latent_semantics.py`). Tasks with a label a row or a word are learned by one head
+    over views (`tasks/views/`), spans by the biLSTM that ELMo and CoVe have, over the frozen vectors. `tiny` and
+    `small` read the text ten times with CBOW and a window of 10: on few millions of words that is
+    what serves tasks best.
+
+What can be asked of word vectors once they are learned: vectors of texts, and the latent semantic analysis that is
+kept beside them. No token is predicted and no text scored.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.nn.static_vectors import StaticVectors, StaticVectorsConfig
-from foretext.objectives.static_vectors import StaticObjective, lsa_of
+from foretext.nn.trunk import Trunk
+from foretext.objectives.base import Objective, Scored
 from foretext.plan import ReaderPlan, TransferPlan
-from foretext.systems.base import LearnParts, ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig
+from foretext.systems.base import LearnParts, Size, System, TokenizerConfig, TrainingConfig
 from foretext.tasks.layouts.base import PlainLayout
-from foretext.text.words.latent_semantics import MOST_WORDS, Lsa, learn_lsa
+from foretext.text.tokenizers.base import Tokenizer
+from foretext.text.words.latent_semantics import MOST_WORDS, Lsa, learn_lsa, sif_means
 from foretext.text.words.vector_learning import TextStream, VectorLearning, VectorSettings
+from foretext.text.words.word_list import TextKnowledge
+
+
+class StaticObjective(Objective):
+    scored: Scored = "not at all"  # type: ignore[misc]
+    lacks = "anything that predicts words"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = {}
+
+    def text_vectors(self, trunk: Trunk, texts: Sequence[np.ndarray]) -> np.ndarray | None:
+        """Means of the words' vectors, weighted by how rare they are."""
+        assert isinstance(trunk, StaticVectors)
+        return sif_means(trunk.matrix(), trunk.counts(), texts)
+
+    def knowledge(self, trunk: Trunk, tokenizer: Tokenizer) -> TextKnowledge | None:
+        assert isinstance(trunk, StaticVectors)
+        words = [tokenizer.piece(id) for id in range(tokenizer.size)]
+        return TextKnowledge(words, trunk.matrix(), trunk.counts(), lsa_of(trunk))
+
+    def word_rows(self, trunk: Trunk) -> tuple[np.ndarray, np.ndarray] | None:
+        assert isinstance(trunk, StaticVectors)
+        counts_V = trunk.counts()
+        ids = np.argsort(-counts_V, kind="stable")
+        ids = ids[counts_V[ids] > 0]
+        return ids, trunk.matrix()[ids]
+
+
+def lsa_of(trunk: StaticVectors) -> Lsa | None:
+    """The latent semantic analysis that a trunk keeps, if it does."""
+    if not trunk.config.lsa_dimensions:
+        return None
+    tensors = (trunk.lsa_pairs_P, trunk.lsa_idf_T, trunk.lsa_components_TK)
+    return Lsa(trunk.config.vocabulary, *(tensor.cpu().numpy() for tensor in tensors))
+
+
+# ── what can be asked of the vectors ──────────────────────────────────────────────────────────────────────────────────
+
 
 FEW_DOCUMENTS = 100  # fewer are cut into pieces for LSA, which compares documents
 PIECE = 300  # words
@@ -48,46 +92,33 @@ PIECE = 300  # words
 LSA_WORDS_PER_MINUTE = 3_000_000
 
 
-class VectorLearner:
+class VectorLearner(VectorLearning):
     """Counts, LSA, then vectors."""
 
     def __init__(self, parts: LearnParts) -> None:
-        self.parts = parts
-        self.settings: VectorSettings = parts.settings
         self.model: StaticVectorsConfig = parts.model
-        self.text = TextStream(parts.texts)
         tokenizer = parts.tokenizer
         assert tokenizer.end is not None
-        self.end = tokenizer.end
-        self.counts_V = self.text.counts(tokenizer.size)
+        text = TextStream(parts.texts, tokenizer.end)
+        self.counts_V = text.counts(tokenizer.size)
         self.counts_V[list(tokenizer.specials.values())] = 0
         if tokenizer.unknown is not None:
             self.counts_V[tokenizer.unknown] = 0
         known = int((self.counts_V > 0).sum())
-        if known < 2:
-            raise UserError(
-                f"the text has {known} words of the vocabulary, and vectors need two at least; give more text"
-            )
+        refuse_if(
+            known < 2, f"the text has {known} words of the vocabulary, and vectors need two at least; give more text"
+        )
         self.lsa: Lsa | None = None
-        self.vectors = VectorLearning(
-            self.text,
+        super().__init__(
+            text,
             self.counts_V,
-            self.end,
-            self.settings,
+            parts.settings,
             self.model.width,
             parts.step_words,
             parts.seed,
             parts.threads,
             parts.folder,
         )
-
-    @property
-    def steps(self) -> int:
-        return self.vectors.steps
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return self.vectors.steps_per_epoch
 
     @property
     def tokens(self) -> int:
@@ -107,14 +138,10 @@ class VectorLearner:
         return 4 * 3 * len(self.counts_V) // 2 * self.settings.lsa
 
     def describe(self) -> list[tuple[str, str]]:
-        settings, drawn = self.settings, f"{self.settings.negatives} negatives, window {self.settings.window}"
-        times = f"{settings.epochs} epochs at most"
-        threads = self.parts.threads
-        alike = "the same vectors each time" if threads == 1 else "no two runs are alike; --threads 1 repeats a run"
-        return [
-            ("learns", f"{settings.kind}: {drawn}, sample {settings.sample:g}, {times}"),
-            ("threads", f"{threads}: {alike}"),
-        ]
+        own, alike = self.settings, "no two runs are alike; --threads 1 repeats a run"
+        drawn = f"{own.negatives} negatives, window {own.window}, sample {own.sample:g}, {own.epochs} epochs at most"
+        threads = f"{self.threads}: {'the same vectors each time' if self.threads == 1 else alike}"
+        return [("learns", f"{own.kind}: {drawn}"), ("threads", threads)]
 
     # -- before the first step
 
@@ -123,18 +150,15 @@ class VectorLearner:
         wanted = self.settings.lsa
         if not wanted:
             return []
-        most = MOST_WORDS
-        if minutes is not None:
-            most = max(10_000, min(most, int(LSA_WORDS_PER_MINUTE * minutes * 300 / wanted)))
-        ignored = np.flatnonzero(self.counts_V == 0).tolist()
+        affordable = MOST_WORDS if minutes is None else int(LSA_WORDS_PER_MINUTE * minutes * 300 / wanted)
         self.lsa = learn_lsa(
             self._documents(),
             len(self.counts_V),
             wanted,
-            ignored=ignored,
-            most_words=most,
-            seed=self.parts.seed,
-            threads=self.parts.threads,
+            ignored=np.flatnonzero(self.counts_V == 0).tolist(),
+            most_words=max(10_000, min(MOST_WORDS, affordable)),
+            seed=self.seed,
+            threads=self.threads,
             progress=lambda done, total: progress("latent semantic analysis", done, total),
         )
         if self.lsa is None:
@@ -150,43 +174,28 @@ class VectorLearner:
         rest = np.zeros(0, dtype=np.int64)
         for start in range(0, len(self.text), 1 << 20):
             ids = np.concatenate([rest, self.text.window(start, min(1 << 20, len(self.text) - start))])
-            ends = np.flatnonzero(ids == self.end)
-            before = 0
-            for end in ends.tolist():
-                yield from self._pieces(ids[before:end], few)
-                before = end + 1
-            rest = ids[before:]
+            *whole, rest = np.split(ids, np.flatnonzero(ids == self.text.end) + 1)
+            for document in whole:
+                yield from self._pieces(document[:-1], few)
         yield from self._pieces(rest, few)
 
     def _pieces(self, ids: np.ndarray, few: bool) -> Iterator[np.ndarray]:
-        if not len(ids):
-            return
-        yield from np.array_split(ids, -(-len(ids) // PIECE)) if few else [ids]
-
-    # -- steps
-
-    def speed(self) -> float:
-        return self.vectors.speed()
-
-    def step(self, number: int, rates: tuple[float, float]) -> int:
-        return self.vectors.step(number, rates)
+        if len(ids):
+            yield from np.array_split(ids, -(-len(ids) // PIECE)) if few else [ids]
 
     def weights(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """What the trunk has, by its names; and what is carried to the next step."""
-        vectors_VD, outputs_VD = self.vectors.matrices()
+        vectors_VD, outputs_VD = self.matrices()
         found = {"vectors": vectors_VD, "counts_V": self.counts_V}
         if self.lsa is not None:
-            found |= {"lsa_pairs_P": self.lsa.pairs, "lsa_idf_T": self.lsa.idf}
-            found["lsa_components_TK"] = self.lsa.components
+            names = ("lsa_pairs_P", "lsa_idf_T", "lsa_components_TK")
+            found |= zip(names, (self.lsa.pairs, self.lsa.idf, self.lsa.components))
         return found, outputs_VD
 
     def restore(self, trunk: Any, outputs_VD: np.ndarray) -> None:
         assert isinstance(trunk, StaticVectors)
         self.lsa = lsa_of(trunk)
-        self.vectors.put(trunk.matrix(), outputs_VD)
-
-    def close(self) -> None:
-        self.vectors.close()
+        self.put(trunk.matrix(), outputs_VD)
 
 
 # -- the system --------------------------------------------------------------------------------------------------------
@@ -231,14 +240,6 @@ SIZES = {
 }
 
 
-def build_objective(parts: ObjectiveParts) -> StaticObjective:
-    return StaticObjective()
-
-
-def build_layout(ids: dict[str, int], context: int, direction: str) -> PlainLayout:
-    return PlainLayout(ids, context)
-
-
 WORD2VEC = System(
     name="word2vec",
     paper="Mikolov et al. 2013, Efficient Estimation of Word Representations in Vector Space",
@@ -251,8 +252,8 @@ WORD2VEC = System(
     sizes=SIZES,
     config=StaticVectorsConfig,
     build_trunk=lambda parts: StaticVectors(parts.model),
-    build_objective=build_objective,
-    build_layout=build_layout,
+    build_objective=lambda parts: StaticObjective(),
+    build_layout=lambda ids, context, direction: PlainLayout(ids, context),
     causal=False,
     objective_config=VectorSettings,
     learn=VectorLearner,

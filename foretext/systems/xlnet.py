@@ -50,7 +50,7 @@ from dataclasses import replace
 from foretext.nn.relative.xlnet import XLNet, XLNetConfig
 from foretext.objectives.permutation import MASK, SEPARATOR, SPEAKER, PermutationConfig, PermutationObjective
 from foretext.plan import TransferPlan
-from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_two_sided_size
+from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, short_two_sided_size
 from foretext.systems.hub_names import GELUS, HEAD, OF_LABELS, HubHead, HubNames, both
 from foretext.tasks.layouts.base import FramedLayout
 from foretext.text.tokenizers.unigram import XLNET_SPECIALS
@@ -85,10 +85,6 @@ SIZES = {
         objective=PermutationConfig(pairs=True),
     ),
 }
-
-
-def build_objective(parts: ObjectiveParts) -> PermutationObjective:
-    return PermutationObjective(parts.model, parts.settings, parts.tokenizer)
 
 
 _READS = "the last one through a tanh layer"
@@ -184,7 +180,7 @@ XLNET = System(
     sizes=SIZES,
     config=XLNetConfig,
     build_trunk=lambda parts: XLNet(parts.model),
-    build_objective=build_objective,
+    build_objective=lambda parts: PermutationObjective(parts.model, parts.settings, parts.tokenizer),
     build_layout=lambda ids, context, direction: FramedLayout(
         ids[SPEAKER], (ids[SEPARATOR],), context, segments=True, at_end=True
     ),

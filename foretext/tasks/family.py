@@ -34,7 +34,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
 from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.tasks.files.predictions import Predictions, with_column
 from foretext.tasks.files.rows import has_own_names, read_task_table, text_fields
@@ -45,6 +44,7 @@ from foretext.text.corpus.tables import Table, table_header
 from foretext.text.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
+    from foretext.nn.trunk import ModelConfig
     from foretext.tasks.heads.recurrent_models import RecurrentRows, RecurrentTagging
     from foretext.tasks.heads.supervised import SupervisedTask
     from foretext.tasks.heads.token_tasks import SpanTask, TaggingTask

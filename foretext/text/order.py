@@ -40,7 +40,7 @@ from typing import Protocol
 
 import numpy as np
 
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.text.corpus.token_shards import TokenShards
 
 POOL = 100  # batches that are sorted together
@@ -85,6 +85,11 @@ def _feistel(values: np.ndarray, half: int, keys: np.ndarray) -> np.ndarray:
     return (left << bits) | right
 
 
+def drawn_number(name: str) -> int:
+    """64 bits that follow from a name."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
 class SampleOrder(Protocol):
     """Which examples a step sees."""
 
@@ -113,12 +118,10 @@ class StreamOrder:
 class Order:
     """Batches of indices: step → (epoch, indices). Every epoch sees each index once; its last batch may be short."""
 
-    def __init__(self, size: int, batch_size: int, seed: int, drop_last: bool = False) -> None:
+    def __init__(self, size: int, batch_size: int, seed: int) -> None:
         assert size > 0 and batch_size > 0
         self.size, self.batch_size, self.seed = size, batch_size, seed
-        whole = size // batch_size
-        # With fewer examples than a batch there is nothing but the short one.
-        self.steps_per_epoch = max(1, whole) if drop_last else -(-size // batch_size)
+        self.steps_per_epoch = -(-size // batch_size)
 
     def batch(self, step: int) -> tuple[int, list[int]]:
         epoch, within = divmod(step, self.steps_per_epoch)
@@ -162,11 +165,11 @@ class LengthOrder:
 
 
 def _check_length(shards: TokenShards, context: int) -> None:
-    if len(shards) < context + 1:
-        raise UserError(
-            f"{shards.folder}: the {shards.split} text has {len(shards)} tokens, fewer than one context of "
-            f"{context} and its target; give more text or a shorter context"
-        )
+    refuse_if(
+        len(shards) < context + 1,
+        f"{shards.folder}: the {shards.split} text has {len(shards)} tokens, fewer than one context of "
+        f"{context} and its target; give more text or a shorter context",
+    )
 
 
 class Windows:
@@ -186,8 +189,7 @@ class Windows:
         return self._count
 
     def offset(self, epoch: int) -> int:
-        digest = hashlib.blake2b(f"offset {self.seed} {epoch}".encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "little") % self._offsets
+        return drawn_number(f"offset {self.seed} {epoch}") % self._offsets
 
     def example(self, epoch: int, index: int) -> np.ndarray:
         assert 0 <= index < self._count
@@ -211,8 +213,7 @@ class PieceLengths:
 
     def draw(self, count: int, generator: np.random.Generator) -> np.ndarray:
         about = np.where(generator.random(count) < self.half, self.mean / 2, float(self.mean))
-        drawn = generator.normal(about, self.spread).astype(np.int64)
-        return np.maximum(drawn, min(LEAST, self.mean))
+        return np.maximum(generator.normal(about, self.spread).astype(np.int64), min(LEAST, self.mean))
 
 
 class StreamPieces:
@@ -256,11 +257,9 @@ class PieceOrder:
     def borders(self, epoch: int) -> np.ndarray:
         """Of an epoch's pieces, counted from where a row begins to be read: [steps + 1], rising."""
         generator = np.random.default_rng([_KEY, self.seed, epoch])
-        drawn = np.cumsum(self.lengths.draw(self.steps_per_epoch, generator))
         room = self.stretch - np.arange(self.steps_per_epoch)[::-1]  # a token at least for each piece to come
-        ends = np.minimum(drawn, room)
-        begin = generator.integers(0, self.stretch - ends[-1], endpoint=True)
-        return begin + np.concatenate([[0], ends])
+        ends = np.minimum(np.cumsum(self.lengths.draw(self.steps_per_epoch, generator)), room)
+        return generator.integers(0, self.stretch - ends[-1], endpoint=True) + np.concatenate([[0], ends])
 
 
 # ── both directions at once ───────────────────────────────────────────────────────────────────────────────────────────
@@ -290,8 +289,7 @@ class TwoWays:
 
     def example(self, epoch: int, index: int) -> Stretch:
         backward = index >= len(self.windows)
-        place = len(self) - 1 - index if backward else index
-        return Stretch(self.windows.example(epoch, place)[:-1], backward)
+        return Stretch(self.windows.example(epoch, len(self) - 1 - index if backward else index)[:-1], backward)
 
 
 class TwoWayOrder:
@@ -309,9 +307,9 @@ class TwoWayOrder:
 
     def batch(self, step: int) -> tuple[int, list[int]]:
         epoch, within = divmod(step, self.steps_per_epoch)
-        firsts = [*range(self.forward), *range(self.backward)]
+        begins = [*range(self.forward), *range(self.backward)]
         sides = [0] * self.forward + [self.windows] * self.backward
-        return epoch, [side + row * self.steps_per_epoch + within for side, row in zip(sides, firsts)]
+        return epoch, [side + row * self.steps_per_epoch + within for side, row in zip(sides, begins)]
 
 
 # ── several sources in turn ───────────────────────────────────────────────────────────────────────────────────────────
@@ -359,8 +357,7 @@ class Turns:
     def batch(self, step: int) -> tuple[int, list[int]]:
         turn = self.turn(step)
         _, indices = self.sources[turn.source].order.batch(turn.step)
-        start = self.starts[turn.source]
-        return step // self.steps_per_epoch, [start + index for index in indices]
+        return step // self.steps_per_epoch, [self.starts[turn.source] + index for index in indices]
 
     def _tasks(self, epoch: int) -> np.ndarray:
         """The task of each labelled step of an epoch."""
@@ -377,6 +374,6 @@ def shares_of(sizes: Sequence[int], steps: int) -> list[int]:
     roots = np.sqrt(np.asarray(sizes, dtype=np.float64))
     exact = roots / roots.sum() * (steps - len(sizes))
     shares = exact.astype(np.int64)
-    most_left = np.argsort(-(exact - shares), kind="stable")
-    shares[most_left[: steps - len(sizes) - int(shares.sum())]] += 1
-    return [int(share) + 1 for share in shares]
+    most_left = np.argsort(-(exact - shares), kind="stable")[: steps - len(sizes) - int(shares.sum())]
+    shares[most_left] += 1
+    return (shares + 1).tolist()

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from foretext.errors import EXIT_MACHINE, UserError
-from foretext.nn.model_config import ModelConfig
 from foretext.nn.softmax.tied_softmax import CHUNK_ELEMENTS, LEAST_ROWS
+from foretext.nn.trunk import ModelConfig
 from foretext.objectives.base import Objective, Stock
 from foretext.plan import TransferPlan
 from foretext.runs.directory import RunDirectory

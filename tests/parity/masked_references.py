@@ -16,15 +16,14 @@ from transformer_terms import forward_terms
 import foretext as ft
 from foretext.batch import Batch
 from foretext.interop.exchange import import_model
-from foretext.interop.hub import _ours
-from foretext.interop.hub_config import model_of
+from foretext.interop.hub import _ours, model_of
 from foretext.interop.hub_tokenizer import tokenizer_files
 from foretext.objectives.masked import MaskedObjective
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import SavedModel
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, TrunkParts
-from foretext.text.tokenizers.base import Tokenizer
+from foretext.text.tokenizers.base import Tokenizer, TokenizerConfig
 from foretext.text.tokenizers.byte_bpe import ByteBPE
 from foretext.text.tokenizers.training import train_tokenizer
 
@@ -44,8 +43,8 @@ CORPUS = [
 def tokenizer_of(system: str) -> Tokenizer:
     """A small vocabulary with the system's special tokens at the places that the published ones have them at."""
     if system != "roberta":
-        return train_tokenizer(CORPUS, KIND[system], 120)
-    trained = train_tokenizer(CORPUS, "byte-bpe", 290)
+        return train_tokenizer(CORPUS, TokenizerConfig(KIND[system], 120))
+    trained = train_tokenizer(CORPUS, TokenizerConfig("byte-bpe", 290))
     assert isinstance(trained, ByteBPE)
     ids = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3} | {piece: id + 4 for piece, id in trained.written().items()}
     return ByteBPE.from_published(ids | {"<mask>": len(ids)}, trained.merges, "a test")

@@ -87,7 +87,7 @@ def masks(reference: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[Te
         return mask
 
     monkeypatch.setattr(awd_lstm, "kept", next_mask)
-    monkeypatch.setattr(awd_lstm, "drop_weights", lambda weight, p, _: weight * next_mask(weight.shape, p, weight))
+    monkeypatch.setattr(awd_lstm, "dropout", lambda weight, p, _: weight * next_mask(weight.shape, p, weight))
     return left
 
 

@@ -15,7 +15,7 @@ from transformer_terms import forward_terms, gradient_terms
 
 from foretext.batch import Batch
 from foretext.nn.transformer.causal_trunk import Transformer, TransformerConfig
-from foretext.objectives.causal import CausalObjective
+from foretext.objectives.base import CausalObjective
 from foretext.tasks.heads.supervised import SupervisedTask
 
 transformers = pytest.importorskip("transformers")

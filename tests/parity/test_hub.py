@@ -26,7 +26,7 @@ from foretext.interop.hub_tokenizer import read_tokenizer, tokenizer_files
 from foretext.runs.directory import RunDirectory
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
-from foretext.text.tokenizers.base import END
+from foretext.text.tokenizers.base import END, TokenizerConfig
 from foretext.text.tokenizers.byte_bpe import ByteBPE
 from foretext.text.tokenizers.char_bpe import CharBPE
 from foretext.text.tokenizers.training import train_tokenizer
@@ -77,7 +77,7 @@ def write_vocabulary(folder: Path, library: bytes) -> dict[str, int]:
 
 
 def test_what_tokenizer_json_says_counts_beside_a_vocabulary(tmp_path: Path) -> None:
-    own = train_tokenizer(MERGED, "byte-bpe", 290)
+    own = train_tokenizer(MERGED, TokenizerConfig("byte-bpe", 290))
     files, _ = tokenizer_files(own, 24, delimited=False)
     write_vocabulary(tmp_path, files["tokenizer.json"])
     data = json.loads(files["tokenizer.json"])
@@ -87,12 +87,12 @@ def test_what_tokenizer_json_says_counts_beside_a_vocabulary(tmp_path: Path) -> 
     ):
         (tmp_path / "tokenizer.json").write_text(json.dumps({**data, **change}))
         with refused(str(tmp_path / "tokenizer.json"), part):
-            read_tokenizer(tmp_path, own.size, {})
+            read_tokenizer(tmp_path, own.size, {}, SYSTEMS["gpt2"].hub, [])
 
 
 @pytest.mark.parametrize("layout", ["tokenizer.json", "vocab.json", "vocab.json, added tokens", "foretext"])
 def test_a_tokenizer_with_merges_in_each_layout(layout: str, tmp_path: Path) -> None:
-    own = train_tokenizer(MERGED, "byte-bpe", 290)
+    own = train_tokenizer(MERGED, TokenizerConfig("byte-bpe", 290))
     files, _ = tokenizer_files(own, 24, delimited=False)
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
@@ -107,7 +107,7 @@ def test_a_tokenizer_with_merges_in_each_layout(layout: str, tmp_path: Path) -> 
             (tmp_path / "added_tokens.json").write_text(json.dumps({END: ids.pop(END)}))
             (tmp_path / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
         (tmp_path / "tokenizer.json").unlink()
-    found = read_tokenizer(tmp_path, own.size, {"eos_token_id": own.specials[END]})
+    found = read_tokenizer(tmp_path, own.size, {"eos_token_id": own.specials[END]}, SYSTEMS["gpt2"].hub, [])
     assert found.fingerprint() == own.fingerprint()
 
 
@@ -115,7 +115,7 @@ def test_a_tokenizer_with_merges_in_each_layout(layout: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("layout", ["tokenizer.json", "vocab.json"])
 def test_end_of_text_before_all_pieces(layout: str, tmp_path: Path) -> None:
     """As a vocabulary begins whose special tokens were given before it was trained."""
-    trained = train_tokenizer(MERGED, "byte-bpe", 290)
+    trained = train_tokenizer(MERGED, TokenizerConfig("byte-bpe", 290))
     assert isinstance(trained, ByteBPE)
     ids = {END: 0} | {piece: id + 1 for piece, id in trained.written().items()}
     own = ByteBPE.from_published(ids, trained.merges, "a test")
@@ -273,7 +273,7 @@ ODD = [
 
 
 def test_gpts_character_vocabulary_there(tmp_path: Path) -> None:
-    tokenizer = train_tokenizer([*SENTENCES, *ODD] * 3, "char-bpe", 300, splitter="rules")
+    tokenizer = train_tokenizer([*SENTENCES, *ODD] * 3, TokenizerConfig("char-bpe", 300, splitter="rules"))
     assert isinstance(tokenizer, CharBPE)
     files, notes = tokenizer_files(tokenizer, 32, delimited=False)
     assert len(notes) == 1 and names(notes[0], "tokenizer.json", "ftfy")
@@ -286,13 +286,15 @@ def test_gpts_character_vocabulary_there(tmp_path: Path) -> None:
     for layout in ("tokenizer.json", "vocab.json"):
         if layout == "vocab.json":
             write_vocabulary(tmp_path, files["tokenizer.json"])
-        found = read_tokenizer(tmp_path, tokenizer.size, {"eos_token_id": tokenizer.specials[END]})
+        found = read_tokenizer(
+            tmp_path, tokenizer.size, {"eos_token_id": tokenizer.specials[END]}, SYSTEMS["gpt"].hub, []
+        )
         assert isinstance(found, CharBPE) and found.fingerprint() == tokenizer.fingerprint()
 
 
 def test_spacys_rules_are_not_there(tmp_path: Path) -> None:
     pytest.importorskip("spacy")
-    tokenizer = train_tokenizer(SENTENCES * 3, "char-bpe", 300, splitter="spacy")
+    tokenizer = train_tokenizer(SENTENCES * 3, TokenizerConfig("char-bpe", 300, splitter="spacy"))
     _, notes = tokenizer_files(tokenizer, 32, delimited=False)
     assert len(notes) == 1 and names(notes[0], "tokenizer.json", "spaCy's")
 

@@ -40,10 +40,10 @@ def corpus(words: int = 4000, seed: int = 0) -> np.ndarray:
 
 
 def learning(tmp_path: Path, ids: np.ndarray, settings: VectorSettings, step_words: int) -> VectorLearning:
-    text: Any = TextStream([Shards(ids[:1500]), Shards(ids[1500:])])  # type: ignore[list-item]
+    text: Any = TextStream([Shards(ids[:1500]), Shards(ids[1500:])], END)  # type: ignore[list-item]
     counts = text.counts(50)
     counts[[END, UNKNOWN]] = 0
-    return VectorLearning(text, counts, END, settings, 8, step_words, 3, 1, tmp_path / "lines")
+    return VectorLearning(text, counts, settings, 8, step_words, 3, 1, tmp_path / "lines")
 
 
 @pytest.mark.parametrize("kind", ["cbow", "skipgram"])
@@ -105,10 +105,10 @@ def test_steps_depend_on_nothing_but_the_vectors_their_number_and_rates(tmp_path
 
 def test_several_threads_learn_too(tmp_path: Path) -> None:
     ids, settings = corpus(), VectorSettings(window=4, sample=0.0)
-    text: Any = TextStream([Shards(ids)])  # type: ignore[list-item]
+    text: Any = TextStream([Shards(ids)], END)  # type: ignore[list-item]
     counts = text.counts(50)
     counts[[END, UNKNOWN]] = 0
-    several = VectorLearning(text, counts, END, settings, 8, 1000, 3, 3, tmp_path / "lines")
+    several = VectorLearning(text, counts, settings, 8, 1000, 3, 3, tmp_path / "lines")
     before = several.matrices()[0].copy()
     assert sum(several.step(number, (0.05, 0.05)) for number in range(4)) == int((ids != END).sum())
     known = counts > 0

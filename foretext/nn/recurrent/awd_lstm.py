@@ -53,11 +53,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden, LossSum
-from foretext.errors import UserError
+from foretext.errors import check_range, refuse_if
 from foretext.nn.fused import dropout, full_precision_on_cpu, keep_mask
-from foretext.nn.model_config import MOST_LAYERS, MOST_WIDE, ModelConfig, check_range
 from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL, ReadingOrder, lstm_layer, reading_order
-from foretext.nn.trunk import Trunk
+from foretext.nn.trunk import MOST_LAYERS, MOST_WIDE, ModelConfig, Trunk
 from foretext.nn.weights import grown
 
 LEAST_SQUARE = 1e-8  # added to a row's mean square, so that one of zeros stays as it is
@@ -76,25 +75,12 @@ def embed_dropped(table_VD: Tensor, ids_N: Tensor, p: float, training: bool, lev
     x_ND = F.embedding(ids_N, table_VD)
     if level:
         x_ND = F.rms_norm(x_ND, x_ND.shape[1:], eps=LEAST_SQUARE)
-    if not training or p == 0.0:
-        return x_ND
-    return x_ND * kept((len(table_VD),), p, table_VD)[ids_N, None]
-
-
-def locked_mask(rows: int, width: int, p: float, training: bool, like: Tensor) -> Tensor | None:
-    """[B, D], one mask for all time steps of a sequence; None where nothing is dropped."""
-    return kept((rows, width), p, like) if training and p > 0.0 else None
+    return x_ND * kept((len(table_VD),), p, table_VD)[ids_N, None] if training and p > 0.0 else x_ND
 
 
 def locked_dropout(x_BTD: Tensor, p: float, training: bool) -> Tensor:
     """The same mask at all time steps of a sequence."""
-    mask_BD = locked_mask(x_BTD.shape[0], x_BTD.shape[2], p, training, x_BTD)
-    return x_BTD if mask_BD is None else x_BTD * mask_BD[:, None]
-
-
-def drop_weights(weight: Tensor, p: float, training: bool) -> Tensor:
-    """The matrix with single entries dropped; the gradient of what is kept reaches `weight`."""
-    return dropout(weight, p, training)
+    return x_BTD * kept((len(x_BTD), x_BTD.shape[2]), p, x_BTD)[:, None] if training and p > 0.0 else x_BTD
 
 
 # -- the penalties ---------------------------------------------------------------------------------------------------
@@ -103,7 +89,7 @@ def drop_weights(weight: Tensor, p: float, training: bool) -> Tensor:
 def activation_penalty(dropped_BTD: Tensor, mask_BT: Tensor | None = None) -> LossSum:
     """AR: the squares of the top states after the output dropout. Padding is zero in them, and is not counted."""
     flat = dropped_BTD.reshape(-1)
-    tokens = dropped_BTD.shape[0] * dropped_BTD.shape[1] if mask_BT is None else int(mask_BT.sum())
+    tokens = dropped_BTD[..., 0].numel() if mask_BT is None else int(mask_BT.sum())
     return LossSum(torch.dot(flat, flat), float(tokens * dropped_BTD.shape[2]))
 
 
@@ -128,9 +114,7 @@ def _neighbours(mask_BT: Tensor) -> Tensor:
 
 
 def _steps(shape: torch.Size, mask_BT: Tensor | None) -> float:
-    if mask_BT is None:
-        return float(shape[0] * max(0, shape[1] - 1))
-    return float(_neighbours(mask_BT).sum())
+    return float(shape[0] * max(0, shape[1] - 1) if mask_BT is None else _neighbours(mask_BT).sum())
 
 
 # ── the trunk ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -166,17 +150,19 @@ class AwdLstmConfig(ModelConfig):
     def check(self) -> None:
         check_range("model", self, f"at least 1 and at most {MOST_LAYERS:,}", "layers")
         check_range("model", self, f"at least 1 and at most {MOST_WIDE:,}", "width", "hidden", "context")
-        if not 0.0 <= self.dropout < math.inf:
-            raise UserError(f"training.dropout must be at least 0, not {self.dropout}: it multiplies all five dropouts")
+        refuse_if(
+            not 0.0 <= self.dropout < math.inf,
+            f"training.dropout must be at least 0, not {self.dropout}: it multiplies all five dropouts",
+        )
         check_range("model", self, "at least 0 and below 1", *DROPOUTS)
         check_range("model", self, "above 0 and at most 10", "init_range", "init_std")
         for name in DROPOUTS:
             base = getattr(self, name)
-            if self.dropout * base >= 1.0:
-                raise UserError(
-                    f"training.dropout={self.dropout} times model.{name}={base} is {self.dropout * base:g}: nothing "
-                    "would be left; lower one of them"
-                )
+            refuse_if(
+                self.dropout * base >= 1.0,
+                f"training.dropout={self.dropout} times model.{name}={base} is {self.dropout * base:g}: nothing "
+                "would be left; lower one of them",
+            )
 
     @property
     def head_dropout(self) -> float:
@@ -223,8 +209,7 @@ class LstmLayer(nn.Module):
 
     def __init__(self, inputs: int, cells: int, weight_dropout: float, input_bound: float) -> None:
         super().__init__()
-        self.cells = cells
-        self.weight_dropout = weight_dropout
+        self.cells, self.weight_dropout = cells, weight_dropout
         self.weight_ih = nn.Parameter(torch.empty(4 * cells, inputs))
         self.weight_hh = nn.Parameter(torch.empty(4 * cells, cells))
         self.bias_ih = nn.Parameter(torch.empty(4 * cells))
@@ -235,12 +220,11 @@ class LstmLayer(nn.Module):
 
     def forward(self, x_ND: Tensor, order: ReadingOrder, state: LayerState) -> tuple[Tensor, LayerState]:
         """The states h of all tokens, and each row's last h and c."""
-        weight_hh = drop_weights(self.weight_hh, self.weight_dropout, self.training)
+        weight_hh = dropout(self.weight_hh, self.weight_dropout, self.training)  # of single entries
         if not len(x_ND):
             return x_ND @ self.weight_ih[: self.cells].t(), state  # nothing, but something to differentiate
         weights = [self.weight_ih, weight_hh, self.bias_ih, self.bias_hh]
-        start = [order.begin(part) for part in state]
-        y, h, c = lstm_layer(x_ND, order, start[0], start[1], weights)
+        y, h, c = lstm_layer(x_ND, order, order.begin(state[0]), order.begin(state[1]), weights)
         return y, (order.end(state[0], h), order.end(state[1], c))
 
 
@@ -265,7 +249,8 @@ class AwdLstm(Trunk):
         config, rows = self.config, len(batch.ids_BT)
         real_BT = torch.ones_like(batch.ids_BT, dtype=torch.bool) if batch.mask_BT is None else batch.mask_BT
         order = reading_order(real_BT)
-        before = self.new_state(rows) if state is None else _for_rows(state, rows)
+        given = self.new_state(rows) if state is None else state
+        before = [(h.expand(rows, -1), c.expand(rows, -1)) for h, c in given]
         ids_N = order.gather(batch.ids_BT)
         p = config.dropout * config.embedding_dropout
         x = embed_dropped(self.tokens.weight, ids_N, p, self.training, level=config.lively)
@@ -283,8 +268,9 @@ class AwdLstm(Trunk):
         return Hidden(top, tuple(layers), None if state is None else tuple(after))
 
     def _locked(self, x_ND: Tensor, order: ReadingOrder, base: float) -> Tensor:
-        mask_BD = locked_mask(order.shape[0], x_ND.shape[1], self.config.dropout * base, self.training, x_ND)
-        return order.times(x_ND, mask_BD)
+        """One mask for all time steps of a sequence."""
+        p = self.config.dropout * base
+        return order.times(x_ND, kept((order.shape[0], x_ND.shape[1]), p, x_ND)) if self.training and p > 0.0 else x_ND
 
     def output_dropout(self, top_BTD: Tensor) -> Tensor:
         """The fifth dropout, for what predicts tokens from `Hidden.top`; see the module's docstring."""
@@ -301,7 +287,6 @@ class AwdLstm(Trunk):
 
     def room(self, state: State) -> None:
         """Any number of tokens can follow."""
-        return
 
     def pick(self, state: State, rows: Tensor) -> State:
         """The state of these rows, in this order."""
@@ -309,16 +294,11 @@ class AwdLstm(Trunk):
 
     def layer_groups(self) -> list[list[str]]:
         """Parameter names: the embeddings, then layer by layer."""
-        groups = [["tokens.weight"]]
-        for number, layer in enumerate(self.layers):
-            groups.append([f"layers.{number}.{name}" for name, _ in layer.named_parameters()])
-        return groups
+        names = [name for name, _ in self.named_parameters()]
+        layers = range(len(self.layers))
+        return [["tokens.weight"], *([name for name in names if name.startswith(f"layers.{n}.")] for n in layers)]
 
     def grow_vocabulary(self, size: int) -> None:
         """Adds embedding rows, drawn like new ones, up to `size`."""
         bound = self.config.init_range
         self.tokens = grown(self.tokens, size, lambda rows_VD: nn.init.uniform_(rows_VD, -bound, bound))
-
-
-def _for_rows(state: State, rows: int) -> State:
-    return tuple((h.expand(rows, -1), c.expand(rows, -1)) for h, c in state)

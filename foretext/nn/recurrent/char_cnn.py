@@ -17,8 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from foretext.errors import UserError
-from foretext.nn.model_config import check_range
+from foretext.errors import check_range, refuse_if
 
 Activation = Literal["relu", "tanh"]
 
@@ -38,17 +37,17 @@ class CharEncoderConfig:
         """UserError if no encoder can have this shape."""
         for name, least in (("width", 1), ("embedding", 1), ("characters", 2), ("length", 3), ("highways", 0)):
             check_range(where, self, f"at least {least}", name)
-        if not self.filter_widths or len(self.filter_widths) != len(self.filter_counts):
-            raise UserError(
-                f"{where}: {len(self.filter_widths)} filter_widths and {len(self.filter_counts)} filter_counts; "
-                "give a width and a count for each kind of filter"
-            )
+        refuse_if(
+            not self.filter_widths or len(self.filter_widths) != len(self.filter_counts),
+            f"{where}: {len(self.filter_widths)} filter_widths and {len(self.filter_counts)} filter_counts; "
+            "give a width and a count for each kind of filter",
+        )
         for width, count in self.filters:
-            if not 1 <= width <= self.length or count < 1:
-                raise UserError(
-                    f"{where}: {count} filters over {width} characters; the count must be at least 1 and the width "
-                    f"from 1 to {self.length}, the characters of a word"
-                )
+            refuse_if(
+                not 1 <= width <= self.length or count < 1,
+                f"{where}: {count} filters over {width} characters; the count must be at least 1 and the width "
+                f"from 1 to {self.length}, the characters of a word",
+            )
 
     @property
     def filters(self) -> list[tuple[int, int]]:
@@ -122,8 +121,7 @@ class CharEncoder(nn.Module):
             return self.characters.weight.new_zeros(*leading, self.config.width)
         x_NEC = self.characters(_without_repeated_end(ids_NC, max(self.config.filter_widths))).transpose(1, 2)
         # The activation grows with its argument, so it may be taken of the maxima alone.
-        found = [conv(x_NEC).amax(dim=2) for conv in self.filters]
-        x_ND = torch.cat(found, dim=1)
+        x_ND = torch.cat([conv(x_NEC).amax(dim=2) for conv in self.filters], dim=1)
         x_ND = torch.relu(x_ND) if self.config.activation == "relu" else torch.tanh(x_ND)
         for highway in self.highways:
             x_ND = highway(x_ND)
@@ -133,6 +131,5 @@ class CharEncoder(nn.Module):
 def _without_repeated_end(ids_NC: Tensor, widest: int) -> Tensor:
     """The columns that the filters have to see. Words are short, and what follows their last character is the same id
     over and over: all windows in there give the same, so one of them does."""
-    differs_C = (ids_NC != ids_NC[:, -1:]).any(dim=0)
-    used = int(differs_C.nonzero().max()) + 1 if bool(differs_C.any()) else 0
-    return ids_NC[:, : used + widest]
+    places = (ids_NC != ids_NC[:, -1:]).any(dim=0).nonzero()
+    return ids_NC[:, : (int(places.max()) + 1 if len(places) else 0) + widest]

@@ -35,14 +35,15 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
-from foretext.errors import UserError
+from foretext.errors import UserError, check_range, refuse_if
 from foretext.nn.fused import dropout
-from foretext.nn.model_config import ModelConfig, check_range
+from foretext.nn.packing import unseen
 from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL, ReadingOrder, bilstm_layers, read_layer, reading_order
-from foretext.nn.trunk import Trunk
+from foretext.nn.trunk import ModelConfig, Trunk
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,7 @@ class TranslationConfig:
 
     def check(self) -> None:
         check_range("model", self, "at least 1", "vocabulary", "vectors", "embedding", "width", "layers")
-        if self.width % 2:
-            raise UserError(f"model.width must be even, a half for each direction, not {self.width}")
+        refuse_if(self.width % 2, f"model.width must be even, a half for each direction, not {self.width}")
         check_range("model", self, "at least 0 and below 1", "dropout")
 
 
@@ -85,30 +85,21 @@ class DecoderState:
     layers: tuple[LayerState, ...]
     fed_BD: Tensor
 
-    def pick(self, rows: Tensor) -> DecoderState:
-        """The state of these rows; one may be taken several times."""
+    def pick(self, rows: Tensor | slice) -> DecoderState:
+        """The state of these rows; one may be taken several times. Of a slice there is no copy."""
         layers = tuple((h[rows], c[rows]) for h, c in self.layers)
         return DecoderState(self.states_BSD[rows], self.hidden_BS[rows], layers, self.fed_BD[rows])
-
-    def first(self, rows: int) -> DecoderState:
-        """The state of the first so many rows, without a copy."""
-        if rows == len(self.fed_BD):
-            return self
-        layers = tuple((h[:rows], c[:rows]) for h, c in self.layers)
-        return DecoderState(self.states_BSD[:rows], self.hidden_BS[:rows], layers, self.fed_BD[:rows])
 
 
 class FixedVectors(nn.Module):
     """Vectors by the numbers that a lookup gives: unknown words (−1) have zeros, nothing is learned."""
 
-    table_VE: Tensor
-
     def __init__(self, table_VE: Tensor) -> None:
         super().__init__()
-        self.register_buffer("table_VE", torch.cat([table_VE, table_VE.new_zeros(1, table_VE.shape[1])]))
+        self.table_VE = nn.Buffer(F.pad(table_VE, (0, 0, 0, 1)))
 
     def forward(self, ids_BS: Tensor) -> Tensor:
-        return self.table_VE[torch.where(ids_BS < 0, len(self.table_VE) - 1, ids_BS)]
+        return self.table_VE[ids_BS]  # of which −1 is the last row
 
 
 class ContextEncoder(nn.Module):
@@ -128,23 +119,21 @@ class ContextEncoder(nn.Module):
         last: list[LayerState] = []
         layers: list[Tensor] = []
         for layer in self.layers:
-            if not order.sizes:  # nothing but empty rows
+            if order.sizes:
+                x_ND, (h_2BK, c_2BK) = read_layer(layer, x_ND, order)
+                last.append((self._both(h_2BK, order), self._both(c_2BK, order)))
+                x_ND = dropout(x_ND, self.p, self.training)
+            else:  # nothing but empty rows
                 weight = layer.weight_ih_l0
                 assert isinstance(weight, Tensor)
                 x_ND = x_ND @ weight.t()[:, : self.width]  # no rows, but gradients go through it
-                last.append((x_ND.new_zeros(len(mask_BS), self.width), x_ND.new_zeros(len(mask_BS), self.width)))
-                layers += [order.scatter(x_ND)] if keep_layers else []
-                continue
-            read_ND, (h_2BK, c_2BK) = read_layer(layer, x_ND, order)
-            last.append((self._both(h_2BK, order), self._both(c_2BK, order)))
-            x_ND = dropout(read_ND, self.p, self.training)
+                last.append((x_ND.new_zeros(len(mask_BS), self.width),) * 2)
             layers += [order.scatter(x_ND)] if keep_layers else []
         return Encoded(order.scatter(x_ND), mask_BS, tuple(last), tuple(layers))
 
     def _both(self, state_2BK: Tensor, order: ReadingOrder) -> Tensor:
         """The two directions' last states side by side, in the batch's order; zeros for empty rows."""
-        found_BD = torch.cat([state_2BK[0], state_2BK[1]], dim=1)
-        return order.end(found_BD.new_zeros(order.shape[0], self.width), found_BD)
+        return order.end(state_2BK.new_zeros(order.shape[0], self.width), torch.cat([*state_2BK], dim=1))
 
 
 class AttentionDecoder(nn.Module):
@@ -164,8 +153,7 @@ class AttentionDecoder(nn.Module):
     def start(self, source: Encoded) -> DecoderState:
         """Before the first word."""
         assert bool(source.mask_BS.any(1).all()), "a source without a word has nothing to attend to"
-        hidden_BS = torch.zeros_like(source.mask_BS, dtype=source.states_BSD.dtype)
-        hidden_BS = hidden_BS.masked_fill(~source.mask_BS, -torch.inf)
+        hidden_BS = unseen(source.mask_BS).to(source.states_BSD.dtype)
         return DecoderState(source.states_BSD, hidden_BS, source.last, torch.zeros_like(source.last[-1][0]))
 
     def step(self, ids_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
@@ -185,8 +173,7 @@ class AttentionDecoder(nn.Module):
         scores_BS = torch.bmm(state.states_BSD, self.query(x_BD)[:, :, None]).squeeze(2) + state.hidden_BS
         weights_BS = torch.softmax(scores_BS, dim=1)
         context_BD = torch.bmm(weights_BS[:, None, :], state.states_BSD).squeeze(1)
-        read_BD = torch.tanh(self.merge(torch.cat([context_BD, x_BD], dim=1)))
-        read_BD = dropout(read_BD, self.p, self.training)
+        read_BD = dropout(torch.tanh(self.merge(torch.cat([context_BD, x_BD], dim=1))), self.p, self.training)
         return read_BD, weights_BS, DecoderState(state.states_BSD, state.hidden_BS, tuple(layers), read_BD)
 
     def forward(self, before_BT: Tensor, source: Encoded, mask_BT: Tensor | None = None) -> Tensor:
@@ -197,10 +184,7 @@ class AttentionDecoder(nn.Module):
         order = reading_order(mask_BT)
         if not order.sizes:
             return source.states_BSD.new_zeros(*before_BT.shape, source.states_BSD.shape[2])
-        read: list[Tensor] = []
-        for read_BD, _ in self._steps(before_BT, source, order):
-            read.append(read_BD)
-        return order.scatter(torch.cat(read))
+        return order.scatter(torch.cat([read_BD for read_BD, _ in self._steps(before_BT, source, order)]))
 
     def attention(self, before_BT: Tensor, source: Encoded, mask_BT: Tensor) -> Tensor:
         """α [B, T, S] at every real place, given the word before it; zeros at padding of either side."""
@@ -212,7 +196,7 @@ class AttentionDecoder(nn.Module):
         z_NE = dropout(self.words(order.gather(before_BT)), self.p, self.training)
         state = self.start(source).pick(order.rows_B)
         for z_BE in z_NE.split(list(order.sizes)):
-            read_BD, weights_BS, state = self._step(z_BE, state.first(len(z_BE)))
+            read_BD, weights_BS, state = self._step(z_BE, state.pick(slice(len(z_BE))))
             yield read_BD, weights_BS
 
     def logits(self, read_BD: Tensor) -> Tensor:
@@ -262,9 +246,8 @@ class CoveConfig(ModelConfig):
         return (self.vocabulary + 1) * self.vectors
 
     def parameters(self) -> int:
-        cells = self.width // 2
         inputs = [self.vectors] + [self.width] * (self.layers - 1)
-        return sum(2 * 4 * cells * (size + cells + 2) for size in inputs)
+        return sum(4 * self.width * (size + self.width // 2 + 2) for size in inputs)
 
     def activations(self, tokens: int) -> int:
         return tokens * (2 * self.vectors + self.layers * self.width * (KEPT_PER_CELL + 1))
@@ -300,18 +283,15 @@ class CoveTrunk(Trunk):
         if batch.segments_BT is not None:
             return self._forward_apart(batch, batch.segments_BT, keep_layers)
         x_BTE, encoded = self.encode(batch, keep_layers)
-        if not keep_layers:
-            return Hidden(encoded.states_BSD)
-        return Hidden(encoded.states_BSD, (x_BTE * encoded.mask_BS[..., None], *encoded.layers))
+        lowest = (x_BTE * encoded.mask_BS[..., None],) if keep_layers else ()
+        return Hidden(encoded.states_BSD, lowest + encoded.layers)
 
     def _forward_apart(self, batch: Batch, segments_BT: Tensor, keep_layers: bool) -> Hidden:
         """The segments of a row as rows of their own, whose states, zeros elsewhere, are then added up."""
         real_BT = torch.ones_like(segments_BT, dtype=torch.bool) if batch.mask_BT is None else batch.mask_BT
         kinds = range(int(segments_BT.max()) + 1)
-        apart = Batch(
-            batch.ids_BT.repeat(len(kinds), 1), torch.cat([real_BT & (segments_BT == kind) for kind in kinds])
-        )
-        found = self(apart, keep_layers=keep_layers)
+        masks = torch.cat([real_BT & (segments_BT == kind) for kind in kinds])
+        found = self(Batch(batch.ids_BT.repeat(len(kinds), 1), masks), keep_layers=keep_layers)
 
         def whole(x: Tensor) -> Tensor:
             return x.view(len(kinds), *segments_BT.shape, x.shape[-1]).sum(0)
@@ -326,6 +306,7 @@ class CoveTrunk(Trunk):
 
     def grow_vocabulary(self, size: int) -> None:
         """New words have zeros until their vectors are put."""
-        table_VE = self.vectors.table_VE
-        assert size >= len(table_VE) - 1
-        self.vectors.table_VE = torch.cat([table_VE, table_VE.new_zeros(size - len(table_VE) + 1, table_VE.shape[1])])
+        assert size >= len(self.vectors.table_VE) - 1
+        self.vectors.table_VE = nn.Buffer(
+            F.pad(self.vectors.table_VE, (0, 0, 0, size - len(self.vectors.table_VE) + 1))
+        )

@@ -38,13 +38,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
-from foretext.errors import UserError
+from foretext.errors import UserError, check_range
 from foretext.nn.fused import dropout
-from foretext.nn.model_config import ModelConfig, check_range
 from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
-from foretext.nn.recurrent.lstm_layer import ReadingOrder, reading_orders
-from foretext.nn.recurrent.projected_lstm import ProjectedLstm, ProjectedLstmConfig
-from foretext.nn.trunk import Trunk
+from foretext.nn.recurrent.lstm_layer import ProjectedLstm, ProjectedLstmConfig, ReadingOrder, reading_orders
+from foretext.nn.trunk import ModelConfig, Trunk
+from foretext.nn.weights import grown
 
 Kind = Literal["tagging", "sentence"]
 Reading = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # ids [U] → forms [U], characters [U, C]
@@ -118,10 +117,10 @@ class CvtConfig(ModelConfig):
         return (self.lowest, self.lower_width, self.width)
 
     def describe(self) -> str:
-        characters = f" and {self.char_filters * len(self.char_widths)} features of characters"
+        characters = f" and {self.lowest - self.vectors} features of characters" if self.char_filters else ""
         return (
             f"2 bidirectional LSTM layers of {self.cells} and {self.upper_cells} cells a direction, on vectors of "
-            f"{self.vectors}{characters if self.char_filters else ''}"
+            f"{self.vectors}{characters}"
         )
 
     def parameters(self) -> int:
@@ -187,28 +186,23 @@ class CvtEncoder(Trunk):
     def states(self, batch: Batch, p: float, upper: bool = True) -> CvtStates:
         """With dropout of `p`, in training and out of it. Without `upper` h₂ is not computed, and is nothing."""
         batch = self._read(batch)
-        mask_BT = batch.mask_BT
-        if mask_BT is None:
-            mask_BT = torch.ones_like(batch.ids_BT, dtype=torch.bool)
-        orders = reading_orders(mask_BT)
-        x_ND = self._inputs(batch, orders[0].places_N, p)
-        x_BTE = orders[0].scatter(x_ND)
-        forward_BTD, backward_BTD = _both_ways(self.lower, x_BTE, orders, p)
-        lower_BTD = torch.cat([forward_BTD, backward_BTD], dim=-1)
-        top_BTD = lower_BTD[..., :0]
-        if upper:
-            top_BTD = torch.cat(_both_ways(self.upper, lower_BTD, orders, p), dim=-1)
-        return CvtStates(x_BTE, forward_BTD, backward_BTD, top_BTD)
+        orders = reading_orders(
+            torch.ones_like(batch.ids_BT, dtype=torch.bool) if batch.mask_BT is None else batch.mask_BT
+        )
+        x_BTE = orders[0].scatter(self._inputs(batch, orders[0].places_N, p))
+        ahead_BTD, back_BTD = _both_ways(self.lower, x_BTE, orders, p)
+        lower_BTD = torch.cat([ahead_BTD, back_BTD], dim=-1)
+        top_BTD = torch.cat(_both_ways(self.upper, lower_BTD, orders, p), dim=-1) if upper else lower_BTD[..., :0]
+        return CvtStates(x_BTE, ahead_BTD, back_BTD, top_BTD)
 
     def _read(self, batch: Batch) -> Batch:
         """A batch of ids as one of forms and characters."""
         if self.reading is None or (isinstance(batch, CvtBatch) and batch.spelled_BT is not None):
             return batch
         different_U, places_BT = torch.unique(batch.ids_BT, return_inverse=True)
-        forms_U, characters_UC = self.reading(different_U.cpu().numpy())
-        device = batch.ids_BT.device
-        ids_BT = torch.from_numpy(forms_U).to(device)[places_BT]
-        characters = torch.from_numpy(characters_UC).to(device)
+        found = (torch.from_numpy(own).to(batch.ids_BT.device) for own in self.reading(different_U.cpu().numpy()))
+        forms_U, characters = found
+        ids_BT = forms_U[places_BT]
         if isinstance(batch, CvtBatch):
             if batch.hidden_BT is not None:
                 assert self.unknown is not None
@@ -222,8 +216,8 @@ class CvtEncoder(Trunk):
         if self.characters is None:
             return x_ND
         assert isinstance(batch, CvtBatch) and batch.characters_UC is not None and batch.spelled_BT is not None
-        spelled_UD = self.characters(batch.characters_UC)
-        spelled_ND = F.embedding(batch.spelled_BT.flatten()[places_N], spelled_UD)  # `[]` adds gradients in no order
+        rows_N = batch.spelled_BT.flatten()[places_N]
+        spelled_ND = F.embedding(rows_N, self.characters(batch.characters_UC))  # `[]` adds gradients in no order
         return torch.cat([x_ND, dropout(spelled_ND, p, p > 0)], dim=1)
 
     def forward(self, batch: Batch, state: Any = None, keep_layers: bool = False) -> Hidden:
@@ -231,20 +225,15 @@ class CvtEncoder(Trunk):
         labelled = not isinstance(batch, CvtBatch) or batch.task is not None
         p = self.config.dropout if labelled else self.config.unlabelled_dropout
         states = self.states(batch, p if self.training else 0.0)
-        layers = (states.x_BTE, states.lower_BTD, states.top_BTD) if keep_layers else ()
-        return Hidden(states.top_BTD, layers)
+        return Hidden(states.top_BTD, (states.x_BTE, states.lower_BTD, states.top_BTD) if keep_layers else ())
 
     def layer_groups(self) -> list[list[str]]:
         names = [name for name, _ in self.named_parameters()]
-        groups = [[name for name in names if name.split(".")[0] == part] for part in ("lower", "upper")]
-        return [[name for name in names if name.split(".")[0] not in ("lower", "upper")], *groups]
+        lower, upper = ([name for name in names if name.startswith(part)] for part in ("lower.", "upper."))
+        return [[name for name in names if name not in (*lower, *upper)], lower, upper]
 
     def grow_vocabulary(self, size: int) -> None:
-        grown = nn.Embedding(size, self.config.vectors).to(self.words.weight)
-        nn.init.normal_(grown.weight, std=0.1)
-        with torch.no_grad():
-            grown.weight[: len(self.words.weight)] = self.words.weight
-        self.words = grown
+        self.words = grown(self.words, size, lambda rows_VD: nn.init.normal_(rows_VD, std=0.1))
 
 
 def _both_ways(
@@ -284,9 +273,7 @@ def view_places(words_BT: Tensor, view: str, firsts_BT: Tensor | None = None) ->
     places_BT = words_BT if firsts_BT is None else words_BT & firsts_BT
     if view == "future":
         return places_BT & _moved(words_BT, 1)
-    if view == "past":
-        return places_BT & (_next_place(places_BT) < places_BT.shape[1])
-    return places_BT
+    return places_BT & (_next_place(places_BT) < places_BT.shape[1]) if view == "past" else places_BT
 
 
 def view_states(states: CvtStates, view: str, words_BT: Tensor, firsts_BT: Tensor | None = None) -> Tensor:
@@ -317,18 +304,11 @@ def _seen(states: CvtStates, view: str) -> Tensor:
 
 def _moved(places_BT: Tensor, by: int) -> Tensor:
     """The same places so many columns further right; what falls out is gone."""
-    moved_BT = torch.roll(places_BT, by, dims=1)
-    if by > 0:
-        moved_BT[:, :by] = False
-    elif by < 0:
-        moved_BT[:, by:] = False
-    return moved_BT
+    return F.pad(places_BT, (by, -by))
 
 
 def _next_place(places_BT: Tensor) -> Tensor:
     """The column of the first of the places that stands to the right of each column; T where there is none."""
     length = places_BT.shape[1]
-    columns_T = torch.arange(length, device=places_BT.device)
-    own_BT = columns_T.expand_as(places_BT).masked_fill(~places_BT, length)
-    from_here_BT = own_BT.flip(1).cummin(dim=1).values.flip(1)
-    return F.pad(from_here_BT[:, 1:], (0, 1), value=length)
+    own_BT = torch.arange(length, device=places_BT.device).expand_as(places_BT).masked_fill(~places_BT, length)
+    return F.pad(own_BT.flip(1).cummin(dim=1).values.flip(1)[:, 1:], (0, 1), value=length)

@@ -31,11 +31,24 @@ that still go on at a step are the first `sizes[t]` of them, and the tokens of a
 matrix (what torch calls packed; where all rows are equally long, a plain [T, B, D] block for the quicker kernel).
 Padding, on whatever side, is nowhere in it and can change nothing; and what a layer does to all tokens alike is one
 product.
+
+A layer of LSTM whose state is projected, with the memory and the state held within bounds (Sak et al., 2014, as ELMo
+uses it).
+
+    i, f, g, o = sigmoid, sigmoid, tanh, sigmoid of W x_t + U h_{t−1} + b
+    c_t = clip(f ∘ c_{t−1} + i ∘ g, ±cell_clip),   h_t = clip(P (o ∘ tanh c_t), ±state_clip)
+
+It reads tokens in a `ReadingOrder`: sequences of unequal length, padded anywhere, from either end. torch's own kernel
+has the projection but no bounds, and does not show the c_t by which one could see afterwards that none was needed; so
+it serves where there are no bounds (`lstm_layer`). With bounds the steps are taken one by one (`lstm_steps`).
+
+Where the state is as wide as the memory there is no projection and, as in the released code, no bound on the state.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -43,6 +56,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from foretext.errors import check_range, refuse_if
 from foretext.nn.fused import dropout
 
 
@@ -147,15 +161,11 @@ def lstm_steps(
     first_h: Tensor,
     first_c: Tensor,
     sizes: tuple[int, ...],
-    cell_clip: float = 0.0,
-    state_clip: float = 0.0,
+    bounds: tuple[float, float] = (0.0, 0.0),
 ) -> tuple[Tensor, Tensor, Tensor]:
     """h of all tokens in the order of reading, and the last h and c of each row; `sizes` rows have a token at a step.
-    Without P the state is as wide as the memory; a bound of 0 is none."""
-    found: tuple[Tensor, Tensor, Tensor] = _Steps.apply(
-        inputs_N4C, recurrent, project, first_h, first_c, sizes, cell_clip, state_clip
-    )
-    return found
+    Without P the state is as wide as the memory; `bounds` are the memory's and the state's, 0 is none."""
+    return _Steps.apply(inputs_N4C, recurrent, project, first_h, first_c, sizes, bounds)
 
 
 class _Steps(torch.autograd.Function):
@@ -170,10 +180,9 @@ class _Steps(torch.autograd.Function):
         first_h: Tensor,
         first_c: Tensor,
         sizes: tuple[int, ...],
-        cell_clip: float,
-        state_clip: float,
+        bounds: tuple[float, float],
     ) -> tuple[Tensor, Tensor, Tensor]:
-        cells = first_c.shape[1]
+        cells, (cell_clip, state_clip) = first_c.shape[1], bounds
         h, c = first_h.clone(), first_c.clone()
         gates = torch.empty_like(inputs_N4C)
         h_ND, c_NC = (inputs_N4C.new_empty(len(gates), part.shape[1]) for part in (h, c))
@@ -201,31 +210,29 @@ class _Steps(torch.autograd.Function):
             h[:size], c[:size] = h_now, c_now
             start += size
         ctx.save_for_backward(recurrent, project, first_h, first_c, gates, h_ND, c_NC, tanh_NC, read_NC)
-        ctx.sizes, ctx.cell_clip, ctx.state_clip = sizes, cell_clip, state_clip
+        ctx.sizes, ctx.bounds = sizes, bounds
         return h_ND, h, c
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_h_ND: Tensor, grad_last_h: Tensor, grad_last_c: Tensor) -> tuple[Tensor | None, ...]:
         recurrent, project, first_h, first_c, gates, h_ND, c_NC, tanh_NC, read_NC = ctx.saved_tensors
-        dh, dc = grad_last_h.clone(), grad_last_c.clone()
+        dh, dc, (cell_clip, state_clip) = grad_last_h.clone(), grad_last_c.clone(), ctx.bounds
         da_N4C, dh_ND = torch.empty_like(gates), torch.empty_like(h_ND)
         before_c, before_h = (_before(x, first, ctx.sizes) for x, first in ((c_NC, first_c), (h_ND, first_h)))
         end = len(gates)
         for size in reversed(ctx.sizes):
             now = slice(end - size, end)
             dh_now = torch.add(dh[:size], grad_h_ND[now], out=dh_ND[now])
-            if ctx.state_clip:
-                dh_now *= h_ND[now].abs() < ctx.state_clip
+            if state_clip:
+                dh_now *= h_ND[now].abs() < state_clip
             dm = dh_now if project is None else dh_now @ project
-            _gate_gradients(
-                gates[now], tanh_NC[now], c_NC[now], before_c[now], dm, dc[:size], ctx.cell_clip, da_N4C[now]
-            )
+            _gate_gradients(gates[now], tanh_NC[now], c_NC[now], before_c[now], dm, dc[:size], cell_clip, da_N4C[now])
             torch.mm(da_N4C[now], recurrent, out=dh[:size])
             end -= size
         d_recurrent = da_N4C.t() @ before_h if ctx.needs_input_grad[1] else None
         d_project = dh_ND.t() @ read_NC if ctx.needs_input_grad[2] else None
-        return da_N4C, d_recurrent, d_project, dh, dc, None, None, None
+        return da_N4C, d_recurrent, d_project, dh, dc, None, None
 
 
 def _gate_gradients(
@@ -237,23 +244,17 @@ def _gate_gradients(
     dc.addcmul_(torch.mul(dm, o), 1 - tanh_c * tanh_c)
     if cell_clip:
         dc *= c.abs() < cell_clip
-    torch.mul(dm, tanh_c, out=d_o)
-    torch.mul(dc, g, out=d_i)
-    torch.mul(dc, before_c, out=d_f)
-    torch.mul(dc, i, out=d_g)
-    d_i.mul_(i - i * i)
-    d_f.mul_(f - f * f)
-    d_g.mul_(1 - g * g)
-    d_o.mul_(o - o * o)
+    torch.mul(dm, tanh_c, out=d_o).mul_(o - o * o)
+    torch.mul(dc, g, out=d_i).mul_(i - i * i)
+    torch.mul(dc, before_c, out=d_f).mul_(f - f * f)
+    torch.mul(dc, i, out=d_g).mul_(1 - g * g)
     dc *= f
 
 
 def _before(x_ND: Tensor, first_BD: Tensor, sizes: tuple[int, ...]) -> Tensor:
     """What each token's step went on from: the value of the step before, or the first."""
-    starts = [0]
-    for size in sizes:
-        starts.append(starts[-1] + size)
-    return torch.cat([first_BD[: sizes[0]], *(x_ND[start : start + size] for start, size in zip(starts, sizes[1:]))])
+    following = (x_ND[start : start + size] for start, size in zip(accumulate(sizes, initial=0), sizes[1:]))
+    return torch.cat([first_BD[: sizes[0]], *following])
 
 
 # ── both directions ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -277,8 +278,7 @@ class BiLstm(nn.Module):
         """`cells` of each direction."""
         super().__init__()
         assert layers >= 1
-        self.p = p
-        self.width = 2 * cells
+        self.p, self.width = p, 2 * cells
         self.layers = bilstm_layers(inputs, cells, layers)
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
@@ -296,5 +296,83 @@ class BiLstm(nn.Module):
 def drop_words(x_BTD: Tensor, mask_BT: Tensor, p: float, training: bool) -> Tensor:
     """Dropout of real words alone, so that padding cannot change what is drawn; zeros at padding, whatever stood
     there."""
-    real_ND = dropout(x_BTD[mask_BT], p, training)
-    return torch.zeros_like(x_BTD).masked_scatter(mask_BT[..., None], real_ND)
+    return torch.zeros_like(x_BTD).masked_scatter(mask_BT[..., None], dropout(x_BTD[mask_BT], p, training))
+
+
+# ── a projected state ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+LstmState = tuple[Tensor, Tensor]  # h_BD, c_BC: the batch's rows in their own order
+
+
+@dataclass(frozen=True)
+class ProjectedLstmConfig:
+    inputs: int
+    cells: int
+    width: int  # of the state; as many as the cells: not projected
+    cell_clip: float = 3.0  # 0: no bound
+    state_clip: float = 3.0
+
+    def check(self, where: str = "model") -> None:
+        refuse_if(
+            not 1 <= self.width <= self.cells,
+            f"{where}: a state of {self.width} cannot be projected from {self.cells} cells; give fewer",
+        )
+        check_range(where, self, "at least 0", "cell_clip", "state_clip")
+
+    @property
+    def projects(self) -> bool:
+        return self.width != self.cells
+
+    @property
+    def bounded(self) -> bool:
+        return bool(self.cell_clip or (self.state_clip and self.projects))
+
+    def parameters(self) -> int:
+        return 4 * self.cells * (self.inputs + self.width + 1) + self.projects * self.cells * self.width
+
+    def activations(self, tokens: int) -> int:
+        return tokens * (KEPT_PER_CELL * self.cells + 3 * self.width)
+
+
+class ProjectedLstm(nn.Module):
+    def __init__(self, config: ProjectedLstmConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.input = nn.Linear(config.inputs, 4 * config.cells)
+        self.recurrent = nn.Linear(config.width, 4 * config.cells, bias=False)
+        self.project = nn.Linear(config.cells, config.width, bias=False) if config.projects else None
+        self._initialise()
+
+    @torch.no_grad()
+    def _initialise(self) -> None:
+        # One matrix [W U] in the released code, so both are drawn by the sum of their widths.
+        limit = (6.0 / (self.config.inputs + self.config.width + 4 * self.config.cells)) ** 0.5
+        self.input.weight.uniform_(-limit, limit)
+        self.recurrent.weight.uniform_(-limit, limit)
+        self.input.bias.zero_()
+        self.input.bias[self.config.cells : 2 * self.config.cells] = 1.0  # of the forget gates
+        if self.project is not None:
+            nn.init.xavier_uniform_(self.project.weight)
+
+    def new_state(self, rows: int) -> LstmState:
+        weight = self.input.weight
+        return weight.new_zeros(rows, self.config.width), weight.new_zeros(rows, self.config.cells)
+
+    def forward(self, x_ND: Tensor, order: ReadingOrder, state: LstmState | None = None) -> tuple[Tensor, LstmState]:
+        """The states of all tokens in the order of reading, and what to go on from. A row without a token keeps its
+        state."""
+        state = self.new_state(order.shape[0]) if state is None else state
+        if not order.sizes:  # no number, but of the weights: such a batch has a gradient, which is 0
+            return self.input(x_ND)[:, :1].expand(-1, self.config.width), state
+        first_h, first_c = (order.begin(part) for part in state)
+        weight, bias, recurrent = self.input.weight, self.input.bias, self.recurrent.weight
+        project = [] if self.project is None else [self.project.weight]
+        if self.config.bounded:
+            bounds = self.config.cell_clip, self.config.state_clip if project else 0.0
+            inputs_N4C, into = F.linear(x_ND, weight, bias), project[0] if project else None
+            h_ND, h, c = lstm_steps(inputs_N4C, recurrent, into, first_h, first_c, order.sizes, bounds)
+        else:
+            weights = [weight, recurrent, bias, torch.zeros_like(bias), *project]
+            h_ND, h, c = lstm_layer(x_ND, order, first_h, first_c, weights)
+        return h_ND, (order.end(state[0], h), order.end(state[1], c))

@@ -47,8 +47,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.nn.fused import dropout, full_precision_on_cpu, keep_mask
+from foretext.nn.packing import unseen
 
 LONGEST_MEMORY = 1_000_000  # far beyond what fits
 
@@ -90,10 +91,7 @@ def last_of(
 def hidden_memory(real_BM: Tensor) -> Tensor | None:
     """What is added to the scores of the memory's places, [B, 1, 1, M]: −∞ where it holds nothing; None: all hold
     something."""
-    if bool(real_BM.all()):
-        return None
-    empty = torch.zeros(real_BM.shape, device=real_BM.device).masked_fill_(~real_BM, -torch.inf)
-    return empty[:, None, None, :]
+    return None if bool(real_BM.all()) else unseen(real_BM)[:, None, None, :]
 
 
 # ── distances ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -101,8 +99,7 @@ def hidden_memory(real_BM: Tensor) -> Tensor | None:
 
 def check_width(width: int) -> None:
     """UserError for one that `sinusoids` cannot have."""
-    if width % 2:
-        raise UserError(f"model.width must be even, half of it for sines of distances, half for cosines, not {width}")
+    refuse_if(width % 2, f"model.width must be even, half of it for sines of distances, half for cosines, not {width}")
 
 
 def distances(queries: int, keys: int, device: torch.device, *, ahead: bool = False) -> Tensor:
@@ -128,8 +125,7 @@ def by_key(scores_BHQR: Tensor, keys: int) -> Tensor:
     # With one column before it, a row begins one place later in the row above: read with one column less, from the
     # second row on, each row has moved by one place more than the last.
     wide = F.pad(scores_BHQR, (1, 0))
-    moved = wide.view(batch, heads, columns + 1, queries)[:, :, 1:].reshape(batch, heads, queries, columns)
-    return moved[..., :keys]
+    return wide.view(batch, heads, columns + 1, queries)[:, :, 1:].reshape(scores_BHQR.shape)[..., :keys]
 
 
 # ── attention ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -148,13 +144,9 @@ class RelativeAttention(nn.Module):
         super().__init__()
         self.heads, self.head_width, self.p = heads, head_width, dropout
         inner = heads * head_width
-        self.query = nn.Linear(width, inner, bias=False)
-        self.key = nn.Linear(width, inner, bias=False)
-        self.value = nn.Linear(width, inner, bias=False)
-        self.distance = nn.Linear(width, inner, bias=False)
+        self.query, self.key, self.value, self.distance = (nn.Linear(width, inner, bias=False) for _ in range(4))
         self.out = nn.Linear(inner, width, bias=False)
-        self.content = nn.Parameter(torch.empty(inner)) if biased else None
-        self.position = nn.Parameter(torch.empty(inner)) if biased else None
+        self.content, self.position = (nn.Parameter(torch.empty(inner)) if biased else None for _ in range(2))
         self.segment = nn.Parameter(torch.empty(inner)) if segments else None
         self.segments = nn.Parameter(torch.empty(2, heads, head_width)) if segments else None  # the same, another
         self.draw(0.02)
@@ -193,6 +185,23 @@ class RelativeAttention(nn.Module):
         p = self.p if self.training else 0.0
         return relative_mix(q_BQHK, k_BMHK, v_BMHK, far_RHK, biases or self.own_biases(), added, hidden, p)
 
+    @torch.no_grad()
+    def weights(
+        self,
+        x_1TD: Tensor,
+        waves_RD: Tensor,
+        hidden: Tensor | None = None,
+        other_1TT: Tensor | None = None,
+        biases: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """What each place of one sequence sees of the others, [H, T, T]: what is mixed of unit vectors is the
+        weights."""
+        keys, _ = self.read(x_1TD)
+        units = torch.eye(x_1TD.shape[1], dtype=x_1TD.dtype, device=x_1TD.device)[None, :, None]
+        units = units.expand(1, -1, self.heads, -1)
+        far_RHK = self.distances(waves_RD)
+        return self.mix(self.queries(x_1TD), keys, units, far_RHK, hidden, other_1TT, biases)[0].transpose(0, 1)
+
     def own_biases(self) -> tuple[Tensor, Tensor]:
         """u and w, flat."""
         assert self.content is not None and self.position is not None, "built without biases"
@@ -223,7 +232,7 @@ def relative_mix(
     is a further part of the scores, [B, H, Q, M], that learns; `hidden` one that does not."""
     content, position = biases
     if torch.is_grad_enabled() and full_precision_on_cpu(q_BQHK):
-        return _RelativeMix.apply(q_BQHK, k_BMHK, v_BMHK, far_RHK, content, position, added, hidden, p)
+        return _RelativeMix.apply(p, hidden, added, q_BQHK, k_BMHK, v_BMHK, far_RHK, content, position)
     rows, queries = q_BQHK.shape[:2]
     by_content, by_distance = _queries(q_BQHK, content), _queries(q_BQHK, position)
     # One product a head for all rows, whose distances are the same.
@@ -231,9 +240,7 @@ def relative_mix(
     scores = products_HNR.unflatten(1, (rows, queries)).transpose(0, 1)
     if queries > 1:
         scores = by_key(scores, k_BMHK.shape[1])
-    for term in (added, hidden):
-        if term is not None:
-            scores = scores + term
+    scores = sum((term for term in (added, hidden) if term is not None), scores)
     q, k, v = (x.transpose(1, 2) for x in (by_content, k_BMHK, v_BMHK))
     if not p and not torch.is_grad_enabled():
         return F.scaled_dot_product_attention(q, k, v, attn_mask=scores, scale=1.0).transpose(1, 2)
@@ -262,18 +269,8 @@ class _RelativeMix(torch.autograd.Function):
     """S = (q + u) Kᵀ + shift((q + w) Rᵀ) + added + hidden,   P = softmax(S),   O = (P ∘ drop) V."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        far: Tensor,
-        content: Tensor,
-        position: Tensor,
-        added: Tensor | None,
-        hidden: Tensor | None,
-        p: float,
-    ) -> Tensor:
+    def forward(ctx: Any, p: float, hidden: Tensor | None, added: Tensor | None, *learned: Tensor) -> Tensor:
+        q, k, v, far, content, position = learned
         (rows, queries, heads, _), keys, columns = q.shape, k.shape[1], len(far)
         by_content, by_distance = _queries(q, content), _queries(q, position)
         far_HKR = far.permute(1, 2, 0)
@@ -309,7 +306,7 @@ class _RelativeMix(torch.autograd.Function):
         of_content, of_distance = torch.empty_like(by_content), torch.empty_like(by_distance)
         of_k, of_v, far_HRK = torch.empty_like(k), torch.empty_like(v), far.transpose(0, 1)
         of_far = far.new_zeros(heads, columns, width)
-        of_added = far.new_empty(rows, heads, queries, keys) if ctx.needs_input_grad[6] else None
+        of_added = far.new_empty(rows, heads, queries, keys) if ctx.needs_input_grad[2] else None
         for number, block in enumerate(_blocks(rows, heads * queries * keys)):
             weights, *drop = saved[2 * number : 2 * number + 2] if ctx.p else [saved[number]]
             given = _matrices(grad[block])
@@ -325,10 +322,7 @@ class _RelativeMix(torch.autograd.Function):
             _put(of_content[block], torch.bmm(of_scores, _matrices(k[block])))
             _put(of_k[block], torch.bmm(of_scores.transpose(1, 2), _matrices(by_content[block])))
             wide = of_scores.new_empty(len(of_scores), queries, columns + 1)
-            if columns > keys:
-                wide.zero_()
-            else:
-                wide.view(len(wide), -1)[:, :queries] = 0.0
+            (wide if columns > keys else wide.view(len(wide), -1)[:, :queries]).zero_()
             _moved(wide, queries, keys).copy_(of_scores)
             for place, row in enumerate(range(block.start, block.stop)):
                 of_products = wide[place * heads : (place + 1) * heads, :, 1:]
@@ -337,7 +331,7 @@ class _RelativeMix(torch.autograd.Function):
         scale = width**-0.5
         content, position = (part.flatten(0, 1).sum(0).flatten().mul_(scale) for part in (of_content, of_distance))
         of_q = of_content.add_(of_distance).mul_(scale)
-        return of_q, of_k, of_v, of_far.transpose(0, 1), content, position, of_added, None, None
+        return None, None, of_added, of_q, of_k, of_v, of_far.transpose(0, 1), content, position
 
 
 def _blocks(rows: int, of_a_row: int) -> Iterator[slice]:

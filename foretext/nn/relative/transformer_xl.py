@@ -29,8 +29,7 @@ from foretext.nn.fused import dropout
 from foretext.nn.packing import pack
 from foretext.nn.relative.relative_attention import behind, distances, hidden_memory, last_of, sinusoids
 from foretext.nn.relative.transformer_xl_block import Biases, TransformerXLBlock, TransformerXLConfig
-from foretext.nn.softmax.adaptive_softmax import AdaptiveVocabulary
-from foretext.nn.softmax.tied_softmax import TiedSoftmax
+from foretext.nn.softmax.tied_softmax import AdaptiveVocabulary, TiedSoftmax
 from foretext.nn.trunk import OutputLayer, Trunk
 from foretext.nn.weights import grown
 
@@ -47,29 +46,20 @@ class TransformerXL(Trunk):
         super().__init__()
         self.config = config
         self.evaluation_memory = config.evaluation_memory
-        self.tokens: nn.Embedding | None = None
-        self.adaptive: AdaptiveVocabulary | None = None
-        self.output_bias: nn.Parameter | None = None
-        if config.cutoffs:
-            self.adaptive = AdaptiveVocabulary(
-                config.vocabulary, config.width, config.cutoffs, config.divisor, config.init_std
-            )
-        else:
-            self.tokens = nn.Embedding(config.vocabulary, config.width)
-            self.output_bias = nn.Parameter(torch.zeros(config.vocabulary))
-        self.content = None if config.untied else nn.Parameter(torch.empty(config.width))
-        self.position = None if config.untied else nn.Parameter(torch.empty(config.width))
+        cut, words, width = config.cutoffs, config.vocabulary, config.width
+        self.tokens = None if cut else nn.Embedding(words, width)
+        self.adaptive = AdaptiveVocabulary(words, width, cut, config.divisor, config.init_std) if cut else None
+        self.output_bias = None if cut else nn.Parameter(torch.zeros(words))
+        self.content, self.position = (None if config.untied else nn.Parameter(torch.empty(width)) for _ in range(2))
         self.blocks = nn.ModuleList(TransformerXLBlock(config) for _ in range(config.layers))
         self._initialise()
 
     @torch.no_grad()
     def _initialise(self) -> None:
         std = self.config.init_std
-        if self.tokens is not None:
-            nn.init.normal_(self.tokens.weight, std=std)
-        for bias in (self.content, self.position):
-            if bias is not None:
-                nn.init.normal_(bias, std=std)
+        for table in (None if self.tokens is None else self.tokens.weight, self.content, self.position):
+            if table is not None:
+                nn.init.normal_(table, std=std)
         for block in self._blocks():
             block.attention.draw(std)
             for layer in (block.up, block.down):
@@ -121,9 +111,8 @@ class TransformerXL(Trunk):
             mask_BT = None if batch.mask_BT is None else batch.mask_BT[:, piece]
             parts.append(self._read_on(Batch(batch.ids_BT[:, piece], mask_BT), state, keep_layers))
             state = parts[-1].state
-        layers = zip(*(part.layers for part in parts))
-        top = torch.cat([part.top for part in parts], dim=1)
-        return Hidden(top, tuple(torch.cat(each, dim=1) for each in layers), state)
+        layers = (torch.cat(each, dim=1) for each in zip(*(part.layers for part in parts)))
+        return Hidden(torch.cat([part.top for part in parts], dim=1), tuple(layers), state)
 
     def _read_on(self, batch: Batch, state: State, keep_layers: bool) -> Hidden:
         """A segment after a memory. Rows are moved to the left end, so that each begins beside what it remembers."""
@@ -139,8 +128,7 @@ class TransformerXL(Trunk):
         far = self._far(state, length, real_BM.shape[1])
         hidden, empty = self._unseen(length, real_BM.shape[1]), hidden_memory(real_BM)
         if empty is not None:
-            empty = F.pad(empty, (0, length))
-            hidden = empty if hidden is None else hidden + empty
+            hidden = F.pad(empty, (0, length)) + (0.0 if hidden is None else hidden)
         for number, block in enumerate(self._blocks()):
             if self.training:
                 seen.append(behind(state["layers"][number].detach(), x))
@@ -157,12 +145,9 @@ class TransformerXL(Trunk):
         return Hidden(given[-1], tuple(given) if keep_layers else (), after)
 
     def _embed(self, ids_N: Tensor) -> Tensor:
-        if self.adaptive is not None:
-            found: Tensor = self.adaptive(ids_N)
-        else:
-            assert self.tokens is not None
-            found = self.tokens(ids_N)
-        return found * self.config.width**0.5
+        embed = self.adaptive or self.tokens
+        assert embed is not None
+        return embed(ids_N) * self.config.width**0.5
 
     def _waves(self, queries: int, keys: int) -> Tensor:
         far_R = distances(queries, keys, next(self.parameters()).device)
@@ -192,8 +177,7 @@ class TransformerXL(Trunk):
         device = next(self.parameters()).device
         hidden = torch.full((queries, memory + queries), -torch.inf, device=device).triu_(memory + 1)
         if not self.training and memory + queries > self.evaluation_memory + 1:
-            beyond = torch.full_like(hidden, -torch.inf).tril_(memory - self.evaluation_memory - 1)
-            hidden = hidden + beyond
+            hidden = hidden + torch.full_like(hidden, -torch.inf).tril_(memory - self.evaluation_memory - 1)
         return hidden[None, None]
 
     # -- memory ------------------------------------------------------------------------------------------------------
@@ -213,9 +197,8 @@ class TransformerXL(Trunk):
         """The end of what was seen: in training states, otherwise the keys and values of each layer in turn."""
         length = self.config.memory if self.training else self.evaluation_memory
         kept, real = last_of(seen, real_BM, mask_BT, length)
-        if self.training:
-            return {"layers": kept, "real": real}
-        return {"keys": kept[::2], "values": kept[1::2], "far": far, "real": real}
+        states = {"layers": kept} if self.training else {"keys": kept[::2], "values": kept[1::2], "far": far}
+        return {**states, "real": real}
 
     def _for_rows(self, state: State, rows: int) -> State:
         kept = "layers" if self.training else "keys"
@@ -227,7 +210,6 @@ class TransformerXL(Trunk):
 
     def room(self, state: State) -> None:
         """Any number of tokens can follow."""
-        return
 
     def pick(self, state: State, rows: Tensor) -> State:
         """The state of these rows, in this order."""
@@ -242,16 +224,9 @@ class TransformerXL(Trunk):
     def attention_weights(self, ids_T: Tensor, segments_T: Tensor | None = None) -> Tensor:
         """The attention of every block and head over one sequence, without memory: [blocks, H, T, T]."""
         layers = self(Batch(ids_T[None]), keep_layers=True).layers
-        waves, hidden, found = self._waves(len(ids_T), len(ids_T)), self._unseen(len(ids_T), 0), []
-        for block, x_1TD in zip(self._blocks(), layers):
-            own = block.attention
-            q = own.query(x_1TD).unflatten(2, (own.heads, own.head_width))
-            keys, _ = own.read(x_1TD)
-            # What is mixed of unit vectors is the weights.
-            units = torch.eye(len(ids_T), device=x_1TD.device)[None, :, None].expand(1, -1, own.heads, -1)
-            weights = own.mix(q, keys, units, own.distances(waves), hidden, biases=self._biases)
-            found.append(weights[0].transpose(0, 1))
-        return torch.stack(found)
+        waves, hidden = self._waves(len(ids_T), len(ids_T)), self._unseen(len(ids_T), 0)
+        read = zip(self._blocks(), layers)
+        return torch.stack([block.attention.weights(x, waves, hidden, biases=self._biases) for block, x in read])
 
     def output_dropout(self, top_BTD: Tensor) -> Tensor:
         """For what predicts tokens from `Hidden.top`, which is the last block's states as they are."""
@@ -291,8 +266,7 @@ def _to_the_left(mask_BT: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
     real; None: all are."""
     if mask_BT is None or bool(mask_BT.all()):
         return None, None
-    longest = int(mask_BT.sum(1).max())
-    order = torch.argsort((~mask_BT).int(), dim=1, stable=True)[:, :longest]
+    order = torch.argsort((~mask_BT).int(), dim=1, stable=True)[:, : int(mask_BT.sum(1).max())]
     return order, mask_BT.gather(1, order)
 
 

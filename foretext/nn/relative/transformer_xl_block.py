@@ -9,23 +9,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foretext.errors import UserError
+from foretext.errors import check_range, refuse_if
 from foretext.nn.fused import add_dropped, dropout, linear
-from foretext.nn.model_config import ModelConfig, check_range
-from foretext.nn.packing import MoveRows, Packing, pick
+from foretext.nn.packing import Packing, chosen, pick
 from foretext.nn.relative.relative_attention import LONGEST_MEMORY, RelativeAttention, check_width
-from foretext.nn.softmax.adaptive_softmax import adaptive_parameters
-from foretext.nn.transformer.block import check_shape
+from foretext.nn.softmax.tied_softmax import adaptive_parameters
+from foretext.nn.transformer.block import TransformerShape
 
 Biases = tuple[Tensor, Tensor] | None  # u and w, where all blocks share them
 
 
 @dataclass(frozen=True)
-class TransformerXLConfig(ModelConfig):
+class TransformerXLConfig(TransformerShape):
     """The defaults are those of the released base model for WikiText-103, but for `inner` (2100 there), the
     vocabulary's cutoffs and one token of `evaluation_memory`: 640 there is a token itself and 639 before it."""
 
-    vocabulary: int
     layers: int = 16
     width: int = 410
     heads: int = 10
@@ -43,7 +41,7 @@ class TransformerXLConfig(ModelConfig):
     init_std: float = 0.02
 
     def check(self) -> None:
-        check_shape(self)
+        super().check()
         check_width(self.width)
         most = f"at most {LONGEST_MEMORY:,}"
         check_range("model", self, f"at least 0 and {most}", "inner", "memory", "evaluation_memory", "clamp")
@@ -53,17 +51,23 @@ class TransformerXLConfig(ModelConfig):
 
     def _check_cutoffs(self) -> None:
         given = ",".join(str(cut) for cut in self.cutoffs)
-        if list(self.cutoffs) != sorted(set(self.cutoffs)) or any(cut < 1 for cut in self.cutoffs):
-            raise UserError(f"model.cutoffs={given}: give ids that rise, from 1 on")
-        if self.cutoffs and self.vocabulary and self.cutoffs[-1] >= self.vocabulary:
-            raise UserError(
-                f"model.cutoffs={given}: the vocabulary has only {self.vocabulary:,} pieces; give ids below that, or "
-                "none for a plain softmax: --set model.cutoffs="
-            )
-        if not self.cutoffs and self.divisor > 1:
-            raise UserError(f"model.divisor={self.divisor} is for an adaptive softmax; set model.cutoffs too")
-        if self.width // self.divisor ** len(self.cutoffs) < 1:
-            raise UserError(f"model.divisor={self.divisor}: nothing is left of a width of {self.width}")
+        refuse_if(
+            list(self.cutoffs) != sorted(set(self.cutoffs)) or any(cut < 1 for cut in self.cutoffs),
+            f"model.cutoffs={given}: give ids that rise, from 1 on",
+        )
+        refuse_if(
+            self.cutoffs and self.vocabulary and self.cutoffs[-1] >= self.vocabulary,
+            f"model.cutoffs={given}: the vocabulary has only {self.vocabulary:,} pieces; give ids below that, or "
+            "none for a plain softmax: --set model.cutoffs=",
+        )
+        refuse_if(
+            not self.cutoffs and self.divisor > 1,
+            f"model.divisor={self.divisor} is for an adaptive softmax; set model.cutoffs too",
+        )
+        refuse_if(
+            self.width // self.divisor ** len(self.cutoffs) < 1,
+            f"model.divisor={self.divisor}: nothing is left of a width of {self.width}",
+        )
 
     @property
     def feed_forward(self) -> int:
@@ -103,9 +107,8 @@ class TransformerXLConfig(ModelConfig):
 
     def parameters(self) -> int:
         width, inner = self.width, self.feed_forward
-        tables = (width + 1) * self.vocabulary
-        if self.cutoffs:
-            tables = adaptive_parameters(self.vocabulary, width, self.cutoffs, self.divisor)
+        adaptive = self.cutoffs and adaptive_parameters(self.vocabulary, width, self.cutoffs, self.divisor)
+        tables = adaptive or (width + 1) * self.vocabulary
         block = 5 * width * width + inner * (2 * width + 1) + 5 * width
         return tables + self.layers * block + 2 * width * (self.layers if self.untied else 1)
 
@@ -142,19 +145,13 @@ class TransformerXLBlock(nn.Module):
         the scores of each group."""
         own = self.attention
         weights = torch.cat([own.query.weight, own.key.weight, own.value.weight])
-        qkv_N3HK = F.linear(x_ND, weights).unflatten(1, (3, own.heads, own.head_width))
-        grouped = packing.to_groups is not None and packing.from_groups is not None
-        if grouped:
-            qkv_N3HK = MoveRows.apply(qkv_N3HK, packing.to_groups, packing.from_groups)
+        qkv_N3HK = packing.grouped(F.linear(x_ND, weights).unflatten(1, (3, own.heads, own.head_width)))
         parts = []
         for (first, rows, length), hidden in zip(packing.groups, unseen):
             q, k, v = qkv_N3HK[first : first + rows * length].unflatten(0, (rows, length)).unbind(2)
             parts.append(own.mix(q, k, v, far_RHK[len(far_RHK) - length :], hidden, biases=biases).flatten(0, 1))
         mixed = parts[0] if len(parts) == 1 else torch.cat([*parts, qkv_N3HK[:0, 0]])  # which may be all there is
-        slots = packing.from_groups if grouped else None
-        if picked_R is not None:
-            slots = picked_R if slots is None else slots[picked_R]
-        return self._after(pick(x_ND, picked_R), pick(mixed.flatten(1), slots))
+        return self._after(pick(x_ND, picked_R), pick(mixed.flatten(1), chosen(packing.from_groups, picked_R)))
 
     def read_on(
         self, x_BTD: Tensor, keys: Tensor, values: Tensor, far_RHK: Tensor, hidden: Tensor | None, biases: Biases

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from foretext.nn.fused import Gelu, add_dropped, dropout, feed_forward
-from foretext.nn.packing import MoveRows, Packing, pick
+from foretext.nn.packing import Packing, chosen, pick
 from foretext.nn.relative.relative_attention import RelativeAttention, behind
 
 
@@ -36,8 +36,7 @@ class StreamShape:
     gelu: Gelu = "erf"
 
     def parameters(self) -> int:
-        attention = 5 * self.width * self.width + 5 * self.width  # u, w, s and the two segments
-        return attention + self.inner * (2 * self.width + 1) + 5 * self.width
+        return 5 * self.width**2 + 10 * self.width + self.inner * (2 * self.width + 1)  # with u, w, s and both segments
 
 
 @dataclass(frozen=True)
@@ -78,8 +77,7 @@ class _Placed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_HNM: Tensor) -> tuple[Tensor, None, None]:
         (offsets_N,) = ctx.saved_tensors
-        heads, count, keys = grad_HNM.shape
-        columns = ctx.columns
+        (heads, count, keys), columns = grad_HNM.shape, ctx.columns
         whole = grad_HNM.new_zeros(heads, count, columns)
         windows = whole.as_strided((heads, count, columns - keys + 1, keys), (count * columns, columns, 1, 1))
         windows[:, torch.arange(count), offsets_N] = grad_HNM
@@ -96,13 +94,11 @@ def asked_mix(
     scores_BHGM = ((q_BGHK + content) * scale).transpose(1, 2) @ k_BMHK.permute(0, 2, 3, 1)
     by_distance_HNR = torch.bmm(((q_BGHK + position) * scale).flatten(0, 1).transpose(0, 1), far_RHK.permute(1, 2, 0))
     # The columns begin with the farthest key of the last place: see `by_key`.
-    offsets_N = (len(far_RHK) - keys - asked.places_BG).flatten()
-    placed_HNM = _Placed.apply(by_distance_HNR, offsets_N, keys)
+    placed_HNM = _Placed.apply(by_distance_HNR, (len(far_RHK) - keys - asked.places_BG).flatten(), keys)
     scores_BHGM = scores_BHGM + placed_HNM.view(heads, rows, count, keys).transpose(0, 1)
     if asked.other_BGM is not None:
         scores_BHGM = scores_BHGM + attention.by_segment(q_BGHK, asked.other_BGM)
-    weights_BHGM = (scores_BHGM + asked.hidden).softmax(-1)
-    weights_BHGM = dropout(weights_BHGM, attention.p, attention.training)
+    weights_BHGM = dropout((scores_BHGM + asked.hidden).softmax(-1), attention.p, attention.training)
     mixed_BGHK = (weights_BHGM @ v_BMHK.transpose(1, 2)).transpose(1, 2)
     return mixed_BGHK if asked.blind_BG is None else mixed_BGHK.masked_fill(asked.blind_BG[..., None, None], 0.0)
 
@@ -131,9 +127,7 @@ class StreamBlock(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Both streams, all packed tokens of the content or the picked ones alone. Not `content`: nobody will read it,
         and it stays as it was."""
-        grouped = x_ND
-        if packing.to_groups is not None and packing.from_groups is not None:
-            grouped = MoveRows.apply(x_ND, packing.to_groups, packing.from_groups)
+        grouped = packing.grouped(x_ND)
         mixed: list[Tensor] = []
         answers: list[Tensor] = []
         for sight in sights:
@@ -149,10 +143,7 @@ class StreamBlock(nn.Module):
                 assert g_AD is not None
                 answers.append(self._ask(g_AD, sight.asked, keys, values, far_RHK))
         if content and mixed:
-            slots = packing.from_groups
-            if picked_R is not None:
-                slots = picked_R if slots is None else slots[picked_R]
-            x_ND = self._finish(pick(x_ND, picked_R), pick(_joined(mixed), slots))
+            x_ND = self._finish(pick(x_ND, picked_R), pick(_joined(mixed), chosen(packing.from_groups, picked_R)))
         if g_AD is not None and answers:
             g_AD = self._finish(g_AD, _joined(answers))
         return x_ND, g_AD

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, Hidden
+from foretext.errors import check_range
 from foretext.nn.fused import Gelu, dropout
-from foretext.nn.model_config import ModelConfig, check_range
-from foretext.nn.packing import Packing, pack
+from foretext.nn.packing import Packing, pack, unseen
 from foretext.nn.relative.relative_attention import LONGEST_MEMORY, check_width, distances, remember, sinusoids
 from foretext.nn.relative.two_stream import Asked, Sight, StreamBlock, StreamShape
-from foretext.nn.transformer.block import check_shape
+from foretext.nn.transformer.block import TransformerShape
 from foretext.nn.trunk import Trunk
 from foretext.nn.weights import grown
 
@@ -48,11 +48,7 @@ class OrderedBatch(Batch):
 
 
 @dataclass(frozen=True)
-class XLNetConfig(ModelConfig):
-    vocabulary: int
-    layers: int
-    width: int
-    heads: int
+class XLNetConfig(TransformerShape):
     context: int
     memory: int = 0  # tokens before those that are read, that are seen too
     dropout: float = 0.1  # of embeddings, sinusoids and attention weights, and before each residual addition
@@ -62,7 +58,7 @@ class XLNetConfig(ModelConfig):
     init_std: float = 0.02
 
     def check(self) -> None:
-        check_shape(self)
+        super().check()
         check_width(self.width)
         check_range("model", self, "at least 0", "inner")
         check_range("model", self, f"at least 0 and at most {LONGEST_MEMORY:,}", "memory")
@@ -75,8 +71,7 @@ class XLNetConfig(ModelConfig):
         return rows * self.memory * (self.layers * self.width + 1)
 
     def describe(self) -> str:
-        shape = f"{self.layers} blocks, width {self.width}, {self.heads} heads, context {self.context}"
-        return f"{shape}, memory {self.memory}" if self.memory else shape
+        return super().describe() + (f", memory {self.memory}" if self.memory else "")
 
     def parameters(self) -> int:
         return (self.vocabulary + 1) * self.width + self.layers * self.block().parameters()
@@ -100,11 +95,9 @@ class XLNet(Trunk):
 
     def _initialise(self) -> None:
         for name, parameter in self.named_parameters():
-            if "norm" in name:
-                continue
             if name.endswith(("up.bias", "down.bias")):
                 nn.init.zeros_(parameter)
-            else:
+            elif "norm" not in name:
                 nn.init.normal_(parameter, std=self.config.init_std)
 
     def new_state(self, rows: int) -> MemoryState:
@@ -154,16 +147,10 @@ class XLNet(Trunk):
         waves_RD = sinusoids(distances(length, length, ids_T.device, ahead=True), self.config.width)
         waves_RD = waves_RD.to(self.query.dtype)
         other_1TT = None if segments_1T is None else segments_1T[:, :, None] != segments_1T[:, None, :]
-        # What is mixed of unit vectors is the weights.
-        units = torch.eye(length, dtype=self.query.dtype, device=ids_T.device)[None, :, None]
-        units = units.expand(1, -1, self.config.heads, -1)
         found = []
         for block, x_1TD in zip(self.blocks, layers):
             assert isinstance(block, StreamBlock)
-            own = block.attention
-            keys, _ = own.read(x_1TD)
-            weights = own.mix(own.queries(x_1TD), keys, units, own.distances(waves_RD), None, other_1TT)
-            found.append(weights[0].transpose(0, 1))
+            found.append(block.attention.weights(x_1TD, waves_RD, None, other_1TT))
         return torch.stack(found)
 
     def output_table(self) -> Tensor:
@@ -245,10 +232,7 @@ class _Seen:
     def hidden(self, allowed_BQT: Tensor | None) -> Tensor | None:
         """[rows, 1, 1 or Q, M + T]: −∞ at keys that hold nothing, and at its own that are not allowed to a query."""
         visible = self.visible(allowed_BQT)
-        if visible is None:
-            return None
-        nothing = torch.zeros(visible.shape, device=visible.device)
-        return nothing.masked_fill_(~visible, -torch.inf)[:, None]
+        return None if visible is None else unseen(visible)[:, None]
 
     def visible(self, allowed_BQT: Tensor | None) -> Tensor | None:
         """[rows, 1 or Q, M + T]; None: all."""
@@ -261,9 +245,7 @@ class _Seen:
         if own is None:
             assert memory is not None
             own = memory.new_ones(self.rows, 1, self.length)
-        if memory is None:
-            return own
-        return torch.cat([memory[:, None].expand(-1, own.shape[1], -1), own], dim=2)
+        return own if memory is None else torch.cat([memory[:, None].expand(-1, own.shape[1], -1), own], dim=2)
 
     def others(self, queries_BQ: Tensor, segments_BT: Tensor) -> Tensor:
         """[rows, Q, M + T]: where a key is of another segment than the query. What is remembered is of the first."""
@@ -286,18 +268,15 @@ def _asked(
     own = rows_A, places_BG[rows_A, numbers_A]
     if not most:
         return None, own
-    ranks_BG = ranks_BT.gather(1, places_BG)
-    visible = seen.visible(ranks_BT[:, None, :] < ranks_BG[:, :, None])
+    visible = seen.visible(ranks_BT[:, None, :] < ranks_BT.gather(1, places_BG)[:, :, None])
     assert visible is not None
     blind_BG = ~visible.any(2)
-    hidden = torch.zeros(visible.shape, device=visible.device)
-    hidden.masked_fill_(~(visible | blind_BG[..., None]), -torch.inf)
     others = None if segments_BT is None else seen.others(segments_BT.gather(1, places_BG), segments_BT)
     asked = Asked(
         slice(before, before + len(rows_A)),
         None if len(rows_A) == valid_BG.numel() else valid_BG.flatten().nonzero().squeeze(1),
         places_BG,
-        hidden[:, None],
+        unseen(visible | blind_BG[..., None])[:, None],
         blind_BG if bool(blind_BG.any()) else None,
         others,
     )

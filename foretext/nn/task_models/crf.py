@@ -44,18 +44,13 @@ def iob2_allowed(tags: Sequence[str]) -> Allowed:
     first = torch.ones(len(tags), dtype=torch.bool)
     for to, tag in enumerate(tags):
         if tag == "I" or tag.startswith("I-"):
-            begin = "B" + tag[1:]
-            table[:, to] = torch.tensor([before in (begin, tag) for before in tags])
+            table[:, to] = torch.tensor([before in ("B" + tag[1:], tag) for before in tags])
             first[to] = False
     return Allowed(table, first, torch.ones_like(first))
 
 
 class LinearChainCrf(nn.Module):
     """Transitions, starts and ends, all 0 at first: the field then chooses each tag by itself."""
-
-    next_ok_CC: Tensor
-    first_ok_C: Tensor
-    last_ok_C: Tensor
 
     def __init__(self, classes: int, allowed: Allowed | None = None) -> None:
         super().__init__()
@@ -65,15 +60,15 @@ class LinearChainCrf(nn.Module):
         free = torch.ones(classes, classes, dtype=torch.bool)
         allowed = allowed or Allowed(free, free[0], free[0])
         # Not saved: they follow from the tags.
-        self.register_buffer("next_ok_CC", allowed.next_CC.clone(), persistent=False)
-        self.register_buffer("first_ok_C", allowed.first_C.clone(), persistent=False)
-        self.register_buffer("last_ok_C", allowed.last_C.clone(), persistent=False)
+        self.next_ok_CC = nn.Buffer(allowed.next_CC.clone(), persistent=False)
+        self.first_ok_C = nn.Buffer(allowed.first_C.clone(), persistent=False)
+        self.last_ok_C = nn.Buffer(allowed.last_C.clone(), persistent=False)
 
     def loss(self, emissions_BTC: Tensor, tags_BT: Tensor, mask_BT: Tensor, begins_B: Tensor | None = None) -> LossSum:
         """−log p of the tags, summed over sequences; the count is of places, as for a tagger without a field."""
         every_B = self.log_partition(emissions_BTC, mask_BT, begins_B)
-        total = (every_B - self.score(emissions_BTC, tags_BT, mask_BT, begins_B)).sum()
-        return LossSum(total, float(mask_BT.sum()))
+        own_B = self.score(emissions_BTC, tags_BT, mask_BT, begins_B)
+        return LossSum((every_B - own_B).sum(), float(mask_BT.sum()))
 
     def log_partition(self, emissions_BTC: Tensor, mask_BT: Tensor, begins_B: Tensor | None = None) -> Tensor:
         """log Σ exp score of all paths, for each sequence [B]."""

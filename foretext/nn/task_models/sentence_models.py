@@ -32,40 +32,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import IGNORE, LossSum
-from foretext.errors import UserError
+from foretext.errors import check_range, refuse_if
 from foretext.nn.fused import dropout
-from foretext.nn.model_config import check_range
 from foretext.nn.recurrent.lstm_layer import BiLstm, drop_words
 from foretext.nn.task_models.crf import Allowed, LinearChainCrf
 from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig, WordReader
 
 
-class _Shape(Protocol):
+@dataclass(frozen=True)
+class TaskModelConfig:
     """What the configurations of all task models have."""
 
-    @property
-    def classes(self) -> int: ...
-    @property
-    def cells(self) -> int: ...
-    @property
-    def layers(self) -> int: ...
-    @property
-    def dropout(self) -> float: ...
-    @property
-    def inputs(self) -> WordInputConfig: ...
+    classes: int
+    cells: int = 200  # of each direction of each biLSTM
+    layers: int = 1  # of the first of them
+    dropout: float = 0.3  # the words have their own
+    inputs: WordInputConfig = field(default_factory=WordInputConfig)
 
-
-def check_shape(config: _Shape, where: str) -> None:
-    check_range(where, config, "at least 1", "classes", "cells", "layers")
-    check_range(where, config, "at least 0 and below 1", "dropout")
-    config.inputs.check(f"{where}.inputs")
+    def check(self, where: str = "task") -> None:
+        check_range(where, self, "at least 1", "classes", "cells", "layers")
+        check_range(where, self, "at least 0 and below 1", "dropout")
+        self.inputs.check(f"{where}.inputs")
 
 
 # ── pooling ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -75,9 +69,10 @@ POOLS: tuple[Pool, ...] = get_args(Pool)
 
 
 def check_pools(pools: Sequence[Pool], where: str) -> None:
-    wrong = [pool for pool in pools if pool not in POOLS]
-    if wrong or not pools or len(set(pools)) != len(pools):
-        raise UserError(f"{where} must be some of {', '.join(POOLS)}, each once, not {', '.join(pools) or 'none'}")
+    refuse_if(
+        not pools or len(set(pools)) != len(pools) or not set(pools) <= set(POOLS),
+        f"{where} must be some of {', '.join(POOLS)}, each once, not {', '.join(pools) or 'none'}",
+    )
 
 
 class Pooling(nn.Module):
@@ -94,15 +89,13 @@ class Pooling(nn.Module):
     def _pooled(self, pool: Pool, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         if pool == "attentive":
             assert self.attend is not None
-            weights_BT = masked_softmax(self.attend(x_BTD).squeeze(2), mask_BT)
-            return torch.bmm(weights_BT[:, None], x_BTD).squeeze(1)
+            return torch.bmm(masked_softmax(self.attend(x_BTD).squeeze(2), mask_BT)[:, None], x_BTD).squeeze(1)
         if pool == "mean":
             return (x_BTD * mask_BT[..., None]).sum(dim=1) / mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
         if not x_BTD.shape[1]:
             return x_BTD.new_zeros(len(x_BTD), x_BTD.shape[2])
-        lowest = -torch.inf if pool == "max" else torch.inf
-        hidden_BTD = x_BTD.masked_fill(~mask_BT[..., None], lowest)
-        found_BD = hidden_BTD.amax(dim=1) if pool == "max" else hidden_BTD.amin(dim=1)
+        worst, best = (-torch.inf, Tensor.amax) if pool == "max" else (torch.inf, Tensor.amin)
+        found_BD = best(x_BTD.masked_fill(~mask_BT[..., None], worst), dim=1)
         return found_BD.masked_fill(~mask_BT.any(dim=1)[:, None], 0.0)
 
 
@@ -117,16 +110,10 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class TaggerConfig:
-    classes: int
-    cells: int = 200  # of each direction
+class TaggerConfig(TaskModelConfig):
     layers: int = 2
-    dropout: float = 0.5  # behind each recurrent layer; the words have their own
+    dropout: float = 0.5  # behind each recurrent layer
     crf: bool = True
-    inputs: WordInputConfig = field(default_factory=WordInputConfig)
-
-    def check(self, where: str = "task") -> None:
-        check_shape(self, where)
 
 
 class BiLstmTagger(nn.Module):
@@ -163,16 +150,13 @@ class BiLstmTagger(nn.Module):
 
 
 @dataclass(frozen=True)
-class ClassifierConfig:
-    classes: int
-    cells: int = 200
-    layers: int = 1
+class ClassifierConfig(TaskModelConfig):
+    """Dropout is between the recurrent layers, and of what is pooled."""
+
     pools: tuple[Pool, ...] = POOLS
-    dropout: float = 0.3  # between the recurrent layers, and of what is pooled; the words have their own
-    inputs: WordInputConfig = field(default_factory=WordInputConfig)
 
     def check(self, where: str = "task") -> None:
-        check_shape(self, where)
+        super().check(where)
         check_pools(self.pools, f"{where}.pools")
 
 
@@ -197,20 +181,15 @@ class SentenceClassifier(nn.Module):
 
 
 @dataclass(frozen=True)
-class BiattentiveConfig:
-    classes: int
+class BiattentiveConfig(ClassifierConfig):
+    """Dropout is of what the maxout network's layers read."""
+
     projection: int = 200  # numbers that f makes of a word
-    cells: int = 200  # of each direction of each biLSTM
-    layers: int = 1  # of the first biLSTM
     hidden: int = 200  # units of each maxout layer
     maxout: int = 4  # linear functions that a unit is the maximum of
-    pools: tuple[Pool, ...] = POOLS
-    dropout: float = 0.3  # of what the maxout network's layers read; the words have their own
-    inputs: WordInputConfig = field(default_factory=WordInputConfig)
 
     def check(self, where: str = "task") -> None:
-        check_shape(self, where)
-        check_pools(self.pools, f"{where}.pools")
+        super().check(where)
         check_range(where, self, "at least 1", "projection", "hidden", "maxout")
 
 
@@ -256,8 +235,7 @@ class BiattentiveClassifier(nn.Module):
         pooled = []
         sides = ((x_BTD, for_x_BTD), (y_BSD, for_y_BSD))
         for integrate, pool, (own, other), mask in zip(self.integrate, self.pools, sides, masks):
-            joined = torch.cat([own, own - other, own * other], dim=-1)
-            pooled.append(pool(integrate(joined, mask), mask))
+            pooled.append(pool(integrate(torch.cat([own, own - other, own * other], dim=-1), mask), mask))
         return self.scores(self.maxouts(torch.cat(pooled, dim=1)))
 
     def _encoded(self, words: WordInput) -> Tensor:

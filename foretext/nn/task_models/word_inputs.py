@@ -18,6 +18,7 @@ numbers.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,8 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foretext.errors import UserError
-from foretext.nn.model_config import check_range
+from foretext.errors import check_range, refuse_if
 from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
 from foretext.nn.recurrent.lstm_layer import drop_words
 
@@ -49,10 +49,7 @@ class ScalarMix(nn.Module):
         if self.norm:
             layers = [F.layer_norm(layer, layer.shape[-1:]) for layer in layers]
         shares = (self.scale * self.shares()).to(layers[0].dtype)
-        mixed = layers[0] * shares[0]
-        for layer, share in zip(layers[1:], shares[1:]):
-            mixed = mixed + layer * share
-        return mixed
+        return functools.reduce(torch.add, (layer * share for layer, share in zip(layers, shares)))
 
     def penalty(self) -> Tensor:
         """‖w‖², for a task's loss to add with its λ."""
@@ -91,19 +88,26 @@ class WordInputConfig:
         """UserError if nothing can be read so."""
         check_range(where, self, "at least 0", "vectors", "layers", "layer_width", "characters", "mix_penalty")
         check_range(where, self, "at least 0 and below 1", "dropout")
-        if bool(self.layers) != bool(self.layer_width):
-            raise UserError(f"{where}: {self.layers} layers of {self.layer_width} numbers; give both, or neither")
-        if self.layers and not (self.at_input or self.at_output):
-            raise UserError(f"{where}: the layers are read neither at_input nor at_output; choose one, or layers=0")
-        if not self.width:
-            raise UserError(f"{where}: nothing is read; give vectors, layers at the input, or characters")
+        refuse_if(
+            bool(self.layers) != bool(self.layer_width),
+            f"{where}: {self.layers} layers of {self.layer_width} numbers; give both, or neither",
+        )
+        refuse_if(
+            self.layers and not (self.at_input or self.at_output),
+            f"{where}: the layers are read neither at_input nor at_output; choose one, or layers=0",
+        )
+        refuse_if(not self.width, f"{where}: nothing is read; give vectors, layers at the input, or characters")
         if self.characters:
             self.encoder().check(where)
 
     def encoder(self) -> CharEncoderConfig:
-        count = (self.characters,)
         return CharEncoderConfig(
-            self.characters, (self.filter_width,), count, CHARACTER_WIDTH, length=self.word_length, highways=0
+            width=self.characters,
+            filter_widths=(self.filter_width,),
+            filter_counts=(self.characters,),
+            embedding=CHARACTER_WIDTH,
+            length=self.word_length,
+            highways=0,
         )
 
     @property
@@ -122,8 +126,8 @@ class WordReader(nn.Module):
         super().__init__()
         config.check()
         self.config = config
-        self.at_input = ScalarMix(config.layers, config.mix_norm) if config.layers and config.at_input else None
-        self.at_output = ScalarMix(config.layers, config.mix_norm) if config.layers and config.at_output else None
+        wanted = (bool(config.layers and place) for place in (config.at_input, config.at_output))
+        self.at_input, self.at_output = (ScalarMix(config.layers, config.mix_norm) if mix else None for mix in wanted)
         self.characters = CharEncoder(config.encoder()) if config.characters else None
 
     def forward(self, words: WordInput) -> Tensor:

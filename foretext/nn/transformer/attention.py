@@ -49,13 +49,11 @@ def full_attention(qkv_S3HK: Tensor, groups: Groups, p: float, hidden: Hiding) -
 def _attention(qkv_S3HK: Tensor, groups: Groups, p: float, causal: bool, hidden: Hiding) -> Tensor:
     hidden = tuple(None if mask is None else mask.to(qkv_S3HK.dtype) for mask in hidden)
     if full_precision_on_cpu(qkv_S3HK):
-        chosen = _DroppedAttention if p else _FusedAttention
-        return chosen.apply(qkv_S3HK, groups, p, causal, hidden)
+        return (_DroppedAttention if p else _FusedAttention).apply(qkv_S3HK, groups, p, causal, hidden)
     parts = []
     for group, mask in zip(groups, hidden):
         q, k, v = _sequences(qkv_S3HK, group)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, dropout_p=p)
-        parts.append(_slots(mixed))
+        parts.append(_slots(F.scaled_dot_product_attention(q, k, v, mask, dropout_p=p, is_causal=causal)))
     return _joined(parts, qkv_S3HK)
 
 
@@ -73,9 +71,7 @@ def _slots(mixed_BHTK: Tensor) -> Tensor:
 
 def _joined(parts: list[Tensor], qkv: Tensor) -> Tensor:
     """One after the other, one alone without a copy; without any (nothing in the batch is real) as empty as qkv."""
-    if len(parts) == 1:
-        return parts[0]
-    return torch.cat(parts) if parts else qkv[:, 0].clone()
+    return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else qkv[:, 0].clone()
 
 
 class _FusedAttention(torch.autograd.Function):

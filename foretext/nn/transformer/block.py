@@ -21,39 +21,38 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foretext.errors import UserError
+from foretext.errors import check_range, refuse_if
 from foretext.nn.fused import Gelu, add_dropped, feed_forward, linear
-from foretext.nn.model_config import MOST_LAYERS, MOST_WIDE, check_range
-from foretext.nn.packing import MoveRows, Packing, pick
+from foretext.nn.packing import Packing, chosen, pick
 from foretext.nn.transformer.attention import Hiding, causal_attention, full_attention
+from foretext.nn.trunk import MOST_LAYERS, MOST_WIDE, ModelConfig
 
 
-class Shaped(Protocol):
+@dataclass(frozen=True)
+class TransformerShape(ModelConfig):
     """The part of a trunk's configuration that every transformer has."""
 
-    @property
-    def width(self) -> int: ...
-    @property
-    def heads(self) -> int: ...
-    @property
-    def dropout(self) -> float: ...
+    vocabulary: int
+    layers: int
+    width: int
+    heads: int
 
+    def check(self) -> None:
+        check_range("model", self, f"at least 1 and at most {MOST_LAYERS:,}", "layers")
+        check_range("model", self, f"at least 1 and at most {MOST_WIDE:,}", "width", "heads", "context")
+        refuse_if(self.width % self.heads, f"model.width={self.width} must be a multiple of model.heads={self.heads}")
+        check_range("training", self, "at least 0 and below 1", "dropout")
+        check_range("model", self, "above 0 and at most 10", "init_std")
+        check_range("model", self, "above 0 and at most 1", "epsilon")
 
-def check_shape(config: Shaped) -> None:
-    """UserError if no transformer can have this shape."""
-    check_range("model", config, f"at least 1 and at most {MOST_LAYERS:,}", "layers")
-    check_range("model", config, f"at least 1 and at most {MOST_WIDE:,}", "width", "heads", "context")
-    if config.width % config.heads:
-        raise UserError(f"model.width={config.width} must be a multiple of model.heads={config.heads}")
-    check_range("training", config, "at least 0 and below 1", "dropout")
-    check_range("model", config, "above 0 and at most 10", "init_std")
-    check_range("model", config, "above 0 and at most 1", "epsilon")
+    def describe(self) -> str:
+        return f"{self.layers} blocks, width {self.width}, {self.heads} heads, context {self.context}"
 
 
 Activation = Literal["gelu-tanh", "gelu-erf", "relu", "squared-relu", "silu"]
@@ -129,10 +128,7 @@ class SideInputs:
 class Attention(nn.Module):
     def __init__(self, shape: BlockShape) -> None:
         super().__init__()
-        self.heads = shape.heads
-        self.p = shape.dropout
-        self.causal = shape.causal
-        self.values = shape.values
+        self.heads, self.p, self.causal, self.values = shape.heads, shape.dropout, shape.causal, shape.values
         self.qkv = nn.Linear(shape.width, 3 * shape.width, bias=shape.bias)
         self.out = nn.Linear(shape.width, shape.width, bias=shape.bias)
         head = shape.width // shape.heads
@@ -159,13 +155,8 @@ class Attention(nn.Module):
 
     def forward(self, x_ND: Tensor, packing: Packing, side: SideInputs, picked_R: Tensor | None) -> Tensor:
         """`picked_R`: the tokens that are wanted."""
-        qkv_N3HK = self._project(x_ND, side)
-        if packing.to_groups is None or packing.from_groups is None:
-            return linear(pick(self._mix(qkv_N3HK, packing, side.hidden).flatten(1), picked_R), self.out)
-        grouped = MoveRows.apply(qkv_N3HK, packing.to_groups, packing.from_groups)
-        mixed = self._mix(grouped, packing, side.hidden).flatten(1)
-        slots = packing.from_groups if picked_R is None else packing.from_groups[picked_R]
-        return linear(pick(mixed, slots), self.out)
+        mixed = self._mix(packing.grouped(self._project(x_ND, side)), packing, side.hidden).flatten(1)
+        return linear(pick(mixed, chosen(packing.from_groups, picked_R)), self.out)
 
     def _mix(self, qkv_S3HK: Tensor, packing: Packing, hidden: Hiding) -> Tensor:
         p = self.p if self.training else 0.0
@@ -185,10 +176,8 @@ class Attention(nn.Module):
             before_k, before_v = (old.expand(rows, -1, -1, -1) for old in past)
             k, v = torch.cat([before_k, k], dim=2), torch.cat([before_v, v], dim=2)
         seen = k.shape[2] - length
-        mask = None
-        if attend_BTS is not None:
-            mask = attend_BTS[:, None]
-        elif seen and length > 1:
+        mask = None if attend_BTS is None else attend_BTS[:, None]
+        if mask is None and seen and length > 1:
             mask = torch.ones(length, k.shape[2], dtype=torch.bool, device=k.device).tril(seen)
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and length > 1)
         return self.out(mixed.transpose(1, 2).reshape(rows, length, -1)), (k, v)
@@ -206,9 +195,7 @@ class Attention(nn.Module):
 class Block(nn.Module):
     def __init__(self, shape: BlockShape) -> None:
         super().__init__()
-        self.pre = shape.norm == "pre"
-        self.p = shape.dropout
-        self.activation = shape.activation
+        self.pre, self.p, self.activation = shape.norm == "pre", shape.dropout, shape.activation
         self.attention = Attention(shape)
         self.norm1 = shape.build_norm(shape.width)
         self.up = nn.Linear(shape.width, shape.inner, bias=shape.bias)

@@ -16,11 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
-from foretext.errors import UserError
+from foretext.errors import UserError, check_range
 from foretext.nn.fused import dropout
-from foretext.nn.model_config import ModelConfig, check_range
 from foretext.nn.packing import pack
-from foretext.nn.transformer.block import Activation, Block, BlockShape, SideInputs, check_shape, rotation
+from foretext.nn.transformer.block import Activation, Block, BlockShape, SideInputs, TransformerShape, rotation
 from foretext.nn.trunk import Trunk
 from foretext.nn.weights import grown
 
@@ -28,11 +27,7 @@ MOST_BASE = 1_000_000_000  # of rotary positions: far beyond what any model has
 
 
 @dataclass(frozen=True)
-class TransformerConfig(ModelConfig):
-    vocabulary: int
-    layers: int
-    width: int
-    heads: int
+class TransformerConfig(TransformerShape):
     context: int
     dropout: float = 0.1  # after the embeddings, on the attention weights, before each residual addition
     norm: Literal["post", "pre"] = "post"
@@ -50,7 +45,7 @@ class TransformerConfig(ModelConfig):
     values: Literal["own", "first", "embeddings"] = "own"  # what a block's values are mixed with, if not own alone
 
     def check(self) -> None:
-        check_shape(self)
+        super().check()
         check_range("model", self, "at least 0", "inner")
         check_range("model", self, f"at least 1 and at most {MOST_BASE:,}", "rotary_base")
         if self.positions == "rotary" and self.width // self.heads % 2:
@@ -60,11 +55,9 @@ class TransformerConfig(ModelConfig):
             )
 
     def block(self, layer: int = 0) -> BlockShape:
-        values: Literal["own", "kept", "mixed"] = "own"
+        values: Literal["own", "kept", "mixed"] = "mixed" if self.has_value_table(layer) else "own"
         if self.values == "first":
             values = "mixed" if layer else "kept"
-        elif self.has_value_table(layer):
-            values = "mixed"
         return BlockShape(
             width=self.width,
             heads=self.heads,
@@ -83,9 +76,6 @@ class TransformerConfig(ModelConfig):
     def has_value_table(self, layer: int) -> bool:
         """Every second block, the last among them."""
         return self.values == "embeddings" and (self.layers - layer) % 2 == 1
-
-    def describe(self) -> str:
-        return f"{self.layers} blocks, width {self.width}, {self.heads} heads, context {self.context}"
 
     def parameters(self) -> int:
         rows = self.vocabulary * (1 + sum(map(self.has_value_table, range(self.layers))))
@@ -122,10 +112,8 @@ class Transformer(Trunk):
         self.positions = nn.Embedding(config.context, config.width) if config.positions == "learned" else None
         self.blocks = nn.ModuleList(Block(config.block(layer)) for layer in range(config.layers))
         self.final_norm = config.block().build_norm(config.width) if config.norm == "pre" else nn.Identity()
-        layers = filter(config.has_value_table, range(config.layers))
-        self.value_tables = nn.ModuleDict(
-            {str(layer): nn.Embedding(config.vocabulary, config.width) for layer in layers}
-        )
+        own = filter(config.has_value_table, range(config.layers))
+        self.value_tables = nn.ModuleDict({str(n): nn.Embedding(config.vocabulary, config.width) for n in own})
         self.apply(self._initialise)
         if config.scale_residuals:
             self._scale_residuals()
@@ -163,11 +151,9 @@ class Transformer(Trunk):
         x = dropout(self._embed(packing.ids_N, packing.positions_N), self.config.dropout, self.training)
         side = self._side_inputs(packing.positions_N)
         layers = [packing.unpack(x)] if keep_layers else []
-        picked = None
-        for layer, block in enumerate(self.blocks):
-            if layer == self.config.layers - 1 and not keep_layers:
-                picked = packing.read_R
-            self._give_values(side, layer, packing.ids_N)
+        for layer, block in enumerate(self.blocks, 1):
+            picked = packing.read_R if layer == self.config.layers and not keep_layers else None
+            self._give_values(side, layer - 1, packing.ids_N)
             x = block(x, packing, side, picked)
             if keep_layers:
                 layers.append(packing.unpack(x))
@@ -248,7 +234,5 @@ class Transformer(Trunk):
 def _attend_real(places_T: Tensor, seen: int, padding_B: Tensor) -> Tensor:
     """[B, T, S]: a new place sees those up to itself that hold something; one that holds nothing sees itself."""
     all_S = torch.arange(seen, device=places_T.device)
-    before = all_S[None, :] <= places_T[:, None]
-    real = all_S[None, :] >= padding_B[:, None]
-    itself = all_S[None, :] == places_T[:, None]
-    return (before[None] & real[:, None]) | itself[None]
+    before, itself = all_S <= places_T[:, None], all_S == places_T[:, None]
+    return (before & (all_S >= padding_B[:, None])[:, None]) | itself

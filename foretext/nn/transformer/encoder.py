@@ -15,20 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
+from foretext.errors import check_range
 from foretext.nn.fused import Gelu, dropout
-from foretext.nn.model_config import ModelConfig, check_range
 from foretext.nn.packing import Packing, pack
-from foretext.nn.transformer.block import GELUS, Block, BlockShape, SideInputs, check_shape
+from foretext.nn.transformer.block import GELUS, Block, BlockShape, SideInputs, TransformerShape
 from foretext.nn.trunk import Trunk
 from foretext.nn.weights import grown
 
 
 @dataclass(frozen=True)
-class EncoderConfig(ModelConfig):
-    vocabulary: int
-    layers: int
-    width: int
-    heads: int
+class EncoderConfig(TransformerShape):
     context: int
     dropout: float = 0.1  # after the embeddings, on the attention weights, before each residual addition
     inner: int = 0  # width of the feed-forward part; 0: four times the width
@@ -42,7 +38,7 @@ class EncoderConfig(ModelConfig):
     init_std: float = 0.02
 
     def check(self) -> None:
-        check_shape(self)
+        super().check()
         check_range("model", self, "at least 0", "inner", "embedding", "first_position")
         check_range("model", self, "at least 1", "segments")
 
@@ -64,8 +60,7 @@ class EncoderConfig(ModelConfig):
         return f"{self.layers} blocks{one}, width {self.width}, {self.heads} heads, context {self.context}"
 
     def parameters(self) -> int:
-        rows = self.vocabulary + self.first_position + self.context + self.segments
-        tables = (rows + 2) * self.table_width
+        tables = (self.vocabulary + self.first_position + self.context + self.segments + 2) * self.table_width
         projection = (self.embedding + 1) * self.width if self.embedding else 0
         pooler = (self.width + 1) * self.width if self.pooler else 0
         return tables + projection + self.blocks * self.block().parameters() + pooler
@@ -106,21 +101,22 @@ class Encoder(Trunk):
         side = SideInputs(packing.hidden())
         x = self._embed(packing)
         layers = [packing.unpack(x)] if keep_layers else []
-        picked = None
-        for layer in range(self.config.layers):
-            if layer == self.config.layers - 1 and not keep_layers:
-                picked = packing.read_R
-            x = self.blocks[0 if self.config.shared else layer](x, packing, side, picked)
+        for layer, block in enumerate(self._stack(), 1):
+            picked = packing.read_R if layer == self.config.layers and not keep_layers else None
+            x = block(x, packing, side, picked)
             if keep_layers:
                 layers.append(packing.unpack(x))
         return Hidden(packing.unpack(x, picked), tuple(layers))
 
+    def _stack(self) -> list[Block]:
+        """The block of each layer."""
+        blocks = [block for block in self.blocks if isinstance(block, Block)]
+        return blocks * self.config.layers if self.config.shared else blocks
+
     def _embed(self, packing: Packing) -> Tensor:
         x = self.tokens(packing.ids_N) + self.positions(packing.positions_N + self.config.first_position)
-        if packing.segments_N is None or self.config.segments == 1:
-            x = x + self.segments.weight[0]
-        else:
-            x = x + self.segments(packing.segments_N)
+        one = packing.segments_N is None or self.config.segments == 1
+        x = x + (self.segments.weight[0] if one else self.segments(packing.segments_N))
         return self.project(dropout(self.norm(x), self.config.dropout, self.training))
 
     def summary(self, states_BD: Tensor) -> Tensor:
@@ -131,12 +127,7 @@ class Encoder(Trunk):
     def attention_weights(self, ids_T: Tensor, segments_T: Tensor | None = None) -> Tensor:
         """The attention of every layer and head over one sequence: [layers, H, T, T]."""
         layers = self(Batch(ids_T[None]), keep_layers=True).layers
-        found = []
-        for layer in range(self.config.layers):
-            block = self.blocks[0 if self.config.shared else layer]
-            assert isinstance(block, Block)
-            found.append(block.attention_weights(layers[layer][0], SideInputs()))
-        return torch.stack(found)
+        return torch.stack([block.attention_weights(x[0], SideInputs()) for block, x in zip(self._stack(), layers)])
 
     def output_table(self) -> Tensor:
         """W_e, which is also the output layer, behind the head of the masked objective."""

@@ -46,7 +46,6 @@ from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome
 from foretext.errors import UserError
-from foretext.nn.model_config import ModelConfig
 from foretext.nn.recurrent.lstm_layer import BiLstm
 from foretext.nn.task_models.crf import iob2_allowed
 from foretext.nn.task_models.sentence_models import (
@@ -58,7 +57,7 @@ from foretext.nn.task_models.sentence_models import (
     TaggerConfig,
 )
 from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig, WordReader
-from foretext.nn.trunk import Trunk
+from foretext.nn.trunk import ModelConfig, Trunk
 from foretext.objectives.base import Draw, Objective
 from foretext.plan import ReaderPlan
 from foretext.tasks.files.rows import UNORDERED
@@ -105,7 +104,7 @@ class RecurrentTagging(OverWords, WordByWord, Objective):
     ) -> None:
         super().__init__()
         self.words = TrunkWords(plan, model, dropout)
-        config = TaggerConfig(len(labels), plan.cells, plan.layers, dropout, plan.crf, self.words.inputs)
+        config = TaggerConfig(len(labels), plan.cells, plan.layers, dropout, self.words.inputs, plan.crf)
         self.model = BiLstmTagger(config, iob2_allowed(labels) if plan.crf and chunks else None)
         self.weights = {"label": 1.0}
 
@@ -172,13 +171,12 @@ class RecurrentRows(OverWords, Objective):
         self.words = TrunkWords(plan, model, dropout)
         outputs = 1 if kind in ("choice", "regression") else classes
         inputs, cells, layers = self.words.inputs, plan.cells, plan.layers
-        self.model: BiattentiveClassifier | SentenceClassifier = (
-            BiattentiveClassifier(
-                BiattentiveConfig(outputs, cells, cells, layers, hidden=cells, dropout=dropout, inputs=inputs)
-            )
-            if pairs
-            else SentenceClassifier(ClassifierConfig(outputs, cells, layers, dropout=dropout, inputs=inputs))
-        )
+        self.model: BiattentiveClassifier | SentenceClassifier
+        if pairs:
+            config = BiattentiveConfig(outputs, cells, layers, dropout, inputs, projection=cells, hidden=cells)
+            self.model = BiattentiveClassifier(config)
+        else:
+            self.model = SentenceClassifier(ClassifierConfig(outputs, cells, layers, dropout=dropout, inputs=inputs))
         self.weights = {"label": 1.0}
 
     @property

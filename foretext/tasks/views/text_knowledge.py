@@ -15,8 +15,7 @@ import numpy as np
 
 from foretext.tasks.views.base import Block, Tensors, Units, lines_of, of_pairs, text_tensor, unit_rows
 from foretext.tasks.views.overlap import Numbers
-from foretext.text.words.latent_semantics import Lsa
-from foretext.text.words.sif import first_words, sif_means
+from foretext.text.words.latent_semantics import Lsa, first_words, sif_means
 
 DECAYS = (1.0, 3.0)
 

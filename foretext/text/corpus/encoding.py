@@ -9,6 +9,7 @@ running ahead.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import struct
@@ -65,12 +66,11 @@ def encode_texts(
     texts: Sequence[str], tokenizer: Tokenizer, progress: Callable[[int, int], None] | None = None
 ) -> list[np.ndarray]:
     """The ids of texts that are all in memory, in this process; `progress` hears how many of them are done."""
-    tell = progress or (lambda done, total: None)
     encoded: list[np.ndarray] = []
-    tell(0, len(texts))
-    for _, ids in encode_documents(texts, tokenizer, workers=0):
+    for _, ids in itertools.chain([([], [])], encode_documents(texts, tokenizer, workers=0)):
         encoded += ids
-        tell(len(encoded), len(texts))
+        if progress is not None:
+            progress(len(encoded), len(texts))
     return encoded
 
 
@@ -99,8 +99,7 @@ class _Worker:
     """One encoding process, for one thread at a time."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        root = str(Path(__file__).resolve().parents[3])
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        path = os.pathsep.join(filter(None, [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "foretext.text.corpus.encoding"],
             stdin=subprocess.PIPE,
@@ -141,16 +140,14 @@ class _Worker:
 
 
 def _pack(parts: list[bytes]) -> bytes:
-    sizes = np.array([len(parts), *(len(part) for part in parts)], dtype="<u8")
-    return sizes.tobytes() + b"".join(parts)
+    return np.array([len(parts), *map(len, parts)], dtype="<u8").tobytes() + b"".join(parts)
 
 
 def _unpack(message: bytes) -> list[bytes]:
     count = _SIZE.unpack_from(message)[0]
     sizes = np.frombuffer(message, dtype="<u8", count=count, offset=8)
     ends = 8 * (count + 1) + np.cumsum(sizes, dtype=np.int64)
-    starts = ends - sizes.astype(np.int64)
-    return [message[start:end] for start, end in zip(starts.tolist(), ends.tolist())]
+    return [message[end - size : end] for size, end in zip(sizes.tolist(), ends.tolist())]
 
 
 def _send(stream: IO[bytes], message: bytes) -> None:

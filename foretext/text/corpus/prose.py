@@ -96,3 +96,12 @@ def is_text_for_rows(lines: Sequence[str]) -> bool:
         if len(names) > 1 and all(_HEADING.fullmatch(name.strip()) for name in names):
             return any(delimiter not in line for line in given)
     return True
+
+
+def is_number(text: str | int) -> bool:
+    """Whether a field reads as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -3,6 +3,13 @@
 A table gives a document a row, from its text column. Plain text gives one a line, one between blank lines, or one a
 file; `auto` decides, and the report says how. Tables are read as labelled rows are (`tables.py`). A document longer
 than `LONGEST` characters is cut at white space, and the cuts counted.
+
+Parallel text: two files of which line n of one is the translation of line n of the other, as Multi30k, WMT and OPUS
+have it.
+
+Read together, a megabyte at a time. A pair with nothing on one side or on both teaches nothing: it is left out and
+counted, but its line counts, so that the others stay together. One file with more lines than the other is an error,
+which can only be known at its end; blank lines at the end of one are none.
 """
 
 from __future__ import annotations
@@ -10,12 +17,22 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain, zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
+from foretext.text.corpus.prose import is_number
 from foretext.text.corpus.tables import check_once, cleaned, json_rows, table_lines, table_rows
-from foretext.text.corpus.text_files import ReadReport, TextFile, find_files, text_blocks
+from foretext.text.corpus.text_files import (
+    ReadReport,
+    TextFile,
+    find_files,
+    line_blocks,
+    plain_file,
+    text_blocks,
+)
 
 if TYPE_CHECKING:
     import polars
@@ -43,10 +60,11 @@ class ReadOptions:
 
 def read_documents(files: Sequence[TextFile], options: ReadOptions, report: ReadReport) -> Iterator[str]:
     """Every document with text in it, in the order of the files; `report` is filled on the way."""
-    if options.documents not in _DOCUMENT_RULES:
-        raise UserError(f"documents must be one of {', '.join(_DOCUMENT_RULES)}, not {options.documents!r}")
-    if options.errors not in ("strict", "replace"):
-        raise UserError(f"errors must be strict or replace, not {options.errors!r}")
+    refuse_if(
+        options.documents not in _DOCUMENT_RULES,
+        f"documents must be one of {', '.join(_DOCUMENT_RULES)}, not {options.documents!r}",
+    )
+    refuse_if(options.errors not in ("strict", "replace"), f"errors must be strict or replace, not {options.errors!r}")
     report.total_bytes = sum(file.size for file in files)
     rule = _rule_for_all(files, options.documents)
     for file in files:
@@ -87,21 +105,15 @@ def all_documents(
 
 
 def _rule_for_all(files: Sequence[TextFile], documents: str) -> str:
-    plain = [file for file in files if file.kind == "txt"]
-    if documents == "auto" and len(plain) >= _MANY_FILES:
-        mean = sum(file.size for file in plain) / len(plain)
-        return "file" if mean < _SMALL_FILE else "auto"
-    return documents
+    sizes = [file.size for file in files if file.kind == "txt"]
+    many_small = len(sizes) >= _MANY_FILES and sum(sizes) < _SMALL_FILE * len(sizes)
+    return "file" if documents == "auto" and many_small else documents
 
 
 def _read_file(file: TextFile, rule: str, options: ReadOptions, report: ReadReport) -> Iterator[str]:
     if file.kind == "txt":
         return _read_plain(file, rule, options, report)
     return (_read_json_lines if file.kind == "jsonl" else _read_table)(file, options, report)
-
-
-def _note_rule(report: ReadReport, words: str) -> None:
-    report.rules[words] = report.rules.get(words, 0) + 1
 
 
 def _cut(documents: Iterable[str], report: ReadReport) -> Iterator[str]:
@@ -130,7 +142,7 @@ def _read_plain(file: TextFile, rule: str, options: ReadOptions, report: ReadRep
     first = next(blocks, "")
     if rule == "auto":
         rule = "blank" if _BLANK_LINE.search(first.strip()) else "line"
-    _note_rule(report, _RULE_WORDS[rule])
+    report.rules[_RULE_WORDS[rule]] += 1
     held: list[str] = []
     length, line_start = 0, True
     for line in _lines(itertools.chain([first], blocks)):
@@ -201,7 +213,7 @@ def _read_json_lines(file: TextFile, options: ReadOptions, report: ReadReport) -
         if column is None:
             textual = [name for name, value in record.items() if isinstance(value, str)]
             column = _choose_column(file, options.column, list(record), textual)
-            _note_rule(report, f"one document a row (column {column})")
+            report.rules[f"one document a row (column {column})"] += 1
         if column not in record:
             raise UserError(f"{place}: no field {column!r}; the line has: {', '.join(record)}")
         yield _text(record[column], column, place, options, report)
@@ -216,21 +228,64 @@ def _read_table(file: TextFile, options: ReadOptions, report: ReadReport) -> Ite
     line, header = next(rows, (0, ()))
     if not header:
         return
-    start = list(itertools.islice(rows, _SAMPLE_ROWS))
+    sample = list(itertools.islice(rows, _SAMPLE_ROWS))
     column: str = header[0]
     if file.kind != "parquet":
-        textual = [name for place, name in enumerate(header) if any(_is_text(row[place]) for _, row in start)]
+        cells = zip(*(row for _, row in sample))
+        textual = [name for name, own in zip(header, cells) if not all(is_number(cell or 0) for cell in own)]
         column = _choose_column(file, options.column, header, textual)
     check_once([column], header, f"{file.path} row {line}")
     at = header.index(column)
-    _note_rule(report, f"one document a row (column {column})")
-    for number, row in itertools.chain(start, rows):
+    report.rules[f"one document a row (column {column})"] += 1
+    for number, row in itertools.chain(sample, rows):
         yield _text(row[at], column, f"{file.path} row {number}", options, report)
 
 
-def _is_text(cell: str) -> bool:
-    try:
-        float(cell or 0)
-    except ValueError:
-        return True
-    return False
+# ── parallel text ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class ParallelReport:
+    """What reading found; filled while the pairs are drawn. `source` and `target` have what was replaced in each file,
+    and how far it has been read."""
+
+    pairs: int = 0
+    blank: int = 0  # pairs left out because a side is blank
+    source: ReadReport = field(default_factory=ReadReport)
+    target: ReadReport = field(default_factory=ReadReport)
+
+
+def read_parallel(
+    source: str | Path, target: str | Path, report: ParallelReport, errors: str = "strict"
+) -> Iterator[tuple[str, str]]:
+    """Every pair of lines with text on both sides, without the space around it. `errors`: "replace" takes bytes that
+    are not UTF-8, and counts them."""
+    refuse_if(errors not in ("strict", "replace"), f"errors must be strict or replace, not {errors!r}")
+    first, second = plain_file(source), plain_file(target)
+    refuse_if(
+        first.path.resolve() == second.path.resolve(),
+        f"{first.path}: both source and target; give the translation as the other one",
+    )
+    for file, part in ((first, report.source), (second, report.target)):
+        part.total_bytes = file.size
+    here = chain.from_iterable(line_blocks(first, errors, report.source))
+    there = chain.from_iterable(line_blocks(second, errors, report.target))
+    for number, (source_line, target_line) in enumerate(zip_longest(here, there)):
+        if source_line is None or target_line is None:
+            longer, shorter = (first, second) if target_line is None else (second, first)
+            rest = chain([source_line or target_line or ""], here, there)  # one of the two files has ended
+            last = max((place for place, line in enumerate(rest, 1) if line.strip()), default=0)
+            refuse_if(
+                last,
+                f"{longer.path} has {number + last:,} lines and {shorter.path} has {number:,}: line n of one must be "
+                "the translation of line n of the other; find where they part, or get the files again",
+            )
+            break
+        pair = source_line.strip(), target_line.strip()
+        report.blank += not all(pair)
+        if all(pair):
+            report.pairs += 1
+            yield pair
+    refuse_if(
+        not report.pairs, f"{first.path}, {second.path}: no line has text in both; give files with a sentence a line"
+    )

@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from foretext.errors import EXIT_MACHINE, UserError
+from foretext.errors import EXIT_MACHINE, UserError, refuse_if
 from foretext.text.corpus.encoding import encode_documents
 from foretext.text.corpus.readers import ReadOptions, read_documents
 from foretext.text.corpus.text_files import ReadReport, TextFile
@@ -85,8 +85,10 @@ def write_shards(
     """
     if tokenizer.end is None:
         raise UserError(f"the tokenizer has no {END}, which stands after each document; add it by with_specials")
-    if not 0 <= sharding.valid_fraction < 1:
-        raise UserError(f"the validation fraction must be at least 0 and below 1, not {sharding.valid_fraction}")
+    refuse_if(
+        not 0 <= sharding.valid_fraction < 1,
+        f"the validation fraction must be at least 0 and below 1, not {sharding.valid_fraction}",
+    )
     report = ReadReport() if report is None else report
     if workers is None:
         workers = 0 if sum(file.size for file in files) < _IN_PROCESS else os.cpu_count() or 1
@@ -221,8 +223,7 @@ def _cut_in_two(
 ) -> tuple[EncodedDocument, EncodedDocument]:
     """The only document's tokens: the last `fraction` of them for validation, at least one on each side."""
     ids = document.ids
-    if len(ids) < 2:
-        raise UserError("the text is one single token, too little to train on and to validate with; give more text")
+    refuse_if(len(ids) < 2, "the text is one single token, too little to train on and to validate with; give more text")
     valid = min(max(1, round(len(ids) * fraction)), len(ids) - 1)
     last = ids[-valid:]
     if tokenizer.lossless:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.text.corpus.prose import is_text_for_rows
 from foretext.text.corpus.text_files import (
     LONGEST_LINE,
@@ -63,8 +63,7 @@ def table_rows(file: TextFile, errors: str, report: ReadReport, choose: Choose |
     that are read; None: all."""
     if file.kind == "parquet":
         return _parquet_rows(file, report, choose)
-    rows = _csv_rows if file.kind == "csv" else _tsv_rows
-    return rows(table_lines(file, errors, report), str(file.path))
+    return (_csv_rows if file.kind == "csv" else _tsv_rows)(table_lines(file, errors, report), str(file.path))
 
 
 def table_lines(file: TextFile, errors: str, report: ReadReport) -> Iterator[str]:
@@ -158,9 +157,8 @@ def _ragged(place: str, found: int, columns: Sequence[str], remedy: str) -> User
 def check_once(columns: Iterable[str], header: Sequence[str], place: str) -> None:
     """UserError if one of these columns stands twice in the header: rows would be ambiguous."""
     counts = Counter(header)
-    for column in columns:
-        if counts[column] > 1:
-            raise UserError(f"{place}: the column {column!r} stands twice in the header; rename one of them")
+    twice = next((column for column in columns if counts[column] > 1), None)
+    refuse_if(twice is not None, f"{place}: the column {twice!r} stands twice in the header; rename one of them")
 
 
 def json_rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -307,23 +305,22 @@ def read_table(path: str | Path, *, errors: str = "strict", notes: list[str] | N
         if file.kind == "parquet":
             table = _checked(table, errors, report)
     note_replaced(notes, str(path), report.replaced)
-    if not table.columns:
-        raise UserError(f"{path}: the file is empty or blank; give a file with rows in it")
-    if not table.rows:
-        raise UserError(f"{path}: no rows below the header ({', '.join(table.columns)}); give a file with rows in it")
+    refuse_if(not table.columns, f"{path}: the file is empty or blank; give a file with rows in it")
+    refuse_if(
+        not table.rows, f"{path}: no rows below the header ({', '.join(table.columns)}); give a file with rows in it"
+    )
     return table
 
 
 def table_kind(path: Path) -> str:
     """ "csv", "tsv", "jsonl" or "parquet", by the ending of the name (before .gz)."""
     suffix = ending(path)
-    kind = TABLES.get(suffix)
-    if kind is None:
-        raise UserError(
-            f"{path}: the ending {suffix or '(none)'!r} is not one of .csv, .tsv, .jsonl, .parquet, or .gz of these; "
-            "rename the file, or give --format if it has a published layout"
-        )
-    return kind
+    refuse_if(
+        suffix not in TABLES,
+        f"{path}: the ending {suffix or '(none)'!r} is not one of .csv, .tsv, .jsonl, .parquet, or .gz of these; "
+        "rename the file, or give --format if it has a published layout",
+    )
+    return TABLES[suffix]
 
 
 def table_header(path: Path) -> tuple[str, ...]:
@@ -395,5 +392,4 @@ def table_of_records(records: Iterable[dict[str, Any]], name: str, where: list[s
 
 def unpacked(value: Any) -> Any:
     """A numpy scalar as the Python value in it; anything else as it is."""
-    is_scalar = hasattr(value, "item") and getattr(value, "ndim", 1) == 0
-    return value.item() if is_scalar else value
+    return value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value

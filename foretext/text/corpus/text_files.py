@@ -17,11 +17,13 @@ import io
 import os
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
-from foretext.errors import EXIT_MACHINE, UserError
+from foretext.errors import EXIT_MACHINE, UserError, refuse_if
 
 TABLES = {
     ".csv": "csv",
@@ -78,7 +80,7 @@ class ReadReport:
     cut: int = 0  # pieces that over-long documents were cut into, beyond the first of each
     blank: int = 0  # rows and lines with no text in them, left out
     empty_files: int = 0
-    rules: dict[str, int] = field(default_factory=dict)  # rule → number of files read by it
+    rules: dict[str, int] = field(default_factory=Counter)  # rule → number of files read by it
     done_bytes: int = 0  # position over all files as they lie on disk, for a progress bar
     total_bytes: int = 0
 
@@ -152,12 +154,9 @@ def ending(path: Path) -> str:
 def plain_file(path: str | Path) -> TextFile:
     """The file, whatever its ending; whether it is gzipped is told by its first bytes."""
     path = Path(path).expanduser()
-    if path.is_dir():
-        raise UserError(f"{path} is a folder where a file is expected; name a file in it")
-    if not path.exists():
-        raise UserError(f"{path}: no such file; check the path")
-    plain = TextFile(path, "txt", gzipped=False)
-    return TextFile(path, "txt", unpacked_beginning(plain, len(_GZIP)) == _GZIP)
+    refuse_if(path.is_dir(), f"{path} is a folder where a file is expected; name a file in it")
+    refuse_if(not path.exists(), f"{path}: no such file; check the path")
+    return TextFile(path, "txt", unpacked_beginning(TextFile(path, "txt", False), len(_GZIP)) == _GZIP)
 
 
 def unpacked_beginning(file: TextFile, size: int) -> bytes:
@@ -169,9 +168,9 @@ def unpacked_beginning(file: TextFile, size: int) -> bytes:
         return b""
 
 
-def first_lines(path: Path, limit: int = 1_000_000) -> list[str]:
+def first_lines(path: Path) -> list[str]:
     """The lines of a file's beginning, to tell by them what it holds; none if it cannot be read."""
-    data = unpacked_beginning(TextFile(path, "txt", is_packed(path)), limit)
+    data = unpacked_beginning(TextFile(path, "txt", is_packed(path)), _BLOCK)
     return text_lines(data.decode("utf-8-sig", errors="replace"))
 
 
@@ -183,9 +182,7 @@ def first_line(path: Path) -> str:
 def text_lines(text: str) -> list[str]:
     """The lines of a text, without their ends. (`str.splitlines` also cuts at U+2028, form feeds and more.)"""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    if not lines[-1]:
-        lines.pop()
-    return lines
+    return lines if lines[-1] else lines[:-1]
 
 
 def line_blocks(file: TextFile, errors: str, report: ReadReport, *, ends: bool = False) -> Iterator[list[str]]:
@@ -296,8 +293,7 @@ def decoded(
             report.replaced += text.count(REPLACEMENT) - real + text.count("\0")
             text = text.replace("\0", REPLACEMENT)
         pending, offset, line = data[used:], offset + used, line + data.count(_NEWLINE, 0, used)
-        text = carriage + text
-        carriage = ""
+        text, carriage = carriage + text, ""
         if "\r" in text and not ends:
             if block and text.endswith("\r"):
                 text, carriage = text[:-1], "\r"
@@ -356,8 +352,7 @@ def read_text(
 ) -> str:
     """The text of a file; `notes` collects sentences for the user, such as how many bytes were replaced."""
     text = decode(read_bytes(path, limit), str(path), errors, notes, encoding)
-    if not text.strip():
-        raise UserError(f"{path}: the file is {'blank' if text else 'empty'}; give a file with rows in it")
+    refuse_if(not text.strip(), f"{path}: the file is {'blank' if text else 'empty'}; give a file with rows in it")
     return text
 
 
@@ -378,24 +373,32 @@ def note_replaced(notes: list[str] | None, name: str, count: int) -> None:
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write aside in the same folder, sync, rename: a reader sees the old file or the new one, never a part."""
-    staging = None
     try:
-        handle, staging = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-        with os.fdopen(handle, "wb") as out:
+        with written_aside(path) as out:
             out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-        Path(staging).chmod(0o666 & ~umask())
-        Path(staging).replace(path)
     except OSError as error:
-        if staging is not None:
-            with contextlib.suppress(OSError):
-                Path(staging).unlink()
         if isinstance(error, FileNotFoundError):
             raise UserError(f"{path}: the folder {path.parent} does not exist; create it first") from None
         if isinstance(error, IsADirectoryError):
             raise UserError(f"{path} is a folder; give the name of a file to write") from None
         raise UserError(f"{path}: cannot be written ({error.strerror}); nothing was changed", EXIT_MACHINE) from None
+
+
+@contextlib.contextmanager
+def written_aside(path: Path) -> Iterator[BinaryIO]:
+    """A file that is at `path` once it has been written whole, and not at all if it is not."""
+    handle, staging = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        Path(staging).chmod(0o666 & ~umask())
+        Path(staging).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(staging).unlink()
+        raise
 
 
 def umask() -> int:

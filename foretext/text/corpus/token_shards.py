@@ -75,12 +75,10 @@ def read_manifest(folder: Path) -> ShardManifest:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["format"] != FORMAT:
             raise UserError(f"{path}: format {data['format']!r} is not known here; update foretext")
-        splits = {}
-        for name in SPLITS:
-            entry = data["splits"][name]
-            shards = tuple(Shard(**shard) for shard in entry.pop("shards"))
-            splits[name] = Split(shards=shards, **entry)
-        manifest = ShardManifest(**{**data, "splits": splits})
+        splits = {name: data["splits"][name] for name in SPLITS}
+        for name, split in splits.items():
+            splits[name] = Split(**split | {"shards": tuple(Shard(**shard) for shard in split["shards"])})
+        manifest = ShardManifest(**data | {"splits": splits})
         if manifest.dtype not in DTYPES:
             raise ValueError(f"dtype {manifest.dtype!r} is none of {', '.join(DTYPES)}")
     except FileNotFoundError:

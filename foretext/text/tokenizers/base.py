@@ -15,13 +15,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from itertools import count
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import regex
 
-from foretext.errors import UserError
+from foretext.errors import UserError, check_range, refuse_if
 
+MOST_PIECES = 10_000_000
 END = "<|endoftext|>"  # the special after each document where none is named below; the last id of a trained BPE
 FORMAT = 1
 KINDS = {  # kind → its file here and its class
@@ -36,6 +38,8 @@ KINDS = {  # kind → its file here and its class
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
 _UNSPACED = regex.compile(rf"[{UNSPACED}]")
 _IN_WORD = regex.compile(rf"(?![{UNSPACED}])[\p{{L}}\p{{M}}\p{{N}}]")
+
+_CHARACTER = regex.compile(r"[\ud800-\udbff][\udc00-\udfff]|(?s:.)")
 
 Offsets = list[tuple[int, int]]  # [start, end) in characters of a text, one for each id
 
@@ -137,6 +141,26 @@ class Tokenizer(ABC):
 
 
 @dataclass(frozen=True)
+class TokenizerConfig:
+    """What vocabulary a run uses when it trains one of its own."""
+
+    kind: Literal["byte-bpe", "char-bpe", "wordpiece", "unigram", "words", "word-list"] = "byte-bpe"
+    size: int = 8000  # pieces, specials included
+    splitter: Literal["auto", "spacy", "rules"] = "auto"  # char-bpe only; auto: spaCy's rules where installed
+    lower: bool = True  # wordpiece, unigram and words only: lower-cased, accents stripped
+    # words only: split as BERT splits; or in lower case and `don't` as `do n't`, counted in the whole text
+    split: Literal["signs", "contractions"] = "signs"
+    least: int = 1  # words only: how often one must occur to be in the vocabulary
+    sample_megabytes: int = 20  # text that the vocabulary is trained on
+
+    def check(self) -> None:
+        """UserError for what no vocabulary can be. The least size depends on the kind, and is checked where it is
+        known."""
+        check_range("tokenizer", self, f"at most {MOST_PIECES:,}", "size")
+        check_range("tokenizer", self, "at least 1", "least", "sample_megabytes")
+
+
+@dataclass(frozen=True)
 class WordBorders:
     """Where words begin in a sequence of ids, for masks of whole words and of several words.
 
@@ -176,13 +200,14 @@ def tokenizer_from_json(text: str, where: str) -> Tokenizer:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: not a tokenizer file ({error}); restore it from the run that made it") from None
-    if not isinstance(data, dict) or data.get("kind") not in KINDS:
-        raise UserError(f"{where}: not a tokenizer file of Foretext (field 'kind' must be one of {', '.join(KINDS)})")
+    refuse_if(
+        not isinstance(data, dict) or data.get("kind") not in KINDS,
+        f"{where}: not a tokenizer file of Foretext (field 'kind' must be one of {', '.join(KINDS)})",
+    )
     if data.get("format") != FORMAT:
         raise UserError(f"{where}: tokenizer format {data.get('format')!r} is not known here; update foretext")
     file, name = KINDS[data["kind"]]
-    kind: type[Tokenizer] = getattr(importlib.import_module(f"foretext.text.tokenizers.{file}"), name)
-    return kind.from_data(data, where)
+    return getattr(importlib.import_module(f"foretext.text.tokenizers.{file}"), name).from_data(data, where)
 
 
 def encodable(text: str) -> str:
@@ -198,55 +223,48 @@ def in_original(offsets: Offsets, text: str, clean: str) -> Offsets:
     """Offsets in `clean`, which is `encodable(text)`, as offsets in `text`: two halves of a pair became one there."""
     if len(clean) == len(text):
         return offsets
-    places, place = [], 0
-    while place < len(text):
-        places.append(place)
-        pair = "\ud800" <= text[place] <= "\udbff" and "\udc00" <= text[place + 1 : place + 2] <= "\udfff"
-        place += 2 if pair else 1
-    places.append(len(text))
+    places = [found.start() for found in _CHARACTER.finditer(text)] + [len(text)]
     return [(places[start], places[end]) for start, end in offsets]
 
 
 def append_specials(specials: dict[str, int], names: Sequence[str], size: int) -> dict[str, int]:
     """The specials with the missing names appended from id `size` on."""
-    result = dict(specials)
-    for name in names:
-        if name not in result:
-            result[name] = size
-            size += 1
-    return result
+    return specials | dict(zip((name for name in dict.fromkeys(names) if name not in specials), count(size)))
 
 
 def checked_names(data: dict[str, Any], where: str) -> list[str]:
     """The list of specials of a tokenizer file."""
-    names = data.get("specials")
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
-        raise UserError(f"{where}: field 'specials' must be a list of different names")
+    names: Any = data.get("specials")
+    refuse_if(
+        not isinstance(names, list)
+        or not all(isinstance(name, str) for name in names)
+        or len(set(names)) != len(names),
+        f"{where}: field 'specials' must be a list of different names",
+    )
     return names
 
 
 def checked_pieces(data: dict[str, Any], where: str, needed: Sequence[str] = ()) -> tuple[list[str], dict[str, int]]:
     """The pieces of a tokenizer file whose specials, those that are `needed` among them, are pieces too; and the
     specials as name → id."""
-    pieces = data.get("pieces")
-    if not isinstance(pieces, list) or not all(isinstance(piece, str) and piece for piece in pieces):
-        raise UserError(f"{where}: field 'pieces' must be a list of texts, none of them empty")
+    pieces: Any = data.get("pieces")
+    refuse_if(
+        not isinstance(pieces, list) or not all(isinstance(piece, str) and piece for piece in pieces),
+        f"{where}: field 'pieces' must be a list of texts, none of them empty",
+    )
     ids = {piece: id for id, piece in enumerate(pieces)}
-    if len(ids) != len(pieces):
-        raise UserError(f"{where}: field 'pieces' has a piece twice")
+    refuse_if(len(ids) != len(pieces), f"{where}: field 'pieces' has a piece twice")
     names = checked_names(data, where)
-    for name in names:
-        if name not in ids:
-            raise UserError(f"{where}: field 'specials' has {name!r}, which is not among the pieces")
-    if missing := [name for name in needed if name not in names]:
-        raise UserError(f"{where}: field 'specials' does not name {', '.join(missing)}")
+    other = next((name for name in names if name not in ids), None)
+    refuse_if(other is not None, f"{where}: field 'specials' has {other!r}, which is not among the pieces")
+    missing = [name for name in needed if name not in names]
+    refuse_if(missing, f"{where}: field 'specials' does not name {', '.join(missing)}")
     return pieces, {name: ids[name] for name in names}
 
 
 def checked_flag(data: dict[str, Any], name: str, where: str) -> bool:
-    value = data.get(name)
-    if not isinstance(value, bool):
-        raise UserError(f"{where}: field '{name}' must be true or false")
+    value: Any = data.get(name)
+    refuse_if(not isinstance(value, bool), f"{where}: field '{name}' must be true or false")
     return value
 
 
@@ -256,14 +274,10 @@ def special_pieces(
     """`pieces` and `specials` with `names` among them: a piece that has such a name becomes the special, others are
     appended."""
     ids = {piece: id for id, piece in enumerate(pieces)}
-    made, result = list(pieces), dict(specials)
-    for name in names:
-        if name not in result:
-            result[name] = ids.get(name, len(made))
-            if name not in ids:
-                ids[name] = len(made)
-                made.append(name)
-    return made, result
+    more = [name for name in dict.fromkeys(names) if name not in specials]
+    appended = [name for name in more if name not in ids]
+    ids |= dict(zip(appended, count(len(pieces))))
+    return [*pieces, *appended], specials | {name: ids[name] for name in more}
 
 
 def written_lower(pieces: Iterable[str]) -> bool:
@@ -277,11 +291,9 @@ def in_brackets(piece: str) -> bool:
 
 def checked_pairs(data: dict[str, Any], where: str) -> list[tuple[str, str]]:
     """The merges of a tokenizer file, each a text of two pieces with a space between."""
-    merges = data.get("merges")
-    if not isinstance(merges, list) or not all(isinstance(m, str) and m.count(" ") == 1 for m in merges):
-        raise UserError(f"{where}: field 'merges' must be a list of texts of two pieces each")
-    pairs = []
-    for merge in merges:
-        left, _, right = merge.partition(" ")
-        pairs.append((left, right))
-    return pairs
+    merges: Any = data.get("merges")
+    refuse_if(
+        not isinstance(merges, list) or not all(isinstance(m, str) and m.count(" ") == 1 for m in merges),
+        f"{where}: field 'merges' must be a list of texts of two pieces each",
+    )
+    return [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]

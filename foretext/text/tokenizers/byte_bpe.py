@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import tiktoken
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.text.tokenizers.base import (
     END,
     Offsets,
@@ -52,8 +52,7 @@ def _printable_bytes() -> dict[int, str]:
     """GPT-2's way to write bytes as visible characters, which its published files use and ours keep."""
     visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     table = {byte: chr(byte) for byte in visible}
-    hidden = [byte for byte in range(256) if byte not in table]
-    return table | {byte: chr(256 + i) for i, byte in enumerate(hidden)}
+    return table | {byte: chr(256 + i) for i, byte in enumerate(sorted(set(range(256)) - set(visible)))}
 
 
 BYTE_TO_CHAR = _printable_bytes()
@@ -171,12 +170,16 @@ class ByteBPE(Tokenizer):
     @classmethod
     def from_data(cls, data: dict[str, Any], where: str) -> ByteBPE:
         splitter = data.get("splitter")
-        name = splitter.get("name") if isinstance(splitter, dict) else None
-        if not isinstance(name, str) or name not in PATTERNS:
-            raise UserError(f"{where}: splitter {name!r} is not known for byte-bpe; update foretext")
-        written = data.get("alphabet")
-        if not isinstance(written, str) or len(written) != 256 or set(written) != set(CHAR_TO_BYTE):
-            raise UserError(f"{where}: field 'alphabet' must hold each of the 256 bytes once")
+        name: Any = splitter.get("name") if isinstance(splitter, dict) else None
+        refuse_if(
+            not isinstance(name, str) or name not in PATTERNS,
+            f"{where}: splitter {name!r} is not known for byte-bpe; update foretext",
+        )
+        written: Any = data.get("alphabet")
+        refuse_if(
+            not isinstance(written, str) or len(written) != 256 or set(written) != set(CHAR_TO_BYTE),
+            f"{where}: field 'alphabet' must hold each of the 256 bytes once",
+        )
         merges = checked_pairs(data, where)
         _check_merges(merges, where)
         names = checked_names(data, where)
@@ -192,19 +195,18 @@ class ByteBPE(Tokenizer):
         in_order = sorted(ids, key=ids.__getitem__)
         alphabet = in_order[:256] if set(in_order[:256]) == set(CHAR_TO_BYTE) else sorted(CHAR_TO_BYTE)
         ranked = [*alphabet, *(left + right for left, right in merges)]
-        if not ids.keys() >= set(ranked):
-            raise UserError(
-                f"{where}: pieces and merges do not belong together (each of the 256 bytes and what each merge makes "
-                "must be a piece); get the files again"
-            )
+        refuse_if(
+            not ids.keys() >= set(ranked),
+            f"{where}: pieces and merges do not belong together (each of the 256 bytes and what each merge makes "
+            "must be a piece); get the files again",
+        )
         places = [ids[piece] for piece in ranked]
         names = {id: name for name, id in ids.items()}
         for place in places:
             del names[place]
         left_out = sorted(set(range(max(ids.values()) + 1)).difference(ids.values()))
         spare = (name for number in count_up() if (name := f"madeupword{number:04}") not in ids)  # RoBERTa's fillers
-        names |= dict(zip(left_out, spare))
-        specials = {names[id]: id for id in sorted(names)}
+        specials = {name: id for id, name in sorted((names | dict(zip(left_out, spare))).items())}
         ordinary = places == list(range(len(ranked)))
         return cls(_to_bytes("".join(alphabet)), merges, specials, places=None if ordinary else places)
 
@@ -229,8 +231,10 @@ def _checked_places(data: dict[str, Any], count: int, size: int, where: str) -> 
     if places is None:
         return None
     whole = isinstance(places, list) and all(isinstance(id, int) and not isinstance(id, bool) for id in places)
-    if not whole or len(places) != count or len(set(places)) != count or not 0 <= min(places) <= max(places) < size:
-        raise UserError(f"{where}: field 'places' must hold a different id below {size} for each of {count} pieces")
+    refuse_if(
+        not whole or len(places) != count or len(set(places)) != count or not 0 <= min(places) <= max(places) < size,
+        f"{where}: field 'places' must hold a different id below {size} for each of {count} pieces",
+    )
     return list(places)
 
 

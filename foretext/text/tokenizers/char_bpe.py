@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tokenizers
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.text.tokenizers.base import (
     END,
     Offsets,
@@ -136,14 +136,18 @@ class CharBPE(Tokenizer):
 
     @classmethod
     def from_data(cls, data: dict[str, Any], where: str) -> CharBPE:
-        pieces = data.get("pieces")
-        if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
-            raise UserError(f"{where}: field 'pieces' must be a list of texts")
+        pieces: Any = data.get("pieces")
+        refuse_if(
+            not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces),
+            f"{where}: field 'pieces' must be a list of texts",
+        )
         merges = checked_pairs(data, where)
         _check_pieces(pieces, merges, where)
-        splitter = data.get("splitter")
-        if not isinstance(splitter, dict) or not isinstance(splitter.get("name"), str):
-            raise UserError(f"{where}: field 'splitter' must name the splitter of words")
+        splitter: Any = data.get("splitter")
+        refuse_if(
+            not isinstance(splitter, dict) or not isinstance(splitter.get("name"), str),
+            f"{where}: field 'splitter' must name the splitter of words",
+        )
         specials = {name: len(pieces) + number for number, name in enumerate(checked_names(data, where))}
         return cls(pieces, merges, specials, splitter["name"], version=splitter.get("spacy"), where=where)
 
@@ -175,8 +179,10 @@ def _is_symbol(piece: str) -> bool:
 
 def _check_pieces(pieces: Sequence[str], merges: Sequence[tuple[str, str]], where: str) -> None:
     known = set(pieces)
-    if len(known) != len(pieces) or UNKNOWN not in known or NEWLINE not in known:
-        raise UserError(f"{where}: the pieces must differ and hold {UNKNOWN} and the line break with {WORD_END}")
+    refuse_if(
+        len(known) != len(pieces) or UNKNOWN not in known or NEWLINE not in known,
+        f"{where}: the pieces must differ and hold {UNKNOWN} and the line break with {WORD_END}",
+    )
     for number, (left, right) in enumerate(merges, start=1):
         if left not in known or right not in known or left + right not in known:
             raise UserError(f"{where}: merge {number} ({left} {right}) names a piece that the vocabulary does not have")

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.text.tokenizers.base import Tokenizer
 
 
@@ -40,7 +40,6 @@ def tokenizer_from_published(source: str | Path, *, splitter: str = "spacy", low
         from foretext.text.tokenizers.wordpiece import WordPiece
 
         return WordPiece.from_published(read_pieces(path), lower, str(path))
-    from foretext.text.tokenizers.published import read_sentencepiece
     from foretext.text.tokenizers.unigram import Unigram
 
     return Unigram.from_published(read_sentencepiece(path), lower, str(path))
@@ -60,12 +59,12 @@ def _published_file(source: Path) -> Path:
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
         raise UserError(f"{source}: several published vocabularies here; name one of the files: {names}")
-    if not found:
-        raise UserError(
-            f"{source}: no published vocabulary here; it needs encoder_bpe_40000.json and vocab_40000.bpe (GPT), "
-            "encoder.json and vocab.bpe (GPT-2), vocab.json and vocab.bpe or merges.txt (RoBERTa), vocab.txt (BERT) "
-            "or spiece.model (ALBERT, XLNet)"
-        )
+    refuse_if(
+        not found,
+        f"{source}: no published vocabulary here; it needs encoder_bpe_40000.json and vocab_40000.bpe (GPT), "
+        "encoder.json and vocab.bpe (GPT-2), vocab.json and vocab.bpe or merges.txt (RoBERTa), vocab.txt (BERT) "
+        "or spiece.model (ALBERT, XLNet)",
+    )
     return found[0]
 
 
@@ -101,10 +100,14 @@ def read_vocabulary(path: Path, gaps: int = 0) -> dict[str, int]:
         ids = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError, OSError) as error:
         raise UserError(f"{path}: cannot be read as a vocabulary ({error}); get the published file again") from None
-    if not isinstance(ids, dict) or not all(type(number) is int for number in ids.values()):
-        raise UserError(f"{path}: must hold pieces and their ids; get the published file again")
-    if not numbered(list(ids.values()), gaps):
-        raise UserError(f"{path}: ids are not 0 … {len(ids) - 1}, each once; get the published file again")
+    refuse_if(
+        not isinstance(ids, dict) or not all(type(number) is int for number in ids.values()),
+        f"{path}: must hold pieces and their ids; get the published file again",
+    )
+    refuse_if(
+        not numbered(list(ids.values()), gaps),
+        f"{path}: ids are not 0 … {len(ids) - 1}, each once; get the published file again",
+    )
     return ids
 
 
@@ -183,8 +186,10 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
             data = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
-    if len(data) > MOST_BYTES:
-        raise UserError(f"{path}: over {MOST_BYTES:,} bytes, too much for a SentencePiece model; get the file again")
+    refuse_if(
+        len(data) > MOST_BYTES,
+        f"{path}: over {MOST_BYTES:,} bytes, too much for a SentencePiece model; get the file again",
+    )
     try:
         return _model(data)
     except _Unsupported as error:
@@ -194,46 +199,35 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
 
 
 def _model(data: bytes) -> SentencePieceModel:
-    texts: list[str] = []
-    scores: list[float] = []
-    types: list[int] = []
+    found: list[tuple[str, float, int]] = []
     charmap: bytes | None = None
     trained = False
     for number, value in _fields(data):
         if number == _PIECE:
-            text, score, kind = _piece(_message(value))
-            texts.append(text)
-            scores.append(score)
-            types.append(kind)
-            if len(texts) > MOST_PIECES:
+            found.append(_piece(_message(value)))
+            if len(found) > MOST_PIECES:
                 raise _Damaged(f"over {MOST_PIECES:,} pieces")
         elif number == _TRAINER:
             _check_trainer(_message(value))
             trained = True
         elif number == _NORMALIZER:
             charmap = _charmap(_message(value))
-    if not texts or not trained or charmap is None:
-        part = "pieces" if not texts else "settings" if not trained else "replacements"
-        raise _Damaged(f"it has no {part}")
+    if not found or not trained or charmap is None:
+        raise _Damaged(f"it has no {'pieces' if not found else 'replacements' if trained else 'settings'}")
+    texts, scores, types = zip(*found)
     if len(set(texts)) != len(texts):
         raise _Damaged("a piece comes twice")
     if types.count(UNKNOWN) != 1:
         raise _Damaged(f"{types.count(UNKNOWN)} unknown pieces where one is needed")
-    return SentencePieceModel(tuple(texts), tuple(scores), tuple(types), charmap)
+    return SentencePieceModel(texts, scores, types, charmap)
 
 
 def _piece(data: bytes) -> tuple[str, float, int]:
-    text, score, kind = "", 0.0, NORMAL
-    for number, value in _fields(data):
-        if number == _TEXT:
-            text = _message(value).decode("utf-8")
-        elif number == _SCORE:
-            raw = _message(value)
-            if len(raw) != 4:
-                raise _Damaged("a score that is no number")
-            score = struct.unpack("<f", raw)[0]
-        elif number == _TYPE:
-            kind = _number(value)
+    fields = dict(_fields(data))
+    text, raw = _message(fields.get(_TEXT, b"")).decode("utf-8"), _message(fields.get(_SCORE, bytes(4)))
+    if len(raw) != 4:
+        raise _Damaged("a score that is no number")
+    score, kind = struct.unpack("<f", raw)[0], _number(fields.get(_TYPE, NORMAL))
     if not text or not math.isfinite(score) or not NORMAL <= kind <= BYTE:
         raise _Damaged(f"a piece {text!r} of score {score} and type {kind}")
     if kind == BYTE:
@@ -242,22 +236,20 @@ def _piece(data: bytes) -> tuple[str, float, int]:
 
 
 def _check_trainer(data: bytes) -> None:
-    for number, value in _fields(data):
-        if number == _MODEL_TYPE and _number(value) != _UNIGRAM:
-            raise _Unsupported("it is no unigram model")
-        if number == _SPACE_BEHIND and _number(value):
-            raise _Unsupported("it puts spaces behind words")
-        if number == _BYTE_FALLBACK and _number(value):
-            raise _Unsupported("it spells unknown characters in bytes")
+    fields = dict(_fields(data))
+    if _number(fields.get(_MODEL_TYPE, _UNIGRAM)) != _UNIGRAM:
+        raise _Unsupported("it is no unigram model")
+    if _number(fields.get(_SPACE_BEHIND, 0)):
+        raise _Unsupported("it puts spaces behind words")
+    if _number(fields.get(_BYTE_FALLBACK, 0)):
+        raise _Unsupported("it spells unknown characters in bytes")
 
 
 def _charmap(data: bytes) -> bytes:
-    charmap = b""
-    for number, value in _fields(data):
-        if number == _CHARMAP:
-            charmap = _message(value)
-        elif number in (_SPACE_BEFORE, _ONE_SPACE, _SPACE_MARKED) and not _number(value):
-            raise _Unsupported("it treats spaces as other models do not")
+    fields = dict(_fields(data))
+    charmap = _message(fields.get(_CHARMAP, b""))
+    if not all(_number(fields.get(switch, 1)) for switch in (_SPACE_BEFORE, _ONE_SPACE, _SPACE_MARKED)):
+        raise _Unsupported("it treats spaces as other models do not")
     try:
         check_charmap(charmap)
     except ValueError as error:

@@ -13,7 +13,7 @@ from typing import Any
 import ftfy
 import regex
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.text.tokenizers.base import UNSPACED
 
 NAMES = ("spacy", "rules")
@@ -36,7 +36,7 @@ _SPACED = "|".join(
 # find the words inside, and decoding, which puts a space after each word, does not tear the text apart.
 WORD = rf"[{UNSPACED}][{UNSPACED}\p{{M}}]*|{_SPACED}"
 # Where words are looked up whole, a run would be a word that nothing has: there each character is one, with its marks.
-WORD_OR_CHARACTER = rf"[{UNSPACED}]\p{{M}}*|{_SPACED}"
+WORD_OR_CHARACTER = regex.compile(rf"[{UNSPACED}]\p{{M}}*|{_SPACED}")
 
 _DASHES = str.maketrans(DASHES)
 _PUNCTUATION = re.compile(PUNCTUATION)
@@ -66,14 +66,13 @@ def make_splitter(name: str, version: str | None, where: str) -> tuple[Callable[
     """The function that splits standardised, cased text into words, and the version to write beside its name."""
     if name == "rules":
         return split_by_rules, None
-    if name != "spacy":
-        raise UserError(f"{where}: splitter {name!r} is not known; choose one of {', '.join(NAMES)}")
+    refuse_if(name != "spacy", f"{where}: splitter {name!r} is not known; choose one of {', '.join(NAMES)}")
     splitter = SpacySplitter(where)
-    if version is not None and version != splitter.version:
-        raise UserError(
-            f"{where}: made with the rules of spaCy {version}, but spaCy {splitter.version} is installed, "
-            f"which may give other ids; pip install 'spacy=={version}.*'"
-        )
+    refuse_if(
+        version is not None and version != splitter.version,
+        f"{where}: made with the rules of spaCy {version}, but spaCy {splitter.version} is installed, "
+        f"which may give other ids; pip install 'spacy=={version}.*'",
+    )
     return splitter, splitter.version
 
 

@@ -17,19 +17,18 @@ from collections.abc import Callable, Iterable, Iterator
 
 import tokenizers
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.text.order import mix64
 from foretext.text.tokenizers import unigram, word_tokenizer, word_vocabulary, wordpiece
-from foretext.text.tokenizers.base import END, KINDS, Tokenizer, encodable
+from foretext.text.tokenizers.base import END, KINDS, Tokenizer, TokenizerConfig, encodable
 from foretext.text.tokenizers.byte_bpe import ByteBPE, byte_bpe_from_merges
 from foretext.text.tokenizers.char_bpe import WORD_END, CharBPE, char_bpe_from_merges
 from foretext.text.tokenizers.splitters import make_splitter, spacy_installed, standardise
 from foretext.text.tokenizers.unigram import Cleaning, Unigram, unigram_from_pieces
 from foretext.text.tokenizers.unigram_training import learn_unigram
-from foretext.text.tokenizers.word_tokenizer import words_by_frequency
 from foretext.text.tokenizers.wordpiece import WordPiece, basic_splitter, wordpiece_from_pieces
+from foretext.text.words.word_list import WordList, counted_words
 
-SAMPLE_CHARS = 20_000_000
 _STRETCH = 50_000  # documents are sampled in stretches of at most so many characters, so that no long one dominates
 _ALPHABET_SHARE = 2  # at most 1/so much of a vocabulary of merges goes to single characters; Chinese has thousands
 _FIRST_MARK = "\U000f0000"  # private characters from here on; text that has them gets the unknown piece there
@@ -44,49 +43,33 @@ def _no_progress(title: str, done: int, total: int) -> None:
 
 def train_tokenizer(
     documents: Iterable[str],
-    kind: str,
-    size: int,
+    config: TokenizerConfig,
     *,
-    sample: Callable[[Iterable[str]], list[str]] | None = None,
-    splitter: str | None = None,
-    lower: bool = True,
-    split: str = "signs",
-    least: int = 1,
+    seed: int = 0,
     specials: tuple[str, ...] = (),
     progress: Progress = _no_progress,
 ) -> Tokenizer:
-    """A vocabulary of at most `size` ids, specials included (fewer where the text has no more pieces that occur twice).
+    """A vocabulary of at most `config.size` ids, specials included (fewer where the text has no more pieces that occur
+    twice).
 
     The specials are END, as the last id, for byte-bpe and char-bpe, and as the first ids BERT's for wordpiece, ALBERT's
     for unigram (or `specials`, of which one is `<unk>`), ELMo's for words, the unknown word and END for word-list.
-    `sample` draws what is learned from; None: `sample_stretches`. `splitter` is for char-bpe: "spacy" or "rules"; None
-    takes spaCy's where it is installed. `lower` is for wordpiece, unigram and words: lower-case and strip accents.
-    `split` and `least` are for words: how they are found (with "contractions" all documents are counted, and no sample
-    is drawn), and how often each must occur.
+    What is learned from is drawn by `seed`; of words with split "contractions" all documents are counted.
     `progress` is called several times a second once the sample is drawn, in the caller's thread; what it raises ends
     the work.
     """
-    if kind not in KINDS:
-        raise UserError(f"tokenizer kind {kind!r} is not known; choose one of {', '.join(KINDS)}")
-    if size < least_size(kind):
-        raise UserError(f"a {kind} vocabulary needs at least {least_size(kind)} ids, not {size}")
-    if kind == "words" and split == "contractions":
-        return word_vocabulary.count_words(documents, size, least, progress)
-    drawn = (sample or sample_stretches)(documents)
-    if not any(not text.isspace() for text in drawn):
+    kind = config.kind
+    refuse_if(kind not in KINDS, f"tokenizer kind {kind!r} is not known; choose one of {', '.join(KINDS)}")
+    least = least_size(kind)
+    refuse_if(config.size < least, f"a {kind} vocabulary needs at least {least} ids, not {config.size}")
+    if kind == "words" and config.split == "contractions":
+        return word_vocabulary.count_words(documents, config.size, config.least, progress)
+    drawn = sample_stretches(documents, config.sample_megabytes * 1_000_000, seed)
+    if all(map(str.isspace, drawn)):
         raise _empty()
-    if kind == "byte-bpe":
-        return _train_bytes(drawn, size, progress)
-    if kind == "wordpiece":
-        return _train_word_pieces(drawn, size, lower, progress)
     if kind == "unigram":
-        return _train_unigram(drawn, size, lower, specials or unigram.SPECIALS, progress)
-    if kind == "word-list":
-        room = size - len(word_tokenizer.SPECIALS)
-        return word_tokenizer.word_tokenizer(words_by_frequency(drawn, room, progress))
-    if kind == "words":
-        return word_vocabulary.learn_words(drawn, size, lower, progress, least)
-    return _train_characters(drawn, size, splitter or ("spacy" if spacy_installed() else "rules"), progress)
+        return _train_unigram(drawn, config, specials or unigram.SPECIALS, progress)
+    return _LEARNERS[kind](drawn, config, progress)
 
 
 def least_size(kind: str) -> int:
@@ -108,7 +91,7 @@ def _empty() -> UserError:
     return UserError("the text to learn a vocabulary from is empty; give files with text in them")
 
 
-def sample_stretches(documents: Iterable[str], budget: int = SAMPLE_CHARS, seed: int = 0) -> list[str]:
+def sample_stretches(documents: Iterable[str], budget: int, seed: int) -> list[str]:
     """A uniform sample, in the order of the text, of stretches that hold at most `budget` characters together."""
     kept: list[tuple[int, int, str]] = []  # a heap with the largest key on top
     total = 0
@@ -131,22 +114,25 @@ def _stretches(documents: Iterable[str]) -> Iterator[str]:
             yield from (text[i : i + _STRETCH] for i in range(0, len(text), _STRETCH))
 
 
-def _train_bytes(sample: list[str], size: int, progress: Progress) -> ByteBPE:
+def _train_bytes(sample: list[str], config: TokenizerConfig, progress: Progress) -> ByteBPE:
     model = tokenizers.Tokenizer(tokenizers.models.BPE())
     # The library's own GPT-2 expression; ours is the same one, and a test holds both against each other.
     model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=size - 1,
+        vocab_size=config.size - 1,
         min_frequency=2,
         show_progress=False,
         special_tokens=[],
         initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
     )
-    _train(model, [encodable(text) for text in sample], trainer, size, progress)
+    _train(model, [encodable(text) for text in sample], trainer, config.size, progress)
     return byte_bpe_from_merges(_merges(model))
 
 
-def _train_characters(sample: list[str], size: int, splitter: str, progress: Progress) -> CharBPE:
+def _train_characters(sample: list[str], config: TokenizerConfig, progress: Progress) -> CharBPE:
+    splitter, size = config.splitter, config.size
+    if splitter == "auto":
+        splitter = "spacy" if spacy_installed() else "rules"
     split, _ = make_splitter(splitter, None, "tokenizer training")
     texts, counts = _words(
         sample, lambda text: [word.lower() for word in split(standardise(text)) if not word.isspace()], progress
@@ -158,8 +144,9 @@ def _train_characters(sample: list[str], size: int, splitter: str, progress: Pro
     return char_bpe_from_merges([letter.translate(written) for letter in alphabet], merges, splitter)
 
 
-def _train_word_pieces(sample: list[str], size: int, lower: bool, progress: Progress) -> WordPiece:
+def _train_word_pieces(sample: list[str], config: TokenizerConfig, progress: Progress) -> WordPiece:
     """The pairs that are merged are those of BPE, which is what the library's trainer for WordPiece does too."""
+    lower, size = config.lower, config.size
     texts, counts = _words(sample, basic_splitter(lower), progress)
     if not counts:  # as in Thai, which has no spaces
         raise UserError(
@@ -172,25 +159,23 @@ def _train_word_pieces(sample: list[str], size: int, lower: bool, progress: Prog
     products = [*alphabet, *(left + right for left, right in _merges(model))]
     pieces = [letters[text[0]] + text[1:] if text[0] in letters else wordpiece.INSIDE + text for text in products]
     # What is left goes to further characters that are words of their own, as every Chinese one is.
-    known = set(pieces)
-    rare = [word for word, count in counts.items() if len(word) == 1 and count > 1 and word not in known]
+    rare = [word for word in counts.keys() - set(pieces) if len(word) == 1 and counts[word] > 1]
     rare.sort(key=lambda word: (-counts[word], word))
     return wordpiece_from_pieces([*pieces, *rare[: room - len(pieces)]], lower)
 
 
-def _train_unigram(sample: list[str], size: int, lower: bool, specials: tuple[str, ...], progress: Progress) -> Unigram:
-    cleaning = Cleaning(lower, strip_accents=lower, charmap=b"")
+def _train_unigram(
+    sample: list[str], config: TokenizerConfig, specials: tuple[str, ...], progress: Progress
+) -> Unigram:
+    cleaning = Cleaning(config.lower, strip_accents=config.lower, charmap=b"")
     normalizer = cleaning.normalizer()
-    counts: Counter[str] = Counter()
-    for number, text in enumerate(sample):
-        progress("counting words", number, len(sample))
-        counts.update(normalizer.normalize_str(encodable(text)).split())
+    counts = counted_words(sample, lambda text: normalizer.normalize_str(encodable(text)).split(), progress)
     if not counts:
         raise _empty()
-    room = size - len(specials)
-    return unigram_from_pieces(
-        learn_unigram(counts, room, lambda: progress(f"learning {size:,} pieces", 0, 0)), cleaning, specials
+    learned = learn_unigram(
+        counts, config.size - len(specials), lambda: progress(f"learning {config.size:,} pieces", 0, 0)
     )
+    return unigram_from_pieces(learned, cleaning, specials)
 
 
 def _words(
@@ -303,3 +288,18 @@ def _merges(model: tokenizers.Tokenizer) -> list[tuple[str, str]]:
     merges = json.loads(model.to_str())["model"]["merges"]
     pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]  # older versions write texts
     return [(left, right) for left, right in pairs]
+
+
+def _train_word_list(sample: list[str], config: TokenizerConfig, progress: Progress) -> Tokenizer:
+    counts = counted_words(sample, word_tokenizer.words_of, progress)
+    room = config.size - len(word_tokenizer.SPECIALS)
+    return word_tokenizer.word_tokenizer(WordList.of_counts(counts, room).words)
+
+
+_LEARNERS: dict[str, Callable[[list[str], TokenizerConfig, Progress], Tokenizer]] = {
+    "byte-bpe": _train_bytes,
+    "char-bpe": _train_characters,
+    "wordpiece": _train_word_pieces,
+    "word-list": _train_word_list,
+    "words": word_vocabulary.learn_words,
+}

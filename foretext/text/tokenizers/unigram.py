@@ -16,7 +16,6 @@ symbols of the user (ALBERT has ( ) " - . – £ €) are ordinary pieces. Encod
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +24,7 @@ from typing import Any
 import numpy as np
 from tokenizers import models, normalizers, pre_tokenizers
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.text.tokenizers.base import (
     END,
     Offsets,
@@ -38,9 +37,9 @@ from foretext.text.tokenizers.base import (
     special_pieces,
     written_lower,
 )
-from foretext.text.tokenizers.engine import Engine
 from foretext.text.tokenizers.published import NORMAL, USER_DEFINED, SentencePieceModel, check_charmap
 from foretext.text.tokenizers.published import UNKNOWN as UNKNOWN_TYPE
+from foretext.text.tokenizers.wordpiece import Engine
 
 SPACE = "▁"
 SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ALBERT's, with which a trained vocabulary begins too
@@ -117,9 +116,8 @@ class Unigram(Tokenizer):
         return self._cut_numbers(self._engine.encode(text))
 
     def _cut_numbers(self, ids: list[int]) -> list[int]:
-        if self._recut.keys().isdisjoint(ids):
-            return ids
-        return [new for id in ids for new in self._recut.get(id, (id,))]
+        known = self._recut
+        return ids if known.keys().isdisjoint(ids) else [new for id in ids for new in known.get(id, (id,))]
 
     def encode_many(self, texts: Sequence[str]) -> list[np.ndarray]:
         return [np.array(self._cut_numbers(ids), dtype=np.uint32) for ids in self._engine.encode_many(texts)]
@@ -136,8 +134,8 @@ class Unigram(Tokenizer):
                 middle = max(start, min(start + len(self.pieces[part].removeprefix(SPACE)), end - 1))
                 offsets.append((start, middle))
                 start = middle
-            before = offsets[-1][1] if offsets else 0
-            offsets.append((start, max(start, before) if self.pieces[id] == SPACE else end))
+            alone = max(start, offsets[-1][1] if offsets else 0)
+            offsets.append((start, alone if self.pieces[id] == SPACE else end))
         return ids, offsets
 
     @cached_property
@@ -173,16 +171,20 @@ class Unigram(Tokenizer):
     @classmethod
     def from_data(cls, data: dict[str, Any], where: str) -> Unigram:
         pieces, specials = checked_pieces(data, where)
-        scores = data.get("scores")
-        if not isinstance(scores, list) or len(scores) != len(pieces) or not all(map(_score, scores)):
-            raise UserError(f"{where}: field 'scores' must be a list of a number for each piece")
-        unknown = data.get("unknown")
-        if not isinstance(unknown, str) or unknown not in specials:
-            raise UserError(f"{where}: field 'unknown' must name one of the specials")
+        scores: Any = data.get("scores")
+        refuse_if(
+            not isinstance(scores, list) or len(scores) != len(pieces) or not all(map(_score, scores)),
+            f"{where}: field 'scores' must be a list of a number for each piece",
+        )
+        unknown: Any = data.get("unknown")
+        refuse_if(
+            not isinstance(unknown, str) or unknown not in specials,
+            f"{where}: field 'unknown' must name one of the specials",
+        )
         try:
-            charmap = base64.b64decode(_text(data.get("charmap")), validate=True)
+            charmap = base64.b64decode(data["charmap"], validate=True)
             check_charmap(charmap)
-        except (TypeError, binascii.Error, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{where}: field 'charmap' is damaged ({error})") from None
         lower, strip = checked_flag(data, "lower", where), checked_flag(data, "strip_accents", where)
         return cls(pieces, scores, specials, Cleaning(lower, strip, charmap), unknown)
@@ -194,11 +196,13 @@ class Unigram(Tokenizer):
         specials = {
             piece: id
             for id, (piece, kind) in enumerate(zip(model.pieces, model.types))
-            if kind not in (NORMAL, USER_DEFINED) or (kind == USER_DEFINED and in_brackets(piece))
+            if kind != NORMAL and (kind != USER_DEFINED or in_brackets(piece))
         }
         unknown = model.pieces[model.types.index(UNKNOWN_TYPE)]
-        if len(specials) == len(model.pieces):
-            raise UserError(f"{where}: it has no piece that a text could have; get the published file again")
+        refuse_if(
+            len(specials) == len(model.pieces),
+            f"{where}: it has no piece that a text could have; get the published file again",
+        )
         chosen = written_lower(piece for piece in model.pieces if piece not in specials) if lower is None else lower
         return cls(model.pieces, model.scores, specials, Cleaning(chosen, True, model.charmap), unknown)
 
@@ -211,12 +215,6 @@ def unigram_from_pieces(
     scores = [*(0.0 for _ in specials), *(score for _, score in pieces)]
     assert len(set(texts)) == len(texts)
     return Unigram(texts, scores, {name: id for id, name in enumerate(specials)}, cleaning)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("it must be a text")
-    return value
 
 
 def _score(value: Any) -> bool:

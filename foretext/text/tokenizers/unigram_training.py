@@ -17,10 +17,11 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 import regex
+from scipy.special import digamma
 
 from foretext.text.tokenizers.base import UNSPACED
 
@@ -75,8 +76,7 @@ def learn_unigram(words: Mapping[str, int], size: int, tell: Tell) -> list[tuple
     lattices = _lattices(runs, pieces, tell)
     own = _lattices(dict.fromkeys(pieces[len(letters) :], 1), pieces, tell)
     scores = np.log(weights) - np.log(weights.sum())
-    wanted = int(size * _SPARE)
-    singles = len(letters)
+    wanted, singles = int(size * _SPARE), len(letters)
     while True:
         for _ in range(2):
             tell()
@@ -156,8 +156,8 @@ def _still_frequent(alive: list[_Alive], length: int, frequent: Mapping[str, int
     """The places of each run at which a stretch of this length begins that is frequent; runs with one of them go."""
     going: list[_Alive] = []
     for run, count, starts in alive:
-        left = [start for start, following in pairwise(starts) if following == start + 1]
-        left = [start for start in left if run[start : start + length] in frequent]
+        begins = (start for start, following in pairwise(starts) if following == start + 1)
+        left = [start for start in begins if run[start : start + length] in frequent]
         if len(left) > 1:
             going.append((run, count, left))
     return going
@@ -165,12 +165,10 @@ def _still_frequent(alive: list[_Alive], length: int, frequent: Mapping[str, int
 
 def _lattices(runs: Mapping[str, int], pieces: Sequence[str], tell: Tell) -> list[_Runs]:
     ids = {piece: id for id, piece in enumerate(pieces)}
-    by_length: dict[int, list[str]] = {}
-    for run in runs:
-        by_length.setdefault(len(run), []).append(run)
     made = []
-    for length, texts in sorted(by_length.items()):
+    for length, own in groupby(sorted(runs, key=len), key=len):
         tell()
+        texts = list(own)
         stretches = [
             (end - size, end) for end in range(1, length + 1) for size in range(1, min(end, LONGEST_PIECE) + 1)
         ]
@@ -185,13 +183,11 @@ def _lattices(runs: Mapping[str, int], pieces: Sequence[str], tell: Tell) -> lis
 
 def _improved(lattices: Sequence[_Runs], scores: np.ndarray, singles: int) -> tuple[np.ndarray, np.ndarray]:
     """New scores of the pieces that are kept, and which these are; single characters always are."""
-    expected = np.zeros(len(scores))
-    for runs in lattices:
-        expected += _expected(runs, scores)
+    expected = sum((_expected(runs, scores) for runs in lattices), np.zeros(len(scores)))
     kept = expected >= _LEAST
     kept[:singles] = True
     counts = np.maximum(expected[kept], _LEAST)
-    return _digamma(counts) - _digamma(counts.sum(keepdims=True)), kept
+    return digamma(counts) - digamma(counts.sum(keepdims=True)), kept  # makes rare pieces rarer still
 
 
 def _expected(runs: _Runs, scores: np.ndarray) -> np.ndarray:
@@ -225,16 +221,6 @@ def _log_sum(ways: np.ndarray) -> np.ndarray:
     return (top + np.log(np.exp(ways - top).sum(axis=1, keepdims=True)))[:, 0]
 
 
-def _digamma(values: np.ndarray) -> np.ndarray:
-    """The logarithm's cousin that makes rare pieces rarer still; by its series, after a shift to where that is good."""
-    shift = np.zeros_like(values)
-    for step in range(7):
-        shift += 1 / (values + step)
-    high = values + 7
-    square = 1 / (high * high)
-    return np.log(high) - 0.5 / high - square * (1 / 12 - square * (1 / 120 - square / 252)) - shift
-
-
 # -- dropping --------------------------------------------------------------------------------------------------------
 
 
@@ -253,14 +239,12 @@ def _missed_most(
     for runs in own:
         ids_N = runs.ids_NS[:, -1]  # the last stretch is the whole run, which is a piece
         times = np.maximum(used[ids_N], 1e-12)
-        parts = np.zeros(len(ids_N))
-        instead = np.zeros(len(ids_N))
+        parts, instead = np.zeros((2, len(ids_N)))
         for rows, ids in _best_cut(runs, scores, whole=False):
             parts[rows] += 1
             instead[rows] += np.log(used[ids] + times[rows])
         instead -= parts * np.log(total + times * (parts - 1))
-        gained = times * (np.log(times) - np.log(total) - instead)
-        loss[ids_N] = np.where(used[ids_N] > 0, gained, -np.inf)
+        loss[ids_N] = np.where(used[ids_N] > 0, times * (np.log(times) - np.log(total) - instead), -np.inf)
     order = singles + np.argsort(-loss[singles:], kind="stable")
     kept = np.zeros(len(scores), dtype=bool)
     kept[:singles] = True

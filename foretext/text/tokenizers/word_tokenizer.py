@@ -11,21 +11,17 @@ vocabularies are one file of a run and have one fingerprint, so that neither is 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-import regex
-
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.text.tokenizers.base import END, Offsets, Tokenizer, checked_pieces, special_pieces
 from foretext.text.tokenizers.splitters import WORD_OR_CHARACTER
 from foretext.text.words.word_list import WordList
 
 UNKNOWN = "<unk>"
 SPECIALS = (UNKNOWN, END)
-_WORD = regex.compile(WORD_OR_CHARACTER)
 
 
 class WordTokenizer(Tokenizer):
@@ -54,7 +50,7 @@ class WordTokenizer(Tokenizer):
         return [ids[word] if word in ids else ids.get(word.lower(), unknown) for word in words]
 
     def encode(self, text: str) -> list[int]:
-        return self.lookup(word for word, _, _ in _words(text))
+        return self.lookup(words_of(text))
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
         words = _words(text)
@@ -82,10 +78,11 @@ class WordTokenizer(Tokenizer):
 
 
 def _checked_targets(words: Any, where: str) -> WordList:
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise UserError(f"{where}: field 'targets' must be a list of words")
-    if len(set(words)) != len(words):
-        raise UserError(f"{where}: field 'targets' has a word twice")
+    refuse_if(
+        not isinstance(words, list) or not all(isinstance(word, str) for word in words),
+        f"{where}: field 'targets' must be a list of words",
+    )
+    refuse_if(len(set(words)) != len(words), f"{where}: field 'targets' has a word twice")
     return WordList(tuple(words))
 
 
@@ -95,21 +92,12 @@ def word_tokenizer(words: Iterable[str], targets: WordList | None = None) -> Wor
     return WordTokenizer(whole, {name: id for id, name in enumerate(SPECIALS)}, targets)
 
 
-def words_by_frequency(
-    texts: Sequence[str],
-    room: int,
-    progress: Callable[[str, int, int], None] = lambda title, done, total: None,
-) -> list[str]:
-    """The `room` most frequent words of texts, those of one frequency in the order of their letters. `progress` is told
-    before each text; what it raises ends the work."""
-    counts: Counter[str] = Counter()
-    for number, text in enumerate(texts):
-        progress("counting words", number, len(texts))
-        counts.update(word for word, _, _ in _words(text))
-    return sorted(counts, key=lambda word: (-counts[word], word))[: max(0, room)]
+def words_of(text: str) -> list[str]:
+    """The words that are looked up one by one."""
+    return [word for word, _, _ in _words(text)]
 
 
 def _words(text: str) -> list[tuple[str, int, int]]:
     """The words of a text and where they stand in it; a line break is none."""
-    found = ((match.group(), match.start(), match.end()) for match in _WORD.finditer(text))
+    found = ((match.group(), match.start(), match.end()) for match in WORD_OR_CHARACTER.finditer(text))
     return [one for one in found if not one[0].isspace()]

@@ -4,7 +4,7 @@ A word has an id or is unknown, and signs are words. Three ways to find words: `
 text can be as people write it; `spaces` takes what stands between white space, for models whose words were split by
 another program (published ELMo); `contractions` splits in lower case, with `do n't` for `don't`, as word vectors are
 learned (`text/words/splitting.py`). After the specials the most frequent word comes first, as a sampled softmax needs
-it (`nn/softmax/sampled_softmax.py`).
+it (`nn/recurrent/bilm.py`).
 
 A trunk that reads words by their characters can read any word. It asks for that when it is built (`number_unknown`):
 from then on words that the vocabulary does not have are numbered from `size` on, in the order in which they are met,
@@ -20,24 +20,31 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import tokenizers
 
-from foretext.errors import UserError
-from foretext.text.tokenizers.base import Offsets, Tokenizer, checked_flag, checked_pieces, encodable, special_pieces
-from foretext.text.tokenizers.engine import Engine
-from foretext.text.tokenizers.wordpiece import LONGEST_WORD, basic_splitter, bert_normalizer, readable
+from foretext.errors import UserError, refuse_if
+from foretext.text.tokenizers.base import (
+    Offsets,
+    Tokenizer,
+    TokenizerConfig,
+    checked_flag,
+    checked_pieces,
+    encodable,
+    special_pieces,
+)
+from foretext.text.tokenizers.wordpiece import LONGEST_WORD, Engine, basic_splitter, bert_normalizer, readable
 from foretext.text.words.characters import BEGIN, END
 from foretext.text.words.splitting import split_with_places, split_words
-from foretext.text.words.word_list import WordList
+from foretext.text.words.word_list import WordList, counted_words
 
 UNKNOWN = "<UNK>"
 SPECIALS = (END, UNKNOWN)  # of a trained vocabulary: what stands after a document, and what it does not have
 PUBLISHED_SPECIALS = (END, BEGIN, UNKNOWN)  # of published ELMo, whose sentences have a begin too
 Split = Literal["signs", "spaces", "contractions"]
-SPLITS = ("signs", "spaces", "contractions")
+SPLITS: tuple[Split, ...] = get_args(Split)
 LEAST_WORDS = 2  # of a vocabulary that vectors are learned of
 MOST_COUNTED = 4_000_000  # different words that are counted at a time; of more, the rarest are forgotten
 
@@ -77,8 +84,8 @@ class Words(Tokenizer):
     def encode_many(self, texts: Sequence[str]) -> list[np.ndarray]:
         if self.split == "contractions":
             return [self.encode_array(text) for text in texts]
-        found = zip(texts, self._engine.encode_many(texts))
-        return [np.array(self._numbered(text, ids), dtype=np.uint32) for text, ids in found]
+        found = map(self._numbered, texts, self._engine.encode_many(texts))
+        return [np.array(ids, dtype=np.uint32) for ids in found]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
         if self.split == "contractions":
@@ -132,9 +139,8 @@ class Words(Tokenizer):
     @classmethod
     def from_data(cls, data: dict[str, Any], where: str) -> Words:
         pieces, specials = checked_pieces(data, where, SPECIALS)
-        split = data.get("split")
-        if split not in SPLITS:
-            raise UserError(f"{where}: field 'split' must be one of {', '.join(SPLITS)}")
+        split: Any = data.get("split")
+        refuse_if(split not in SPLITS, f"{where}: field 'split' must be one of {', '.join(SPLITS)}")
         return cls(pieces, specials, checked_flag(data, "lower", where), split)
 
 
@@ -144,29 +150,17 @@ def words_of(words: Sequence[str], lower: bool, split: Split = "signs", names: S
     return Words(whole, {name: id for id, name in enumerate(names)}, lower, split)
 
 
-def learn_words(
-    sample: Sequence[str],
-    size: int,
-    lower: bool,
-    progress: Callable[[str, int, int], None] = lambda title, done, total: None,
-    least: int = 1,
-) -> Words:
-    """At most `size` ids, specials included, of the most frequent words of a sample that it has at least `least` times;
-    of equally frequent ones the first in the order of their letters."""
-    split = basic_splitter(lower)
-
-    def sentences() -> Iterable[list[str]]:
-        for number, text in enumerate(sample):
-            progress("counting words", number, len(sample))
-            yield split(text)
-
-    found = WordList.by_frequency(sentences(), size - len(SPECIALS), least).words
+def learn_words(sample: Sequence[str], config: TokenizerConfig, progress: Callable[[str, int, int], None]) -> Words:
+    """At most `config.size` ids, specials included, of the most frequent words of a sample that it has at least
+    `config.least` times; of equally frequent ones the first in the order of their letters."""
+    counts = counted_words(sample, basic_splitter(config.lower), progress)
+    found = WordList.of_counts(counts, config.size - len(SPECIALS), config.least).words
     if not found:  # as in Thai, which has no spaces
         raise UserError(
             f"the text to learn a vocabulary from has no word of at most {LONGEST_WORD} characters; give other text, "
             "or take --set tokenizer.kind=unigram"
         )
-    return words_of(found, lower)
+    return words_of(found, config.lower)
 
 
 def count_words(

@@ -7,11 +7,19 @@ is `[UNK]` as a whole, and case and spacing are lost: not `lossless`.
 Ids are those of the `tokenizers` library, which does the work, and so of `transformers`. It differs from the released
 `tokenization.py` in two small ways: a capital sigma at a word's end becomes σ, not ς, and private and unassigned
 characters are dropped as control characters are.
+
+The pipeline of the `tokenizers` library that WordPiece and unigram share: cleaning, splitting, and the model.
+
+No special token is registered in it, so text that spells one stays text. Long texts are cut where a word follows a
+space or a line break. That changes no id, because both models see one word at a time, and it bounds memory: the
+library keeps some hundred bytes for each character.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +27,7 @@ import numpy as np
 import regex
 import tokenizers
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.text.tokenizers.base import (
     Offsets,
     Tokenizer,
@@ -27,10 +35,82 @@ from foretext.text.tokenizers.base import (
     checked_flag,
     checked_pieces,
     encodable,
+    in_original,
     special_pieces,
     written_lower,
 )
-from foretext.text.tokenizers.engine import Engine
+
+STRETCH = 100_000  # characters at a time, and whatever follows up to the next word
+_BORDER = re.compile(r"(?<=[ \n])(?=\w)")
+# What cleaning drops at the beginning of a text. The library's alignment loses count if it has to drop it itself.
+_DROPPED = re.compile(r"[\x01-\x1f\x7f\s]*")
+
+
+class Engine:
+    """`normalizer` cleans, `pre_tokenizer` splits into words, `model` makes ids out of each."""
+
+    def __init__(
+        self,
+        model: tokenizers.models.Model,
+        normalizer: tokenizers.normalizers.Normalizer,
+        pre_tokenizer: tokenizers.pre_tokenizers.PreTokenizer,
+    ) -> None:
+        self._pipeline = tokenizers.Tokenizer(model)
+        self._pipeline.normalizer = normalizer
+        self._pipeline.pre_tokenizer = pre_tokenizer
+
+    def encode(self, text: str) -> list[int]:
+        if len(text) > STRETCH:
+            return self.encode_many([text])[0]
+        return self._pipeline.encode(encodable(text), add_special_tokens=False).ids
+
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text; the library takes all cores, unless TOKENIZERS_PARALLELISM says otherwise."""
+        cut = [[part for _, part in stretches(encodable(text))] for text in texts]
+        every = [part for parts in cut for part in parts]
+        found = iter(self._pipeline.encode_batch_fast(every, add_special_tokens=False))
+        return [[id for _ in parts for id in next(found).ids] for parts in cut]
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        clean = encodable(text)
+        ids: list[int] = []
+        offsets: Offsets = []
+        for start, part in stretches(clean):
+            skip = next(_DROPPED.finditer(part)).end()
+            found = self._pipeline.encode(part[skip:], add_special_tokens=False)
+            ids += found.ids
+            offsets += [(start + skip + first, start + skip + last) for first, last in found.offsets]
+        return ids, in_original(_tidied(offsets, clean), text, clean)
+
+
+def stretches(text: str) -> Iterator[tuple[int, str]]:
+    """A text in parts that can be encoded apart, each with the place where it begins."""
+    start = 0
+    while len(text) - start > STRETCH:
+        border = _BORDER.search(text, start + STRETCH)
+        if border is None:
+            break
+        yield start, text[start : border.start()]
+        start = border.start()
+    yield start, text[start:]
+
+
+def _tidied(offsets: Offsets, text: str) -> Offsets:
+    """Marks that stand on their own in the text, and that cleaning dropped, belong to the piece before them; and where
+    cleaning exchanged characters, starts and ends still never fall."""
+    tidy = []
+    low = high = 0
+    for number, (start, end) in enumerate(offsets):
+        low, high = max(low, start), max(high, low, start, end)
+        following = offsets[number + 1][0] if number + 1 < len(offsets) else len(text)
+        while high < following and unicodedata.category(text[high]).startswith("M"):
+            high += 1
+        tidy.append((low, high))
+    return tidy
+
+
+# ── the engine ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # in the order that a trained vocabulary begins with
 UNKNOWN, SEPARATOR = "[UNK]", "[SEP]"
@@ -111,10 +191,9 @@ class WordPiece(Tokenizer):
                 raise UserError(f"{where} line {id + 1}: {what}; get the published file again")
             ids[piece] = id
         missing = [name for name in SPECIALS if name not in ids]
-        if missing:
-            raise UserError(f"{where}: no {', '.join(missing)} in it; is this BERT's vocabulary?")
-        specials = {name: ids[name] for name in SPECIALS}
-        return cls(pieces, specials, written_lower(pieces) if lower is None else lower)
+        refuse_if(missing, f"{where}: no {', '.join(missing)} in it; is this BERT's vocabulary?")
+        lower = written_lower(pieces) if lower is None else lower
+        return cls(pieces, {name: ids[name] for name in SPECIALS}, lower)
 
 
 def wordpiece_from_pieces(pieces: Sequence[str], lower: bool) -> WordPiece:

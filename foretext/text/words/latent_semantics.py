@@ -11,6 +11,17 @@ The decomposition is a randomised one (Halko, Martinsson, Tropp 2011): four roun
 whose rows are shared out to threads; a row is computed in one way whatever thread does it, and all else on one thread.
 So the same documents and seed give the same result. Memory does not grow with the collection: of more than
 `most_words` words whole documents are drawn by the seed.
+
+Texts as means of their words' vectors.
+
+    sif_means     Σ a / (a + p(w)) · v_w / |text|     smooth inverse frequency (Arora, Liang, Ma 2017), a = .001
+    first_words   Σ e^(−i / decay) · v_i / Σ e^(−i / decay)     i: a word's place, from 0: how a text begins
+
+Vectors count with unit length, as the size of a word's vector says mostly how frequent it is. Words without one
+(specials, unknown words: a row of zeros, or no row) are left out; a text without any known word is zeros. Not followed:
+Arora's removal of the first principal component, which whoever reads rows of a task does by centring them.
+
+A text is an array of ids. All texts are one sparse product.
 """
 
 from __future__ import annotations
@@ -26,7 +37,6 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from foretext.text.order import mix64
-from foretext.text.words.sif import joined
 
 LEAST_SINGLE, LEAST_PAIR = 10, 50  # documents that a word, and a pair, must stand in
 MOST_WORDS = 16_000_000  # of the documents that are decomposed: some 10 million numbers that are not zero
@@ -54,8 +64,8 @@ class Lsa:
         """float32 [documents, dimensions], each of unit length; zeros where nothing of a document is known."""
         found = np.zeros((len(documents), self.dimensions), dtype=np.float32)
         for first, block in _blocks(documents):
-            rows = _table(block, self.vocabulary, self.idf, self.pairs) @ self.components
-            found[first : first + len(block)] = rows
+            table = _table(block, self.vocabulary, self.idf, self.pairs)
+            found[first : first + len(block)] = table @ self.components
         norms = np.sqrt(np.einsum("nk,nk->n", found, found))
         return found / np.where(norms > 0, norms, 1.0).astype(np.float32)[:, None]
 
@@ -66,8 +76,6 @@ def learn_lsa(
     dimensions: int,
     *,
     ignored: Sequence[int] = (),
-    least_single: int = LEAST_SINGLE,
-    least_pair: int = LEAST_PAIR,
     most_words: int = MOST_WORDS,
     seed: int = 0,
     threads: int = 1,
@@ -77,7 +85,7 @@ def learn_lsa(
     `ignored`: ids that are no words. `progress` hears of the rounds; what it raises ends the work."""
     progress(0, ROUNDS + 1)
     drawn = _drawn(documents, most_words, seed)
-    single_V, pairs, of_pairs = _document_counts(drawn, vocabulary, ignored, least_single, least_pair)
+    single_V, pairs, of_pairs = _document_counts(drawn, vocabulary, ignored)
     counts = np.concatenate([single_V, of_pairs])
     idf = np.where(counts > 0, np.log((1 + len(drawn)) / (1 + counts)) + 1.0, 0.0).astype(np.float32)
     terms = np.flatnonzero(idf)
@@ -130,30 +138,29 @@ def _pairs_of(flat: np.ndarray, rows: np.ndarray, vocabulary: int, word_V: np.nd
 
 
 def _document_counts(
-    documents: Sequence[np.ndarray], vocabulary: int, ignored: Sequence[int], least_single: int, least_pair: int
+    documents: Sequence[np.ndarray], vocabulary: int, ignored: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """In how many documents each word stands, 0 if too few [V]; the pairs that stand in enough, rising, and in how
     many."""
     single_V = np.zeros(vocabulary, dtype=np.int64)
     for _, block in _blocks(documents):
         flat, rows = _flat(block)
-        shape = (len(block), vocabulary)
-        table = sparse.csr_matrix((np.ones(len(flat), dtype=np.int8), (rows, flat)), shape=shape)  # sums what is twice
-        single_V += np.bincount(table.indices, minlength=vocabulary)
+        ones, shape = np.ones(len(flat), dtype=np.int8), (len(block), vocabulary)
+        single_V += np.bincount(
+            sparse.csr_matrix((ones, (rows, flat)), shape).indices, minlength=vocabulary
+        )  # each once
     single_V[list(ignored)] = 0
-    frequent_V = single_V >= least_pair  # no pair stands in more documents than its words
-    found: list[tuple[np.ndarray, np.ndarray]] = []
+    frequent_V = single_V >= LEAST_PAIR  # no pair stands in more documents than its words
+    found = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))]
     for _, block in _blocks(documents):
-        flat, rows = _flat(block)
-        codes, of = _pairs_of(flat, rows, vocabulary, frequent_V)
+        codes, of = _pairs_of(*_flat(block), vocabulary, frequent_V)
         if len(codes):
             found.append(_documents_of(codes, of))
-    single_V[single_V < least_single] = 0
-    if not found:
-        return single_V, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    values, numbers = np.unique(np.concatenate([one for one, _ in found]), return_inverse=True)
-    counts = np.bincount(numbers, weights=np.concatenate([one for _, one in found])).astype(np.int64)
-    enough = counts >= least_pair
+    single_V[single_V < LEAST_SINGLE] = 0
+    codes, of_block = map(np.concatenate, zip(*found))
+    values, numbers = np.unique(codes, return_inverse=True)
+    counts = np.bincount(numbers, weights=of_block).astype(np.int64)
+    enough = counts >= LEAST_PAIR
     return single_V, values[enough], counts[enough]
 
 
@@ -176,8 +183,7 @@ def _flat(block: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 def _table(block: Sequence[np.ndarray], vocabulary: int, idf: np.ndarray, pairs: np.ndarray) -> sparse.csr_matrix:
     """(1 + log tf) · idf, [documents, V + P]."""
     flat, rows = _flat(block)
-    inside = (flat >= 0) & (flat < vocabulary)
-    flat = np.where(inside, flat, vocabulary)
+    flat = np.where((flat >= 0) & (flat < vocabulary), flat, vocabulary)
     term_V = np.append(idf[:vocabulary] > 0, False)
     codes, of = _pairs_of(flat, rows, vocabulary, np.append(np.ones(vocabulary, dtype=bool), False))
     places = np.searchsorted(pairs, codes)
@@ -233,5 +239,60 @@ def _product(table: sparse.csr_matrix, dense: np.ndarray, pool: ThreadPoolExecut
     """table @ dense, its rows shared out by how much work they are."""
     cuts = np.searchsorted(table.indptr, np.linspace(0, table.nnz, threads + 1)[1:-1])
     borders = [0, *cuts.tolist(), table.shape[0]]
-    parts = pool.map(lambda ends: table[ends[0] : ends[1]] @ dense, itertools.pairwise(borders))
-    return np.concatenate(list(parts))
+    return np.concatenate([*pool.map(lambda ends: table[slice(*ends)] @ dense, itertools.pairwise(borders))])
+
+
+# ── texts as means of their words' vectors ────────────────────────────────────────────────────────────────────────────
+
+
+SMOOTHING = 1e-3
+
+
+def sif_means(matrix_VD: np.ndarray, counts_V: np.ndarray, documents: Sequence[np.ndarray]) -> np.ndarray:
+    """float32 [documents, D]. `counts_V`: how often each word stands in the text that the vectors are of."""
+    texts = _Texts(matrix_VD, documents)
+    weights = (SMOOTHING / (SMOOTHING + counts_V / max(1, int(counts_V.sum()))))[texts.ids]
+    return texts.sums(weights) / np.maximum(texts.totals(np.ones(len(weights))), 1.0)
+
+
+def first_words(matrix_VD: np.ndarray, documents: Sequence[np.ndarray], decay: float) -> np.ndarray:
+    """float32 [documents, D]."""
+    texts = _Texts(matrix_VD, documents)
+    weights = np.exp(-texts.places / decay)
+    totals = texts.totals(weights)
+    return texts.sums(weights) / np.where(totals > 0, totals, np.float32(1))
+
+
+def joined(documents: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """All ids one after the other, and how many each document has."""
+    lengths = np.fromiter((len(one) for one in documents), dtype=np.int64, count=len(documents))
+    flat = np.concatenate(list(documents)).astype(np.int64) if len(documents) else np.zeros(0, dtype=np.int64)
+    return flat, lengths
+
+
+class _Texts:
+    """The words of documents that have a vector, one document after the other."""
+
+    def __init__(self, matrix_VD: np.ndarray, documents: Sequence[np.ndarray]) -> None:
+        flat, lengths = joined(documents)
+        norms_V = np.sqrt(np.einsum("vd,vd->v", matrix_VD, matrix_VD))
+        inside = (flat >= 0) & (flat < len(matrix_VD))
+        known = inside & (norms_V[np.where(inside, flat, 0)] > 0)
+        before = np.concatenate([[0], np.cumsum(known)])
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        self.matrix_VD = matrix_VD
+        self.ids = flat[known]
+        self.places = (np.arange(len(flat)) - np.repeat(ends[:-1], lengths))[known]  # in their documents
+        self._starts = before[ends]  # where each document begins among `ids`
+        self._scale = 1.0 / norms_V[self.ids]
+
+    def sums(self, weights: np.ndarray) -> np.ndarray:
+        """Σ weight · unit vector of each document."""
+        shape = (len(self._starts) - 1, len(self.matrix_VD))
+        table = sparse.csr_matrix(((weights * self._scale).astype(np.float32), self.ids, self._starts), shape=shape)
+        return np.asarray(table @ self.matrix_VD, dtype=np.float32)
+
+    def totals(self, weights: np.ndarray) -> np.ndarray:
+        """Σ weight of each document, float32 [documents, 1]."""
+        before = np.concatenate([[0.0], np.cumsum(weights, dtype=np.float64)])[self._starts]
+        return np.diff(before).astype(np.float32)[:, None]

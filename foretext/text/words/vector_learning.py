@@ -15,19 +15,20 @@ cuts the document that it ends in.
 from __future__ import annotations
 
 import shutil
-import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from foretext.errors import UserError
+from foretext.errors import check_range
 from foretext.text.corpus.token_shards import TokenShards
 
 PROBE_WORDS = 20_000
+COUNTED = 4_000_000  # ids at a time
 
 
 @dataclass(frozen=True)
@@ -42,20 +43,17 @@ class VectorSettings:
     lsa: int = 300  # dimensions of a latent semantic analysis of the same text, beside the vectors; 0: none
 
     def check(self) -> None:
-        for name in ("window", "negatives", "epochs"):
-            if not 1 <= getattr(self, name) <= 1_000:
-                raise UserError(f"objective.{name} must be from 1 to 1000, not {getattr(self, name)}")
-        if not 0.0 <= self.sample < 1.0:
-            raise UserError(f"objective.sample must be at least 0 and below 1, not {self.sample}")
-        if not 0 <= self.lsa <= 10_000:
-            raise UserError(f"objective.lsa must be from 0 to 10000 dimensions, not {self.lsa}")
+        check_range("objective", self, "at least 1 and at most 1,000", "window", "negatives", "epochs")
+        check_range("objective", self, "at least 0 and below 1", "sample")
+        check_range("objective", self, "at least 0 and at most 10,000", "lsa")
 
 
 class TextStream:
     """Several splits of token shards as one: nothing is held back for validation, as there is no loss to validate."""
 
-    def __init__(self, splits: Sequence[TokenShards]) -> None:
-        self.splits = [split for split in splits if len(split)]
+    def __init__(self, splits: Sequence[TokenShards], end: int) -> None:
+        """`end`: what stands after each document."""
+        self.splits, self.end = [split for split in splits if len(split)], end
 
     def __len__(self) -> int:
         return sum(map(len, self.splits))
@@ -70,11 +68,11 @@ class TextStream:
             start -= len(split)
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
-    def counts(self, size: int, at_a_time: int = 4_000_000) -> np.ndarray:
+    def counts(self, size: int) -> np.ndarray:
         """How often each id stands there, int64 [size]."""
         found = np.zeros(size, dtype=np.int64)
-        for start in range(0, len(self), at_a_time):
-            found += np.bincount(self.window(start, min(at_a_time, len(self) - start)), minlength=size)
+        for start in range(0, len(self), COUNTED):
+            found += np.bincount(self.window(start, min(COUNTED, len(self) - start)), minlength=size)
         return found
 
 
@@ -86,7 +84,6 @@ class VectorLearning:
         self,
         text: TextStream,
         counts_V: np.ndarray,
-        end: int,
         settings: VectorSettings,
         width: int,
         step_words: int,
@@ -94,7 +91,7 @@ class VectorLearning:
         threads: int,
         folder: Path,
     ) -> None:
-        self.text, self.end, self.settings, self.seed, self.threads = text, end, settings, seed, threads
+        self.text, self.settings, self.seed, self.threads = text, settings, seed, threads
         self.step_words = max(1, min(step_words, len(text)))
         self.folder = folder
         self.words = np.flatnonzero(counts_V)  # ids that have vectors
@@ -103,10 +100,10 @@ class VectorLearning:
         self._written = [b""] * self.size  # what stands for an id in a line
         for id in self.words.tolist():
             self._written[id] = b"%d" % id
-        self._written[end] = b"\n"
+        self._written[text.end] = b"\n"
         self._model, self._vocabulary = self._new_model(counts_V)
         self._ready: dict[int, list[_Part]] = {}
-        self._clear()
+        self.close()
         folder.mkdir(parents=True, exist_ok=True)
         self.draw()
 
@@ -132,18 +129,15 @@ class VectorLearning:
 
     def draw(self) -> None:
         """Vectors before the first step: uniform in ±.5 / width; those that words are told by begin at 0."""
-        draw = np.random.default_rng([self.seed, 0])
-        drawn = draw.random((len(self.words), self.width), dtype=np.float32)
+        drawn = np.random.default_rng([self.seed, 0]).random((len(self.words), self.width), dtype=np.float32)
         self._model.wv.vectors = (drawn - np.float32(0.5)) / np.float32(self.width)
-        self._model.syn1neg = np.zeros((len(self.words), self.width), dtype=np.float32)
+        self._model.syn1neg = np.zeros_like(drawn)
 
     def matrices(self) -> tuple[np.ndarray, np.ndarray]:
         """Both matrices with a row for each id, [size, width]; zeros for ids that are no words."""
-        found = []
-        for rows in (self._model.wv.vectors, self._model.syn1neg):
-            found.append(np.zeros((self.size, self.width), dtype=np.float32))
-            found[-1][self.words] = rows
-        return found[0], found[1]
+        vectors, outputs = np.zeros((2, self.size, self.width), dtype=np.float32)
+        vectors[self.words], outputs[self.words] = self._model.wv.vectors, self._model.syn1neg
+        return vectors, outputs
 
     def put(self, vectors_VD: np.ndarray, outputs_VD: np.ndarray) -> None:
         """Goes on from these."""
@@ -166,20 +160,28 @@ class VectorLearning:
         has."""
         parts = self._ready.pop(number, None) or self._prepare(number)
         self._ready = {}
-        work = [_Work(self, part, rates) for part in parts if part.known]
         self._model.random = np.random.RandomState(_mixed(self.seed, number))
-        for one in work:
-            one.start()
-        try:
+        with ThreadPoolExecutor(len(parts)) as threads:
+            work = self._started(threads, parts, rates)
             if number + 1 < self.steps:
                 self._ready[number + 1] = self._prepare(number + 1)
-        finally:
-            for one in work:
-                one.join()
-        for one in work:
-            if one.failure is not None:
-                raise one.failure
+        for part in work:
+            part.result()
         return sum(part.words for part in parts)
+
+    def _started(self, threads: ThreadPoolExecutor, parts: list[_Part], rates: tuple[float, float]) -> list[Future]:
+        """Each part of a step, in a thread of its own."""
+        self._model.alpha, self._model.min_alpha = rates
+        return [threads.submit(self._learn, part) for part in parts if part.known]
+
+    def _learn(self, part: _Part) -> None:
+        from gensim.matutils import zeros_aligned
+        from gensim.models.word2vec_corpusfile import train_epoch_cbow, train_epoch_sg
+
+        work, inner = (zeros_aligned(self.width, dtype=np.float32) for _ in range(2))
+        train = train_epoch_sg if self.settings.kind == "skipgram" else train_epoch_cbow
+        # Of the file from its beginning: epoch 0 of 1; the rate falls with the words read, of so many.
+        train(self._model, str(part.path), 0, self._vocabulary, 0, None, part.known, work, inner, False)
 
     def _prepare(self, number: int) -> list[_Part]:
         """The chunk of a step in files, one for each thread."""
@@ -193,28 +195,21 @@ class VectorLearning:
             path = self.folder / f"{name}.{thread}"
             # A line that ends at the end of the file would be lost where gensim's buffer is full.
             path.write_bytes(b" ".join(map(self._written.__getitem__, own.tolist())) + b"\n")
-            parts.append(_Part(path, int(self._known_V[own].sum()), int((own != self.end).sum())))
+            parts.append(_Part(path, int(self._known_V[own].sum()), int((own != self.text.end).sum())))
         return parts
 
     def speed(self) -> float:
         """Words a second, measured; the vectors are drawn anew afterwards."""
         parts = self._write(0, min(PROBE_WORDS * self.threads, len(self.text)), "probe")
-        rate = 0.0  # nothing is learned, and everything is computed
         begun = time.perf_counter()
-        work = [_Work(self, part, (rate, rate)) for part in parts if part.known]
-        for one in work:
-            one.start()
-        for one in work:
-            one.join()
+        with ThreadPoolExecutor(len(parts)) as threads:
+            self._started(threads, parts, (0.0, 0.0))  # nothing is learned, and everything is computed
         took = time.perf_counter() - begun
         self.draw()
         return sum(part.words for part in parts) / max(took, 1e-6)
 
     def close(self) -> None:
         self._ready = {}
-        self._clear()
-
-    def _clear(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -223,29 +218,6 @@ class _Part:
     path: Path
     known: int  # words in it that have vectors
     words: int  # all of them
-
-
-class _Work(threading.Thread):
-    """One thread's part of a step."""
-
-    def __init__(self, learning: VectorLearning, part: _Part, rates: tuple[float, float]) -> None:
-        super().__init__(daemon=True)
-        self.learning, self.part, self.rates = learning, part, rates
-        self.failure: BaseException | None = None
-
-    def run(self) -> None:
-        from gensim.matutils import zeros_aligned
-        from gensim.models.word2vec_corpusfile import train_epoch_cbow, train_epoch_sg
-
-        model, learning = self.learning._model, self.learning
-        model.alpha, model.min_alpha = self.rates  # the same for all threads of a step
-        work, inner = (zeros_aligned(learning.width, dtype=np.float32) for _ in range(2))
-        train = train_epoch_sg if learning.settings.kind == "skipgram" else train_epoch_cbow
-        try:
-            # Of the file from its beginning: epoch 0 of 1; the rate falls with the words read, of so many.
-            train(model, str(self.part.path), 0, learning._vocabulary, 0, None, self.part.known, work, inner, False)
-        except BaseException as error:
-            self.failure = error
 
 
 def _mixed(seed: int, number: int) -> int:

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
+from foretext.text.corpus.prose import is_number
 from foretext.text.corpus.text_files import ReadReport, TextFile, line_blocks, plain_file, unpacked_beginning
 
 UNKNOWN = -1
@@ -63,18 +65,17 @@ class WordVectors:
     def rows(self, words: Iterable[str]) -> np.ndarray:
         """The vector of each word, [words, width]; zeros for unknown ones."""
         numbers = self.lookup(words)
-        if not len(self.words):
-            return np.zeros((len(numbers), self.width), dtype=np.float32)
-        return np.where((numbers == UNKNOWN)[:, None], np.float32(0), self.matrix[numbers])
+        found = np.zeros((len(numbers), self.width), dtype=np.float32)
+        found[numbers != UNKNOWN] = self.matrix[numbers[numbers != UNKNOWN]]
+        return found
 
-    def chosen(self, only: Collection[str] | None, first: int) -> WordVectors:
+    def chosen(self, wanted: frozenset[str] | None, first: int) -> WordVectors:
         """As `read_vectors` chooses."""
-        if only is None:
+        if wanted is None:
             return self
-        wanted = frozenset(only) | {word.lower() for word in only}
         rows = [row for row, word in enumerate(self.words) if row < first or word in wanted]
         words = tuple(self.words[row] for row in rows)
-        return WordVectors(words, self.matrix[rows], self.duplicates, self.read, self.replaced, self.where)
+        return replace(self, words=words, matrix=self.matrix[rows])
 
 
 def read_vectors(
@@ -83,11 +84,11 @@ def read_vectors(
     """The vectors of a file; with `only`, those that a lookup of these words can find and the `first` so many, which
     published files have the most frequent words in, and memory for no more. The numbers of other lines are counted then
     but not read. Vectors that are in memory already are chosen from likewise."""
+    wanted = None if only is None else frozenset(only) | {word.lower() for word in only}
     if isinstance(path, WordVectors):
-        return path.chosen(only, first)
+        return path.chosen(wanted, first)
     file = plain_file(path)
     _refuse_binary(file)
-    wanted = None if only is None else frozenset(only) | {word.lower() for word in only}
     reader = _Reader(file, wanted, first)
     report = ReadReport()
     for lines in line_blocks(file, errors, report):
@@ -97,8 +98,7 @@ def read_vectors(
 
 def _refuse_binary(file: TextFile) -> None:
     start = unpacked_beginning(file, _BINARY_BYTES)
-    if start.startswith(b"PK\x03\x04"):
-        raise UserError(f"{file.path}: a zip archive; unpack it and give the text file in it")
+    refuse_if(start.startswith(b"PK\x03\x04"), f"{file.path}: a zip archive; unpack it and give the text file in it")
     if b"\0" in start and not start.startswith(_WIDE_MARKS):
         line = start[: start.index(b"\0")].count(b"\n") + 1
         raise UserError(
@@ -155,8 +155,9 @@ class _Reader:
         first = lines[0].split()
         if self.line == 0 and len(first) == 2 and all(field.isascii() and field.isdigit() for field in first):
             self.announced, self.width = int(first[0]), int(first[1])
-            if not self.width:
-                raise UserError(f"{self.file.path} line 1: the header says that vectors have no numbers; correct it")
+            refuse_if(
+                not self.width, f"{self.file.path} line 1: the header says that vectors have no numbers; correct it"
+            )
             return
         first_lines = enumerate(lines[:_WIDTH_LINES], self.line + 1)
         some = {number: line.strip(" ").split(" ") for number, line in first_lines if line.strip()}
@@ -164,10 +165,10 @@ class _Reader:
             return  # blank so far
         self.width = Counter(map(len, some.values())).most_common(1)[0][0] - 1
         number, fields = next(iter(some.items()))
-        if not self.width or not _is_number(fields[-1]):
-            raise UserError(
-                f"{self.file.path} line {number}: no numbers at its end; each line must be a word and its vector"
-            )
+        refuse_if(
+            not self.width or not is_number(fields[-1]),
+            f"{self.file.path} line {number}: no numbers at its end; each line must be a word and its vector",
+        )
 
     def _odd(self, line: str, number: int) -> tuple[str, str]:
         """Word and numbers of a line with spaces at an end or in the word; nothing of a blank line."""
@@ -180,10 +181,8 @@ class _Reader:
             raise self._unequal(number, max(0, len(fields) - 1), "; the file may be cut short")
         word = fields[0].strip(" ")
         before = word.split(" ")
-        extra = 0
-        while extra < len(before) - 1 and _is_number(before[-1 - extra]):
-            extra += 1
-        if extra and all(map(_is_number, fields[1:])):
+        extra = sum(1 for _ in takewhile(is_number, before[:0:-1]))
+        if extra and all(map(is_number, fields[1:])):
             raise self._unequal(number, self.width + extra, "")
         return word, " ".join(fields[1:])
 
@@ -206,8 +205,9 @@ class _Reader:
         )
 
     def finish(self, replaced: int) -> WordVectors:
-        if not self.vectors:
-            raise UserError(f"{self.file.path}: empty, there are no vectors in it; give a file with a word a line")
+        refuse_if(
+            not self.vectors, f"{self.file.path}: empty, there are no vectors in it; give a file with a word a line"
+        )
         if self.announced is not None and self.vectors != self.announced:
             raise UserError(
                 f"{self.file.path} line 1: the header says {self.announced:,} vectors and {self.vectors:,} follow; "
@@ -231,11 +231,3 @@ def _numbers(rows: Sequence[str]) -> np.ndarray | None:
     except ValueError:
         return None
     return values if np.isfinite(values).all() else None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

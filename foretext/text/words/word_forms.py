@@ -39,19 +39,18 @@ class WordForms:
 
     def row(self, id: int) -> int:
         """The number of a word's form."""
-        if id < len(self.rows):
-            return int(self.rows[id])
-        return self.first.get(looked_up_as(self.tokenizer.piece(id)), self.unknown or 0)
+        known = id < len(self.rows)
+        return (
+            int(self.rows[id]) if known else self.first.get(looked_up_as(self.tokenizer.piece(id)), self.unknown or 0)
+        )
 
     def seldom(self, sequences: Iterable[Iterable[int]]) -> set[int]:
         """The ids, specials aside, whose form stands in these sequences once."""
-        counts = Counter(id for ids in sequences for id in ids)
         specials = set(self.tokenizer.specials.values())
-        forms = {id: self.row(id) for id in counts if id not in specials}
-        of_form: Counter[int] = Counter()
-        for id, form in forms.items():
-            of_form[form] += counts[id]
-        return {id for id, form in forms.items() if of_form[form] == 1}
+        ids = [id for sequence in sequences for id in sequence if id not in specials]
+        forms = {id: self.row(id) for id in set(ids)}
+        counts = Counter(forms[id] for id in ids)
+        return {id for id, form in forms.items() if counts[form] == 1}
 
     def read(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The forms of these ids [U], and their characters [U, length]."""
@@ -70,19 +69,17 @@ def with_vectors(tokenizer: Tokenizer, path: str | Path | WordVectors, size: int
         raise UserError(
             f"--vectors are of words, and tokenizer.kind={tokenizer.kind} has pieces; leave one of them out"
         )
-    own = [piece for id, piece in enumerate(tokenizer.pieces) if id not in set(tokenizer.specials.values())]
+    own = set(tokenizer.pieces).difference(tokenizer.specials)
     wanted = {word for piece in own for word in (piece, looked_up_as(piece))}
     vectors = read_vectors(path, only=wanted, first=size if size > tokenizer.size else 0)
     grown = _grown(tokenizer, vectors, size)
     matrix = np.zeros((grown.size, vectors.width), dtype=np.float32)
     forms = WordForms(grown, 1)
     found: dict[int, int] = {}  # the row of a form → the number of its vector
-    specials = set(grown.specials.values())
     for id, piece in enumerate(grown.pieces):
-        if id not in specials:
-            known = [int(one) for one in vectors.lookup([looked_up_as(piece), piece]) if one >= 0]
-            if known:
-                found.setdefault(forms.row(id), known[0])
+        known = [int(one) for one in vectors.lookup([looked_up_as(piece), piece]) if one >= 0]
+        if known and piece not in grown.specials:
+            found.setdefault(forms.row(id), known[0])
     matrix[list(found)] = vectors.matrix[list(found.values())]
     return grown, matrix
 
@@ -91,12 +88,10 @@ def _grown(tokenizer: Words, vectors: WordVectors, size: int) -> Words:
     """With words of the file whose form it does not have and that text is split into."""
     split = basic_splitter(tokenizer.lower)
     forms = set(WordForms(tokenizer, 1).first)
-    more: list[str] = []
+    more: dict[str, str] = {}  # form → the first word that has it
     for word in vectors.words:
         if tokenizer.size + len(more) >= size:
             break
-        form = looked_up_as(word)
-        if form not in forms and split(word) == [word]:
-            forms.add(form)
-            more.append(word)
-    return Words([*tokenizer.pieces, *more], tokenizer.specials, tokenizer.lower, tokenizer.split)
+        if looked_up_as(word) not in forms and split(word) == [word]:
+            more.setdefault(looked_up_as(word), word)
+    return Words([*tokenizer.pieces, *more.values()], tokenizer.specials, tokenizer.lower, tokenizer.split)

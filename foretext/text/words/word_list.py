@@ -14,31 +14,33 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import regex
 
 from foretext.text.tokenizers.splitters import WORD_OR_CHARACTER
+
+if TYPE_CHECKING:
+    from foretext.text.words.latent_semantics import Lsa
 
 START, END, UNKNOWN = 0, 1, 2
 FIRST_WORD = 3
 JOINED = "￭"
-_WORD = regex.compile(WORD_OR_CHARACTER)
 _DIGIT = re.compile(r"\d")
 
 
 def plain_words(line: str) -> list[str]:
-    return [match.group() for match in _WORD.finditer(line)]
+    return [match.group() for match in WORD_OR_CHARACTER.finditer(line)]
 
 
 def marked_words(line: str) -> list[str]:
     """Words that `marked_text` puts together again."""
     found: list[str] = []
     end = 0
-    for match in _WORD.finditer(line.strip().replace(JOINED, "■")):
+    for match in WORD_OR_CHARACTER.finditer(line.strip().replace(JOINED, "■")):
         found.append(JOINED + match.group() if found and match.start() == end else match.group())
         end = match.end()
     return found
@@ -57,6 +59,17 @@ def looked_up_as(word: str) -> str:
     return _DIGIT.sub("0", word.lower())
 
 
+def counted_words(
+    texts: Sequence[str], split: Callable[[str], Iterable[str]], progress: Callable[[str, int, int], None]
+) -> Counter[str]:
+    """How often each word occurs in all texts. `progress` is told before each; what it raises ends the work."""
+    counts: Counter[str] = Counter()
+    for number, text in enumerate(texts):
+        progress("counting words", number, len(texts))
+        counts.update(split(text))
+    return counts
+
+
 @dataclass(frozen=True)
 class WordList:
     """`words[i]` has the id `FIRST_WORD` + i."""
@@ -64,13 +77,8 @@ class WordList:
     words: tuple[str, ...]
 
     @classmethod
-    def by_frequency(cls, sentences: Iterable[Sequence[str]], most: int, least: int = 1) -> WordList:
-        """The `most` most frequent words, of those that occur at least `least` times."""
-        return cls.of_counts(Counter(word for words in sentences for word in words), most, least)
-
-    @classmethod
     def of_counts(cls, counts: Counter[str], most: int, least: int = 1) -> WordList:
-        """The same of words that are counted."""
+        """The `most` most frequent words, of those that occur at least `least` times."""
         often = [(-count, word) for word, count in counts.items() if count >= least]
         return cls(tuple(word for _, word in sorted(often)[: max(0, most)]))
 
@@ -91,3 +99,13 @@ class WordList:
         shown = {START: None, END: None, UNKNOWN: "<unk>"}
         found = (shown[id] if id < FIRST_WORD else self.words[id - FIRST_WORD] for id in ids)
         return [word for word in found if word is not None]
+
+
+@dataclass(frozen=True)
+class TextKnowledge:
+    """What a text has taught of its words: their vectors, how often each occurs, and the text's topics."""
+
+    words: Sequence[str]  # as `split_words` gives them; what has no vector has a row of zeros
+    matrix: np.ndarray  # [words, width]
+    counts: np.ndarray  # [words]
+    lsa: Lsa | None = None

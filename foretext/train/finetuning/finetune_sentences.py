@@ -19,7 +19,7 @@ from foretext.tasks.scores.metrics import Scores
 from foretext.tasks.views.base import Units, View
 from foretext.tasks.views.chain import FittedChain, Tags, allowed_of, fit_chain, tagger
 from foretext.tasks.views.words import WordNGrams, WordStates, WordVectors
-from foretext.text.words.knowledge import TextKnowledge
+from foretext.text.words.word_list import TextKnowledge
 
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead

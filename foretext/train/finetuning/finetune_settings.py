@@ -22,7 +22,7 @@ from foretext.tasks.family import Family, TaskConfig
 from foretext.tasks.labelled import Split
 from foretext.tasks.scores.metrics import check_metric
 from foretext.text.order import SampleOrder
-from foretext.text.words.knowledge import TextKnowledge
+from foretext.text.words.word_list import TextKnowledge
 from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, check_asked, check_text
 from foretext.train.finetuning.finetune_vectors import AS_VIEWS
 from foretext.train.resume import agreed, check_seed, check_sets

@@ -37,7 +37,7 @@ from foretext.tasks.views.overlap import Overlap
 from foretext.tasks.views.self_training import MOST_TEXTS, Gain, text_units, with_text
 from foretext.tasks.views.text_knowledge import LatentSemantics, States, Vectors
 from foretext.tasks.views.tuned import Tuned
-from foretext.text.words.knowledge import TextKnowledge
+from foretext.text.words.word_list import TextKnowledge
 from foretext.train.finetuning.finetune_sentences import fit_sentences, sentences_scored
 from foretext.train.finetuning.out_of_fold import FOLDS
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from foretext.config import Change, Setting, apply_sets, difference
 from foretext.errors import UserError, refuse
-from foretext.nn.model_config import ModelConfig
+from foretext.nn.trunk import ModelConfig
 from foretext.objectives.base import shaping
 from foretext.runs.directory import RunDirectory
 from foretext.runs.run_config import Budget, DataConfig, PretrainConfig, RunConfig, read_config

@@ -29,7 +29,7 @@ from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, re
 from foretext.text.corpus.shards import Sharding, ShardManifest, write_documents, write_shards
 from foretext.text.corpus.token_shards import read_manifest
 from foretext.text.tokenizers.base import Tokenizer
-from foretext.text.tokenizers.training import least_size, sample_stretches, specials_of, train_tokenizer
+from foretext.text.tokenizers.training import least_size, specials_of, train_tokenizer
 from foretext.text.tokenizers.unigram import UNKNOWN
 from foretext.train.pretraining.pretrain_request import PretrainRequest, completed, published_tokenizer
 from foretext.train.resume import TOKENS, check_vectors
@@ -146,13 +146,8 @@ def new_tokenizer(
         raise UserError(f"tokenizer.size={config.size}: {config.kind} for {system.name} needs at least {least} ids")
     tokenizer = train_tokenizer(
         texts,
-        config.kind,
-        config.size - len(added),
-        sample=lambda documents: sample_stretches(documents, config.sample_megabytes * 1_000_000, seed),
-        splitter=None if config.splitter == "auto" else config.splitter,
-        lower=config.lower,
-        split=config.split,
-        least=config.least,
+        dataclasses.replace(config, size=config.size - len(added)),
+        seed=seed,
         specials=own,  # a whole set: it has a piece for what is unknown
         progress=progress,
     )

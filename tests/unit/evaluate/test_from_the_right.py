@@ -21,6 +21,7 @@ from foretext.evaluate.likelihood import channel_query
 from foretext.evaluate.untaught import referents, sentence_scores
 from foretext.runs.model import SavedModel
 from foretext.tasks.files.rows import Row
+from foretext.text.tokenizers.base import TokenizerConfig
 from foretext.text.tokenizers.training import train_tokenizer
 
 LABELS = ("no", "maybe")
@@ -142,7 +143,7 @@ def test_tokens_across_a_border(kind: str) -> None:
     """Whatever a vocabulary joins, the ids are those of the whole text, what is given is the same for all answers, and
     so is what the channel scores."""
     texts = ["the answer is no", "the answers are yes", "an anthem: so it is", "notary"] * 5
-    tokenizer = train_tokenizer(texts, kind, 300, splitter=None if kind == "byte-bpe" else "rules")
+    tokenizer = train_tokenizer(texts, TokenizerConfig(kind, 300, splitter="auto" if kind == "byte-bpe" else "rules"))
     for context, answers, behind in [
         ("the", (" answer", " notary"), ""),
         ("the ans", ("wer", "wers are", "o"), "\n\nthe answer is no"),  # "answer" is one token: it crosses

@@ -15,7 +15,7 @@ from foretext.batch import Batch
 from foretext.evaluate import likelihood as likelihood_module
 from foretext.evaluate.likelihood import Query, score_queries, split_border
 from foretext.runs.model import SavedModel, reach_of
-from foretext.text.tokenizers.base import END
+from foretext.text.tokenizers.base import END, TokenizerConfig
 from foretext.text.tokenizers.training import train_tokenizer
 
 # The longest way is an LSTM's: a hundred tokens one after the other, each through two layers of at most 32 inputs and
@@ -128,7 +128,7 @@ def test_what_is_read_at_a_time_has_a_limit(model: SavedModel, monkeypatch: pyte
 def test_the_border(kind: str) -> None:
     texts = ["Question: is it good? Answer: yes", "the answer is no", "答案是好的", "答案是坏的"] * 5
     splitter = None if kind == "byte-bpe" else "rules"
-    tokenizer = train_tokenizer(texts, kind, 300, splitter=splitter)
+    tokenizer = train_tokenizer(texts, TokenizerConfig(kind, 300, splitter=splitter))
     for context, completion in [
         ("Question: is it good? Answer:", " yes"),
         ("Question: is it good? Answer: ", "yes"),

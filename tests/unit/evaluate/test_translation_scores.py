@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from foretext.text.tokenizers.word_tokenizer import word_tokenizer
 from foretext.text.words.word_list import END, START, WordList, marked_words
 
 LINES = ["Ein Mann schläft, er träumt.", "Zwei Hunde laufen im Gras.", "Ein Mann träumt."]
-WORDS = WordList.by_frequency([marked_words(line) for line in LINES], 100)
+WORDS = WordList.of_counts(Counter(word for line in LINES for word in marked_words(line)), 100)
 CONFIG = CoveConfig(vocabulary=4, vectors=3, width=4, dropout=0.5)
 SOURCES = [np.array([0, 1]), np.array([1, 2, 3]), np.array([2])]
 

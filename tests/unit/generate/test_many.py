@@ -21,7 +21,7 @@ from foretext.runs.model import SavedModel, reach_of
 from foretext.runs.run_config import ModelSections, RunConfig
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
-from foretext.text.tokenizers.base import END
+from foretext.text.tokenizers.base import END, TokenizerConfig
 from foretext.text.tokenizers.training import train_tokenizer
 
 PROMPTS = ["Once upon a time", "a", "", "The cat sat on the mat, and", "xyz"]
@@ -82,7 +82,7 @@ def test_room_for_what_is_written(model: SavedModel) -> None:
 @pytest.mark.parametrize("stop", ["\n", " d", "c"])
 def test_stops_of_a_character_vocabulary(stop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The text is scripted: what matters is when it ends, and what is shown of it."""
-    tokenizer = train_tokenizer(["a b c d e", "a\nb c"] * 9, "char-bpe", 64, splitter="rules")
+    tokenizer = train_tokenizer(["a b c d e", "a\nb c"] * 9, TokenizerConfig("char-bpe", 64, splitter="rules"))
     shape = replace(TINY["gpt"], vocabulary=tokenizer.size)
     info = RunConfig("pretrain", "gpt", "tiny", tokenizer=tokenizer.fingerprint())
     system = SYSTEMS["gpt"]

@@ -140,7 +140,7 @@ def test_it_learns_to_compare() -> None:
     labels = (second == first).any(1).long()
     assert 8 < int(labels.sum()) < 24
     inputs = WordInputConfig(vectors=6, dropout=0.0)
-    made = BiattentiveClassifier(BiattentiveConfig(2, 12, 12, 1, 12, 2, dropout=0.0, inputs=inputs))
+    made = BiattentiveClassifier(BiattentiveConfig(2, 12, 1, 0.0, inputs, projection=12, hidden=12, maxout=2))
     x, y = (WordInput(torch.ones_like(ids, dtype=torch.bool), vectors[ids]) for ids in (first, second))
     optimizer = torch.optim.Adam(made.parameters(), 0.03)
     for _ in range(40):

@@ -23,7 +23,7 @@ from foretext.nn.recurrent.cvt import (
     view_states,
     view_width,
 )
-from foretext.nn.recurrent.projected_lstm import ProjectedLstm
+from foretext.nn.recurrent.lstm_layer import ProjectedLstm
 
 CONFIG = CvtConfig(
     vocabulary=20,

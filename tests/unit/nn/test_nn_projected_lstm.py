@@ -13,8 +13,7 @@ from tolerance import close, terms_of
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from foretext.nn.recurrent.lstm_layer import reading_orders
-from foretext.nn.recurrent.projected_lstm import LstmState, ProjectedLstm, ProjectedLstmConfig
+from foretext.nn.recurrent.lstm_layer import LstmState, ProjectedLstm, ProjectedLstmConfig, reading_orders
 
 # Bounds so narrow that both bite at some steps and not at others.
 CONFIG = ProjectedLstmConfig(inputs=3, cells=6, width=4, cell_clip=0.6, state_clip=0.4)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from tolerance import close, terms_of
 from torch import Tensor
 
-from foretext.nn.softmax.sampled_softmax import Candidates, draw_candidates, log_uniform, sampled_softmax_loss
+from foretext.nn.recurrent.bilm import Candidates, draw_candidates, log_uniform, sampled_softmax_loss
 from foretext.nn.softmax.tied_softmax import tied_softmax_loss
 
 CLASSES, WIDTH = 24, 5

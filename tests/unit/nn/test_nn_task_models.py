@@ -280,7 +280,7 @@ def test_the_tagger_learns_what_follows() -> None:
     before = torch.cat([torch.zeros(16, 1).bool(), rises[:, :-1]], dim=1)
     tags = rises.long() + (rises & before).long()  # O, B, I
     inputs = WordInputConfig(vectors=6, dropout=0.0)
-    made = BiLstmTagger(TaggerConfig(3, 8, 1, 0.0, True, inputs), iob2_allowed(["O", "B", "I"]))
+    made = BiLstmTagger(TaggerConfig(3, 8, 1, 0.0, inputs, True), iob2_allowed(["O", "B", "I"]))
     words = WordInput(torch.ones(16, 6).bool(), vectors)
     optimizer = torch.optim.Adam(made.parameters(), 0.05)
     for _ in range(40):
@@ -297,7 +297,7 @@ def test_the_classifier_learns_from_the_right_layer() -> None:
     ids, vectors = toy(5, 24)
     labels = (ids[:, 0] >= 2).long()
     inputs = WordInputConfig(layers=2, layer_width=6, dropout=0.0)
-    made = SentenceClassifier(ClassifierConfig(2, 8, 1, POOLS, 0.0, inputs))
+    made = SentenceClassifier(ClassifierConfig(2, 8, 1, 0.0, inputs, POOLS))
     optimizer = torch.optim.Adam(made.parameters(), 0.05)
     for _ in range(30):
         words = WordInput(torch.ones(24, 5).bool(), layers=(torch.randn(24, 5, 6), vectors))

@@ -11,7 +11,7 @@ from test_objective_spans import BYTES, KINDS, documents, prose, shards
 
 from foretext.objectives import spans
 from foretext.objectives.spans import FullSentences
-from foretext.text.tokenizers.base import END, Tokenizer
+from foretext.text.tokenizers.base import END, Tokenizer, TokenizerConfig
 from foretext.text.tokenizers.training import train_tokenizer
 
 
@@ -27,7 +27,7 @@ def test_sequences_by_hand(tmp_path: Path) -> None:
 
 
 def test_chinese_sequences_by_hand(tmp_path: Path) -> None:
-    signs = train_tokenizer(["猫。", "“对”！"], "wordpiece", 64)
+    signs = train_tokenizer(["猫。", "“对”！"], TokenizerConfig("wordpiece", 64))
     assert [one.replace(" ", "") for one in texts_of(tmp_path, ["猫对猫。“对！”猫猫。对"], 5, signs)] == [
         "猫对猫。",
         "“对！”",
@@ -58,7 +58,7 @@ def test_as_many_whole_sentences_as_fit(
     tmp_path: Path, kind: str, chinese: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = 600 if kind == "byte-bpe" else 200  # so that a full stop is one piece
-    tokenizer = train_tokenizer(prose([200] * 5, chinese), kind, size, splitter="rules")
+    tokenizer = train_tokenizer(prose([200] * 5, chinese), TokenizerConfig(kind, size, splitter="rules"))
     stream = shards(tmp_path, prose([60, 3, 25, 1, 90], chinese), tokenizer)
     room = 24
     made = FullSentences(stream, room, tokenizer)

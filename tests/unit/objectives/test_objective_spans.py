@@ -15,7 +15,7 @@ from foretext.objectives.spans import Span, SpanPairs
 from foretext.text.corpus.readers import ReadOptions, find_files
 from foretext.text.corpus.shards import Sharding, write_shards
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.tokenizers.base import END, KINDS, Tokenizer
+from foretext.text.tokenizers.base import END, KINDS, Tokenizer, TokenizerConfig
 from foretext.text.tokenizers.byte_bpe import ByteBPE
 from foretext.text.tokenizers.training import train_tokenizer
 
@@ -59,7 +59,7 @@ def prose(lengths: list[int], chinese: bool = False) -> list[str]:
 def vocabulary(kind: str, chinese: bool = False) -> Tokenizer:
     """So small that words are in several pieces."""
     size = 300 if kind == "byte-bpe" else 140
-    return train_tokenizer(documents([200] * 5, chinese), kind, size, splitter="rules")
+    return train_tokenizer(documents([200] * 5, chinese), TokenizerConfig(kind, size, splitter="rules"))
 
 
 def shards(folder: Path, texts: list[str], tokenizer: Tokenizer = BYTES) -> TokenShards:

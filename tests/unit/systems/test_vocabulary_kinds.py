@@ -82,10 +82,10 @@ def test_too_small_for_the_specials() -> None:
 
 
 def test_what_others_published_gets_what_it_lacks() -> None:
-    bytes_only = train_tokenizer(TEXTS, "byte-bpe", 300)
+    bytes_only = train_tokenizer(TEXTS, TokenizerConfig("byte-bpe", 300))
     whole = completed(bytes_only, SYSTEMS["bert"].vocabulary)
     assert set(whole.specials) == {END, "[CLS]", "[SEP]", "[MASK]"}
     assert whole.encode(TEXTS[0] + "[MASK]") == bytes_only.encode(TEXTS[0] + "[MASK]")
-    pieces = train_tokenizer(TEXTS, "wordpiece", 100)
+    pieces = train_tokenizer(TEXTS, TokenizerConfig("wordpiece", 100))
     assert completed(pieces, SYSTEMS["bert"].vocabulary).to_json() == pieces.to_json()
     assert {"<s>", "</s>", "<mask>", "[SEP]"} <= set(completed(pieces, SYSTEMS["roberta"].vocabulary).specials)

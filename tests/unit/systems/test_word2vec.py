@@ -23,7 +23,7 @@ from foretext.runs.model import load_model, read_config
 from foretext.runs.report import Reporter
 from foretext.runs.run_config import Budget, Position
 from foretext.runs.run_vectors import given_vectors
-from foretext.text.words.sif import sif_means
+from foretext.text.words.latent_semantics import sif_means
 from foretext.text.words.vectors import WordVectors, read_vectors
 from foretext.train.pretraining.learner_loop import LINES, BoundedBudget
 from foretext.train.pretraining.pretrain import pretrain

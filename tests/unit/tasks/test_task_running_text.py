@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from foretext.tasks.layouts.base import RunningTextLayout
-from foretext.text.tokenizers.base import END, KINDS
+from foretext.text.tokenizers.base import END, KINDS, TokenizerConfig
 from foretext.text.tokenizers.training import train_tokenizer
 
 IDS = {END: 99}
@@ -46,5 +46,5 @@ def test_only_what_no_document_has_is_cut() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_end_is_the_vocabularys_own(kind: str) -> None:
-    tokenizer = train_tokenizer(["the cat sat on the mat"] * 9, kind, 300, splitter="rules")
+    tokenizer = train_tokenizer(["the cat sat on the mat"] * 9, TokenizerConfig(kind, 300, splitter="rules"))
     assert RunningTextLayout(dict(tokenizer.specials), "forward").end == tokenizer.end

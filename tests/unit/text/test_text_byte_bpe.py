@@ -9,7 +9,7 @@ from complaints import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretext.text.tokenizers.base import END, tokenizer_from_json
+from foretext.text.tokenizers.base import END, TokenizerConfig, tokenizer_from_json
 from foretext.text.tokenizers.byte_bpe import PATTERNS, ByteBPE
 from foretext.text.tokenizers.training import train_tokenizer
 
@@ -22,7 +22,7 @@ any_text = st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.sample
 
 @pytest.fixture(scope="module")
 def trained() -> ByteBPE:
-    tokenizer = train_tokenizer(TEXTS, "byte-bpe", 320)
+    tokenizer = train_tokenizer(TEXTS, TokenizerConfig("byte-bpe", 320))
     assert isinstance(tokenizer, ByteBPE)
     return tokenizer
 

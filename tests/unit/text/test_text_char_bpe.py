@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretext.text.tokenizers import splitters
-from foretext.text.tokenizers.base import END, tokenizer_from_json
+from foretext.text.tokenizers.base import END, TokenizerConfig, tokenizer_from_json
 from foretext.text.tokenizers.char_bpe import UNKNOWN, CharBPE
 from foretext.text.tokenizers.splitters import split_by_rules, standardise
 from foretext.text.tokenizers.training import train_tokenizer
@@ -22,7 +22,7 @@ TEXTS = ["The cat sat on the mat.\nThe other cat didn't.", "The hat was on the c
 
 @pytest.fixture(scope="module")
 def trained() -> CharBPE:
-    tokenizer = train_tokenizer(TEXTS, "char-bpe", 120, splitter="rules")
+    tokenizer = train_tokenizer(TEXTS, TokenizerConfig("char-bpe", 120, splitter="rules"))
     assert isinstance(tokenizer, CharBPE)
     return tokenizer
 
@@ -147,7 +147,7 @@ def test_rules_lose_nothing_but_space(text: str) -> None:
 
 def test_spacy_splits_and_is_named() -> None:
     spacy = pytest.importorskip("spacy")
-    tokenizer = train_tokenizer(TEXTS, "char-bpe", 120, splitter="spacy")
+    tokenizer = train_tokenizer(TEXTS, TokenizerConfig("char-bpe", 120, splitter="spacy"))
     assert isinstance(tokenizer, CharBPE)
     assert tokenizer.words("The cat didn't\n go.") == ["the", "cat", "did", "n't", "\n ", "go", "."]
     assert tokenizer.encode("cat\ncat")[1] == tokenizer.pieces.index("\n</w>")
@@ -157,7 +157,7 @@ def test_spacy_splits_and_is_named() -> None:
 
 def test_another_version_of_spacy_is_refused() -> None:
     pytest.importorskip("spacy")
-    data = json.loads(train_tokenizer(TEXTS, "char-bpe", 120, splitter="rules").to_json())
+    data = json.loads(train_tokenizer(TEXTS, TokenizerConfig("char-bpe", 120, splitter="rules")).to_json())
     data["splitter"] = {"name": "spacy", "spacy": "1.0"}
     with refused("run/tokenizer.json", "spaCy 1.0", "pip install 'spacy==1.0.*'"):
         tokenizer_from_json(json.dumps(data), "run/tokenizer.json")

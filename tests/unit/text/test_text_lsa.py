@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -27,8 +28,9 @@ def documents(count: int = 120, seed: int = 0) -> list[np.ndarray]:
 
 
 def learned(texts: list[np.ndarray], dimensions: int = 5, **changes: int) -> Lsa | None:
-    given = {"least_single": 3, "least_pair": 8} | changes
-    return learn_lsa(texts, V, dimensions, ignored=[0], **given)  # type: ignore[arg-type]
+    least = {"LEAST_SINGLE": changes.pop("least_single", 3), "LEAST_PAIR": changes.pop("least_pair", 8)}
+    with patch.multiple(latent_semantics, **least):
+        return learn_lsa(texts, V, dimensions, ignored=[0], **changes)  # type: ignore[arg-type]
 
 
 def tf_idf(texts: list[np.ndarray], least_single: int = 3, least_pair: int = 8) -> tuple[np.ndarray, dict[str, int]]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretext.text.tokenizers.base import END, KINDS, Tokenizer
+from foretext.text.tokenizers.base import END, KINDS, Tokenizer, TokenizerConfig
 from foretext.text.tokenizers.splitters import aligned
 from foretext.text.tokenizers.training import train_tokenizer
 
@@ -20,7 +20,7 @@ odd_text = st.text(st.one_of(st.sampled_from(ODD), st.characters(exclude_categor
 
 
 def made(kind: str) -> Tokenizer:
-    return train_tokenizer(TEXTS, kind, 500, splitter="rules")
+    return train_tokenizer(TEXTS, TokenizerConfig(kind, 500, splitter="rules"))
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -9,7 +9,7 @@ import pytest
 from complaints import refused
 
 from foretext.text.corpus import text_files as files_module
-from foretext.text.corpus.parallel import ParallelReport, read_parallel
+from foretext.text.corpus.readers import ParallelReport, read_parallel
 
 
 def put(path: Path, data: bytes | str) -> Path:

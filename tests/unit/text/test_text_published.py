@@ -9,6 +9,7 @@ import pytest
 from complaints import refused
 from spm_files import model
 
+from foretext.text.tokenizers.base import TokenizerConfig
 from foretext.text.tokenizers.byte_bpe import ByteBPE
 from foretext.text.tokenizers.char_bpe import CharBPE
 from foretext.text.tokenizers.published import tokenizer_from_published
@@ -28,7 +29,7 @@ def put(folder: Path, files: dict[str, str | bytes]) -> Path:
 
 
 def byte_files(vocabulary: str, merges: str, first: bool = True) -> dict[str, str | bytes]:
-    trained = train_tokenizer(TEXTS, "byte-bpe", 270)
+    trained = train_tokenizer(TEXTS, TokenizerConfig("byte-bpe", 270))
     assert isinstance(trained, ByteBPE)
     ids = trained.written()
     if not first:
@@ -39,7 +40,7 @@ def byte_files(vocabulary: str, merges: str, first: bool = True) -> dict[str, st
 
 
 def char_files(vocabulary: str, merges: str) -> dict[str, str | bytes]:
-    trained = train_tokenizer(TEXTS, "char-bpe", 80, splitter="rules")
+    trained = train_tokenizer(TEXTS, TokenizerConfig("char-bpe", 80, splitter="rules"))
     assert isinstance(trained, CharBPE)
     ids = {piece: id for id, piece in enumerate(trained.pieces)}
     return {vocabulary: json.dumps(ids), merges: "\n".join(f"{left} {right}" for left, right in trained.merges)}

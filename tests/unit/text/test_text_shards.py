@@ -16,7 +16,7 @@ from complaints import refused
 from foretext.text.corpus import encoding, shards
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files
 from foretext.text.corpus.shards import Sharding, ShardManifest, TokenShards, write_shards
-from foretext.text.tokenizers.base import END
+from foretext.text.tokenizers.base import END, TokenizerConfig
 from foretext.text.tokenizers.byte_bpe import ByteBPE, byte_bpe_from_merges
 from foretext.text.tokenizers.training import train_tokenizer
 
@@ -109,7 +109,7 @@ def test_workers_change_nothing(tmp_path: Path, tokenizer: ByteBPE, monkeypatch:
 )
 def test_other_kinds_in_workers(tmp_path: Path, kind: str) -> None:
     documents = texts(30)
-    tokenizer = train_tokenizer(documents, kind, 100, splitter="rules")
+    tokenizer = train_tokenizer(documents, TokenizerConfig(kind, 100, splitter="rules"))
     path = put(tmp_path, documents)
     files = find_files([path])
     made = [

@@ -8,7 +8,7 @@ import time
 import numpy as np
 from tolerance import close
 
-from foretext.text.words.sif import first_words, sif_means
+from foretext.text.words.latent_semantics import first_words, sif_means
 
 DRAW = np.random.default_rng(0)
 MATRIX = DRAW.standard_normal((9, 4)).astype(np.float32)
@@ -22,11 +22,11 @@ def unit(id: int) -> np.ndarray:
 
 
 def test_sif_means_are_sums_written_out() -> None:
-    found = sif_means(MATRIX, COUNTS, TEXTS, 0.01)
+    found = sif_means(MATRIX, COUNTS, TEXTS)
     assert found.dtype == np.float32 and found.shape == (5, 4)
     for row, text in zip(found, TEXTS):
         known = [id for id in text.tolist() if 0 < id < 9]
-        expected = sum((0.01 / (0.01 + COUNTS[id] / 100) * unit(id) for id in known), np.zeros(4))
+        expected = sum((0.001 / (0.001 + COUNTS[id] / 100) * unit(id) for id in known), np.zeros(4))
         close(row, (expected / max(1, len(known))).astype(np.float32), terms=12, size=1.0)
 
 

@@ -11,7 +11,7 @@ import pytest
 from complaints import refused
 
 from foretext.text.tokenizers import training as train_vocab
-from foretext.text.tokenizers.base import KINDS, tokenizer_from_json
+from foretext.text.tokenizers.base import KINDS, TokenizerConfig, tokenizer_from_json
 from foretext.text.tokenizers.training import sample_stretches, train_tokenizer
 
 CHINESE = ["酒店的服务很好，早餐也不错。", "房间很干净，酒店的位置很方便。", "服务员很热情，下次还住这个酒店。"] * 20
@@ -67,7 +67,7 @@ def test_the_whole_corpus_is_never_held() -> None:
 
 @pytest.mark.parametrize("kind", ["byte-bpe", "char-bpe", "unigram"])
 def test_chinese_gets_pieces_of_several_characters(kind: str) -> None:
-    tokenizer = train_tokenizer(CHINESE, kind, 400, splitter="rules")
+    tokenizer = train_tokenizer(CHINESE, TokenizerConfig(kind, 400, splitter="rules"))
     ids = tokenizer.encode("酒店的服务很好")
     assert tokenizer.decode(ids) == "酒店的服务很好"
     assert len(ids) < 7, [tokenizer.piece(id) for id in ids]
@@ -80,8 +80,10 @@ def test_chinese_gets_pieces_of_several_characters(kind: str) -> None:
 def test_progress_is_told_and_changes_nothing(kind: str, size: int) -> None:
     told: list[tuple[str, int, int]] = []
     texts = list(corpus(300))
-    seen = train_tokenizer(texts, kind, size, splitter="rules", progress=lambda *step: told.append(step))
-    assert seen.fingerprint() == train_tokenizer(texts, kind, size, splitter="rules").fingerprint()
+    seen = train_tokenizer(
+        texts, TokenizerConfig(kind, size, splitter="rules"), progress=lambda *step: told.append(step)
+    )
+    assert seen.fingerprint() == train_tokenizer(texts, TokenizerConfig(kind, size, splitter="rules")).fingerprint()
     titles = {title for title, _, _ in told}
     assert {title.split()[0] for title in titles} <= {"splitting", "counting", "learning"}
     assert any(title.startswith("counting") for title in titles)
@@ -101,18 +103,19 @@ def test_whoever_waits_can_stop_it(title: str, monkeypatch: pytest.MonkeyPatch) 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_tokenizer(texts, "byte-bpe", 2_000, progress=stop)
+        train_tokenizer(texts, TokenizerConfig("byte-bpe", 2_000), progress=stop)
 
 
 def test_same_vocabulary_in_another_process() -> None:
     """Hash tables are seeded anew in each process; the vocabularies must not depend on them."""
     code = """
 import random
+from foretext.text.tokenizers.base import TokenizerConfig
 from foretext.text.tokenizers.training import train_tokenizer
 draw = random.Random(0)
 texts = ["".join(draw.choice("abcdefgh ") for _ in range(300)) for _ in range(10)] + ["酒店 很好 早餐 不错"]
 for kind, size in (("byte-bpe", 300), ("char-bpe", 150), ("wordpiece", 150), ("unigram", 150)):
-    print(kind, train_tokenizer(texts, kind, size, splitter="rules").fingerprint())
+    print(kind, train_tokenizer(texts, TokenizerConfig(kind, size, splitter="rules")).fingerprint())
 """
     root = Path(__file__).resolve().parents[3]
     prints = set()
@@ -144,16 +147,16 @@ for kind, size in (("byte-bpe", 300), ("char-bpe", 150), ("wordpiece", 150), ("u
 )
 def test_mistakes(arguments: tuple, named: tuple[str, ...]) -> None:
     with refused(*named):
-        train_tokenizer(*arguments)
+        train_tokenizer(arguments[0], TokenizerConfig(*arguments[1:]))
 
 
 def test_byte_level_takes_text_that_is_not_unicode() -> None:
-    assert train_tokenizer(["a\ud800 a a a"], "byte-bpe", 300).size > 256
+    assert train_tokenizer(["a\ud800 a a a"], TokenizerConfig("byte-bpe", 300)).size > 256
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
 def test_other_kinds_take_text_that_is_not_unicode(kind: str) -> None:
-    assert train_tokenizer(["a\ud800 abc abc abc"], kind, 100).decode([5]) != ""
+    assert train_tokenizer(["a\ud800 abc abc abc"], TokenizerConfig(kind, 100)).decode([5]) != ""
 
 
 @pytest.mark.parametrize("title", ["splitting", "counting", "learning"])
@@ -170,7 +173,7 @@ def test_whoever_waits_can_stop_the_other_kinds(kind: str, title: str, monkeypat
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_tokenizer(texts, kind, 2_000, progress=stop)
+        train_tokenizer(texts, TokenizerConfig(kind, 2_000), progress=stop)
 
 
 @pytest.mark.parametrize("kind", ["word-list", "words"])
@@ -184,7 +187,7 @@ def test_whoever_waits_can_stop_a_count_of_whole_words(kind: str) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_tokenizer([f"text number {number}" for number in range(5)], kind, 100, progress=stop)
+        train_tokenizer([f"text number {number}" for number in range(5)], TokenizerConfig(kind, 100), progress=stop)
     assert [told for _, *told in heard] == [[done, 5] for done in range(3)]
     assert all(doing.startswith("counting") for doing, _, _ in heard)
 
@@ -206,7 +209,7 @@ ODD = {
 def test_odd_text_and_more_pieces_than_it_has(kind: str, text: str) -> None:
     """Nothing fails, the vocabulary is as small as the text, and every text has ids, none of them a special one."""
     for size in (300, 30_000):
-        tokenizer = train_tokenizer(ODD[text], kind, size, splitter="rules")
+        tokenizer = train_tokenizer(ODD[text], TokenizerConfig(kind, size, splitter="rules"))
         assert tokenizer.size <= min(size, 600)
         again = tokenizer_from_json(tokenizer.to_json(), "here")
         for sample in [*ODD[text], "hello [MASK] 你好 ▁ ## <unk>"]:
@@ -218,4 +221,4 @@ def test_odd_text_and_more_pieces_than_it_has(kind: str, text: str) -> None:
 
 def test_no_word_that_wordpiece_could_take() -> None:
     with refused("100 characters", "wordpiece", "--set tokenizer.kind=unigram"):
-        train_tokenizer(["ภาษาไทยไม่มีช่องว่าง" * 10], "wordpiece", 300)
+        train_tokenizer(["ภาษาไทยไม่มีช่องว่าง" * 10], TokenizerConfig("wordpiece", 300))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,11 +22,11 @@ from foretext.text.words.word_list import (
 
 
 def test_the_most_frequent_come_first_and_ties_by_letter() -> None:
-    sentences = [["b", "a", "c"], ["a", "b"], ["d", "a"]]
-    assert WordList.by_frequency(sentences, 10).words == ("a", "b", "c", "d")
-    assert WordList.by_frequency(sentences, 3).words == ("a", "b", "c")
-    assert WordList.by_frequency(sentences, 10, least=2).words == ("a", "b")
-    words = WordList.by_frequency(sentences, 2)
+    counts = Counter("bacabda")
+    assert WordList.of_counts(counts, 10).words == ("a", "b", "c", "d")
+    assert WordList.of_counts(counts, 3).words == ("a", "b", "c")
+    assert WordList.of_counts(counts, 10, least=2).words == ("a", "b")
+    words = WordList.of_counts(counts, 2)
     assert words.encode(["b", "c", "a"]).tolist() == [FIRST_WORD + 1, UNKNOWN, FIRST_WORD] and words.size == 5
     assert words.decode([START, FIRST_WORD + 1, UNKNOWN, FIRST_WORD, END]) == ["b", "<unk>", "a"]
     assert words.encode([]).dtype == np.int64

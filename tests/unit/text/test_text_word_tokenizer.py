@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from complaints import refused
 
-from foretext.text.tokenizers.base import END, tokenizer_from_json
+from foretext.text.tokenizers.base import END, TokenizerConfig, tokenizer_from_json
 from foretext.text.tokenizers.splitters import split_by_rules
-from foretext.text.tokenizers.word_tokenizer import UNKNOWN, WordTokenizer, word_tokenizer, words_by_frequency
+from foretext.text.tokenizers.training import train_tokenizer
+from foretext.text.tokenizers.word_tokenizer import UNKNOWN, WordTokenizer, word_tokenizer, words_of
 from foretext.text.words.vectors import WordVectors
 from foretext.text.words.word_list import WordList
 
@@ -37,7 +38,7 @@ def test_a_script_without_spaces_is_looked_up_by_its_characters() -> None:
         [2, 0, 3, 5, 4],
         [(0, 1), (1, 2), (2, 3), (3, 6), (6, 7)],
     )
-    assert words_by_frequency(["我我你"], 2) == ["我", "你"]
+    assert words_of("我我你") == ["我", "我", "你"]
 
 
 def test_both_vocabularies_come_back_and_count() -> None:
@@ -65,4 +66,5 @@ def test_files_that_cannot_be(changes: dict[str, object], named: tuple[str, ...]
 
 
 def test_the_most_frequent_words_of_a_text() -> None:
-    assert words_by_frequency(["b a b", "a b c"], 2) == ["b", "a"]
+    learned = train_tokenizer(["b a b", "a b\nc"], TokenizerConfig("word-list", 4))
+    assert learned.pieces == [UNKNOWN, END, "b", "a"]

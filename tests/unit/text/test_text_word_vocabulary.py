@@ -12,7 +12,7 @@ from complaints import refused
 from foretext.text.corpus.readers import ReadOptions, find_files
 from foretext.text.corpus.shards import Sharding, write_shards
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.tokenizers.base import tokenizer_from_json
+from foretext.text.tokenizers.base import TokenizerConfig, tokenizer_from_json
 from foretext.text.tokenizers.training import train_tokenizer
 from foretext.text.tokenizers.word_vocabulary import PUBLISHED_SPECIALS, SPECIALS, UNKNOWN, Words, learn_words, words_of
 from foretext.text.words.characters import BEGIN, END
@@ -22,7 +22,7 @@ FIRST = len(SPECIALS)
 
 
 def made() -> Words:
-    found = train_tokenizer(TEXTS, "words", 100, lower=False)
+    found = train_tokenizer(TEXTS, TokenizerConfig("words", 100, lower=False))
     assert isinstance(found, Words)
     return found
 
@@ -30,8 +30,12 @@ def made() -> Words:
 def test_the_most_frequent_words_come_first() -> None:
     assert made().pieces[:FIRST] == [END, UNKNOWN] and made().end == 0 and made().unknown == 1
     assert made().pieces[FIRST:] == ["cat", "the", "dog", "saw", ",", ".", ";", "A", "The", "Thing", "naïve"]
-    assert learn_words(TEXTS, FIRST + 3, lower=False).pieces[FIRST:] == ["cat", "the", "dog"]
-    assert "naive" in learn_words(TEXTS, 100, lower=True).pieces
+    assert learn_words(TEXTS, TokenizerConfig("words", FIRST + 3, lower=False), lambda *step: None).pieces[FIRST:] == [
+        "cat",
+        "the",
+        "dog",
+    ]
+    assert "naive" in learn_words(TEXTS, TokenizerConfig("words", 100), lambda *step: None).pieces
 
 
 def test_a_word_is_one_id_or_unknown() -> None:
@@ -91,9 +95,9 @@ def test_shards_keep_no_number_of_one_process(tmp_path: Path) -> None:
 
 def test_what_cannot_be_a_vocabulary() -> None:
     with refused("words", "64", "5"):
-        train_tokenizer(TEXTS, "words", 5)
+        train_tokenizer(TEXTS, TokenizerConfig("words", 5))
     with refused("100 characters", "--set tokenizer.kind=unigram"):
-        learn_words(["x" * 101], 100, lower=False)
+        learn_words(["x" * 101], TokenizerConfig("words", 100, lower=False), lambda *step: None)
     for old, new, named in (
         ('"signs"', '"letters"', ("'split'", "signs", "spaces")),
         ('["</S>","<UNK>"]', '["</S>"]', ("'specials'", "<UNK>")),

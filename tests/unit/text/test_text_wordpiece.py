@@ -8,8 +8,8 @@ from complaints import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretext.text.tokenizers import engine
-from foretext.text.tokenizers.base import tokenizer_from_json
+from foretext.text.tokenizers import wordpiece as engine
+from foretext.text.tokenizers.base import TokenizerConfig, tokenizer_from_json
 from foretext.text.tokenizers.training import train_tokenizer
 from foretext.text.tokenizers.wordpiece import SPECIALS, WordPiece
 
@@ -52,7 +52,7 @@ def cased() -> WordPiece:
 
 @pytest.fixture(scope="module")
 def trained() -> WordPiece:
-    tokenizer = train_tokenizer(TEXTS, "wordpiece", 200)
+    tokenizer = train_tokenizer(TEXTS, TokenizerConfig("wordpiece", 200))
     assert isinstance(tokenizer, WordPiece)
     return tokenizer
 
@@ -200,13 +200,13 @@ def test_trained_pieces_are_those_of_merging(trained: WordPiece) -> None:
 
 def test_characters_that_are_words_fill_the_vocabulary() -> None:
     letters = [chr(0x4E00 + i) for i in range(90)]
-    tokenizer = train_tokenizer(["".join(letters), "".join(letters)], "wordpiece", 80)
+    tokenizer = train_tokenizer(["".join(letters), "".join(letters)], TokenizerConfig("wordpiece", 80))
     assert tokenizer.size == 80
     assert tokenizer.encode("".join(letters[:75])).count(1) == 0
 
 
 def test_trained_with_capitals() -> None:
-    tokenizer = train_tokenizer(TEXTS, "wordpiece", 200, lower=False)
+    tokenizer = train_tokenizer(TEXTS, TokenizerConfig("wordpiece", 200, lower=False))
     assert isinstance(tokenizer, WordPiece) and not tokenizer.lower
     assert tokenizer.decode(tokenizer.encode("The cat")) == "The cat"
 

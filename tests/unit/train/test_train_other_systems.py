@@ -21,8 +21,7 @@ from torch import Tensor, nn
 import foretext as ft
 from foretext.batch import Batch, Hidden, LossSum, Outcome
 from foretext.errors import Interrupted, UserError
-from foretext.nn.model_config import ModelConfig
-from foretext.nn.trunk import Trunk
+from foretext.nn.trunk import ModelConfig, Trunk
 from foretext.objectives.base import Direction, Draw, Objective
 from foretext.runs.directory import RunDirectory
 from foretext.runs.inspection import summary_of

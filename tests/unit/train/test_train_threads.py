@@ -23,7 +23,7 @@ from systems_under_test import (
 )
 from test_train_gradients import loop_over, step_gradients
 
-from foretext.nn.softmax.sampled_softmax import draw_candidates, sampled_softmax_loss
+from foretext.nn.recurrent.bilm import draw_candidates, sampled_softmax_loss
 from foretext.nn.task_models.crf import LinearChainCrf
 from foretext.objectives.base import Objective
 from foretext.objectives.bidirectional import BilmObjectiveConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foretext.text.tokenizers.base import END, KINDS, Tokenizer
+from foretext.text.tokenizers.base import END, KINDS, Tokenizer, TokenizerConfig
 from foretext.text.tokenizers.byte_bpe import byte_bpe_from_merges
 from foretext.text.tokenizers.training import train_tokenizer
 from foretext.train.pretraining.pretrain import NEW, old_ids
@@ -14,7 +14,7 @@ TARGET = ["the cat of the clinic looked ill and was given a drip, another was no
 
 
 def made(kind: str, texts: list[str]) -> Tokenizer:
-    return train_tokenizer(texts, kind, 320, splitter="rules" if kind == "char-bpe" else None)
+    return train_tokenizer(texts, TokenizerConfig(kind, 320, splitter="rules" if kind == "char-bpe" else "auto"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
