@@ -81,7 +81,8 @@ def view_reasons(model: SavedModel, rows: Sequence[Row]) -> list[str]:
     if model.views is None:
         raise UserError("--explain is for runs whose head reads views; fine-tune with --views, or leave it out")
     wants_states = any(view.name == States.name for view in model.views.views)
-    return reasons(model.views, units_for(model, rows, wants_states))
+    parts = [rows[first : first + ROWS] for first in range(0, len(rows), ROWS)]
+    return [line for own in parts for line in reasons(model.views, units_for(model, own, wants_states))]
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
