@@ -196,7 +196,7 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedMod
         check_amount(config.model, tensors, where, "[model] in config.toml")
         model = _assembled(config, tokenizer, tensors, where, device)
     else:
-        model = _without_weights(config, tokenizer)
+        model = _built(config, tokenizer, "meta")
     model.run = run
     if isinstance(config, FinetuneConfig) and config.views is not None:
         from foretext.runs.views import load_views
@@ -218,14 +218,6 @@ def _reads_trunk(config: ModelSections) -> bool:
     return not isinstance(config, FinetuneConfig) or config.views is None or config.views.reads_trunk
 
 
-def _without_weights(config: PretrainConfig | FinetuneConfig, tokenizer: Tokenizer) -> SavedModel:
-    """The same with a trunk and a head that take no memory, and cannot be asked anything."""
-    if isinstance(config, FinetuneConfig):  # an earlier version kept a factor with the head, which was always 1
-        config = replace(config, task=replace(config.task, shrinks=False))
-    with torch.device("meta"):
-        return _built(config, tokenizer)
-
-
 def _assembled(
     config: PretrainConfig | FinetuneConfig,
     tokenizer: Tokenizer,
@@ -233,18 +225,20 @@ def _assembled(
     where: str,
     device: torch.device | str = "cpu",
 ) -> SavedModel:
-    model = _built(config, tokenizer)
+    model = _built(config, tokenizer, "cpu")
     whole = _whole(model)
     put_weights(whole, tensors, where)
     whole.to(device).eval()
     return model
 
 
-def _built(config: PretrainConfig | FinetuneConfig, tokenizer: Tokenizer) -> SavedModel:
-    """With weights as they are drawn."""
+def _built(config: PretrainConfig | FinetuneConfig, tokenizer: Tokenizer, device: str) -> SavedModel:
+    """With weights as they are drawn. On the device `meta` the trunk takes no memory, and cannot be asked anything; the
+    head is there, as the family asks it what it makes of scores."""
     system = system_named(config.run.system)
     words = config.task.softmax if isinstance(config, FinetuneConfig) else 0
-    trunk = system.build_trunk(TrunkParts(config.model, tokenizer, words, config.run.direction))
+    with torch.device(device):
+        trunk = system.build_trunk(TrunkParts(config.model, tokenizer, words, config.run.direction))
     model = SavedModel(None, config, system, tokenizer, trunk)
     if isinstance(config, FinetuneConfig):
         model.task = build_task(system, config, tokenizer, 0.0)
@@ -291,7 +285,7 @@ def model_of_state(state: dict[str, Any]) -> SavedModel:
     if _reads_trunk(config):
         model = _assembled(config, tokenizer, tensors, where)
     else:
-        model = _without_weights(config, tokenizer)
+        model = _built(config, tokenizer, "meta")
     if "views" in state:
         from foretext.runs.views import views_of
 

@@ -112,11 +112,16 @@ def view_reasons(model: SavedModel, rows: Sequence[Any]) -> list[Any]:
     """Why the views say what they say of each row, in a line; of tags in a line for each word."""
     if model.views is None:
         raise UserError("--explain is for runs whose head reads views; fine-tune with --views, or leave it out")
-    units = units_for(model, rows, model.views.names)
-    if model.views.chain is None:
-        return reasons(model.views, units)
-    told = tagger(model.views.chain, model.task_config.labels).told(model.views.scores(units), [True] * len(rows))
-    return word_reasons(model.views, units, [best for best, _ in told])
+    parts = [rows[first : first + ROWS] for first in range(0, len(rows), ROWS)]
+    return [line for own in parts for line in _reasons(model, model.views, own)]
+
+
+def _reasons(model: SavedModel, head: ViewHead, rows: Sequence[Any]) -> list[Any]:
+    units = units_for(model, rows, head.names)
+    if head.chain is None:
+        return reasons(head, units)
+    told = tagger(head.chain, model.task_config.labels).told(head.scores(units), [True] * len(rows))
+    return word_reasons(head, units, [best for best, _ in told])
 
 
 # -- files -----------------------------------------------------------------------------------------------------------

@@ -44,10 +44,8 @@ def system_named(name: str) -> System:
         )
     if name not in SYSTEMS:
         near = closest(name, (*SYSTEMS, VIEWS_ALONE))
-        hint = f"; did you mean {near}?" if near else ""
-        raise UserError(
-            f"there is no system {name!r} (there are: {', '.join(SYSTEMS)}; under finetune also {VIEWS_ALONE}){hint}"
-        )
+        hint = f", and under finetune {VIEWS_ALONE}" + (f"; did you mean {near}?" if near else "")
+        raise UserError(f"there is no system {name!r} (there are: {', '.join(SYSTEMS)}){hint}")
     return SYSTEMS[name]
 
 

@@ -302,10 +302,12 @@ def test_rows_are_scored_some_at_a_time(
     rows: Path, tmp_path: Path, little: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = ft.finetune(rows / "rows.csv", task="classification", text=rows / "text.txt", sets=SMALL[1::2])
-    texts = [f"the film was {word}x {i}" for i, word in enumerate(GOOD + BAD)]
-    whole = model.predict_proba(texts)
+    texts = [f"{word}x {word}y {word}z" for word in GOOD + BAD]
+    whole, why = model.predict_proba(texts), model.explain(texts)
     monkeypatch.setattr(views, "ROWS", 5)
     heard: list[tuple[int, int]] = []
     parts = model.predictions(texts, progress=lambda done, total: heard.append((done, total)))
     np.testing.assert_allclose(parts.probabilities, whole, atol=1e-6)
     assert heard == [(5, 12), (10, 12), (12, 12)]
+    assert all(word in line for line, word in zip(why, GOOD + BAD)) and len(why) == len(texts)
+    assert [line.count(";") for line in model.explain(texts)] == [line.count(";") for line in why]
