@@ -285,8 +285,8 @@ class WordVectors:
             own = self._known(key)
             if own:
                 table[row] = self.matrix[own].mean(0)
-        table = VECTORS * unit_rows(table)
-        blocks: dict[str, Block] = {name: Lookup(table, around.at(offset)) for name, offset in PLACES.items()}
+        scaled = VECTORS * unit_rows(table)
+        blocks: dict[str, Block] = {name: Lookup(scaled, around.at(offset)) for name, offset in PLACES.items()}
         columns = [own for combined in self._combined(around) for own in combined.columns(self.terms)]
         return blocks | {"clusters": _of_columns(columns, len(self.terms.terms))}
 

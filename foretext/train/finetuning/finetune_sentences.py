@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from foretext.tasks.views.base import Units, View
 from foretext.tasks.views.chain import FittedChain, Tags, allowed_of, fit_chain, tagger
 from foretext.tasks.views.words import WordNGrams, WordStates, WordVectors
 from foretext.text.words.knowledge import TextKnowledge
+
+if TYPE_CHECKING:
+    from foretext.tasks.family import TaskHead
 
 _SILENT = Reporter()
 
@@ -67,6 +71,7 @@ def sentences_scored(model: SavedModel, rows: Sequence[TaggedSentence], fitted: 
     for fold in fitted.chosen.folds:
         own = [rows[number] for number in fold.rows]
         encoded = family.whole(own, config, False, _SILENT.note)
-        values += family.predictions(encoded, fold.scores, config, tagger(fold.chain, config.labels)).values
+        told = cast("TaskHead", tagger(fold.chain, config.labels))
+        values += family.predictions(encoded, fold.scores, config, told).values
         asked += own
     return family.score(asked, Predictions(config.kind, values, None, config.labels), config) if asked else None
