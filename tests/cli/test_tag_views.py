@@ -170,3 +170,16 @@ def test_a_kill_leaves_nothing_half_written(folder: Path, views: Path, tmp_path:
     works(*command, "--resume")
     for name in ("head.safetensors", "ngrams.safetensors", "vectors.safetensors"):
         assert (run / "views" / name).read_bytes() == (views / "views" / name).read_bytes()
+
+
+def test_a_tag_that_one_sentence_has(folder: Path, tmp_path: Path) -> None:
+    """Whichever sentence it is, it is learned from: nothing is held out."""
+    usual = "the O\nAnn B-PER\nsees O\n\n"
+    for place in (0, 7, 13, 19):
+        blocks = [usual.replace("Ann", f"Ann{number}") for number in range(20)]
+        blocks[place] = "Rome B-LOC\n\n"
+        (tmp_path / "rare.txt").write_text("".join(blocks))
+        run = tmp_path / f"run{place}"
+        works("finetune", folder / "words", tmp_path / "rare.txt", *TAGS, "--out", run)
+        said = json.loads(works("predict", run, "--text", "Rome", "--json").out)
+        assert said["prediction"] == ["B-LOC"]

@@ -31,7 +31,7 @@ LEAST_NEAR, LEAST_PAIR = 2, 3  # how often the training rows must have a term of
 GROUPS = (64, 256, 1024)  # of words with like vectors
 LEAST_WORDS = 4  # a group has, on average
 # What vectors and states of unit length are multiplied by: the other blocks have a 1 in each of some dozen columns.
-VECTORS, STATES = 2.0, 2.0
+VECTORS, STATES = 2.0, 6.0
 BEGIN, END = "\n<", "\n>"  # what stands before and behind a sentence; no word has a line break
 _RUNS = re.compile(r"(.)\1+")
 _LINE_BREAKS = str.maketrans("\n\r", "  ")

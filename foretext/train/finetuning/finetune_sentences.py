@@ -24,6 +24,9 @@ from foretext.text.words.word_list import TextKnowledge
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
 
+if TYPE_CHECKING:
+    from foretext.tasks.family import TaskHead
+
 _SILENT = Reporter()
 
 

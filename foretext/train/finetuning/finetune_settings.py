@@ -47,7 +47,7 @@ def resolve(
     views = _views(request, family, old)
     check_text(request, views)
     task = dataclasses.replace(
-        _task_config(request, family, split, old, views),
+        _task_config(request, family, _learned_from(request, family, split, views), old, views),
         epochs=request.epochs or (old.task.epochs if old else 0),
         from_scratch=_from_scratch(request, old),
         rows=rows_fingerprint([*split.train, *split.valid], family),
@@ -72,6 +72,14 @@ def resolve(
         return config
     _check_same_data(old, config, run.path)
     return agreed(old, config, run.path, note)
+
+
+def _learned_from(request: FinetuneRequest, family: Family, split: Split[Any], views: ViewsConfig | None) -> Split[Any]:
+    """Views learn from all rows. Those of one label are held out class by class, so that nothing is unknown of them; a
+    tag may be of one sentence."""
+    if views is None or request.valid is not None or family.fits_head:
+        return split
+    return Split(list(request.rows), [], "")
 
 
 def _views(request: FinetuneRequest, family: Family, old: FinetuneConfig | None) -> ViewsConfig | None:
