@@ -100,7 +100,7 @@ def check_output(path: Path) -> None:
         raise UserError(f"{path}: the folder {path.parent} is not writable; choose another --out")
 
 
-# -- runs ------------------------------------------------------------------------------------------------------------
+# -- runs --------------------------------------------------------------------------------------------------------------
 
 
 def load_run(run: Path) -> LanguageModel | TaskModel:
@@ -139,7 +139,7 @@ def averaged_model(model: TaskModel, others: list[Path] | None) -> TaskModel:
     return model.averaged_with(*(task_model(run) for run in others)) if others else model
 
 
-# -- rows and texts --------------------------------------------------------------------------------------------------
+# -- rows and texts ----------------------------------------------------------------------------------------------------
 
 
 def _check_errors(errors: str) -> None:

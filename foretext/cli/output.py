@@ -33,7 +33,7 @@ PLAIN_SECONDS = 15.0  # between plain lines off a terminal
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-# -- results ---------------------------------------------------------------------------------------------------------
+# -- results -----------------------------------------------------------------------------------------------------------
 
 
 def show_scores(scores: Scores, as_json: bool, title: str = "", beside: Mapping[str, Any] | None = None) -> None:
@@ -98,7 +98,7 @@ def progress(title: str) -> Callable[[int, int], None]:
     return functools.partial(Terminal().work, title)
 
 
-# -- the terminal ----------------------------------------------------------------------------------------------------
+# -- the terminal ------------------------------------------------------------------------------------------------------
 
 
 class Terminal(Reporter):

@@ -203,7 +203,7 @@ def _template(task: str, text: str | None, rows: list[Row], words: str) -> Templ
     return Template(task, given, labels, parse_pairs(words, "--words", "write label=word, such as 1=good,0=bad"))
 
 
-# -- the ways to ask -------------------------------------------------------------------------------------------------
+# -- the ways to ask ---------------------------------------------------------------------------------------------------
 
 
 def _chosen(

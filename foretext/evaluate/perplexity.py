@@ -244,7 +244,7 @@ def _score_in_pieces(reader: Trunk, windows: list[_Window], progress: Callable[[
     return total
 
 
-# ── both ways ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- both ways ---------------------------------------------------------------------------------------------------------
 
 
 WORDS = 256  # of a document that are read at a time, both ways
@@ -294,7 +294,7 @@ def _surprise(model: SavedModel, objective: Objective, rows: Sequence[np.ndarray
     return total
 
 
-# ── by blanks ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- by blanks ---------------------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()

@@ -172,7 +172,7 @@ def word_space(model: SavedModel) -> WordSpace:
     return WordSpace(words, matrix, model.where)
 
 
-# -- files -----------------------------------------------------------------------------------------------------------
+# -- files -------------------------------------------------------------------------------------------------------------
 
 
 def judged_file(space: WordSpace, path: Path) -> Similarity | Analogies:

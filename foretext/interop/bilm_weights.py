@@ -64,7 +64,7 @@ def load_bilm(options: Path, weights: Path) -> Bilm:
     return model.eval()
 
 
-# ── options ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- options -----------------------------------------------------------------------------------------------------------
 
 
 def read_bilm_options(path: Path) -> BilmTrunkConfig:
@@ -155,7 +155,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:40]}…"
 
 
-# ── weights ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- weights -----------------------------------------------------------------------------------------------------------
 
 
 def read_bilm_weights(path: Path, config: BilmTrunkConfig) -> dict[str, Tensor]:

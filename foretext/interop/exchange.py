@@ -129,7 +129,7 @@ def export_model(run: str | Path, out: str | Path, to: str = "hf") -> list[str]:
     return export_hub(load_model(run), Path(out))
 
 
-# ── word vectors ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- word vectors ------------------------------------------------------------------------------------------------------
 
 
 def export_vectors(model: SavedModel, out: Path, to: str) -> list[str]:

@@ -55,7 +55,7 @@ class Foreign:
     notes: tuple[str, ...] = ()  # what a user must know
 
 
-# -- in --------------------------------------------------------------------------------------------------------------
+# -- in ----------------------------------------------------------------------------------------------------------------
 
 
 def read_hub(folder: Path, allow_pickle: bool = False) -> Foreign:
@@ -150,7 +150,7 @@ def _drawn(
     return {name: tensor for name, tensor in new.items() if name not in weights}
 
 
-# -- out -------------------------------------------------------------------------------------------------------------
+# -- out ---------------------------------------------------------------------------------------------------------------
 
 
 def export_hub(model: SavedModel, out: Path) -> list[str]:
@@ -245,13 +245,13 @@ def _write_folder(out: Path, files: dict[str, bytes], tensors: dict[str, Tensor]
         raise UserError(f"{out}: cannot be written ({error.strerror or error}); nothing was left behind") from None
 
 
-# ── config.json and our [model] ───────────────────────────────────────────────────────────────────────────────────────
+# -- config.json and our [model] ---------------------------------------------------------------------------------------
 
 
 MOST_NUMBER = 1e15
 
 
-# -- in --------------------------------------------------------------------------------------------------------------
+# -- in ----------------------------------------------------------------------------------------------------------------
 
 
 def model_of(config: Mapping[str, Any], system: System, names: HubNames, where: Path) -> ModelConfig:
@@ -347,7 +347,7 @@ def _number(value: Any, key: str, wanted: type, where: Path) -> Any:
     return wanted(value)
 
 
-# -- out -------------------------------------------------------------------------------------------------------------
+# -- out ---------------------------------------------------------------------------------------------------------------
 
 
 def check_exportable(model: SavedModel, names: HubNames, weights: Mapping[str, Any]) -> None:

@@ -37,7 +37,7 @@ _QUOTES = ['Replace `` "', "Replace '' \""]
 _SPACES = "Replace  {2,}  "  # several spaces by one, before a split at white space: nothing is changed by it
 
 
-# -- out -------------------------------------------------------------------------------------------------------------
+# -- out ---------------------------------------------------------------------------------------------------------------
 
 
 def wordpiece_library(tokenizer: WordPiece) -> tokenizers.Tokenizer:
@@ -64,7 +64,7 @@ def unigram_library(tokenizer: Unigram) -> tuple[tokenizers.Tokenizer, list[str]
     return whole, [note] if any(cut) else []
 
 
-# -- in: tokenizer.json ----------------------------------------------------------------------------------------------
+# -- in: tokenizer.json ------------------------------------------------------------------------------------------------
 
 
 def added_tokens(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -209,7 +209,7 @@ def _named(step: Mapping[str, Any]) -> str:
     return f"Replace {pattern.get('String', pattern.get('Regex'))} {step.get('content')}"
 
 
-# -- in: as published ------------------------------------------------------------------------------------------------
+# -- in: as published --------------------------------------------------------------------------------------------------
 
 
 def wordpiece_of_lines(folder: Path) -> Tokenizer:

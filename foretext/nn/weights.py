@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from foretext.errors import UserError, refuse_if
 
-# ── checked ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- checked -----------------------------------------------------------------------------------------------------------
 
 FOREIGN = "the file belongs to another model; restore it from a copy"
 
@@ -66,7 +66,7 @@ def _plain(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-# ── grown ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- grown -------------------------------------------------------------------------------------------------------------
 
 
 def carried_rows(rows_V: Tensor, old_ids: np.ndarray) -> Tensor:
@@ -87,7 +87,7 @@ def grown(tokens: nn.Embedding, size: int, draw: Callable[[Tensor], object]) -> 
     return nn.Embedding.from_pretrained(torch.cat([old_VD, fresh_VD]), freeze=False)
 
 
-# ── averaged ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- averaged ----------------------------------------------------------------------------------------------------------
 
 COUNT = "updates"
 

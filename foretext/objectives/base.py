@@ -291,7 +291,7 @@ class Translator(Objective):
         raise NotImplementedError
 
 
-# ── short sequences first ─────────────────────────────────────────────────────────────────────────────────────────────
+# -- short sequences first ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,7 +321,7 @@ def growing_lengths(config: GrowingConfig, whole: int, least: int) -> list[tuple
     return [(config.early, shortest), *zip(ends, between), (1.0, whole)]
 
 
-# ── the causal language model ─────────────────────────────────────────────────────────────────────────────────────────
+# -- the causal language model -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -214,7 +214,7 @@ def _predicted(targets: int, tokenizer: Tokenizer) -> int:
     return targets
 
 
-# -- going on with a text --------------------------------------------------------------------------------------------
+# -- going on with a text ----------------------------------------------------------------------------------------------
 
 
 class OneWay(Trunk):

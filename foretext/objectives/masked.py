@@ -125,7 +125,7 @@ class Masker:
         return run
 
 
-# ── the objective ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- the objective -----------------------------------------------------------------------------------------------------
 
 
 LEAST_CONTEXT = LEAST_ROOM + 3  # two spans, and the special tokens around them

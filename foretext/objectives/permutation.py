@@ -125,7 +125,7 @@ def ranks_of(order: np.ndarray, late: int, config: PermutationConfig) -> np.ndar
     return ranks if config.context == "ordered" else np.maximum(ranks - (len(order) - late) + 1, 0)
 
 
-# ── the objective ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- the objective -----------------------------------------------------------------------------------------------------
 
 
 LOSS = "permuted"
@@ -248,7 +248,7 @@ def _in_turn(stretch: Stretch) -> list[slice]:
     return [slice(0, border), slice(border, length)][:: -1 if stretch.backward else 1]
 
 
-# -- orders that are not drawn ---------------------------------------------------------------------------------------
+# -- orders that are not drawn -----------------------------------------------------------------------------------------
 
 
 def left_to_right(rows: Sequence[Sequence[int]], asked: Sequence[int]) -> OrderedBatch:
@@ -278,7 +278,7 @@ def with_blanks(ids: Sequence[int], blanks: Sequence[int], segments: Sequence[in
     )
 
 
-# -- going on with a text --------------------------------------------------------------------------------------------
+# -- going on with a text ----------------------------------------------------------------------------------------------
 
 
 class LeftToRight(Trunk):

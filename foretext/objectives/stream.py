@@ -71,7 +71,7 @@ def begun_anew(state: Any, fresh_B: Tensor | None) -> Any:
     return {name: begun_anew(part, fresh_B) for name, part in state.items()}
 
 
-# ── streams ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- streams -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ _REMOVED = ".removed.json"  # in a commit's folder: the files that its manifest 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
-# ── names and files ──────────────────────────────────────────────────────────────────────────────────────────────────
+# -- names and files ---------------------------------------------------------------------------------------------------
 
 
 def is_safe_name(name: object, most: int = 4) -> bool:
@@ -100,7 +100,7 @@ def stamp(file: BufferedReader) -> Stamp:
     return Stamp(os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest())
 
 
-# ── the newest commit ────────────────────────────────────────────────────────────────────────────────────────────────
+# -- the newest commit -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def _unsafe(path: Path, name: object) -> UserError:
     return UserError(f"{path}: refused the file name {str(name)[:100]!r}: it does not stay inside the directory")
 
 
-# ── a new commit ────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- a new commit ------------------------------------------------------------------------------------------------------
 
 
 def no_stage(name: str) -> None:
@@ -321,7 +321,7 @@ def sweep(root: Path, commit: Commit | None) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-# ── files that last ──────────────────────────────────────────────────────────────────────────────────────────────────
+# -- files that last ---------------------------------------------------------------------------------------------------
 
 
 def write_new(path: Path, content: Content, metadata: dict[str, str] | None = None) -> Stamp:

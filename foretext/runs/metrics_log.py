@@ -112,7 +112,7 @@ def _finite(value: Any) -> Any:
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-# -- the picture -----------------------------------------------------------------------------------------------------
+# -- the picture -------------------------------------------------------------------------------------------------------
 
 
 def loss_curve_png(metrics: list[dict[str, Any]], path: Path) -> None:

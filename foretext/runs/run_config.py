@@ -26,7 +26,7 @@ MOST = 1e15  # of anything; far beyond what can be trained, and far below where 
 MICRO_TOKENS = 4096
 
 
-# -- sections --------------------------------------------------------------------------------------------------------
+# -- sections ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Budget:
         return f"{self.steps:,} steps" if self.steps is not None else f"{self.tokens:,} tokens"
 
 
-# -- whole configurations --------------------------------------------------------------------------------------------
+# -- whole configurations ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ def _system_of(raw: dict[str, Any], where: str) -> System:
     return system_named(name)
 
 
-# -- the losses of a fine-tuning -------------------------------------------------------------------------------------
+# -- the losses of a fine-tuning ---------------------------------------------------------------------------------------
 
 LABEL = "label"
 MIXTURE = "squared weights of the mixture"  # part of the label's loss, so not a loss with a name of its own
@@ -310,7 +310,7 @@ def describe_loss(config: FinetuneConfig) -> str:
     return line
 
 
-# -- how far it has come ---------------------------------------------------------------------------------------------
+# -- how far it has come -----------------------------------------------------------------------------------------------
 
 
 def read_position(run: RunDirectory) -> Position:

@@ -124,7 +124,7 @@ def _reasons(model: SavedModel, head: ViewHead, rows: Sequence[Any]) -> list[Any
     return word_reasons(head, units, [best for best, _ in told])
 
 
-# -- files -----------------------------------------------------------------------------------------------------------
+# -- files -------------------------------------------------------------------------------------------------------------
 
 
 def view_files(head: ViewHead, facts: Mapping[str, Any]) -> dict[str, bytes | dict[str, torch.Tensor]]:

@@ -225,7 +225,7 @@ class System:
         return self.causal or self.goes_on
 
 
-# ── sizes for runs of minutes ─────────────────────────────────────────────────────────────────────────────────────────
+# -- sizes for runs of minutes -----------------------------------------------------------------------------------------
 
 
 _PRETRAINING = TrainingConfig(

@@ -111,7 +111,7 @@ def both(names: Mapping[str, str]) -> dict[str, str]:
     return {f"{ours}.{part}": f"{theirs}.{part}" for ours, theirs in names.items() for part in ("weight", "bias")}
 
 
-# -- OpenAI's --------------------------------------------------------------------------------------------------------
+# -- OpenAI's ----------------------------------------------------------------------------------------------------------
 
 # GPT and GPT-2 were written by the same hands: inside a block their names agree.
 OPENAI_BLOCK = both(
@@ -169,7 +169,7 @@ def openai_heads(classifier: str, chooser: str) -> dict[str, HubHead]:
     return {"classification": labels, "entailment": labels, "regression": labels, "choice": choice}
 
 
-# -- the masked family -----------------------------------------------------------------------------------------------
+# -- the masked family -------------------------------------------------------------------------------------------------
 
 _QUERY_KEY_VALUE = ("query", "key", "value")
 

@@ -83,7 +83,7 @@ def lsa_of(trunk: StaticVectors) -> Lsa | None:
     return Lsa(trunk.config.vocabulary, *(tensor.cpu().numpy() for tensor in tensors))
 
 
-# ── what can be asked of the vectors ──────────────────────────────────────────────────────────────────────────────────
+# -- what can be asked of the vectors ----------------------------------------------------------------------------------
 
 
 FEW_DOCUMENTS = 100  # fewer are cut into pieces for LSA, which compares documents

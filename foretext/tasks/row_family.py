@@ -343,7 +343,7 @@ def number_of(row: Row, config: TaskConfig) -> float | int | None:
     return LabelSet(tuple(config.labels)).index(str(row.label), row.where)
 
 
-# -- texts of the command line ---------------------------------------------------------------------------------------
+# -- texts of the command line -----------------------------------------------------------------------------------------
 
 
 def _read(table: Table, reading: Reading, columns: dict[str, str] | None) -> Read:

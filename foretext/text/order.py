@@ -196,7 +196,7 @@ class Windows:
         return self.shards.window(self.offset(epoch) + index * self.context, self.context + 1)
 
 
-# ── pieces of varying length ──────────────────────────────────────────────────────────────────────────────────────────
+# -- pieces of varying length ------------------------------------------------------------------------------------------
 
 
 LEAST = 5  # tokens of a piece, as in ULMFiT's released code, or the mean where that is less
@@ -262,7 +262,7 @@ class PieceOrder:
         return generator.integers(0, self.stretch - ends[-1], endpoint=True) + np.concatenate([[0], ends])
 
 
-# ── both directions at once ───────────────────────────────────────────────────────────────────────────────────────────
+# -- both directions at once -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -312,7 +312,7 @@ class TwoWayOrder:
         return epoch, [side + row * self.steps_per_epoch + within for side, row in zip(sides, begins)]
 
 
-# ── several sources in turn ───────────────────────────────────────────────────────────────────────────────────────────
+# -- several sources in turn -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

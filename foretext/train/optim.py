@@ -282,7 +282,7 @@ def clip_gradients(gradients: list[Tensor], limit: float) -> float:
     return float(norm)
 
 
-# -- what learns, and how much ---------------------------------------------------------------------------------------
+# -- what learns, and how much -----------------------------------------------------------------------------------------
 
 
 def layered_names(trunk: Trunk) -> list[list[str]]:
@@ -312,7 +312,7 @@ def make_optimizer(
     return Optimizer(config, parameters, [Group(own, plan.rate_factor(i, len(names))) for i, own in enumerate(names)])
 
 
-# -- the rate --------------------------------------------------------------------------------------------------------
+# -- the rate ----------------------------------------------------------------------------------------------------------
 
 
 def rate_at(config: TrainingConfig, progress: float, step: int, halvings: int = 0) -> float:

@@ -36,7 +36,7 @@ SMALLER_SIZE = "a smaller --size, --set model.width=… or model.layers=…"  # 
 SMALLER_RUN = "a smaller pre-trained RUN (with --system: a smaller --size)"
 
 
-# -- the plan --------------------------------------------------------------------------------------------------------
+# -- the plan ----------------------------------------------------------------------------------------------------------
 
 
 def describe_plan(loop: Loop, speeds: Sequence[float], corpus: int, model: ModelConfig) -> list[tuple[str, str]]:
@@ -193,7 +193,7 @@ def _normed(loop: Loop) -> str:
     return f"over the {micro} rows that are read at a time, not the {rows} of an update" if split else ""
 
 
-# -- time ------------------------------------------------------------------------------------------------------------
+# -- time --------------------------------------------------------------------------------------------------------------
 
 
 def probe_speed(loop: Loop, stage: Stage | None = None, thawed: int = 0, step: int = 0) -> float:
@@ -274,7 +274,7 @@ def _last_thaw(loop: Loop, steps: int) -> int:
     return max(group.thaws_at for group in loop.job.optimizer.groups if group.thaws_at < steps)
 
 
-# -- memory and disk -------------------------------------------------------------------------------------------------
+# -- memory and disk ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

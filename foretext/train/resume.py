@@ -55,7 +55,7 @@ CHANGEABLE = (
 )
 
 
-# -- what may be set -------------------------------------------------------------------------------------------------
+# -- what may be set ---------------------------------------------------------------------------------------------------
 
 
 def check_seed(seed: int) -> None:
@@ -80,7 +80,7 @@ def check_vectors(sets: Sequence[str | Setting], vectors: int, width: int, file:
             raise UserError(f"{setting.where}: the vectors in {file} have {width} numbers; leave it out")
 
 
-# -- starting over ---------------------------------------------------------------------------------------------------
+# -- starting over -----------------------------------------------------------------------------------------------------
 
 
 def starts_over(run: RunDirectory, resume: bool) -> bool:
@@ -136,7 +136,7 @@ def _clear(run: RunDirectory, writer: RunWriter) -> None:
         (run.path / name).unlink(missing_ok=True)
 
 
-# -- going on --------------------------------------------------------------------------------------------------------
+# -- going on ----------------------------------------------------------------------------------------------------------
 
 
 def agreed(old: Config, new: Config, where: Path, note: Callable[[Change], None] = lambda change: None) -> Config:

@@ -83,7 +83,7 @@ def locked_dropout(x_BTD: Tensor, p: float, training: bool) -> Tensor:
     return x_BTD * kept((len(x_BTD), x_BTD.shape[2]), p, x_BTD)[:, None] if training and p > 0.0 else x_BTD
 
 
-# -- the penalties ---------------------------------------------------------------------------------------------------
+# -- the penalties -----------------------------------------------------------------------------------------------------
 
 
 def activation_penalty(dropped_BTD: Tensor, mask_BT: Tensor | None = None) -> LossSum:
@@ -117,7 +117,7 @@ def _steps(shape: torch.Size, mask_BT: Tensor | None) -> float:
     return float(shape[0] * max(0, shape[1] - 1) if mask_BT is None else _neighbours(mask_BT).sum())
 
 
-# ── the trunk ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- the trunk ---------------------------------------------------------------------------------------------------------
 
 
 DROPOUTS = ("embedding_dropout", "input_dropout", "weight_dropout", "hidden_dropout", "output_dropout")

@@ -148,7 +148,7 @@ class WordSoftmax(nn.Module):
         return TiedSoftmax(self.table_VD, self.bias_V)
 
 
-# ── the sampled softmax ───────────────────────────────────────────────────────────────────────────────────────────────
+# -- the sampled softmax -----------------------------------------------------------------------------------------------
 
 
 StackState = tuple[LstmState, ...]  # for each layer

@@ -244,7 +244,7 @@ def _both_ways(
     return orders[0].scatter(dropout(ahead_ND, p, p > 0)), orders[1].scatter(dropout(back_ND, p, p > 0))
 
 
-# -- prediction modules ----------------------------------------------------------------------------------------------
+# -- prediction modules ------------------------------------------------------------------------------------------------
 
 
 class PredictionModule(nn.Module):

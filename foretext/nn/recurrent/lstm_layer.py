@@ -127,7 +127,7 @@ def reading_order(mask_BT: Tensor, backward: bool = False) -> ReadingOrder:
     return ReadingOrder(real_N[torch.argsort(key_N)], sizes, rows_B, (rows, columns))
 
 
-# ── layers ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- layers ------------------------------------------------------------------------------------------------------------
 
 
 KEPT_PER_CELL = 8  # numbers kept for the backward pass, by torch's kernel too: four gates, cell, state, a little more
@@ -257,7 +257,7 @@ def _before(x_ND: Tensor, first_BD: Tensor, sizes: tuple[int, ...]) -> Tensor:
     return torch.cat([first_BD[: sizes[0]], *following])
 
 
-# ── both directions ───────────────────────────────────────────────────────────────────────────────────────────────────
+# -- both directions ---------------------------------------------------------------------------------------------------
 
 
 def bilstm_layers(inputs: int, cells: int, layers: int) -> nn.ModuleList:
@@ -299,7 +299,7 @@ def drop_words(x_BTD: Tensor, mask_BT: Tensor, p: float, training: bool) -> Tens
     return torch.zeros_like(x_BTD).masked_scatter(mask_BT[..., None], dropout(x_BTD[mask_BT], p, training))
 
 
-# ── a projected state ─────────────────────────────────────────────────────────────────────────────────────────────────
+# -- a projected state -------------------------------------------------------------------------------------------------
 
 
 LstmState = tuple[Tensor, Tensor]  # h_BD, c_BC: the batch's rows in their own order

@@ -54,7 +54,7 @@ from foretext.nn.packing import unseen
 LONGEST_MEMORY = 1_000_000  # far beyond what fits
 
 
-# ── memory ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- memory ------------------------------------------------------------------------------------------------------------
 
 
 def remember(
@@ -94,7 +94,7 @@ def hidden_memory(real_BM: Tensor) -> Tensor | None:
     return None if bool(real_BM.all()) else unseen(real_BM)[:, None, None, :]
 
 
-# ── distances ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- distances ---------------------------------------------------------------------------------------------------------
 
 
 def check_width(width: int) -> None:
@@ -128,7 +128,7 @@ def by_key(scores_BHQR: Tensor, keys: int) -> Tensor:
     return wide.view(batch, heads, columns + 1, queries)[:, :, 1:].reshape(scores_BHQR.shape)[..., :keys]
 
 
-# ── attention ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- attention ---------------------------------------------------------------------------------------------------------
 
 
 BLOCK = 1 << 17  # scores at a time: half a megabyte

@@ -162,7 +162,7 @@ class XLNet(Trunk):
         self.tokens = grown(self.tokens, size, lambda rows_VD: nn.init.normal_(rows_VD, std=self.config.init_std))
 
 
-# -- what is seen ----------------------------------------------------------------------------------------------------
+# -- what is seen ------------------------------------------------------------------------------------------------------
 
 
 def _sights(

@@ -159,7 +159,7 @@ class TiedSoftmax:
         return _logits(self._states(h_ND), self.table_VD, self.bias_V)
 
 
-# ── adaptive embeddings and softmax ───────────────────────────────────────────────────────────────────────────────────
+# -- adaptive embeddings and softmax -----------------------------------------------------------------------------------
 
 
 PROJECTION_STD = 0.01  # of the projections at the start

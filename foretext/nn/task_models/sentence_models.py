@@ -62,7 +62,7 @@ class TaskModelConfig:
         self.inputs.check(f"{where}.inputs")
 
 
-# ── pooling ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- pooling -----------------------------------------------------------------------------------------------------------
 
 Pool = Literal["max", "mean", "min", "attentive"]
 POOLS: tuple[Pool, ...] = get_args(Pool)
@@ -106,7 +106,7 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     return torch.softmax(scores.masked_fill(~mask, lowest), dim=-1) * mask
 
 
-# ── tagger ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- tagger ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class BiLstmTagger(nn.Module):
         return LossSum(total + count * self.read.penalty(), count)
 
 
-# ── classifier ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- classifier --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class SentenceClassifier(nn.Module):
         return self.scores(dropout(pooled_BD, self.config.dropout, self.training))
 
 
-# ── pairs of sentences ────────────────────────────────────────────────────────────────────────────────────────────────
+# -- pairs of sentences ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -273,7 +273,7 @@ def conll_text(sentences: Sequence[TaggedSentence], predicted: Sequence[Sequence
     return "".join(f"{line}\n" for line in lines)
 
 
-# -- Python data -----------------------------------------------------------------------------------------------------
+# -- Python data -------------------------------------------------------------------------------------------------------
 
 
 def sentences_from(data: Any, *, need_tags: bool = True, name: str | None = None) -> list[TaggedSentence]:

@@ -159,7 +159,7 @@ def _places(text: str, passage: str) -> list[int]:
     return [found.start() for found in re.finditer(f"(?={re.escape(text)})", passage)]
 
 
-# -- Python data -----------------------------------------------------------------------------------------------------
+# -- Python data -------------------------------------------------------------------------------------------------------
 
 _NOT_GIVEN = object()
 

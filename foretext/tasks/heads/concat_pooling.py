@@ -50,7 +50,7 @@ from foretext.text.order import LengthOrder, SampleOrder
 SORTED_TOGETHER = 8  # batches
 
 
-# -- reading ---------------------------------------------------------------------------------------------------------
+# -- reading -----------------------------------------------------------------------------------------------------------
 
 
 def right_aligned(batch: Batch) -> Batch:
@@ -113,7 +113,7 @@ def read_pieces(trunk: Trunk, document: Batch, piece: int, learned: int) -> Iter
         start, end = end, end + piece
 
 
-# -- the head --------------------------------------------------------------------------------------------------------
+# -- the head ----------------------------------------------------------------------------------------------------------
 
 
 class RowNorm(nn.BatchNorm1d):

@@ -143,7 +143,7 @@ class SupervisedTask(Objective):
         return loss_of_labels(scores, labels, self.kind)
 
 
-# -- what every model of rows shares ---------------------------------------------------------------------------------
+# -- what every model of rows shares -----------------------------------------------------------------------------------
 
 
 def row_batch(examples: Sequence[Example], kind: str) -> Batch:
@@ -197,7 +197,7 @@ def loss_of_labels(scores: Tensor, labels: Tensor, kind: str) -> Tensor:
     return F.cross_entropy(scores, labels, reduction="sum")
 
 
-# -- what every head on a trunk shares -------------------------------------------------------------------------------
+# -- what every head on a trunk shares ---------------------------------------------------------------------------------
 
 
 def new_layer(width: int, outputs: int, deviation: float) -> nn.Linear:

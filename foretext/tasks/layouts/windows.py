@@ -75,7 +75,7 @@ def best_windows(windows: Sequence[Window], length: int) -> list[int]:
     return best
 
 
-# -- spans -----------------------------------------------------------------------------------------------------------
+# -- spans -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def _with_probabilities(ranked: Sequence[_Ranked]) -> tuple[Candidate, ...]:
     )
 
 
-# -- tags ------------------------------------------------------------------------------------------------------------
+# -- tags --------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ def fallback_tag(sentences: Iterable[Sequence[str]]) -> str:
     return OUTSIDE if OUTSIDE in counts else min(counts, key=lambda tag: (-counts[tag], tag))
 
 
-# -- unlabelled text -------------------------------------------------------------------------------------------------
+# -- unlabelled text ---------------------------------------------------------------------------------------------------
 
 
 def unlabelled_rows(

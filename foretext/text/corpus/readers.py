@@ -241,7 +241,7 @@ def _read_table(file: TextFile, options: ReadOptions, report: ReadReport) -> Ite
         yield _text(row[at], column, f"{file.path} row {number}", options, report)
 
 
-# ── parallel text ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- parallel text -----------------------------------------------------------------------------------------------------
 
 
 @dataclass

@@ -328,7 +328,7 @@ def _decode(data: bytes, codec: _Codec, final: bool) -> tuple[str, int, int, str
     return *codec(data, "replace", final), place, what
 
 
-# ── whole files ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- whole files -------------------------------------------------------------------------------------------------------
 
 
 ERRORS = ("strict", "replace")

@@ -144,7 +144,7 @@ def read_pieces(path: Path) -> list[str]:
     return pieces[:-1] if pieces[-1] == "" else pieces
 
 
-# ── SentencePiece ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- SentencePiece -----------------------------------------------------------------------------------------------------
 
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # types of pieces
@@ -257,7 +257,7 @@ def _charmap(data: bytes) -> bytes:
     return charmap
 
 
-# -- the wire --------------------------------------------------------------------------------------------------------
+# -- the wire ----------------------------------------------------------------------------------------------------------
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -307,7 +307,7 @@ def _number(value: int | bytes) -> int:
     return value
 
 
-# -- the table of replacements ---------------------------------------------------------------------------------------
+# -- the table of replacements -----------------------------------------------------------------------------------------
 
 
 def check_charmap(charmap: bytes) -> None:

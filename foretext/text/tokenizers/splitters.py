@@ -106,7 +106,7 @@ class SpacySplitter:
         return [token.text for token in self._tokenizer(text)]
 
 
-# -- where words come from -------------------------------------------------------------------------------------------
+# -- where words come from ---------------------------------------------------------------------------------------------
 
 Spans = list[tuple[int, int]]  # [start, end) in the original text, one for each character
 _REACH = 40  # characters to look ahead, in both texts together, for where they agree again

@@ -94,7 +94,7 @@ def learn_unigram(words: Mapping[str, int], size: int, tell: Tell) -> list[tuple
     return sorted(((piece, round(score, 6)) for score, piece in chosen), key=lambda entry: (-entry[1], entry[0]))
 
 
-# -- where to begin --------------------------------------------------------------------------------------------------
+# -- where to begin ----------------------------------------------------------------------------------------------------
 
 
 def _runs(words: Mapping[str, int], most_letters: int, tell: Tell) -> tuple[dict[str, int], dict[str, int]]:
@@ -178,7 +178,7 @@ def _lattices(runs: Mapping[str, int], pieces: Sequence[str], tell: Tell) -> lis
     return made
 
 
-# -- expectation and maximisation ------------------------------------------------------------------------------------
+# -- expectation and maximisation --------------------------------------------------------------------------------------
 
 
 def _improved(lattices: Sequence[_Runs], scores: np.ndarray, singles: int) -> tuple[np.ndarray, np.ndarray]:
@@ -221,7 +221,7 @@ def _log_sum(ways: np.ndarray) -> np.ndarray:
     return (top + np.log(np.exp(ways - top).sum(axis=1, keepdims=True)))[:, 0]
 
 
-# -- dropping --------------------------------------------------------------------------------------------------------
+# -- dropping ----------------------------------------------------------------------------------------------------------
 
 
 def _missed_most(

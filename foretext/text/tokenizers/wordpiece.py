@@ -109,7 +109,7 @@ def _tidied(offsets: Offsets, text: str) -> Offsets:
     return tidy
 
 
-# ── the engine ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# -- the engine --------------------------------------------------------------------------------------------------------
 
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # in the order that a trained vocabulary begins with

@@ -242,7 +242,7 @@ def _product(table: sparse.csr_matrix, dense: np.ndarray, pool: ThreadPoolExecut
     return np.concatenate([*pool.map(lambda ends: table[slice(*ends)] @ dense, itertools.pairwise(borders))])
 
 
-# ── texts as means of their words' vectors ────────────────────────────────────────────────────────────────────────────
+# -- texts as means of their words' vectors ----------------------------------------------------------------------------
 
 
 SMOOTHING = 1e-3

@@ -387,7 +387,7 @@ def _open_run(writer: RunWriter, model: SavedModel, loop: Loop) -> None:
     model.run = writer.run
 
 
-# -- data ------------------------------------------------------------------------------------------------------------
+# -- data --------------------------------------------------------------------------------------------------------------
 
 
 def _split(request: FinetuneRequest, family: Family) -> tuple[Split[Any], list[str]]:
@@ -403,7 +403,7 @@ def _split(request: FinetuneRequest, family: Family) -> tuple[Split[Any], list[s
     return split, [*remarks, *([split.note] if split.note else [])]
 
 
-# -- model -----------------------------------------------------------------------------------------------------------
+# -- model -------------------------------------------------------------------------------------------------------------
 
 
 def _build(request: FinetuneRequest, config: FinetuneConfig) -> SavedModel:

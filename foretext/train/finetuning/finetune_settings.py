@@ -175,7 +175,7 @@ def with_length(config: FinetuneConfig, size: Size, examples: int, order: Sample
     return dataclasses.replace(config, task=task, budget=Budget(steps=epochs * order.steps_per_epoch))
 
 
-# -- how to train, and how to transfer -------------------------------------------------------------------------------
+# -- how to train, and how to transfer ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

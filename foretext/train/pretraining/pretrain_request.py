@@ -160,7 +160,7 @@ def _resumed_config(request: PretrainRequest, run: RunDirectory, note: Callable[
     return agreed(old, _with_sets(new, request.sets), where, note)
 
 
-# -- what is named ---------------------------------------------------------------------------------------------------
+# -- what is named -----------------------------------------------------------------------------------------------------
 
 
 def _check_named(request: PretrainRequest, system: System) -> None:
@@ -223,7 +223,7 @@ def _replaced(section: Section, given: dict[str, Any]) -> Section:
     return dataclasses.replace(section, **{name: value for name, value in given.items() if value is not None})
 
 
-# -- what can be -----------------------------------------------------------------------------------------------------
+# -- what can be -------------------------------------------------------------------------------------------------------
 
 
 def _with_sets(config: PretrainConfig, sets: Sequence[str | Setting]) -> PretrainConfig:

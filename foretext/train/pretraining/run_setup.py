@@ -110,7 +110,7 @@ def prepare_text(setup: RunSetup, writer: RunWriter) -> None:
     setup.keep(writer)
 
 
-# -- vocabulary ------------------------------------------------------------------------------------------------------
+# -- vocabulary --------------------------------------------------------------------------------------------------------
 
 
 def _make_tokenizer(setup: RunSetup) -> Tokenizer:
@@ -166,7 +166,7 @@ def _watched(documents: Iterable[str], report: ReadReport, progress: Callable[[s
     progress("reading for the vocabulary", 1, 1)
 
 
-# -- token shards ----------------------------------------------------------------------------------------------------
+# -- token shards ------------------------------------------------------------------------------------------------------
 
 
 def _read_options(data: DataConfig) -> ReadOptions:
