@@ -12,25 +12,21 @@ import torch
 
 from foretext.config import Change
 from foretext.errors import Interrupted, UserError
-from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Objective, Stock
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator
 from foretext.runs.metrics_log import draw_missing_curve, write_curve
 from foretext.runs.model import (
     SavedModel,
-    build_task,
     encode,
     example_scores,
     facing,
     load_model,
-    need_trained_head,
     pretrained_model,
 )
 from foretext.runs.report import Reporter, StopRequest, Warns, Work
 from foretext.runs.run_config import MICRO_TOKENS, Budget, FinetuneConfig, has_begun, is_finished, read_config
 from foretext.runs.views import unit_outputs, view_scores
-from foretext.systems.base import TrunkParts
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Encoding, Family
 from foretext.tasks.files.predictions import Predictions
@@ -41,9 +37,9 @@ from foretext.tasks.scores.intervals import with_interval
 from foretext.tasks.scores.metrics import Scores
 from foretext.tasks.views.baselines import Baseline, baselines
 from foretext.train.checkpoint import Job, Stage
+from foretext.train.finetuning.finetune_model import build_finetuned, optimizer_of
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
 from foretext.train.finetuning.finetune_settings import (
-    knowledge_of,
     learned_of,
     not_followed,
     resolve,
@@ -51,7 +47,7 @@ from foretext.train.finetuning.finetune_settings import (
     unused_head,
     with_length,
 )
-from foretext.train.finetuning.finetune_vectors import with_vectors_beside
+from foretext.train.finetuning.finetune_vectors import knowledge_of, with_vectors_beside
 from foretext.train.finetuning.finetune_views import (
     ViewsResult,
     copies,
@@ -70,8 +66,7 @@ from foretext.train.finetuning.views_alone import (
     is_learning,
     with_views_learned,
 )
-from foretext.train.loop import Loop, step_seed
-from foretext.train.optim import Group, Optimizer, Rows, layered_names, split_rows
+from foretext.train.loop import Loop
 from foretext.train.planning import (
     SMALLER_RUN,
     Memory,
@@ -213,7 +208,7 @@ class _Finetuning:
             reporter.note(note)
         if choose_device(request.device).type == "cpu":
             check_memory(Memory(config.model, 1, 1), SMALLER_RUN)  # the weights; again when the rows are encoded
-        model = _build(request, config)
+        model = build_finetuned(request, config)
         if config.views is None:
             return self._fit_trunk(model, writer)
         named = self.split.valid if request.valid is not None else []
@@ -306,7 +301,7 @@ class _Finetuning:
         own, asked = (
             Encoded([learned.rows[row] for row in part], [learned.examples[row] for row in part]) for part in fold
         )
-        model = _build(self.request, config)
+        model = build_finetuned(self.request, config)
         stage = self._stage(model, model.head.stock([own.examples], []), Encoded([], []), dict)
         self._ready(model, own, stage, lambda done, total: None, fits=True)
         job = self._job(model, stage, choose_device(self.request.device))
@@ -361,7 +356,7 @@ class _Finetuning:
             trunk=model.trunk,
             objective=model.head,
             stages=(stage,),
-            optimizer=_optimizer(model, self.request.start, stage.order.steps_per_epoch),
+            optimizer=optimizer_of(model, self.request.start, stage.order.steps_per_epoch),
             config=model.finetuned.training,
             budget=Budget(steps=model.finetuned.updates),
             seed=self.request.seed,
@@ -403,75 +398,7 @@ def _split(request: FinetuneRequest, family: Family) -> tuple[Split[Any], list[s
     return split, [*remarks, *([split.note] if split.note else [])]
 
 
-# -- model -------------------------------------------------------------------------------------------------------------
-
-
-def _build(request: FinetuneRequest, config: FinetuneConfig) -> SavedModel:
-    """The model to train: base weights (all, some layers, or none), new special tokens, a new head."""
-    base, system = request.start, request.start.system
-    task = config.task
-    torch.manual_seed(step_seed(request.seed, 0, 1 << 20))
-    tokenizer = base.tokenizer.with_specials(system.specials)
-    trunk = system.build_trunk(TrunkParts(config.model, tokenizer, task.softmax, config.run.direction))
-    if task.from_scratch:
-        _copy(base.trunk, trunk, _fixed(base.trunk))
-    else:
-        _transfer(base.trunk, trunk, config.transfer.layers)
-        if task.softmax and base.objective is not None:
-            need_trained_head(base, "the language-model loss")
-            base.objective.give_softmax(trunk)
-    head = build_task(system, config, tokenizer, config.model.head_dropout)
-    if base.vectors is not None and config.transfer.reader.given:
-        head.put_vectors(base.vectors)
-    elif base.vectors is not None:  # after the base's own, which were drawn
-        trunk.put_vectors(base.vectors)
-    head.check(trunk)
-    return SavedModel(None, config, system, tokenizer, trunk, head)
-
-
-def _transfer(source: Trunk, target: Trunk, layers: int) -> None:
-    """Copies the embeddings, what never learns, and the first `layers` blocks (−1: all); rows of new special tokens
-    stay as drawn."""
-    groups = source.layer_groups()
-    blocks = len(groups) - 1
-    if layers > blocks or layers < -1:
-        raise UserError(f"layers must be between 0 and {blocks}, the blocks of the pre-trained model, not {layers}")
-    names = {name for group in groups[: (blocks if layers == -1 else layers) + 1] for name in group}
-    _copy(source, target, names | _fixed(source))
-
-
-def _fixed(trunk: Trunk) -> set[str]:
-    """What never learns and is kept with the weights: CoVe's word vectors."""
-    return {name for name, _ in trunk.named_buffers()} & trunk.state_dict().keys()
-
-
-def _copy(source: Trunk, target: Trunk, names: set[str]) -> None:
-    old, new = source.state_dict(), target.state_dict()
-    with torch.no_grad():
-        for name in names:
-            new[name][: len(old[name])].copy_(old[name])
-
-
-def _optimizer(model: SavedModel, base: SavedModel, per_epoch: int) -> Optimizer:
-    plan = model.finetuned.transfer
-    names = [*layered_names(model.trunk), [f"task.{name}" for name, _ in model.head.named_parameters()]]
-    parameters = {f"trunk.{name}": p for name, p in model.trunk.named_parameters()}
-    parameters |= {f"task.{name}": p for name, p in model.head.named_parameters()}
-    count, steps = len(names), model.finetuned.updates
-    groups = [
-        Group(own, plan.rate_factor(i, count), plan.thaws_at(i, count, steps, per_epoch)) for i, own in enumerate(names)
-    ]
-    rows: dict[str, Rows] = {}
-    if any((group.factor, group.thaws_at) != (groups[-1].factor, groups[-1].thaws_at) for group in groups):
-        for name, first in _new_rows(base.trunk, model.trunk).items():
-            rows |= split_rows(groups, f"trunk.{name}", first, len(parameters[f"trunk.{name}"]))
-    return Optimizer(model.finetuned.training, parameters, groups, rows)
-
-
-def _new_rows(source: Trunk, target: Trunk) -> dict[str, int]:
-    """The weights that have rows for tokens which the pre-trained model does not know, and the first of these rows."""
-    old, new = dict(source.named_parameters()), dict(target.named_parameters())
-    return {name: len(old[name]) for name in new if name in old and len(old[name]) < len(new[name])}
+# -- scores ----------------------------------------------------------------------------------------------------------
 
 
 def _scored(model: SavedModel, encoded: Encoded, progress: Callable[[int, int], None]) -> Scores:

@@ -12,7 +12,7 @@ from typing import Any
 
 from foretext.config import Change, apply_sets, setting_of
 from foretext.errors import UserError
-from foretext.plan import PAPER, VIEWS, ConcatPoolingConfig, TransferPlan, ViewsConfig, way_named
+from foretext.plan import PAPER, ConcatPoolingConfig, TransferPlan, ViewsConfig, way_named
 from foretext.runs.directory import RunDirectory
 from foretext.runs.run_config import Budget, FinetuneConfig, RunConfig, read_config
 from foretext.systems import size_named
@@ -22,9 +22,8 @@ from foretext.tasks.family import Family, TaskConfig
 from foretext.tasks.labelled import Split
 from foretext.tasks.scores.metrics import check_metric
 from foretext.text.order import SampleOrder
-from foretext.text.words.word_list import TextKnowledge
 from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, check_asked, check_text
-from foretext.train.finetuning.finetune_vectors import AS_VIEWS
+from foretext.train.finetuning.finetune_vectors import AS_VIEWS, views_of
 from foretext.train.resume import agreed, check_seed, check_sets
 
 MOST_EPOCHS = 20  # that few rows can lead to
@@ -44,7 +43,7 @@ def resolve(
     old = read_config(run) if run is not None and run.has("config.toml") else None
     assert old is None or isinstance(old, FinetuneConfig)
     settings = _settings(request, family, old)
-    views = _views(request, family, old)
+    views = views_of(request, family, old)
     check_text(request, views)
     task = dataclasses.replace(
         _task_config(request, family, _learned_from(request, family, split, views), old, views),
@@ -80,52 +79,6 @@ def _learned_from(request: FinetuneRequest, family: Family, split: Split[Any], v
     if views is None or request.valid is not None or family.fits_head:
         return split
     return Split(list(request.rows), [], "")
-
-
-def _views(request: FinetuneRequest, family: Family, old: FinetuneConfig | None) -> ViewsConfig | None:
-    """What one head reads instead of a fine-tuned trunk; None: the trunk is fine-tuned. Without a word from the user
-    views are for bases that have nothing to fine-tune."""
-    if old is not None and (request.views is None or (old.views and set(request.views) == set(old.views.kinds))):
-        return old.views
-    known = knowledge_of(request)
-    static = request.start.objective is not None and known is not None and request.knowledge is None
-    given = request.start.vectors is not None  # which the task's own model reads
-    if request.views == () or (request.views is None and (given or not (static and family.views))):
-        return None
-    if not family.views:
-        raise UserError(f"--views are for tasks with a label a row or a word, not for {request.kind}; leave it out")
-    for name in request.views or ():
-        if name not in family.views:
-            able = ",".join(family.views)
-            raise UserError(f"--views {name}: says nothing of words; for {request.kind} there are --views {able}")
-    found = chosen_views(request.views, known, not static, request.start.system.name)
-    config = ViewsConfig(tuple(name for name in found if name in family.views))
-    config.check()
-    return config
-
-
-def knowledge_of(request: FinetuneRequest) -> TextKnowledge | None:
-    """What is known of whole words: by the run that is named for it, or by the base."""
-    model = request.knowledge or request.start
-    return None if model.objective is None else model.objective.knowledge(model.trunk, model.tokenizer)
-
-
-def chosen_views(
-    asked: Sequence[str] | None, knowledge: TextKnowledge | None, has_states: bool, system: str
-) -> tuple[str, ...]:
-    """The views that are read: those asked for, or all that there are. UserError for what there is not."""
-    named = "name a word2vec run with --vectors"
-    lacks = {
-        "ngrams": "",
-        "lsa": "" if knowledge is not None and knowledge.lsa is not None else f"there are no topics; {named}",
-        "vectors": "" if knowledge is not None else f"there are no word vectors; {named}",
-        "states": "" if has_states else f"{system} has no states that depend on context; leave it out",
-        "tuned": "" if has_states else f"{system} has nothing to fine-tune; leave it out",
-    }
-    for name in asked or ():
-        if lacks[name]:
-            raise UserError(f"--views {name}: {lacks[name]}")
-    return tuple(name for name in VIEWS if (not lacks[name] if asked is None else name in asked))
 
 
 def _from_scratch(request: FinetuneRequest, old: FinetuneConfig | None) -> bool:

@@ -7,18 +7,22 @@ states, unless views are named.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from foretext.errors import UserError
-from foretext.plan import TUNED, VIEWS
+from foretext.plan import TUNED, VIEWS, ViewsConfig
 from foretext.runs.model import SavedModel, pretrained_model
 from foretext.runs.report import Note, Reporter
+from foretext.runs.run_config import FinetuneConfig
 from foretext.runs.run_vectors import given_vectors
 from foretext.tasks.families import family_of
+from foretext.tasks.family import Family
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.vectors import read_vectors
+from foretext.text.words.word_list import TextKnowledge
 from foretext.train.finetuning.finetune_request import FinetuneRequest
 
 _SILENT = Reporter()
@@ -88,3 +92,49 @@ def with_given(model: SavedModel, vectors: str | Path, note: Note = _SILENT.note
         raise UserError(f"{vectors}: has no vector for any of the model's {len(words):,} words; give others")
     note(f"{known:,} of {len(words):,} words have a vector in {vectors}")
     return replace(model, vectors=matrix)
+
+
+def views_of(request: FinetuneRequest, family: Family, old: FinetuneConfig | None) -> ViewsConfig | None:
+    """What one head reads instead of a fine-tuned trunk; None: the trunk is fine-tuned. Without a word from the user
+    views are for bases that have nothing to fine-tune."""
+    if old is not None and (request.views is None or (old.views and set(request.views) == set(old.views.kinds))):
+        return old.views
+    known = knowledge_of(request)
+    static = request.start.objective is not None and known is not None and request.knowledge is None
+    given = request.start.vectors is not None  # which the task's own model reads
+    if request.views == () or (request.views is None and (given or not (static and family.views))):
+        return None
+    if not family.views:
+        raise UserError(f"--views are for tasks with a label a row or a word, not for {request.kind}; leave it out")
+    for name in request.views or ():
+        if name not in family.views:
+            able = ",".join(family.views)
+            raise UserError(f"--views {name}: says nothing of words; for {request.kind} there are --views {able}")
+    found = chosen_views(request.views, known, not static, request.start.system.name)
+    config = ViewsConfig(tuple(name for name in found if name in family.views))
+    config.check()
+    return config
+
+
+def knowledge_of(request: FinetuneRequest) -> TextKnowledge | None:
+    """What is known of whole words: by the run that is named for it, or by the base."""
+    model = request.knowledge or request.start
+    return None if model.objective is None else model.objective.knowledge(model.trunk, model.tokenizer)
+
+
+def chosen_views(
+    asked: Sequence[str] | None, knowledge: TextKnowledge | None, has_states: bool, system: str
+) -> tuple[str, ...]:
+    """The views that are read: those asked for, or all that there are. UserError for what there is not."""
+    named = "name a word2vec run with --vectors"
+    lacks = {
+        "ngrams": "",
+        "lsa": "" if knowledge is not None and knowledge.lsa is not None else f"there are no topics; {named}",
+        "vectors": "" if knowledge is not None else f"there are no word vectors; {named}",
+        "states": "" if has_states else f"{system} has no states that depend on context; leave it out",
+        "tuned": "" if has_states else f"{system} has nothing to fine-tune; leave it out",
+    }
+    for name in asked or ():
+        if lacks[name]:
+            raise UserError(f"--views {name}: {lacks[name]}")
+    return tuple(name for name in VIEWS if (not lacks[name] if asked is None else name in asked))
