@@ -44,7 +44,7 @@ RIVALS = ("crf", "crf+clusters")
 METHODS = (*VIEWS, *RIVALS, "word")
 SETTINGS = ("minutes", "pretrain_set", "elmo", "validate", "quick")
 VALIDATED = 2000
-PENALTY = 0.3  # of CRFsuite, on the squares of weights: the best of .1, .3 and 1 on --validate
+PENALTY = 0.3  # of CRFsuite, on the squares of weights; not searched
 LONGEST = 4  # letters of a beginning or end
 
 
