@@ -42,9 +42,9 @@ def resolve(
     check_asked(request)
     old = read_config(run) if run is not None and run.has("config.toml") else None
     assert old is None or isinstance(old, FinetuneConfig)
-    settings = _settings(request, family, old)
     views = views_of(request, family, old)
     check_text(request, views)
+    settings = _settings(request, family, old)
     task = dataclasses.replace(
         _task_config(request, family, _learned_from(request, family, split, views), old, views),
         epochs=request.epochs or (old.task.epochs if old else 0),

@@ -331,7 +331,7 @@ def test_what_is_asked_wrongly(tmp_path: Path) -> None:
     with refused("cvt", "tagging", "classification", "entailment", "--system"):
         finetune(request_of(rows, "entailment"))
     gpt = new_model(sentences(8), "gpt", task="tagging", sets=("tokenizer.size=300",)).model
-    with refused("--unlabelled", "(cvt)", "gpt"):
+    with refused("--unlabelled", "--system cvt", "gpt"):
         finetune(replace(request_of(), base=gpt))
     with refused("--also", "'more'"):
         finetune(request_of(also=[OtherTask("more", "tagging", sentences(4))] * 2))
