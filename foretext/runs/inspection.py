@@ -194,6 +194,14 @@ _PLAIN = {  # where a key does not say it in plain words
     "training.batch_size": "rows a step",
     "tokenizer.kind": "vocabulary of",
     "tokenizer.size": "pieces",
+    "training.beta2": "β₂",
+    "training.epsilon": "ε",
+    "objective.early": "part of the budget on short sequences",
+    "objective.early_length": "their length, of the context",
+    "objective.grown": "part of the budget until they are whole",
+    "objective.part": "part of the tokens that is masked",
+    "objective.ramp": "steps over which unlabelled text comes in",
+    "objective.average": "decay of the averaged weights",
 }
 # How a machine is used, which no paper is about.
 _NOT_OF_A_PAPER = (
@@ -231,7 +239,7 @@ def _finetuned_unlike_the_paper(config: FinetuneConfig) -> str:
     whose = "the paper's" if system.finetuned else "GPT's, for the paper does not fine-tune"
     if not said:
         return f"all settings of fine-tuning are {whose}{shape}"
-    return f"differs in {', '.join(said)}; {whose} in brackets; --plan paper has the paper's{shape}"
+    return f"differs in {', '.join(said)}; in brackets {whose}; --plan paper has the paper's{shape}"
 
 
 def _differences(changes: Sequence[Change]) -> list[str]:

@@ -8,7 +8,7 @@ Followed
     1e-5, as released. `paper` is the base model: 12 blocks of width 768, 12 heads, context 512, Adam at 6e-4 (β₂ .98, ε
     1e-6, decay .01), 24,000 updates of warm-up, then linear to 0, batch 8,192, no clipping. Fine-tuning: `<s> A
     </s></s> B </s>`; the state of `<s>` through dropout, a dense tanh layer of its own, dropout and one more layer;
-    2e-5, batch 32, 10 epochs, 6 % warm-up, linear decay.
+    2e-5, batch 32, 10 epochs, 6 % warm-up, linear decay of the rate, weight decay .1 (GLUE's settings).
 
 Deviations
     Sentences are told apart by signs and lines (`objectives/spans.py`); the paper does not say how. A batch
@@ -65,7 +65,15 @@ SIZES = {
             dropout=0.1,
         ),
         TrainingConfig(
-            rate=2e-5, schedule="linear", warmup=0.06, beta2=0.98, epsilon=1e-6, clip=0.0, batch_size=32, dropout=0.1
+            rate=2e-5,
+            schedule="linear",
+            warmup=0.06,
+            weight_decay=0.1,
+            beta2=0.98,
+            epsilon=1e-6,
+            clip=0.0,
+            batch_size=32,
+            dropout=0.1,
         ),
         epochs=10,
         transfer=TransferPlan(lm_weight=0.0, head="hidden"),
