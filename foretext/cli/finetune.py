@@ -81,7 +81,7 @@ def finetune(
     ] = None,
     views: Annotated[
         str | None,
-        typer.Option(help="One head over these: ngrams,lsa,vectors,states; tuned: the fine-tuned trunk; or none."),
+        typer.Option(help="One head over some of ngrams,lsa,vectors,states,tuned (tuned: RUN fine-tuned); or none."),
     ] = None,
     epochs: Annotated[int | None, typer.Option()] = None,
     seed: Annotated[int, typer.Option()] = 0,

@@ -48,8 +48,8 @@ def with_vectors_beside(
 
 
 def _all_views(kind: str) -> tuple[str, ...]:
-    """What one head reads where vectors are given beside a trunk and nothing else is said: everything, and of the trunk
-    what it says once it is fine-tuned, if that is a view of this kind of task."""
+    """The views that are read where `--vectors` is given and `--views` is not: all of this kind of task. `tuned` takes
+    the place of `states`, where there is such a view."""
     views = family_of(kind).views
     return tuple(view for view in views if view != "states" or TUNED not in views)
 

@@ -257,7 +257,7 @@ def view_lines(
         lines.append(("text", f"{len(knowledge.words):,} words with vectors of {knowledge.matrix.shape[1]}{topics}"))
     if model.finetuned.views.tuned:
         lines.append(
-            ("folds", f"{FOLDS} more fine-tunings first, each without a part of the rows, which it then scores")
+            ("folds", f"{FOLDS} fine-tunings first: each leaves out a part of the rows and then scores that part")
         )
     if unlabelled:
         most = f", of which at most {MOST_TEXTS:,} are drawn" if len(unlabelled) > MOST_TEXTS else ""

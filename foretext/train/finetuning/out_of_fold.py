@@ -1,6 +1,7 @@
-"""What a fine-tuned trunk says of rows that it has not seen: the rows are dealt into folds, and those of each fold are
-scored by a trunk that was fine-tuned on the others. A fold that is done is kept in the run, so that a run that was
-killed goes on with the next.
+"""Scores of rows by trunks that have not seen them.
+
+The rows are split into folds. The rows of a fold are scored by a trunk that was fine-tuned on all other folds. The
+scores of a finished fold are kept in the run, so a run that was killed resumes with the next fold.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def deal(labels: Sequence[object] | None, groups: Sequence[int], seed: int) -> l
 
     count = min(FOLDS, len(set(groups)))
     if count < 2:
-        raise UserError("all rows are copies of one, so none is left to score the others; leave out the view tuned")
+        raise UserError(
+            "all rows are copies of one row, so they cannot be split into folds; leave tuned out of --views"
+        )
     values = np.zeros(len(groups)) if labels is None else np.unique(np.asarray(labels), return_inverse=True)[1]
     shared = labels is not None and np.bincount(values).max() >= count  # else no class is in every fold
     kind = StratifiedGroupKFold if shared else GroupKFold
