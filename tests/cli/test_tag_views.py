@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from cli_harness import fails, works
 from complaints import names
 from safetensors.numpy import load_file, save_file
@@ -149,6 +150,9 @@ def test_flipped_bytes_are_refused(views: Path, tmp_path: Path, name: str) -> No
     names(fails("predict", run, "--text", "Ann sees"), name)
 
 
+THREADS = str(torch.get_num_threads())  # those of this process, so that the child's sums are rounded as here
+
+
 def test_a_kill_leaves_nothing_half_written(folder: Path, views: Path, tmp_path: Path) -> None:
     """Killed while the head is fitted; the same command with --resume then ends in the run of an undisturbed one."""
     command = ["finetune", str(folder / "words"), str(folder / "tags.txt"), *TAGS, "--out", str(tmp_path / "run")]
@@ -156,7 +160,7 @@ def test_a_kill_leaves_nothing_half_written(folder: Path, views: Path, tmp_path:
         [sys.executable, "-c", "from foretext.cli.app import main; main()", *command],
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": THREADS},
     )
     assert child.stderr is not None
     for line in child.stderr:
