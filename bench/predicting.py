@@ -52,7 +52,7 @@ def _runs(folder: Path, labelled: list[tuple[str, str]], texts: list[str], quick
     many = [" ".join(_word(number + i) for i in range(50)) for number in range(0, WORDS, 50)] * 5
     documents = [*texts, *many]
     vectors = folder / "vectors"
-    base = ft.pretrain(documents=texts, system="gpt", steps=5 if quick else 50, out=folder / "gpt")
+    base = ft.pretrain(documents=texts, system="gpt", steps=5 if quick else 50, vectors="none", out=folder / "gpt")
     words = ft.pretrain(documents=documents, system="word2vec", minutes=5, out=vectors, sets=["objective.epochs=1"])
     words.finetune(labelled, task="classification", out=folder / "views alone")
     views = ("ngrams", "lsa", "vectors", "states")

@@ -292,6 +292,7 @@ def begun(
                 system=start.system,
                 size=given.size,
                 minutes=given.minutes,
+                vectors="none",  # the trunk alone is measured
                 out=out,
                 sets=[*start.pretrain_sets, *(start.quick() if given.quick else ()), *given.pretrain_set],
                 resume=True,

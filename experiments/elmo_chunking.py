@@ -136,6 +136,7 @@ def pretrained(course: Course) -> ft.LanguageModel:
         lambda: ft.pretrain(
             given.data / "imdb" / "unsup.txt.gz",
             system="elmo",
+            vectors="none",
             size=given.size,
             minutes=given.minutes,
             out=given.out / "base",

@@ -91,6 +91,7 @@ def pretrained(course: Course, text: bytes) -> ft.LanguageModel:
         lambda: ft.pretrain(
             training_file(text, given.out),
             system="transformer_xl",
+            vectors="none",
             size=given.size,
             minutes=given.minutes,
             out=given.out / "base",

@@ -175,6 +175,7 @@ def chinese_base(course: Course) -> ft.LanguageModel:
         lambda: ft.pretrain(
             chinese_text(given),
             system="bert",
+            vectors="none",
             size="tiny",
             minutes=given.minutes,
             out=given.out / "chinese",

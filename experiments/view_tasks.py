@@ -245,7 +245,14 @@ def learned(system: str, given: argparse.Namespace, log: Log, results: Results) 
     )
     text = given.data / "imdb" / "unsup.txt.gz"
     model = ft.pretrain(
-        text, system=system, minutes=minutes, out=given.out / system, sets=sets, resume=True, reporter=log
+        text,
+        system=system,
+        minutes=minutes,
+        vectors=None if system == "word2vec" else "none",
+        out=given.out / system,
+        sets=sets,
+        resume=True,
+        reporter=log,
     )
     results.add_part(system, time.perf_counter() - since, commit())
     return model

@@ -11,6 +11,9 @@ test rows are those of `experiments.imdb_transfer` and `experiments.chnsenticorp
 were learned from as `--unlabelled`; its rival is `self-trained` (`experiments.self_trained`). `-lsa` and the like leave
 one view out. `minilm` is MiniLM's states alone, `views+minilm` all views beside them; `minilm tuned` is MiniLM
 fine-tuned, `views+minilm tuned` all views beside what it says once it is (SST-2 and TREC-6: reviews take too long).
+`gpt` is the GPT that `--base` names, fine-tuned; `views+gpt` all views beside its states, `views+gpt tuned` all views
+beside what it says once it is fine-tuned, which is the default of `finetune` on a run that has word vectors.
+`--spare`: test rows are other training rows, that are in no draw, so that choices can be made on them.
 `--all-test`: IMDb on all 25,000 test rows, five draws.
 """
 
@@ -28,7 +31,7 @@ import scipy.sparse as sp
 import foretext as ft
 from bench.common import arguments_for, commit, head_lines, need_data
 from experiments import chnsenticorp, imdb_transfer
-from experiments.common import Data, Log, accuracy, check_settings, drawn_rows, imported, read_task, texts_of
+from experiments.common import Data, Log, Task, accuracy, check_settings, drawn_rows, imported, read_task, texts_of
 from experiments.minilm import need_minilm
 from experiments.results import Cell, Results, result_table
 from experiments.self_trained import Text, self_trained, unlabelled
@@ -40,6 +43,7 @@ from foretext.tasks.views.text_knowledge import LatentSemantics, Vectors
 
 TASKS = imdb_transfer.TASKS | {"chnsenticorp": chnsenticorp.TASK}
 STRENGTH = 7.0
+SPARE_ROWS = 1500
 FIRST = 0.7  # what the first words are multiplied by
 RIVALS: dict[str, dict[str, float]] = {
     "T": {"T": 1},
@@ -55,12 +59,14 @@ OURS = {
     "-lsa": ("ngrams", "vectors"),
     "-vectors": ("ngrams", "lsa"),
 }
-STATES = {"minilm": ("states",), "views+minilm": ("ngrams", "lsa", "vectors", "states")}
+ALL_STATES, ALL_TUNED = (*OURS["views"], "states"), (*OURS["views"], "tuned")
+STATES = {"minilm": ("states",), "views+minilm": ALL_STATES}
 TEXT, TEXT_RIVAL = "views+text", "self-trained"
-TUNED = {"minilm tuned": (), "views+minilm tuned": ("ngrams", "lsa", "vectors", "tuned")}
+TUNED = {"minilm tuned": (), "views+minilm tuned": ALL_TUNED}
+GPT = {"gpt": (), "views+gpt": ALL_STATES, "views+gpt tuned": ALL_TUNED}
 TUNED_SETS = ("transfer.pooling=mean", "transfer.head=probe", "training.rate=1e-4", "training.batch_size=16")
 EPOCHS = {100: 15, 500: 6, 2000: 3}  # those of `experiments.masked_transfer`
-METHODS = {name: name for name in (*OURS, TEXT, *RIVALS, TEXT_RIVAL, *STATES, *TUNED)}
+METHODS = {name: name for name in (*OURS, TEXT, *RIVALS, TEXT_RIVAL, *STATES, *TUNED, *GPT)}
 
 
 @dataclass(frozen=True)
@@ -187,9 +193,11 @@ def measure(
         elif name in OURS:
             said = ours(bases.cbow, None, OURS[name], draw)(train, data.test)
         else:
-            views, knowledge = (STATES | TUNED)[name], None if name == "minilm tuned" else bases.cbow.path
+            views = (STATES | TUNED | GPT)[name]
+            knowledge = bases.cbow.path if "vectors" in views else None
             epochs, sets = (EPOCHS.get(labels, 3), TUNED_SETS) if name in TUNED else (None, ())
-            said = ours(given.minilm, knowledge, views, draw, epochs=epochs, sets=sets)(train, data.test)
+            trunk = given.gpt if name in GPT else given.minilm
+            said = ours(trunk, knowledge, views, draw, epochs=epochs, sets=sets)(train, data.test)
         keep(Cell(task, labels, draw, name), accuracy(said, data.test), time.perf_counter() - since)
 
 
@@ -201,6 +209,10 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", help="tasks, separated by commas")
     parser.add_argument("--methods", help="methods, separated by commas")
     parser.add_argument("--all-test", action="store_true", help="IMDb on all test rows, five draws")
+    parser.add_argument("--base", type=Path, help="a GPT, for the methods that read one")
+    parser.add_argument("--draws", type=int, help="the first so many")
+    parser.add_argument("--labels", help="numbers of labels, separated by commas")
+    parser.add_argument("--spare", action="store_true", help="test rows: training rows that are in no draw")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="of the vectors")
     given = parser.parse_args(words)
     given.data = need_data(given.data)
@@ -208,6 +220,8 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     given.tasks = {name: TASKS[name] for name in names}
     if given.all_test:
         given.tasks = {"imdb": replace(TASKS["imdb"], draws=5, test_rows=None)}
+    if given.labels or given.draws:
+        given.tasks = {name: fewer(task, given.labels, given.draws) for name, task in given.tasks.items()}
     if given.quick:
         given.minutes = 0.2
         given.tasks = {name: replace(task, labels=(40,), draws=1, test_rows=60) for name, task in given.tasks.items()}
@@ -216,20 +230,38 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
         method in chosen
         and (method not in STATES or task != "chnsenticorp")
         and (method not in TUNED or task in ("sst2", "trec"))
+        and (method not in GPT or (given.base is not None and task != "chnsenticorp"))
         and (method != TEXT_RIVAL or task != "trec")  # two classes only
     )
     return given
 
 
+def fewer(task: Task, labels: str | None, draws: int | None) -> Task:
+    wanted = task.labels if labels is None else tuple(map(int, labels.split(",")))
+    chosen = tuple(number for number in task.labels if number in wanted)
+    return replace(task, labels=chosen, draws=min(draws or task.draws, task.draws))
+
+
+def spared(task: Task, data: Data) -> Data:
+    """Rows that are in no draw, as if they were all: some to learn from, others to test on."""
+    draws = [(labels, draw) for labels in task.labels for draw in range(task.draws)]
+    drawn = {id(row) for labels, draw in draws for row in drawn_rows(data.train, labels, draw)}
+    rest = [row for row in data.train if id(row) not in drawn]
+    test = drawn_rows(rest, min(SPARE_ROWS, len(rest) // 2), 0)
+    kept = {id(row) for row in test}
+    return Data([row for row in rest if id(row) not in kept], test)
+
+
 def main(words: Sequence[str] | None = None) -> int:
     given = parse(words)
     given.out.mkdir(parents=True, exist_ok=True)
-    check_settings(given, given.out, ("minutes", "quick", "set", "all_test"))
+    check_settings(given, given.out, ("minutes", "quick", "set", "all_test", "base", "spare"))
     log, results = Log(given.out / "log.txt"), Results(given.out / "results.jsonl")
     for line in head_lines(["torch", "scikit-learn", "gensim"], "python -m experiments.views"):
         log.note(line)
     folder = need_minilm() if any(given.able(name, "sst2") for name in (*STATES, *TUNED)) else None
     given.minilm = None if folder is None else load_language_model(imported(folder, given.out / "minilm", log.note))
+    given.gpt = None if given.base is None else load_language_model(given.base)
     given.done = results.accuracies()
 
     def keep(cell: Cell, found: float, seconds: float) -> None:
@@ -244,6 +276,8 @@ def main(words: Sequence[str] | None = None) -> int:
         if kind not in bases:
             bases[kind] = bases_for(name, given, log, results)
         data = read_task(task, given.data)
+        if given.spare:
+            data = spared(TASKS[name], data)
         for draw in range(task.draws):
             for labels in task.labels:
                 if results.seconds() <= 60 * given.limit:

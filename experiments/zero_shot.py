@@ -175,6 +175,7 @@ def _trained(given: argparse.Namespace, updates: int, signals: StopRequest) -> f
         return ft.pretrain(
             given.data / "imdb" / "unsup.txt.gz",
             system=given.system,
+            vectors="none",
             size=given.size,
             steps=given.steps,
             out=given.out / "run",

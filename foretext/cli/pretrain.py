@@ -37,7 +37,11 @@ def pretrain(
     source: Source = None,
     target: Target = None,
     vectors: Annotated[
-        Path | None, typer.Option(help="For cove: the source's word vectors, a file or a word2vec run.")
+        Path | None,
+        typer.Option(
+            help="A word2vec run to put beside the model instead of learning one; none: no word vectors. For cove the "
+            "source's: a run, or a file."
+        ),
     ] = None,
     text_column: TextColumn = None,
     documents: Annotated[

@@ -47,7 +47,7 @@ from foretext.train.finetuning.finetune_settings import (
     unused_head,
     with_length,
 )
-from foretext.train.finetuning.finetune_vectors import knowledge_of, with_vectors_beside
+from foretext.train.finetuning.finetune_vectors import knowledge_of, with_own_words, with_vectors_beside
 from foretext.train.finetuning.finetune_views import (
     ViewsResult,
     copies,
@@ -165,18 +165,20 @@ class _Finetuning:
         """The request with the model to start from, where it only names it."""
         request, base = self.request, self.request.base
         if not isinstance(base, Base):
-            return request
+            return with_own_words(request)
         if asks_for_views_alone(request):
             check_views_alone(request, self.family, self.split)
             return request  # the model is learned in the run
         if base.run is not None:
-            request = replace(request, base=pretrained_model(base.run))
-            if base.vectors is not None:
-                request = with_vectors_beside(request, base.vectors, self.reporter.note)
+            request = with_vectors_beside(
+                replace(request, base=pretrained_model(base.run)), base.vectors, self.reporter.note
+            )
         elif base.system is not None:
             work = functools.partial(self.work, None)
             request = new_base(request, base, self.split.train, self.reporter.note, work)
-        return request if base.direction is None else replace(request, base=facing(request.start, base.direction))
+        if base.direction is not None:
+            request = replace(request, base=facing(request.start, base.direction))
+        return with_own_words(request)
 
     def finished(self, run: RunDirectory) -> Finetuned:
         """What is in a run that is finished, and the pictures that it was killed before."""

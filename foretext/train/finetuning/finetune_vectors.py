@@ -1,8 +1,8 @@
-"""Word vectors beside a pre-trained model (`finetune RUN … --vectors X`).
+"""Word vectors beside a pre-trained model: those that pre-training has put beside it, or `finetune RUN … --vectors X`.
 
 Beside a trunk that reads pieces one head reads n-grams, topics, vectors and what the fine-tuned trunk says, or the
 views that are named. Where tokens are words, as with ELMo and CoVe, a task's own model reads the vectors beside the
-states, unless views are named.
+states, unless views are named; there the run's own vectors are used only if views are named.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from foretext.errors import UserError
-from foretext.plan import TUNED, VIEWS, ViewsConfig
+from foretext.plan import PAPER, TUNED, VIEWS, ViewsConfig
 from foretext.runs.model import SavedModel, pretrained_model
 from foretext.runs.report import Note, Reporter
 from foretext.runs.run_config import FinetuneConfig
@@ -24,6 +24,7 @@ from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.vectors import read_vectors
 from foretext.text.words.word_list import TextKnowledge
 from foretext.train.finetuning.finetune_request import FinetuneRequest
+from foretext.train.pretraining.words_beside import own_words
 
 _SILENT = Reporter()
 _NAMED = ",".join(view for view in VIEWS if view != TUNED)
@@ -47,9 +48,20 @@ def with_vectors_beside(
     return replace(request, views=views, knowledge=knowledge)
 
 
+def with_own_words(request: FinetuneRequest) -> FinetuneRequest:
+    """The request with the word vectors that pre-training has put beside its model, if nothing speaks against them: the
+    user wants the trunk alone, the paper's way or new weights, or has named other vectors."""
+    model, views = request.start, request.views
+    words = None if model.run is None else own_words(model.run.path)
+    others = request.knowledge is not None or model.vectors is not None
+    alone = request.plan == PAPER or request.from_scratch or _reads_words(model) or not family_of(request.kind).views
+    wanted = not alone if views is None else bool({"lsa", "vectors"} & set(views))
+    return with_vectors_beside(request, words) if wanted and words is not None and not others else request
+
+
 def _all_views(kind: str) -> tuple[str, ...]:
-    """The views that are read where `--vectors` is given and `--views` is not: all of this kind of task. `tuned` takes
-    the place of `states`, where there is such a view."""
+    """The views that are read where there are vectors and `--views` is not given: all that the kind of task has, with
+    `tuned` in the place of `states`."""
     views = family_of(kind).views
     return tuple(view for view in views if view != "states" or TUNED not in views)
 

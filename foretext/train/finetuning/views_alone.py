@@ -29,11 +29,9 @@ from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
 from foretext.train.finetuning.finetune_settings import resolve
 from foretext.train.pretraining.pretrain import pretrain
 from foretext.train.pretraining.pretrain_request import PretrainRequest, resolved_config, written_texts
+from foretext.train.pretraining.words_beside import LEAST_TEXT, MINUTES, SYSTEM, text_length
 from foretext.train.untrained import fresh_model
 
-SYSTEM = "word2vec"
-LEAST_TEXT = 200_000  # characters; vectors of less say nothing that n-grams do not
-MINUTES = 1.0
 LEARNING = ".learning"  # folder inside a run, until its head is fitted
 _LEARNS = ("model", "tokenizer", "objective", "data")  # sections of --set that are about the text
 
@@ -118,7 +116,8 @@ def _enough(request: FinetuneRequest, base: Base, texts: Sequence[str], reporter
     """Whether words and topics are learned; it is said where they cannot be."""
     if request.views == ("ngrams",):
         return False
-    there = _characters(base, texts)
+    options = ReadOptions(column=base.column, errors=base.errors)
+    there = text_length(read_documents(find_files(base.text), options, ReadReport()) if base.text else texts)
     if there >= LEAST_TEXT:
         return True
     more = "--text names more"
@@ -128,20 +127,6 @@ def _enough(request: FinetuneRequest, base: Base, texts: Sequence[str], reporter
             raise UserError(f"--views {name}: {said}; {more}, or leave {name} out")
     reporter.note(f"{said}: n-grams alone; {more}")
     return False
-
-
-def _characters(base: Base, texts: Sequence[str]) -> int:
-    """Of the text, as far as it matters."""
-    documents: Iterator[str] = iter(texts)
-    if base.text:
-        options = ReadOptions(column=base.column, errors=base.errors)
-        documents = read_documents(find_files(base.text), options, ReadReport())
-    count = 0
-    for document in documents:
-        count += len(document)
-        if count >= LEAST_TEXT:
-            break
-    return count
 
 
 @contextlib.contextmanager

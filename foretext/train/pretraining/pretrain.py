@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from foretext.config import Change
-from foretext.errors import UserError
+from foretext.errors import Interrupted, UserError
 from foretext.nn.trunk import Trunk
 from foretext.nn.weights import carried_rows
 from foretext.objectives.base import Draw, Objective
@@ -52,8 +52,10 @@ from foretext.train.planning import (
 from foretext.train.pretraining.learner_loop import learn
 from foretext.train.pretraining.pretrain_request import PretrainRequest, resolved_config
 from foretext.train.pretraining.run_setup import RunSetup, prepare_pairs, prepare_text
+from foretext.train.pretraining.words_beside import forget_tokens, words_request
 from foretext.train.resume import TOKENS, finished, going_on, starts_over, writing
 
+WORDS_FIRST = "first word vectors, which finetune reads beside the model (--vectors none: without them)"
 VALID_TOKENS = 32768
 VALID_ROWS = 16
 
@@ -85,6 +87,9 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
         out_of_memory_as_user_error(config.micro_batch),
         using_threads(request.threads),
     ):
+        if words := words_request(request, config, run):
+            reporter.note(WORDS_FIRST)
+            forget_tokens(_begun_for(run, words, reporter, stopping))
         try:
             prepare = prepare_pairs if system.reads == "pairs" else prepare_text
             prepare(setup, writer)
@@ -98,6 +103,14 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
         loop.run()
         write_curve(run.path)
     return run.path
+
+
+def _begun_for(run: RunDirectory, words: PretrainRequest, reporter: Reporter, stopping: StopRequest) -> Path:
+    """Learns the word vectors beside `run`. Who is interrupted goes on with `run`."""
+    try:
+        return pretrain(words, reporter, stopping)
+    except Interrupted as stopped:
+        raise Interrupted(stopped.code, str(run.path) if RunDirectory(words.out).exists() else None) from None
 
 
 def _onward(run: RunDirectory) -> str:

@@ -23,6 +23,7 @@ from foretext.text.tokenizers.published import tokenizer_from_published
 from foretext.train.resume import agreed, check_seed, check_sets
 
 Section = TypeVar("Section", RunConfig, DataConfig, StartConfig)
+NO_VECTORS = "none"  # --vectors none: no word vectors beside a language model
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class PretrainRequest:
     vocabulary: Path | None = None  # folder with a published vocabulary
     source: Path | None = None  # parallel text, for a system that reads it: line n of one file and of the other
     target: Path | None = None
-    vectors: Path | None = None  # of the source's words
+    vectors: Path | None = None  # of the source's words; for others the word2vec run to put beside, or NO_VECTORS
     column: str | None = None
     documents: str | None = None  # auto
     errors: str | None = None  # strict
@@ -170,10 +171,12 @@ def _check_named(request: PretrainRequest, system: System) -> None:
             f"{system.name} is not pre-trained: it learns a task from labelled rows and unlabelled text at once; use "
             f"foretext finetune FILE --system {system.name} --task … --unlabelled TEXT"
         )
-    pairs = {"--source": request.source, "--target": request.target, "--vectors": request.vectors}
+    pairs = {"--source": request.source, "--target": request.target}
     if system.reads == "pairs":
-        _check_pairs_named(request, system, pairs)
+        _check_pairs_named(request, system, pairs | {"--vectors": request.vectors})
         return
+    if system.learn is not None:
+        pairs |= {"--vectors": request.vectors}
     refuse(pairs, f"is for a system that translates (cove), not {system.name}; leave it out")
     if not request.inputs:
         raise UserError("name the text to pre-train on: files, folders or globs")
@@ -208,8 +211,9 @@ def _said_by_options(request: PretrainRequest) -> dict[str, str]:
 
 
 def _with_data(data: DataConfig, request: PretrainRequest) -> DataConfig:
-    names = ("source", "target", "vectors", "column", "documents", "errors")
+    names = ("source", "target", "column", "documents", "errors")
     given = {name: getattr(request, name) for name in names} | {"starts_from": request.start}
+    given |= {"vectors": request.vectors if request.source else None}
     words = {name: str(value) for name, value in given.items() if value is not None}
     return _replaced(data, {"inputs": tuple(request.inputs) or None, **words})
 

@@ -1,0 +1,94 @@
+"""Word vectors beside a language model: a word2vec run in the folder `words` of its run, learned from the same text.
+
+The trunk does not read them and learns as its paper says. Fine-tuning reads them beside the trunk, because a few
+minutes of word vectors know things that a language model of twenty minutes does not (docs/results.md).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from foretext.errors import UserError
+from foretext.runs.directory import RunDirectory
+from foretext.runs.lock import LOCK
+from foretext.runs.run_config import POSITION, Budget, PretrainConfig, is_finished, read_config
+from foretext.systems import system_named
+from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
+from foretext.train.pretraining.pretrain_request import NO_VECTORS, PretrainRequest
+from foretext.train.resume import TOKENS
+
+FOLDER = "words"  # inside the run
+SYSTEM = "word2vec"
+SHARE = 0.2  # of a budget in minutes, and on top of it
+MINUTES = 1.0  # where the budget is in steps or tokens
+LEAST_TEXT = 200_000  # characters; vectors of less say nothing that n-grams do not
+
+
+def own_words(run: Path) -> Path | None:
+    """The word2vec run beside a language model, if it has one."""
+    words = RunDirectory(run / FOLDER)
+    return words.path if words.exists() and is_finished(words) else None
+
+
+def words_request(request: PretrainRequest, config: PretrainConfig, run: RunDirectory) -> PretrainRequest | None:
+    """What learns the vectors. None: they are there, are not wanted, or the text is too short."""
+    system, folder = system_named(config.run.system), RunDirectory(run.path / FOLDER)
+    if system.reads != "text" or system.learn is not None or run.has(POSITION):
+        return None
+    begun = request.resume and folder.has("config.toml") and _same_text(folder, config)
+    if begun and is_finished(folder):
+        return None
+    if not begun and folder.exists():  # of an earlier start
+        shutil.rmtree(folder.path)
+    if request.vectors is not None:
+        if str(request.vectors) != NO_VECTORS:
+            _copy(request.vectors, folder.path)
+        return None
+    data = config.data
+    options = ReadOptions(column=data.column, documents=data.documents, errors=data.errors)
+    if not begun and text_length(read_documents(find_files(data.inputs), options, ReadReport())) < LEAST_TEXT:
+        return None
+    minutes = config.budget.minutes if config.budget else None
+    return PretrainRequest(
+        inputs=data.inputs,
+        out=folder.path,
+        system=SYSTEM,
+        budget=Budget(minutes=MINUTES if minutes is None else SHARE * minutes),
+        seed=config.run.seed,
+        resume=begun,
+        column=data.column,
+        documents=data.documents,
+        errors=data.errors,
+        threads=request.threads,
+    )
+
+
+def _same_text(words: RunDirectory, config: PretrainConfig) -> bool:
+    kept = read_config(words)
+    return isinstance(kept, PretrainConfig) and kept.data.inputs == config.data.inputs
+
+
+def text_length(documents: Iterable[str]) -> int:
+    """The characters of the text, counted as far as `LEAST_TEXT`."""
+    count = 0
+    for document in documents:
+        count += len(document)
+        if count >= LEAST_TEXT:
+            break
+    return count
+
+
+def forget_tokens(words: Path) -> None:
+    """Deletes the token shards of finished vectors, which nothing reads again."""
+    shutil.rmtree(words / TOKENS, ignore_errors=True)
+
+
+def _copy(source: Path, to: Path) -> None:
+    run = RunDirectory(source)
+    if read_config(run).run.system != SYSTEM or not is_finished(run):
+        raise UserError(f"--vectors {source}: not a finished word2vec run; name one, or leave --vectors out")
+    for name in run.names():
+        run.file(name)  # which checks it
+    shutil.copytree(source, to, ignore=shutil.ignore_patterns(TOKENS, LOCK))

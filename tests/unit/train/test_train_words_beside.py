@@ -1,0 +1,114 @@
+"""Word vectors beside a language model: learned before it from the same text, and read by fine-tuning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from complaints import refused
+from systems_under_test import pretrain_request, stopping_after, write_text
+
+from foretext.errors import Interrupted
+from foretext.runs.directory import RunDirectory
+from foretext.runs.model import load_model
+from foretext.runs.run_config import is_finished
+from foretext.tasks.files.rows import Row
+from foretext.train.finetuning.finetune import finetune
+from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
+from foretext.train.pretraining import words_beside
+from foretext.train.pretraining.pretrain import pretrain
+from foretext.train.pretraining.words_beside import FOLDER, own_words
+
+PAIRS = [("cat", "sun"), ("dog", "ball")] * 8
+ROWS = [Row((f"the {who} sees the {what}",), who, f"row {number}") for number, (who, what) in enumerate(PAIRS)]
+ALL = ("ngrams", "lsa", "vectors", "tuned")
+
+
+@pytest.fixture
+def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A short text, which is enough here."""
+    monkeypatch.setattr(words_beside, "LEAST_TEXT", 1000)
+    return write_text(tmp_path, 200)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A GPT with word vectors beside it."""
+    folder = tmp_path_factory.mktemp("base")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(words_beside, "LEAST_TEXT", 1000)
+        return pretrain(pretrain_request("gpt", write_text(folder, 200), folder / "run", 3, threads=1))
+
+
+def taught(base: Path, **asked: Any) -> tuple[str, ...] | None:
+    """The views that a fine-tuning of the run reads; None: the trunk alone."""
+    request = FinetuneRequest(Base(base), ROWS, asked.pop("kind", "classification"), epochs=1, **asked)
+    views = finetune(request).model.finetuned.views
+    return None if views is None else views.kinds
+
+
+def test_they_are_a_run_of_their_own_and_the_trunk_is_as_without_them(text: Path, base: Path, tmp_path: Path) -> None:
+    words = own_words(base)
+    assert words == base / FOLDER
+    assert load_model(words).system.name == "word2vec"
+    assert not (words / "tokens").exists(), "nothing reads them again"
+    plain = pretrain(pretrain_request("gpt", text, tmp_path / "plain", 3, threads=1, vectors=Path("none")))
+    assert own_words(plain) is None and not (plain / FOLDER).exists()
+    assert RunDirectory(base).read("model.safetensors") == RunDirectory(plain).read("model.safetensors")
+
+
+def test_short_text_has_none(tmp_path: Path) -> None:
+    run = pretrain(pretrain_request("gpt", write_text(tmp_path), tmp_path / "run", 2))
+    assert own_words(run) is None
+
+
+@pytest.mark.parametrize("steps", [1, 2, 4])  # while the vectors are learned, and after that
+def test_stopped_and_gone_on_with(steps: int, text: Path, base: Path, tmp_path: Path) -> None:
+    request = pretrain_request("gpt", text, tmp_path / "run", 3, threads=1, resume=True)
+    with stopping_after(steps) as stop, pytest.raises(Interrupted, match="run; go on with --resume"):
+        pretrain(request, stopping=stop)
+    pretrain(request)
+    assert is_finished(RunDirectory(request.out / FOLDER)) and is_finished(RunDirectory(request.out))
+    for part in ("", FOLDER):
+        own, whole = (RunDirectory(run / part).read("model.safetensors") for run in (request.out, base))
+        assert own == whole, part or "the trunk"
+
+
+def test_without_resume_they_are_learned_again_from_the_text_that_is_named(text: Path, tmp_path: Path) -> None:
+    request = pretrain_request("gpt", text, tmp_path / "run", 3, threads=1)
+    with stopping_after(1) as stop, pytest.raises(Interrupted):
+        pretrain(request, stopping=stop)
+    text.write_text("Another text with other words.\n" * 200)
+    pretrain(request)
+    assert "another" in load_model(request.out / FOLDER).tokenizer.pieces
+    assert "cat" not in load_model(request.out / FOLDER).tokenizer.pieces
+
+
+def test_a_word2vec_run_can_be_put_there(text: Path, base: Path, tmp_path: Path) -> None:
+    words = pretrain(pretrain_request("word2vec", text, tmp_path / "words"))
+    run = pretrain(pretrain_request("gpt", text, tmp_path / "run", 2, vectors=words))
+    assert RunDirectory(run / FOLDER).read("model.safetensors") == RunDirectory(words).read("model.safetensors")
+    with refused("--vectors", "word2vec"):
+        pretrain(pretrain_request("gpt", text, tmp_path / "other", 2, vectors=base))
+    assert not (tmp_path / "other").exists()
+    with refused("--vectors"):
+        pretrain(pretrain_request("word2vec", text, tmp_path / "other", vectors=words))
+
+
+def test_finetune_reads_them_without_being_asked(base: Path) -> None:
+    assert taught(base) == ALL
+    assert taught(base, views=("vectors",)) == ("vectors",)
+
+
+@pytest.mark.parametrize("asked", [{"views": ()}, {"plan": "paper"}, {"from_scratch": True}], ids=str)
+def test_the_trunk_alone_where_that_is_asked_for(base: Path, asked: dict[str, Any]) -> None:
+    assert taught(base, **asked) is None
+
+
+def test_python_and_the_command_line_learn_the_same(base: Path) -> None:
+    named = finetune(FinetuneRequest(Base(base), ROWS, "classification", epochs=1)).model
+    loaded = finetune(FinetuneRequest(load_model(base), ROWS, "classification", epochs=1)).model
+    assert named.views is not None and loaded.views is not None
+    assert np.array_equal(named.views.bias, loaded.views.bias)
