@@ -27,6 +27,7 @@ FEWEST_TO_SPLIT = 10  # below this a held-out row costs more than it tells
 FEW_TO_VALIDATE = 50
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _LISTED = 20
+MANY_NUMBERS = 6  # stars, from 1 to 5, are often meant as classes
 IMBALANCE_RATIO = 4
 IMBALANCE_SHARE = 0.8
 
@@ -105,7 +106,19 @@ def label_warnings(rows: Sequence[Row]) -> list[str]:
         warnings.append(f"{what} a single example: too few to learn from, and none is left to validate on")
     if imbalance := _imbalance(counts, len(rows)):
         warnings.append(imbalance)
+    if _look_like_scores([*counts]):
+        warnings.append(
+            f"the labels are {len(counts)} numbers, and are learned as classes without an order; if they are scores, "
+            "use --task regression"
+        )
     return warnings
+
+
+def _look_like_scores(names: Sequence[str]) -> bool:
+    """Whether the labels are numbers, and more of them than classes usually have, or some with fractions."""
+    numbers = [name for name in names if _NUMBER.fullmatch(name)]
+    whole = all(float(number).is_integer() for number in numbers)
+    return len(numbers) == len(names) and (not whole or len(numbers) >= MANY_NUMBERS)
 
 
 def _imbalance(counts: Counter[str], total: int) -> str | None:

@@ -3,6 +3,7 @@
 import json
 import random
 import warnings
+from collections.abc import Sequence
 
 import complaints
 import numpy
@@ -45,6 +46,15 @@ def test_one_class_cannot_be_trained() -> None:
         LabelSet.from_rows(rows_with("pos", "pos"))
     with complaints.refused("training"):
         LabelSet.from_rows([])
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [("12345", False), ("012345", True), (("0.0", "2.5"), True), (("1.0", "2.0"), False), (("a", "2.5"), False)],
+)
+def test_labels_that_look_like_scores(labels: Sequence[str], said: bool) -> None:
+    warnings = label_warnings(rows_with(*(label for label in labels for _ in range(4))))
+    assert any("--task regression" in warning for warning in warnings) == said
 
 
 def test_label_warnings() -> None:
