@@ -311,6 +311,9 @@ def not_followed(request: FinetuneRequest, transfer: TransferPlan) -> list[str]:
         f"--plan {request.plan} has λ = {plan.lm_weight:g}; {own if _foretells(system) else sees} has no "
         "language-model loss, so λ is 0 here": no_loss,
         f"--plan {request.plan} has transfer.pooling={plan.pooling}; {reader} reads every token instead": no_pool,
+        f"λ = {transfer.lm_weight:g} changes no prediction: the trunk is frozen (transfer.thaw=never)": bool(
+            transfer.lm_weight and transfer.thaw == "never"
+        ),
     }
     return [text for text, holds in said.items() if holds]
 

@@ -106,6 +106,15 @@ def test_what_a_size_asks_for_is_left_out_silently_but_not_what_a_plan_does(
     assert finetune(request_of("elmo", sets=("transfer.head=random",))).model.config.transfer.head == "random"
 
 
+def test_a_language_model_loss_that_can_change_nothing_is_pointed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretext.train.loop.Loop.run", lambda self: None)
+    for sets, told in (((), False), (("transfer.thaw=never",), True)):
+        notes = Notes()
+        asked = request_of("gpt", sets=("transfer.model=linear", *sets), lm_weight=0.5)
+        finetune(asked, notes)
+        assert any("λ = 0.5 changes no prediction" in said for said in notes.said) == told
+
+
 @pytest.mark.parametrize("system", [*(name for name in OWN_MODEL if name in CONTEXTUAL), "gpt"])
 def test_blocks_that_would_be_read_for_ever_as_drawn_are_refused(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("foretext.train.loop.Loop.run", lambda self: None)
