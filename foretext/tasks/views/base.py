@@ -10,6 +10,7 @@ A view may have several blocks: the mean of a text's vectors is one, the vectors
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -142,3 +143,22 @@ def text_tensor(lines: Sequence[str]) -> np.ndarray:
 def lines_of(tensor: np.ndarray) -> list[str]:
     """What `text_tensor` wrote."""
     return tensor.astype(np.uint8).tobytes().decode().split("\n") if len(tensor) else []
+
+
+def deal(
+    labels: Sequence[object] | np.ndarray | None, groups: Sequence[int] | np.ndarray, count: int, seed: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """At most `count` folds, each as the numbers of the rows to learn from and of those to score; none where all rows
+    are one group. Each class is shared out evenly, where `labels` are classes. Rows of a group, which are copies of
+    each other, are never parted."""
+    from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
+
+    count = min(count, len(np.unique(groups)))
+    if count < 2:
+        return []
+    values = np.zeros(len(groups)) if labels is None else np.unique(np.asarray(labels), return_inverse=True)[1]
+    shared = labels is not None and np.bincount(values).max() >= count  # else no class is in every fold
+    kind = StratifiedGroupKFold if shared else GroupKFold
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a class with fewer rows than folds is missing in some
+        return list(kind(count, shuffle=True, random_state=seed).split(values[:, None], values, np.asarray(groups)))

@@ -19,7 +19,7 @@ from torch import Tensor
 from foretext.errors import UserError
 from foretext.nn.task_models.chain_sums import Chain
 from foretext.tasks.heads.supervised import arranged, loss_of_labels
-from foretext.tasks.views.base import Block, Tensors, Units, View, is_sparse
+from foretext.tasks.views.base import Block, Tensors, Units, View, deal, is_sparse
 from foretext.tasks.views.relevance import (
     MOST_UNITS,
     Chosen,
@@ -163,24 +163,11 @@ def folds_of(
     units: Units, picked: np.ndarray, labels: Labels, seed: int, groups: np.ndarray
 ) -> list[tuple[Tensor, Tensor]]:
     """Stratified by class, copies together; as many as the rarest class allows, at least two if it can be done."""
-    from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
-
     rows = np.unique(units.rows[picked])
-    own_groups, values = groups[rows], labels.values[rows]
+    own_groups, values, places = groups[rows], labels.values[rows], units.rows[picked]
     classes = labels.kind not in ("regression", "choice")
     least = min(np.unique(values, return_counts=True)[1]) if classes else len(rows)
-    count = min(FOLDS, len(np.unique(own_groups)), max(2, int(least)))
-    if count < 2:
-        return []
-    splitter = (
-        StratifiedGroupKFold(count, shuffle=True, random_state=seed)
-        if classes
-        else GroupKFold(count, shuffle=True, random_state=seed)
-    )
-    places = units.rows[picked]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a class of one row is in one fold only, and that is all right
-        found = list(splitter.split(rows[:, None], values, own_groups))
+    found = deal(values if classes else None, own_groups, min(FOLDS, max(2, int(least))), seed)
     return [(_of_rows(places, rows[learn]), _of_rows(places, rows[score])) for learn, score in found]
 
 

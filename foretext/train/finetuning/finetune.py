@@ -57,7 +57,7 @@ from foretext.train.finetuning.finetune_views import (
     stack_views,
     view_lines,
 )
-from foretext.train.finetuning.out_of_fold import Counted, Fold, deal, out_of_fold
+from foretext.train.finetuning.out_of_fold import Counted, Fold, folds_for, out_of_fold
 from foretext.train.finetuning.views_alone import (
     as_begun,
     asks_for_views_alone,
@@ -289,7 +289,7 @@ class _Finetuning:
         run learns all rows."""
         request, rows = self.request, learned.rows
         classes = [row.label for row in rows] if config.task.labels else None
-        folds = deal(classes, copies(rows), request.seed)
+        folds = folds_for(classes, copies(rows), request.seed)
 
         def scores_of(number: int, fold: Fold) -> list[np.ndarray]:
             return self._left_out(config, learned, fold, f"fold {number + 1} of {len(folds)}")

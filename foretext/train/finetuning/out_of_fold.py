@@ -6,7 +6,6 @@ scores of a finished fold are kept in the run, so a run that was killed resumes 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -15,6 +14,7 @@ import torch
 from foretext.errors import UserError
 from foretext.runs.directory import RunWriter
 from foretext.runs.report import Reporter, StepReport
+from foretext.tasks.views.base import deal
 
 FOLDS = 4
 FILE = "training/folds.safetensors"
@@ -22,21 +22,14 @@ FILE = "training/folds.safetensors"
 Fold = tuple[np.ndarray, np.ndarray]  # the numbers of the rows to learn from and of the rows to score
 
 
-def deal(labels: Sequence[object] | None, groups: Sequence[int], seed: int) -> list[Fold]:
-    """Folds that share out each class evenly, where `labels` are classes, and never part a group of copies."""
-    from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
-
-    count = min(FOLDS, len(set(groups)))
-    if count < 2:
+def folds_for(labels: Sequence[object] | None, groups: Sequence[int], seed: int) -> list[Fold]:
+    """Folds of the rows; UserError where there are none."""
+    folds = deal(labels, groups, FOLDS, seed)
+    if not folds:
         raise UserError(
             "all rows are copies of one row, so they cannot be split into folds; leave tuned out of --views"
         )
-    values = np.zeros(len(groups)) if labels is None else np.unique(np.asarray(labels), return_inverse=True)[1]
-    shared = labels is not None and np.bincount(values).max() >= count  # else no class is in every fold
-    kind = StratifiedGroupKFold if shared else GroupKFold
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a class with fewer rows than folds is missing in some
-        return list(kind(count, shuffle=True, random_state=seed).split(values[:, None], values, list(groups)))
+    return folds
 
 
 def out_of_fold(

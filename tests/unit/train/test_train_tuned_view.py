@@ -91,14 +91,14 @@ def test_the_trunk_of_the_run_has_learned_all_rows() -> None:
 def test_folds_share_out_classes_and_never_part_copies() -> None:
     labels = ["a", "b", "b", "b"] * 10
     groups = [n // 2 for n in range(40)]
-    folds = module.deal(labels, groups, seed=3)
+    folds = module.folds_for(labels, groups, seed=3)
     assert len(folds) == module.FOLDS
     for learned, left in folds:
         assert not set(learned) & set(left) and len(learned) + len(left) == 40
         assert not {groups[n] for n in learned} & {groups[n] for n in left}
         assert Counter(labels[n] for n in left)["a"] in (2, 3)
     with refused("tuned"):
-        module.deal(labels, [0] * 40, seed=3)
+        module.folds_for(labels, [0] * 40, seed=3)
 
 
 def test_outputs_of_units() -> None:
