@@ -30,8 +30,7 @@ from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
 from foretext.errors import check_range, refuse_if
-from foretext.nn.fused import APPROXIMATE
-from foretext.nn.softmax.tied_softmax import TiedSoftmax
+from foretext.nn.fused import APPROXIMATE, TiedSoftmax
 from foretext.nn.transformer.encoder import EncoderConfig, draw_truncated
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Examples, GrowingConfig, Objective, growing_lengths

@@ -46,9 +46,8 @@ from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, Hidden, LossSum, Outcome, padded
 from foretext.errors import check_range, refuse_if
-from foretext.nn.fused import dropout
+from foretext.nn.fused import TiedSoftmax, dropout
 from foretext.nn.relative.xlnet import MemoryState, OrderedBatch, XLNetConfig
-from foretext.nn.softmax.tied_softmax import TiedSoftmax
 from foretext.nn.trunk import OutputLayer, Trunk
 from foretext.objectives.base import Direction, Draw, Examples, GrowingConfig, Objective, growing_lengths
 from foretext.objectives.paired_windows import LEAST_CONTEXT as PAIRED

@@ -24,9 +24,8 @@ from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, Hidden, LossSum, Outcome
 from foretext.errors import check_range
-from foretext.nn.fused import APPROXIMATE, dropout
+from foretext.nn.fused import APPROXIMATE, CHUNK_ELEMENTS, dropout
 from foretext.nn.packing import Packing
-from foretext.nn.softmax.tied_softmax import CHUNK_ELEMENTS
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig, draw_truncated
 from foretext.nn.trunk import OutputLayer, Trunk
 from foretext.objectives.base import Direction, Draw

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
 from foretext.errors import UserError
+from foretext.nn.fused import TiedSoftmax
 from foretext.nn.recurrent.cove import AttentionDecoder, CoveConfig, CoveTrunk, DecoderState
-from foretext.nn.softmax.tied_softmax import tied_softmax_loss
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Examples, Translator
 from foretext.objectives.translation_pairs import (
@@ -112,7 +112,7 @@ class TranslationObjective(Translator):
         read_BTD = self.decoder(words_before(batch.targets_BT), encoded, real_BT)
         output = self.decoder.output
         targets_N = batch.targets_BT[real_BT]
-        total = tied_softmax_loss(read_BTD[real_BT], output.weight, targets_N, bias_V=output.bias)
+        total = TiedSoftmax(output.weight, output.bias).loss(read_BTD[real_BT], targets_N)
         return Outcome({NAME: LossSum(total, float(len(targets_N)))})
 
     def attention(self, trunk: Trunk, batch: Batch) -> Tensor:

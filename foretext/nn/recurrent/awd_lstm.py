@@ -15,7 +15,7 @@ and so has both the raw and the dropped states without a second field that no ot
 
     hidden = trunk(batch, state)
     dropped = trunk.output_dropout(hidden.top)
-    lm = tied_softmax_loss(dropped…, trunk.output_table(), …)
+    lm = trunk.output_layer().loss(dropped…, …)
     ar, tar = activation_penalty(dropped, batch.mask_BT), temporal_penalty(hidden.top, batch.mask_BT)
 
 The state is ((h, c), …), one pair of [B, H] a layer. Initial weights are those of the released code: embeddings uniform
@@ -56,8 +56,7 @@ from foretext.batch import Batch, Hidden, LossSum
 from foretext.errors import check_range, refuse_if
 from foretext.nn.fused import dropout, full_precision_on_cpu, keep_mask
 from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL, ReadingOrder, lstm_layer, reading_order
-from foretext.nn.trunk import MOST_LAYERS, MOST_WIDE, ModelConfig, Trunk
-from foretext.nn.weights import grown
+from foretext.nn.trunk import MOST_LAYERS, MOST_WIDE, ModelConfig, Trunk, grown
 
 LEAST_SQUARE = 1e-8  # added to a row's mean square, so that one of zeros stays as it is
 

@@ -64,7 +64,7 @@ from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, Hidden
 from foretext.errors import check_range
-from foretext.nn.fused import dropout
+from foretext.nn.fused import TiedSoftmax, dropout
 from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
 from foretext.nn.recurrent.lstm_layer import (
     LstmState,
@@ -74,7 +74,6 @@ from foretext.nn.recurrent.lstm_layer import (
     reading_order,
     reading_orders,
 )
-from foretext.nn.softmax.tied_softmax import TiedSoftmax
 from foretext.nn.trunk import MOST_WIDE, ModelConfig, OutputLayer, Trunk
 
 MOST_SHARE = 2  # candidates are at most 1/so much of all classes: beyond that the last ones take ever more draws

@@ -25,13 +25,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
-from foretext.nn.fused import dropout
+from foretext.nn.adaptive_softmax import AdaptiveVocabulary
+from foretext.nn.fused import TiedSoftmax, dropout
 from foretext.nn.packing import pack
 from foretext.nn.relative.relative_attention import behind, distances, hidden_memory, last_of, sinusoids
 from foretext.nn.relative.transformer_xl_block import Biases, TransformerXLBlock, TransformerXLConfig
-from foretext.nn.softmax.tied_softmax import AdaptiveVocabulary, TiedSoftmax
-from foretext.nn.trunk import OutputLayer, Trunk
-from foretext.nn.weights import grown
+from foretext.nn.trunk import OutputLayer, Trunk, grown
 
 State = dict[str, Any]
 

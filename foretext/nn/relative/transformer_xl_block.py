@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.errors import check_range, refuse_if
+from foretext.nn.adaptive_softmax import adaptive_parameters
 from foretext.nn.fused import add_dropped, dropout, linear
 from foretext.nn.packing import Packing, chosen, pick
 from foretext.nn.relative.relative_attention import LONGEST_MEMORY, RelativeAttention, check_width
-from foretext.nn.softmax.tied_softmax import adaptive_parameters
 from foretext.nn.transformer.block import TransformerShape
 
 Biases = tuple[Tensor, Tensor] | None  # u and w, where all blocks share them

@@ -25,8 +25,7 @@ from foretext.nn.packing import Packing, pack, unseen
 from foretext.nn.relative.relative_attention import LONGEST_MEMORY, check_width, distances, remember, sinusoids
 from foretext.nn.relative.two_stream import Asked, Sight, StreamBlock, StreamShape
 from foretext.nn.transformer.block import TransformerShape
-from foretext.nn.trunk import Trunk
-from foretext.nn.weights import grown
+from foretext.nn.trunk import Trunk, grown
 
 MemoryState = tuple[tuple[Tensor, ...], Tensor]  # what each block was given, [B, M, D], and what of it is real
 

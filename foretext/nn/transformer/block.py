@@ -29,8 +29,7 @@ from torch import Tensor, nn
 
 from foretext.errors import check_range, refuse_if
 from foretext.nn.fused import Gelu, add_dropped, feed_forward, linear
-from foretext.nn.packing import Packing, chosen, pick
-from foretext.nn.transformer.attention import Hiding, causal_attention, full_attention
+from foretext.nn.packing import Hiding, Packing, attend, chosen, pick
 from foretext.nn.trunk import MOST_LAYERS, MOST_WIDE, ModelConfig
 
 
@@ -155,14 +154,9 @@ class Attention(nn.Module):
 
     def forward(self, x_ND: Tensor, packing: Packing, side: SideInputs, picked_R: Tensor | None) -> Tensor:
         """`picked_R`: the tokens that are wanted."""
-        mixed = self._mix(packing.grouped(self._project(x_ND, side)), packing, side.hidden).flatten(1)
-        return linear(pick(mixed, chosen(packing.from_groups, picked_R)), self.out)
-
-    def _mix(self, qkv_S3HK: Tensor, packing: Packing, hidden: Hiding) -> Tensor:
-        p = self.p if self.training else 0.0
-        if self.causal:
-            return causal_attention(qkv_S3HK, packing.groups, p)
-        return full_attention(qkv_S3HK, packing.groups, p, hidden)
+        p, qkv_S3HK = self.p if self.training else 0.0, packing.grouped(self._project(x_ND, side))
+        mixed = attend(qkv_S3HK, packing.groups, p, None if self.causal else side.hidden)
+        return linear(pick(mixed.flatten(1), chosen(packing.from_groups, picked_R)), self.out)
 
     def step(
         self, x_BTD: Tensor, past: tuple[Tensor, Tensor] | None, attend_BTS: Tensor | None, side: SideInputs

@@ -20,8 +20,7 @@ from foretext.errors import UserError, check_range
 from foretext.nn.fused import dropout
 from foretext.nn.packing import pack
 from foretext.nn.transformer.block import Activation, Block, BlockShape, SideInputs, TransformerShape, rotation
-from foretext.nn.trunk import Trunk
-from foretext.nn.weights import grown
+from foretext.nn.trunk import Trunk, grown
 
 MOST_BASE = 1_000_000_000  # of rotary positions: far beyond what any model has
 

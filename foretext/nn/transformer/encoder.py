@@ -19,8 +19,7 @@ from foretext.errors import check_range
 from foretext.nn.fused import Gelu, dropout
 from foretext.nn.packing import Packing, pack
 from foretext.nn.transformer.block import GELUS, Block, BlockShape, SideInputs, TransformerShape
-from foretext.nn.trunk import Trunk
-from foretext.nn.weights import grown
+from foretext.nn.trunk import Trunk, grown
 
 
 @dataclass(frozen=True)

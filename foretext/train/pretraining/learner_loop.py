@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from foretext.errors import EXIT_MACHINE, UserError
-from foretext.nn.weights import check_tensor
+from foretext.nn.trunk import check_tensor
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.machine import available_memory, check_space, clock, size_text, write_error
 from foretext.runs.report import Reporter, StopRequest

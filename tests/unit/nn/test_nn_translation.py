@@ -12,8 +12,8 @@ from tolerance import close, terms_of
 from torch import Tensor
 from translation_under_test import TranslationModel
 
+from foretext.nn.fused import TiedSoftmax
 from foretext.nn.recurrent.cove import ContextEncoder, FixedVectors, TranslationConfig
-from foretext.nn.softmax.tied_softmax import tied_softmax_loss
 
 CONFIG = TranslationConfig(vocabulary=11, vectors=5, embedding=4, width=6, dropout=0.0, init_range=0.5)
 ENCODED = terms_of((5 + 2) * (6 + 3))  # five words and two layers: the inputs', the state's
@@ -172,7 +172,7 @@ def test_gradients_do_not_depend_on_padding(model: TranslationModel) -> None:
         read = model(x, before, mask, real)[real]
         after = torch.arange(len(read)) % CONFIG.vocabulary
         output = model.decoder.output
-        loss = tied_softmax_loss(read, output.weight, after, bias_V=output.bias)
+        loss = TiedSoftmax(output.weight, output.bias).loss(read, after)
         found.append(torch.autograd.grad(loss, list(model.parameters())))
     back = terms_of(3 * READ, CONFIG.vocabulary, sum(map(len, targets)))  # through the softmax and two products a sum
     for other in found[1:]:
