@@ -30,8 +30,8 @@ from foretext.nn.recurrent.cvt import CvtConfig
 from foretext.nn.relative.transformer_xl_block import TransformerXLConfig
 from foretext.nn.relative.xlnet import XLNetConfig
 from foretext.nn.static_vectors import StaticVectorsConfig
-from foretext.nn.transformer.causal_trunk import TransformerConfig
 from foretext.nn.transformer.encoder import EncoderConfig
+from foretext.nn.transformer.transformer import TransformerConfig
 from foretext.nn.trunk import reads_on
 from foretext.objectives.base import CausalConfig, GrowingConfig, Objective
 from foretext.objectives.bidirectional import BilmObjective

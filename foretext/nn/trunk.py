@@ -146,7 +146,7 @@ class Trunk(nn.Module):
     attends: ClassVar[bool] = False  # whether there are `attention_weights`
     branches: ClassVar[bool] = False  # whether `Batch.attend_BTT` is followed: texts side by side after a state
     spells: ClassVar[bool] = False  # whether tokens are read by their characters, which `spelled` gives
-    above: ClassVar[tuple[str, ...]] = ()  # what the names of parameters above the last block begin with
+    above: ClassVar[tuple[str, ...]] = ()  # what the names of parameters above the last layer begin with
     evaluation_memory: int | None = None  # tokens before each that are seen in evaluation; None: there is no memory
 
     if TYPE_CHECKING:
@@ -212,12 +212,16 @@ class Trunk(nn.Module):
 
     # -- weights
 
+    def layer_names(self) -> list[tuple[str, ...]]:
+        """What the names of each layer's parameters begin with, from the bottom to the top."""
+        return [(f"blocks.{n}.",) for n in range(len(self.blocks))]
+
     def layer_groups(self) -> list[list[str]]:
-        """Names of parameters from the bottom (embeddings and what blocks share) to the top, block by block."""
+        """Names of parameters from the bottom (embeddings and what layers share) to the top, layer by layer."""
         names = [name for name, _ in self.named_parameters()]
-        blocks = [[name for name in names if name.startswith(f"blocks.{n}.")] for n in range(len(self.blocks))]
-        blocks[-1] += [name for name in names if name.startswith(self.above)]
-        return [[name for name in names if not name.startswith(("blocks.", *self.above))], *blocks]
+        layers = [[name for name in names if name.startswith(beginnings)] for beginnings in self.layer_names()]
+        layers[-1] += [name for name in names if name.startswith(self.above)]
+        return [[name for name in names if not any(name in layer for layer in layers)], *layers]
 
     def grow_vocabulary(self, size: int) -> None:
         """Adds rows for tokens, drawn like new ones, up to `size`."""
@@ -236,6 +240,25 @@ class Trunk(nn.Module):
     def spelled(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The characters of the batch's distinct tokens [U, C], and its tokens' rows there [B, T]."""
         raise NotImplementedError(f"{type(self).__name__} reads tokens by their ids")
+
+
+class TokenTrunk(Trunk):
+    """A trunk that reads rows of one table, which is its output layer too."""
+
+    if TYPE_CHECKING:
+        tokens: nn.Embedding
+        config: Any
+
+    def draw(self, weights: Tensor) -> None:
+        """Fills weights as those of a new trunk are."""
+        nn.init.normal_(weights, std=self.config.init_std)
+
+    def output_table(self) -> Tensor:
+        """W_e, which is also the output layer."""
+        return self.tokens.weight
+
+    def grow_vocabulary(self, size: int) -> None:
+        self.tokens = grown(self.tokens, size, self.draw)
 
 
 def reads_on(trunk: Trunk) -> bool:

@@ -180,7 +180,11 @@ class Objective(nn.Module):
 
     def logits(self, trunk: Trunk, ids_1T: Tensor, direction: Direction = "forward") -> Tensor:
         """At each place the scores of the token that is told there, [T, V]: the next, or the one that stands there."""
-        return self.output_layer(trunk).logits(trunk(Batch(ids_1T)).top[0])
+        return self.output_layer(trunk).logits(self.told_from(trunk, Batch(ids_1T))[0])
+
+    def told_from(self, trunk: Trunk, batch: Batch) -> Tensor:
+        """The states that tokens are told from: [B, T, D]."""
+        return trunk(batch).top
 
     def reader(self, trunk: Trunk, context: int, direction: Direction) -> Trunk | None:
         """The trunk as one that goes on with a text, where it is not that itself; None: it is, if its system is

@@ -249,7 +249,7 @@ class MaskedObjective(Objective):
         for row, own in zip(asked_BT, places):
             row[list(own)] = True
         batch = Batch(ids, None if bool(real.all()) else real).reading(asked_BT).to(trunk.output_table().device)
-        return trunk(batch).top[asked_BT]
+        return self.told_from(trunk, batch)[asked_BT]
 
 
 def _segments(span: Span) -> np.ndarray:

@@ -56,7 +56,7 @@ from foretext.batch import Batch, Hidden, LossSum
 from foretext.errors import check_range, refuse_if
 from foretext.nn.fused import dropout, full_precision_on_cpu, keep_mask
 from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL, ReadingOrder, lstm_layer, reading_order
-from foretext.nn.trunk import MOST_LAYERS, MOST_WIDE, ModelConfig, Trunk, grown
+from foretext.nn.trunk import MOST_LAYERS, MOST_WIDE, ModelConfig, TokenTrunk
 
 LEAST_SQUARE = 1e-8  # added to a row's mean square, so that one of zeros stays as it is
 
@@ -227,14 +227,14 @@ class LstmLayer(nn.Module):
         return y, (order.end(state[0], h), order.end(state[1], c))
 
 
-class AwdLstm(Trunk):
+class AwdLstm(TokenTrunk):
     """Token embeddings and a stack of LSTM layers."""
 
     def __init__(self, config: AwdLstmConfig) -> None:
         super().__init__()
         self.config = config
         self.tokens = nn.Embedding(config.vocabulary, config.width)
-        nn.init.uniform_(self.tokens.weight, -config.init_range, config.init_range)
+        self.draw(self.tokens.weight)
         weight_dropout = config.dropout * config.weight_dropout
         self.layers = nn.ModuleList(
             LstmLayer(inputs, cells, weight_dropout, bound)
@@ -275,10 +275,6 @@ class AwdLstm(Trunk):
         """The fifth dropout, for what predicts tokens from `Hidden.top`; see the module's docstring."""
         return locked_dropout(top_BTD, self.config.dropout * self.config.output_dropout, self.training)
 
-    def output_table(self) -> Tensor:
-        """The embeddings, none of them dropped, which are also the output layer."""
-        return self.tokens.weight
-
     def new_state(self, rows: int) -> State:
         """Zeros: nothing has been read."""
         like = self.tokens.weight
@@ -291,13 +287,8 @@ class AwdLstm(Trunk):
         """The state of these rows, in this order."""
         return tuple((h[rows], c[rows]) for h, c in state)
 
-    def layer_groups(self) -> list[list[str]]:
-        """Parameter names: the embeddings, then layer by layer."""
-        names = [name for name, _ in self.named_parameters()]
-        layers = range(len(self.layers))
-        return [["tokens.weight"], *([name for name in names if name.startswith(f"layers.{n}.")] for n in layers)]
+    def layer_names(self) -> list[tuple[str, ...]]:
+        return [(f"layers.{n}.",) for n in range(len(self.layers))]
 
-    def grow_vocabulary(self, size: int) -> None:
-        """Adds embedding rows, drawn like new ones, up to `size`."""
-        bound = self.config.init_range
-        self.tokens = grown(self.tokens, size, lambda rows_VD: nn.init.uniform_(rows_VD, -bound, bound))
+    def draw(self, weights: Tensor) -> None:
+        nn.init.uniform_(weights, -self.config.init_range, self.config.init_range)

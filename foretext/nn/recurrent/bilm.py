@@ -280,6 +280,7 @@ def _fitted(part_BD: Tensor, rows: int) -> Tensor:
 
 class BilmTrunk(Trunk):
     spells = True
+    above = ("softmax.",)
 
     def __init__(
         self,
@@ -353,9 +354,5 @@ class BilmTrunk(Trunk):
     def grow_vocabulary(self, size: int) -> None:
         """Nothing to do: a word has no row here."""
 
-    def layer_groups(self) -> list[list[str]]:
-        """Parameter names: the character encoder, then both directions layer by layer."""
-        names = [name for name, _ in self.named_parameters()]
-        lstms = [[name for name in names if f".lstms.{layer}." in name] for layer in range(self.config.layers)]
-        lstms[-1] += [name for name in names if name.startswith("softmax.")]
-        return [[name for name in names if name.startswith("bilm.words.")], *lstms]
+    def layer_names(self) -> list[tuple[str, ...]]:
+        return [(f"bilm.forwards.lstms.{n}.", f"bilm.backwards.lstms.{n}.") for n in range(self.config.layers)]

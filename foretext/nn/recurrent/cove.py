@@ -298,11 +298,8 @@ class CoveTrunk(Trunk):
 
         return Hidden(whole(found.top), tuple(map(whole, found.layers)))
 
-    def layer_groups(self) -> list[list[str]]:
-        """The vectors, which do not learn, are a group without names."""
-        layers = range(self.config.layers)
-        names = [name for name, _ in self.named_parameters()]
-        return [[], *([name for name in names if name.startswith(f"encoder.layers.{layer}.")] for layer in layers)]
+    def layer_names(self) -> list[tuple[str, ...]]:
+        return [(f"encoder.layers.{n}.",) for n in range(self.config.layers)]
 
     def grow_vocabulary(self, size: int) -> None:
         """New words have zeros until their vectors are put."""

@@ -226,10 +226,8 @@ class CvtEncoder(Trunk):
         states = self.states(batch, p if self.training else 0.0)
         return Hidden(states.top_BTD, (states.x_BTE, states.lower_BTD, states.top_BTD) if keep_layers else ())
 
-    def layer_groups(self) -> list[list[str]]:
-        names = [name for name, _ in self.named_parameters()]
-        lower, upper = ([name for name in names if name.startswith(part)] for part in ("lower.", "upper."))
-        return [[name for name in names if name not in (*lower, *upper)], lower, upper]
+    def layer_names(self) -> list[tuple[str, ...]]:
+        return [("lower.",), ("upper.",)]
 
     def grow_vocabulary(self, size: int) -> None:
         self.words = grown(self.words, size, lambda rows_VD: nn.init.normal_(rows_VD, std=0.1))

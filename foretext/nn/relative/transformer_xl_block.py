@@ -14,7 +14,7 @@ from foretext.nn.adaptive_softmax import adaptive_parameters
 from foretext.nn.fused import add_dropped, dropout, linear
 from foretext.nn.packing import Packing, chosen, pick
 from foretext.nn.relative.relative_attention import LONGEST_MEMORY, RelativeAttention, check_width
-from foretext.nn.transformer.block import TransformerShape
+from foretext.nn.transformer.transformer import TransformerShape
 
 Biases = tuple[Tensor, Tensor] | None  # u and w, where all blocks share them
 

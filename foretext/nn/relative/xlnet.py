@@ -24,8 +24,8 @@ from foretext.nn.fused import Gelu, dropout
 from foretext.nn.packing import Packing, pack, unseen
 from foretext.nn.relative.relative_attention import LONGEST_MEMORY, check_width, distances, remember, sinusoids
 from foretext.nn.relative.two_stream import Asked, Sight, StreamBlock, StreamShape
-from foretext.nn.transformer.block import TransformerShape
-from foretext.nn.trunk import Trunk, grown
+from foretext.nn.transformer.transformer import TransformerShape
+from foretext.nn.trunk import TokenTrunk
 
 MemoryState = tuple[tuple[Tensor, ...], Tensor]  # what each block was given, [B, M, D], and what of it is real
 
@@ -81,7 +81,7 @@ class XLNetConfig(TransformerShape):
         return tokens * self.layers * (24 * self.width + 5 * self.block().inner + weights)
 
 
-class XLNet(Trunk):
+class XLNet(TokenTrunk):
     attends = True
 
     def __init__(self, config: XLNetConfig) -> None:
@@ -97,7 +97,7 @@ class XLNet(Trunk):
             if name.endswith(("up.bias", "down.bias")):
                 nn.init.zeros_(parameter)
             elif "norm" not in name:
-                nn.init.normal_(parameter, std=self.config.init_std)
+                self.draw(parameter)
 
     def new_state(self, rows: int) -> MemoryState:
         """Nothing has been read."""
@@ -151,14 +151,6 @@ class XLNet(Trunk):
             assert isinstance(block, StreamBlock)
             found.append(block.attention.weights(x_1TD, waves_RD, None, other_1TT))
         return torch.stack(found)
-
-    def output_table(self) -> Tensor:
-        """W_e, which is also the output layer, with a bias of the objective's."""
-        return self.tokens.weight
-
-    def grow_vocabulary(self, size: int) -> None:
-        """Adds embedding rows, drawn like new ones, up to `size`."""
-        self.tokens = grown(self.tokens, size, lambda rows_VD: nn.init.normal_(rows_VD, std=self.config.init_std))
 
 
 # -- what is seen ------------------------------------------------------------------------------------------------------
