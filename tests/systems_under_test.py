@@ -27,7 +27,7 @@ from foretext.nn.recurrent.bilm import BilmTrunkConfig
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.nn.recurrent.cove import CoveConfig
 from foretext.nn.recurrent.cvt import CvtConfig
-from foretext.nn.relative.transformer_xl_block import TransformerXLConfig
+from foretext.nn.relative.transformer_xl import TransformerXLConfig
 from foretext.nn.relative.xlnet import XLNetConfig
 from foretext.nn.static_vectors import StaticVectorsConfig
 from foretext.nn.transformer.encoder import EncoderConfig

@@ -21,6 +21,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from foretext.errors import refuse_if
 from foretext.nn.fused import CHUNK_ELEMENTS, TiedSoftmax
 
 PROJECTION_STD = 0.01  # of the projections at the start
@@ -131,3 +132,25 @@ def adaptive_parameters(size: int, width: int, cutoffs: tuple[int, ...], divisor
     sizes = [end - start for start, end in zip((0, *cutoffs), (*cutoffs, size))]
     tables = sum(n * (w + 1) for n, w in zip(sizes, widths)) + len(cutoffs) * (widths[0] + 1)
     return tables + (width * (sum(widths) + widths[0]) if divisor > 1 else 0)
+
+
+def check_cutoffs(size: int, width: int, cutoffs: tuple[int, ...], divisor: int) -> None:
+    """UserError for `model.cutoffs` and `model.divisor` of which no `AdaptiveVocabulary` can be made."""
+    given = ",".join(str(cut) for cut in cutoffs)
+    refuse_if(
+        list(cutoffs) != sorted(set(cutoffs)) or any(cut < 1 for cut in cutoffs),
+        f"model.cutoffs={given}: give ids that rise, from 1 on",
+    )
+    refuse_if(
+        cutoffs and size and cutoffs[-1] >= size,
+        f"model.cutoffs={given}: the vocabulary has only {size:,} pieces; give ids below that, or "
+        "none for a plain softmax: --set model.cutoffs=",
+    )
+    refuse_if(
+        not cutoffs and divisor > 1,
+        f"model.divisor={divisor} is for an adaptive softmax; set model.cutoffs too",
+    )
+    refuse_if(
+        width // divisor ** len(cutoffs) < 1,
+        f"model.divisor={divisor}: nothing is left of a width of {width}",
+    )
