@@ -65,12 +65,10 @@ class TranslationObjective(Translator):
         if not isinstance(tokenizer, WordTokenizer):
             raise UserError(f"a translation is learned with a vocabulary of words, not of {tokenizer.kind}")
         self.settings, self.tokenizer, self.lower = settings, tokenizer, settings.lower
-        shape = model.translation(tokenizer.target_words.size, settings.embedding)
-        shape.check()
         self.weights = {NAME: 1.0}
-        self.decoder = AttentionDecoder(shape)
+        self.decoder = AttentionDecoder(model, tokenizer.target_words.size, settings.embedding)
         for parameter in self.parameters():
-            nn.init.uniform_(parameter, -shape.init_range, shape.init_range)
+            nn.init.uniform_(parameter, -model.init_range, model.init_range)
 
     @property
     def words(self) -> WordList:
@@ -129,7 +127,7 @@ class TranslationObjective(Translator):
 
     def decode_step(self, ids_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         read_BD, state = self.decoder.step(ids_B, state)
-        return self.decoder.logits(read_BD), state
+        return self.decoder.output(read_BD), state
 
 
 def words_before(targets_BT: Tensor) -> Tensor:

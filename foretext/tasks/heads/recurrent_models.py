@@ -26,7 +26,7 @@ without dropout none are, and it stays 0.
 Vectors that were learned elsewhere (`finetune --vectors`: published ones, or those of a word2vec run) are read beside,
 and do not learn: [word vector; ELMo's mixture], as in Peters et al. (2018). A word without one has zeros.
 
-The mixture's weights belong to the task model (`nn/task_models/word_inputs.py`). A trunk of which nothing learns
+The mixture's weights belong to the task model (`nn/task_models/sentence_models.py`). A trunk of which nothing learns
 (`transfer.thaw` "never": ELMo, CoVe) gives features: it is read without gradients and, also in training, without its
 own dropout. One that learns is read as any other is. A task model that takes nothing of the trunk (`reader.mix` false)
 is what features are compared with; only the characters are then asked of the trunk, where they are read.
@@ -50,13 +50,12 @@ from foretext.nn.recurrent.lstm_layer import BiLstm
 from foretext.nn.task_models.crf import iob2_allowed
 from foretext.nn.task_models.sentence_models import (
     BiattentiveClassifier,
-    BiattentiveConfig,
     BiLstmTagger,
-    ClassifierConfig,
     SentenceClassifier,
-    TaggerConfig,
+    WordInput,
+    WordInputConfig,
+    WordReader,
 )
-from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig, WordReader
 from foretext.nn.trunk import ModelConfig, Trunk
 from foretext.objectives.base import Draw, Objective
 from foretext.plan import ReaderPlan
@@ -104,8 +103,9 @@ class RecurrentTagging(OverWords, WordByWord, Objective):
     ) -> None:
         super().__init__()
         self.words = TrunkWords(plan, model, dropout)
-        config = TaggerConfig(len(labels), plan.cells, plan.layers, dropout, self.words.inputs, plan.crf)
-        self.model = BiLstmTagger(config, iob2_allowed(labels) if plan.crf and chunks else None)
+        allowed = iob2_allowed(labels) if plan.crf and chunks else None
+        inputs, cells, layers = self.words.inputs, plan.cells, plan.layers
+        self.model = BiLstmTagger(inputs, len(labels), cells, layers, dropout, plan.crf, allowed)
         self.weights = {"label": 1.0}
 
     @property
@@ -170,13 +170,12 @@ class RecurrentRows(OverWords, Objective):
         self.kind, self.pairs = kind, pairs
         self.words = TrunkWords(plan, model, dropout)
         outputs = 1 if kind in ("choice", "regression") else classes
-        inputs, cells, layers = self.words.inputs, plan.cells, plan.layers
+        shape = self.words.inputs, outputs, plan.cells, plan.layers, dropout
         self.model: BiattentiveClassifier | SentenceClassifier
         if pairs:
-            config = BiattentiveConfig(outputs, cells, layers, dropout, inputs, projection=cells, hidden=cells)
-            self.model = BiattentiveClassifier(config)
+            self.model = BiattentiveClassifier(*shape, projection=plan.cells, hidden=plan.cells)
         else:
-            self.model = SentenceClassifier(ClassifierConfig(outputs, cells, layers, dropout=dropout, inputs=inputs))
+            self.model = SentenceClassifier(*shape)
         self.weights = {"label": 1.0}
 
     @property
