@@ -37,10 +37,9 @@ from __future__ import annotations
 from foretext.errors import UserError
 from foretext.nn.recurrent.cvt import CvtConfig, CvtEncoder
 from foretext.objectives.base import Objective
-from foretext.objectives.cross_view import KINDS, CrossViewSettings
 from foretext.plan import TransferPlan
 from foretext.systems.base import HeadParts, ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, TrunkParts
-from foretext.tasks.heads.cross_view_head import CrossViewHead
+from foretext.tasks.heads.cross_view_head import KINDS, CrossViewHead, CrossViewSettings
 from foretext.tasks.layouts.base import FramedLayout, end_of_document
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.word_forms import WordForms
