@@ -132,21 +132,6 @@ Pairs = Literal["none", "next sentence", "sentence order"]
 LOSS_OF_PAIRS = {"next sentence": "next", "sentence order": "order"}
 
 
-@dataclass(frozen=True)
-class Frame:
-    """The special tokens of a masked system."""
-
-    first: int
-    separator: int
-    mask: int
-
-    @classmethod
-    def of(cls, tokenizer: Tokenizer, names: tuple[str, str, str]) -> Frame:
-        missing = [name for name in names if name not in tokenizer.specials]
-        refuse_if(missing, f"the vocabulary has no {', '.join(missing)}, which a masked model needs; use another")
-        return cls(*(tokenizer.specials[name] for name in names))
-
-
 class MaskedHead(nn.Module):
     """dense, GELU and norm on a state, as wide as the table that it is compared with; and the table's bias."""
 
@@ -170,11 +155,20 @@ class MaskedObjective(Objective):
     lacks = "a head for masked tokens"
 
     def __init__(
-        self, config: EncoderConfig, masking: MaskingConfig, pairs: Pairs, frame: Frame, tokenizer: Tokenizer
+        self,
+        config: EncoderConfig,
+        masking: MaskingConfig,
+        pairs: Pairs,
+        specials: tuple[str, str, str],
+        tokenizer: Tokenizer,
     ) -> None:
+        """`specials`: the token that comes first, the separator and the mask."""
         super().__init__()
-        self.config, self.masking, self.pairs, self.frame, self.tokenizer = config, masking, pairs, frame, tokenizer
-        self.masker = Masker(masking, tokenizer, frame.mask)
+        missing = [name for name in specials if name not in tokenizer.specials]
+        refuse_if(missing, f"the vocabulary has no {', '.join(missing)}, which a masked model needs; use another")
+        self.first, self.separator, self.mask = (tokenizer.specials[name] for name in specials)
+        self.config, self.masking, self.pairs, self.tokenizer = config, masking, pairs, tokenizer
+        self.masker = Masker(masking, tokenizer, self.mask)
         self.head = MaskedHead(config)
         self.weights = {"masked": 1.0}
         self.relation: nn.Linear | None = None
@@ -210,8 +204,8 @@ class MaskedObjective(Objective):
         return Batch(ids, None if bool(real.all()) else real, segments_BT=segments, targets_BT=wanted, labels=labels)
 
     def _framed(self, span: Span) -> np.ndarray:
-        texts = [part for text in span.texts for part in (text, [self.frame.separator])]
-        return np.concatenate([[self.frame.first], *texts]).astype(np.int64)
+        texts = [part for text in span.texts for part in (text, [self.separator])]
+        return np.concatenate([[self.first], *texts]).astype(np.int64)
 
     def counts(self, batch: Batch) -> dict[str, float]:
         pairs = {LOSS_OF_PAIRS[self.pairs]: float(len(batch.ids_BT))} if self.pairs != "none" else {}
@@ -239,7 +233,7 @@ class MaskedObjective(Objective):
         return TiedSoftmax(trunk.output_table(), self.head.bias, self.head)
 
     def blank(self) -> int:
-        return self.frame.mask
+        return self.mask
 
     def blank_states(
         self, trunk: Trunk, rows: Sequence[Sequence[int]], places: Sequence[Sequence[int]], segments: Sequence[int] = ()

@@ -29,7 +29,7 @@ from foretext.nn.packing import pack
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig, draw_truncated
 from foretext.nn.trunk import OutputLayer, Trunk
 from foretext.objectives.base import Draw
-from foretext.objectives.masked import Frame, MaskedObjective, MaskingConfig
+from foretext.objectives.masked import MaskedObjective, MaskingConfig
 from foretext.objectives.spans import Span
 from foretext.text.tokenizers.base import Tokenizer
 
@@ -102,11 +102,13 @@ class Detector(nn.Module):
 class ReplacedObjective(MaskedObjective):
     lacks = "its generator"
 
-    def __init__(self, model: EncoderConfig, settings: ReplacedConfig, frame: Frame, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, model: EncoderConfig, settings: ReplacedConfig, specials: tuple[str, str, str], tokenizer: Tokenizer
+    ) -> None:
         settings.check()
         shape = settings.shape_of(model)
         shape.check()
-        super().__init__(shape, settings, "none", frame, tokenizer)
+        super().__init__(shape, settings, "none", specials, tokenizer)
         self.generator, self.detector = Generator(shape), Detector(model)
         self.weights[REPLACED] = settings.detection
 

@@ -44,7 +44,7 @@ def test_the_sequence_and_its_targets(system: str) -> None:
     assert bool(chosen.any(1).all()) and not bool((chosen & ~masked.mask_BT).any())
     special = torch.tensor(sorted(tokenizer_of(system).specials.values()))
     assert not bool(torch.isin(plain.ids_BT[chosen], special).any())
-    frame = objective(system).frame
+    frame = objective(system)
     for row, real in zip(plain.ids_BT, masked.mask_BT):
         ids = row[real].tolist()
         assert ids[0] == frame.first and ids[-1] == frame.separator and frame.mask not in ids
@@ -128,9 +128,9 @@ def test_specials_are_never_masked_wherever_they_stand(system: str, kind: str) -
         count += int(chosen.sum())
         assert not np.isin(plain[chosen], special).any(), "a special token was chosen"
         put = batch.ids_BT[0][chosen]
-        fates += [int((put == found.frame.mask).sum()), int((put == plain[chosen]).sum()), 0]
+        fates += [int((put == found.mask).sum()), int((put == plain[chosen]).sum()), 0]
         fates[2] += len(put)
-        assert not np.isin(put, [id for id in special if id != found.frame.mask]).any(), "a special token was put"
+        assert not np.isin(put, [id for id in special if id != found.mask]).any(), "a special token was put"
     assert 0.1 < count / (200 * ordinary) < 0.16
     assert fates[:2] / fates[2] == pytest.approx([0.8, 0.1], abs=0.03)
 
