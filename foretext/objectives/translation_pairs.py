@@ -2,8 +2,8 @@
 
     text = ParallelText(source, target, settings)                lines split into words, overlong ones left out
     counts = count_words(text)                                             how often each word occurs
-    tokenizer, matrix = vocabularies(glove, counts, settings, size)        both vocabularies, and the sources' vectors
-    write_documents(pair_documents(text.pairs(), tokenizer, seed), …)      pairs as token shards
+    tokenizer, matrix, said = counts.vocabularies(glove, size)             both vocabularies, and the sources' vectors
+    write_documents(counts.documents(tokenizer, seed), …)                  pairs as token shards
     pairs = ShardedPairs(shards, tokenizer)                                and back
 
 The files are read twice, for the words and for the pairs, so that memory holds words and never the text.
@@ -19,7 +19,7 @@ told by the number, so that shards of pairs are read, checked and divided into t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -79,10 +79,15 @@ class TranslationSettings:
 
     def vectors(self, path: str | Path | WordVectors, tokenizer: WordTokenizer) -> np.ndarray:
         """Those of a vocabulary that was made from this file, [ids, width]."""
-        return vectors_of(path, tokenizer)
-
-    def target_list(self, counts: WordCounts) -> WordList:
-        return WordList.of_counts(counts.targets, self.most_words, self.least_count)
+        words = tokenizer.pieces[len(SPECIALS) :]
+        vectors = read_vectors(path, only=words)
+        missing = next((word for word in words if word not in vectors.ids), None)
+        refuse_if(
+            missing is not None,
+            f"{path}: has no vector for {missing!r}, which it had when the run was begun; put the file back that was "
+            "there then, or start a new run",
+        )
+        return _behind_specials(vectors.rows(words))
 
 
 @dataclass(frozen=True)
@@ -149,16 +154,38 @@ class WordCounts:
         return BYTES_A_WORD * (self.sources.total() + self.targets.total() + self.pairs)
 
     def vocabularies(self, path: str | Path | WordVectors, size: int) -> tuple[WordTokenizer, np.ndarray, str]:
-        """Both, the sources' vectors, and what to say of them."""
-        tokenizer, matrix = vocabularies(path, self, self.text.settings, size)
+        """The words of sources and targets, the vectors of the former, [ids, width], and what to say of them.
+
+        A source's vocabulary has at most `size` ids: its own words that have a vector, the most frequent first, then
+        the first words of the file, so that texts of a later task are known too. What is not there has zeros, as the
+        paper's unknown words have.
+        """
+        room, settings = size - len(SPECIALS), self.text.settings
+        vectors = read_vectors(path, only=self.sources, first=room)
+        frequent = sorted(self.sources.items(), key=lambda one: (-one[1], one[0]))
+        numbers = vectors.lookup(word for word, _ in frequent)
+        own = dict.fromkeys(numbers[numbers >= 0].tolist())
+        refuse_if(
+            not own,
+            f"{path}: has no vector for any of the {len(self.sources):,} words of the source; give vectors of its "
+            "language",
+        )
+        chosen = list(own | dict.fromkeys(range(len(vectors.words))))[:room]
+        targets = WordList.of_counts(self.targets, settings.most_words, settings.least_count)
+        tokenizer = word_tokenizer((vectors.words[number] for number in chosen), targets)
+        matrix = _behind_specials(vectors.rows(tokenizer.pieces[len(SPECIALS) :]))
         said = f"{tokenizer.size:,} words with vectors of {matrix.shape[1]}"
-        return tokenizer, matrix, f"vocabulary: {said}, {tokenizer.target_words.size:,} to translate into"
+        return tokenizer, matrix, f"vocabulary: {said}, {targets.size:,} to translate into"
 
     def ids(self, tokenizer: WordTokenizer) -> int:
         return pair_ids(tokenizer)
 
     def documents(self, tokenizer: WordTokenizer, seed: int) -> Iterator[EncodedDocument]:
-        return pair_documents(self.text.pairs(), tokenizer, seed)
+        """What `write_documents` takes; copies of a pair are all learned from or all validated on."""
+        for pair in self.text.pairs():
+            encoded = encoded_pair(pair, tokenizer)
+            ids = np.concatenate([encoded.source, encoded.target[:-1] + tokenizer.size])
+            yield encoded_document(" ".join(pair.source) + "\n" + pair.reference, ids, seed)
 
     def remarks(self, train: int, valid: int, tokenizer: WordTokenizer) -> list[str]:
         """What to say of so many pairs to learn from and to validate on."""
@@ -200,45 +227,6 @@ def _left_out(report: PairReport) -> str:
     return f" ({said} were left out)" if said else ""
 
 
-# -- vocabularies ------------------------------------------------------------------------------------------------------
-
-
-def vocabularies(
-    path: str | Path | WordVectors, words: WordCounts, settings: TranslationSettings, size: int
-) -> tuple[WordTokenizer, np.ndarray]:
-    """The words of sources and targets, and the vectors of the former, [ids, width].
-
-    A source's vocabulary has at most `size` ids: its own words that have a vector, the most frequent first, then the
-    first words of the file, so that texts of a later task are known too. What is not there has zeros, as the paper's
-    unknown words have.
-    """
-    counts = words.sources
-    room = size - len(SPECIALS)
-    vectors = read_vectors(path, only=counts, first=room)
-    numbers = vectors.lookup(word for word, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0])))
-    own = dict.fromkeys(numbers[numbers >= 0].tolist())
-    refuse_if(
-        not own,
-        f"{path}: has no vector for any of the {len(counts):,} words of the source; give vectors of its language",
-    )
-    chosen = list(own | dict.fromkeys(range(len(vectors.words))))[:room]
-    tokenizer = word_tokenizer((vectors.words[number] for number in chosen), settings.target_list(words))
-    return tokenizer, _behind_specials(vectors.rows(tokenizer.pieces[len(SPECIALS) :]))
-
-
-def vectors_of(path: str | Path | WordVectors, tokenizer: WordTokenizer) -> np.ndarray:
-    """The vectors of a vocabulary that was made from this file, [ids, width]."""
-    words = tokenizer.pieces[len(SPECIALS) :]
-    vectors = read_vectors(path, only=words)
-    missing = next((word for word in words if word not in vectors.ids), None)
-    refuse_if(
-        missing is not None,
-        f"{path}: has no vector for {missing!r}, which it had when the run was begun; put the file back that was "
-        "there then, or start a new run",
-    )
-    return _behind_specials(vectors.rows(words))
-
-
 def _behind_specials(rows: np.ndarray) -> np.ndarray:
     """[ids, width]: the specials have zeros."""
     return np.pad(rows, ((len(SPECIALS), 0), (0, 0)))
@@ -264,21 +252,13 @@ def length_order(pairs: ShardedPairs, batch_size: int, seed: int) -> LengthOrder
     return LengthOrder(sources * (int(targets.max()) + 1) + targets, batch_size, seed)
 
 
-def pair_documents(pairs: Iterable[TextPair], tokenizer: WordTokenizer, seed: int) -> Iterator[EncodedDocument]:
-    """What `write_documents` takes; copies of a pair are all learned from or all validated on."""
-    for pair in pairs:
-        encoded = encoded_pair(pair, tokenizer)
-        ids = np.concatenate([encoded.source, encoded.target[:-1] + tokenizer.size])
-        yield encoded_document(" ".join(pair.source) + "\n" + pair.reference, ids, seed)
-
-
 def pair_ids(tokenizer: WordTokenizer) -> int:
     """How many ids there are in shards of pairs."""
     return tokenizer.size + tokenizer.target_words.size
 
 
 class ShardedPairs:
-    """Pairs that are on disk, as `pair_documents` made them."""
+    """Pairs that are on disk, as `WordCounts.documents` made them."""
 
     def __init__(self, shards: TokenShards, tokenizer: WordTokenizer) -> None:
         assert tokenizer.end is not None

@@ -58,7 +58,19 @@ class Example:
         return scores
 
 
-class SupervisedTask(Objective):
+class LabelledTask(Objective):
+    """What all tasks over labelled rows share: the loss of the labels, and that of the language model if it counts."""
+
+    def __init__(self, lm_weight: float = 0.0) -> None:
+        super().__init__()
+        self.weights = {"label": 1.0, "lm": lm_weight} if lm_weight else {"label": 1.0}
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        labels = super().counts(batch) if batch.labels is None else {"label": float(len(batch.labels))}
+        return labels | {"lm": float(len(batch.ids_BT))}
+
+
+class SupervisedTask(LabelledTask):
     """Any of the kinds in `rows.KINDS`, on any trunk."""
 
     pools = True
@@ -75,21 +87,16 @@ class SupervisedTask(Objective):
         hidden: bool = False,
     ) -> None:
         """`hidden`: whether a tanh layer stands before W_y (RoBERTa's head)."""
-        super().__init__()
+        super().__init__(lm_weight)
         self.pooling = pooling
         self.kind = kind
         self.p = p
         outputs = 1 if kind in ("choice", "regression") else classes
         self.head = new_layer(width, outputs, init_std)
         self.dense = new_layer(width, width, init_std) if hidden else None
-        self.weights = loss_weights(lm_weight)
 
     def make(self, examples: Sequence[Example], draw: Draw | None = None) -> Batch:
         return row_batch(examples, self.kind)
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        assert batch.labels is not None
-        return {"label": float(len(batch.labels)), "lm": float(len(batch.ids_BT))}
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         with_lm = batch.labels is not None and "lm" in self.weights and torch.is_grad_enabled()
@@ -205,11 +212,6 @@ def new_layer(width: int, outputs: int, deviation: float) -> nn.Linear:
     nn.init.normal_(layer.weight, std=deviation)
     nn.init.zeros_(layer.bias)
     return layer
-
-
-def loss_weights(lm_weight: float) -> dict[str, float]:
-    """Of L2, and of L1 if it counts."""
-    return {"label": 1.0, "lm": lm_weight} if lm_weight else {"label": 1.0}
 
 
 def real_places(batch: Batch) -> Tensor:
