@@ -36,7 +36,7 @@ class TranslationModel(nn.Module):
         super().__init__()
         config.check()
         self.config = config
-        self.encoder = ContextEncoder(config)
+        self.encoder = ContextEncoder(config.vectors, config.width // 2, config.layers, config.dropout)
         self.decoder = AttentionDecoder(config, words, embedding)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -config.init_range, config.init_range)

@@ -33,7 +33,7 @@ from foretext.errors import check_range, refuse_if
 from foretext.nn.fused import APPROXIMATE, TiedSoftmax
 from foretext.nn.transformer.encoder import EncoderConfig, draw_truncated
 from foretext.nn.trunk import Trunk
-from foretext.objectives.base import Draw, Examples, GrowingConfig, Objective, growing_lengths
+from foretext.objectives.base import Draw, Examples, GrowingConfig, Objective, asked, growing_lengths
 from foretext.objectives.spans import LEAST_ROOM, FullSentences, Span, SpanPairs
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.tokenizers.base import Tokenizer
@@ -217,10 +217,8 @@ class MaskedObjective(Objective):
         top = trunk(
             batch.reading(chosen_BT if self.relation is None else chosen_BT.scatter(1, firsts_B[:, None], True))
         ).top
-        chosen = chosen_BT.reshape(-1).nonzero().squeeze(1)
-        targets = batch.targets_BT.reshape(-1)[chosen]
-        total = self.output_layer(trunk).loss(top.flatten(0, 1)[chosen], targets)
-        losses = {"masked": LossSum(total, float(len(targets)))}
+        states_ND, targets_N = asked(batch, top)
+        losses = {"masked": LossSum(self.output_layer(trunk).loss(states_ND, targets_N), float(len(targets_N)))}
         if self.relation is not None:
             assert batch.labels is not None
             rows = torch.arange(len(top), device=top.device)

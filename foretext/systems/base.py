@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -22,7 +21,6 @@ from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.systems.hub_names import HubNames
 from foretext.tasks.family import TaskConfig
 from foretext.tasks.layouts.base import Layout
-from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.tokenizers.base import Tokenizer, TokenizerConfig
 
 
@@ -67,23 +65,11 @@ class ObjectiveParts:
     direction: Direction = "forward"
 
 
-@dataclass(frozen=True)
-class LearnParts:
-    """What a system that does not learn by gradients of our own learns from."""
-
-    model: Any  # the system's `config`
-    settings: Any  # its `objective_config`
-    tokenizer: Tokenizer
-    texts: tuple[TokenShards, ...]  # all of it
-    step_words: int  # of the text, in a step
-    seed: int
-    threads: int
-    folder: Path  # in which it may make files while it learns, and which it removes
-
-
 class Learner(Protocol):
     """Learns a trunk's weights step by step, in its own way. Steps are numbered from 0; what one does depends on the
-    weights so far, on (seed, number) and on the rates alone."""
+    weights so far, on (seed, number) and on the rates alone. It is made of the system's `config` (model), its
+    `objective_config` (settings), a tokenizer, all of the text (texts), the words of the text in a step (step_words), a
+    seed, a number of threads, and a folder in which it may make files while it learns, and which it removes."""
 
     @property
     def model(self) -> Any:
@@ -160,7 +146,7 @@ class System:
     # Of a task, with a `config`, an `objective_config` and a tokenizer: its head; None: the task's own.
     build_head: Callable[[TaskConfig, Any, Any, Tokenizer], Any] | None = None
     vocabulary: tuple[str, ...] = ()  # specials that its vocabulary has, of whatever kind that is
-    learn: Callable[[LearnParts], Learner] | None = None  # how weights are learned; None: by the loop's gradients
+    learn: Callable[..., Learner] | None = None  # how weights are learned, see `Learner`; None: by the loop's gradients
     piece_rows: tuple[str, ...] = ()  # how weights with a row for each piece begin; none: it takes no other vocabulary
 
     @property

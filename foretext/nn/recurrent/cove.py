@@ -42,7 +42,7 @@ from foretext.batch import Batch, Hidden
 from foretext.errors import UserError, check_range, refuse_if
 from foretext.nn.fused import dropout
 from foretext.nn.packing import unseen
-from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL, ReadingOrder, bilstm_layers, read_layer, reading_order
+from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL, BiLstmLayers, ReadingOrder, read_layer, reading_order
 from foretext.nn.trunk import ModelConfig, Trunk
 
 DRAWN_STD = 0.4  # of vectors that nobody gives
@@ -129,13 +129,8 @@ class FixedVectors(nn.Module):
         return self.table_VE[ids_BS]  # of which −1 is the last row
 
 
-class ContextEncoder(nn.Module):
+class ContextEncoder(BiLstmLayers):
     """The bidirectional LSTM, one fused layer after the other."""
-
-    def __init__(self, config: CoveConfig) -> None:
-        super().__init__()
-        self.p, self.width = config.dropout, config.width
-        self.layers = bilstm_layers(config.vectors, config.width // 2, config.layers)
 
     def forward(self, x_BSE: Tensor, mask_BS: Tensor | None = None, keep_layers: bool = False) -> Encoded:
         if mask_BS is None:
@@ -235,7 +230,7 @@ class CoveTrunk(Trunk):
         config.check()
         self.config = config
         self.vectors = FixedVectors(DRAWN_STD * torch.randn(config.vocabulary, config.vectors))
-        self.encoder = ContextEncoder(config)
+        self.encoder = ContextEncoder(config.vectors, config.width // 2, config.layers, config.dropout)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -config.init_range, config.init_range)
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import torch
@@ -161,7 +161,7 @@ class UnlabelledExample:
         return len(self.ids)
 
 
-class UnlabelledText(Sequence[UnlabelledExample]):
+class UnlabelledText:
     """Many of them in few bytes: all ids one after the other."""
 
     def __init__(self, rows: Iterable[tuple[np.ndarray, np.ndarray]] = ()) -> None:
@@ -175,17 +175,10 @@ class UnlabelledText(Sequence[UnlabelledExample]):
     def __len__(self) -> int:
         return len(self.ends) - 1
 
-    @overload
-    def __getitem__(self, index: int) -> UnlabelledExample: ...
+    def __iter__(self) -> Iterator[UnlabelledExample]:
+        return (self[index] for index in range(len(self)))
 
-    @overload
-    def __getitem__(self, index: slice) -> list[UnlabelledExample]: ...
-
-    def __getitem__(self, index: int | slice) -> UnlabelledExample | list[UnlabelledExample]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        if not 0 <= index < len(self):
-            raise IndexError(index)
+    def __getitem__(self, index: int) -> UnlabelledExample:
         part = slice(int(self.ends[index]), int(self.ends[index + 1]))
         return UnlabelledExample(self.ids[part], self.asked[part])
 
@@ -209,7 +202,7 @@ class ManySources:
     def __init__(
         self,
         tasks: Sequence[Sequence[Any]],
-        unlabelled: Sequence[UnlabelledExample],
+        unlabelled: UnlabelledText,
         seldom: Collection[int] = (),
     ) -> None:
         """`seldom`: the ids of words that labelled rows have once."""
@@ -259,8 +252,9 @@ def _ids(example: Any) -> Sequence[int]:
     return example.sequences[0].ids if isinstance(example, Example) else example.ids
 
 
-def _source(examples: Sequence[Any], batch_size: int, seed: int) -> Source:
-    return Source(len(examples), LengthOrder([example.tokens for example in examples], batch_size, seed))
+def _source(examples: Iterable[Any], batch_size: int, seed: int) -> Source:
+    tokens = [example.tokens for example in examples]
+    return Source(len(tokens), LengthOrder(tokens, batch_size, seed))
 
 
 # -- the head ----------------------------------------------------------------------------------------------------------

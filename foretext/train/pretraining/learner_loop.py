@@ -22,7 +22,7 @@ from foretext.runs.machine import available_memory, check_space, clock, size_tex
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import POSITION, Budget, Position
 from foretext.systems import system_named
-from foretext.systems.base import Learner, LearnParts, ObjectiveParts, System, TrunkParts
+from foretext.systems.base import Learner, ObjectiveParts, System, TrunkParts
 from foretext.text.corpus.token_shards import SPLITS, TokenShards
 from foretext.text.order import Order
 from foretext.train.checkpoint import CARRIED, Job, Stage
@@ -123,16 +123,14 @@ def learn(setup: RunSetup, writer: RunWriter, threads: int) -> None:
     texts = tuple(TokenShards.open(run.path / TOKENS, split, verify=True, ids=setup.tokenizer.size) for split in SPLITS)
     assert system.learn is not None
     learner = system.learn(
-        LearnParts(
-            model=config.model,
-            settings=config.objective,
-            tokenizer=setup.tokenizer,
-            texts=texts,
-            step_words=config.training.batch_size,
-            seed=config.run.seed,
-            threads=threads,
-            folder=folder,
-        )
+        model=config.model,
+        settings=config.objective,
+        tokenizer=setup.tokenizer,
+        texts=texts,
+        step_words=config.training.batch_size,
+        seed=config.run.seed,
+        threads=threads,
+        folder=folder,
     )
     try:
         _tell_plan(setup, system, learner)

@@ -14,7 +14,7 @@ from torch import Tensor
 from translation_under_test import TranslationModel
 
 from foretext.nn.fused import TiedSoftmax
-from foretext.nn.recurrent.cove import ContextEncoder, CoveConfig, FixedVectors
+from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk, FixedVectors
 
 CONFIG = CoveConfig(vectors=5, width=6, dropout=0.0, init_range=0.5)
 WORDS = 11  # of the target
@@ -212,7 +212,7 @@ def test_start_and_shape() -> None:
     every = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     assert float(every.abs().max()) <= 0.1 and abs(float(every.std()) - 0.1 / math.sqrt(3)) < 0.005
     paper = CoveConfig()
-    encoder = ContextEncoder(paper)
+    encoder = CoveTrunk(paper).encoder
     assert [layer.hidden_size for layer in encoder.layers] == [300, 300] and paper.dropout == 0.2
     for wrong in ({"width": 7}, {"layers": 0}, {"dropout": 1.0}):
         ((key, value),) = wrong.items()
