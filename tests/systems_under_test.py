@@ -39,7 +39,7 @@ from foretext.objectives.masked import MaskedObjective, MaskingConfig
 from foretext.objectives.permutation import PermutationObjective
 from foretext.objectives.spans import Span
 from foretext.objectives.stream import ForgettingConfig
-from foretext.objectives.translation_pairs import Pair
+from foretext.objectives.translation import Pair
 from foretext.runs.model import SavedModel
 from foretext.runs.report import StopRequest
 from foretext.runs.run_config import Budget, ModelSections, RunConfig

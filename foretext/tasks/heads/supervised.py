@@ -41,6 +41,10 @@ from foretext.tasks.layouts.base import TokenSequence
 Pooling = Literal["extract", "mean", "pooler"]
 NO_SCORE = -1e9  # of a place that is not asked about: no softmax gives it anything
 NO_CHOICE = NO_SCORE  # score of an alternative that an example does not have
+INVERSE_PENALTY = 0.01  # C: the penalty on the standardised weights is |W|²/2C against the sum of the losses
+MOST_EXAMPLES = 2000
+LEAST_DEVIATION = 1e-3
+ITERATIONS = 100
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,33 @@ class SupervisedTask(LabelledTask):
         seed: int,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        fit_head(trunk, self, examples, device, seed, progress)
+        """Sets W_y from the states of (at most 2,000 of) the examples; both modules are left in training mode."""
+        if len(examples) > MOST_EXAMPLES:
+            examples = random.Random(seed).sample(list(examples), MOST_EXAMPLES)
+        lengths = [example.tokens for example in examples]
+        groups = [[examples[index] for index in indices] for indices in length_batches(lengths)]
+        states = pooled_states(trunk, self, groups, device, progress)
+        whole = self.make([example for group in groups for example in group]).to(device)
+        mean = states.mean(0)
+        dropped = self.p / (1.0 - self.p) * states.square().mean(0)
+        deviation = (states.var(0, correction=0) + dropped).sqrt().clamp(min=LEAST_DEVIATION)
+        standard = (states - mean) / deviation
+        weight = torch.zeros_like(self.head.weight, requires_grad=True)
+        bias = torch.zeros_like(self.head.bias, requires_grad=True)
+        optimizer = torch.optim.LBFGS([weight, bias], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
+
+        def loss() -> Tensor:
+            optimizer.zero_grad()
+            assert whole.labels is not None
+            fitted = self.label_loss(self.arrange(standard @ weight.t() + bias, whole), whole.labels)
+            total = (fitted + weight.square().sum() / (2 * INVERSE_PENALTY)) / len(examples)
+            total.backward()
+            return total
+
+        optimizer.step(loss)
+        with torch.no_grad():
+            self.head.weight.copy_(weight / deviation)
+            self.head.bias.copy_(bias - (weight / deviation) @ mean)
 
     def narrowed(self, batch: Batch) -> Batch:
         """What the trunk is given where nobody but `pool` reads its states."""
@@ -246,49 +276,6 @@ def sequence_lm_loss(trunk: Trunk, top_BTD: Tensor, targets_BT: Tensor) -> LossS
     top = top_BTD.reshape(-1, top_BTD.shape[-1])[chosen]
     targets, weights = targets_BT.reshape(-1)[chosen], weights_BT.reshape(-1)[chosen]
     return LossSum(trunk.output_layer().loss(top, targets, weights), count)
-
-
-INVERSE_PENALTY = 0.01  # C: the penalty on the standardised weights is |W|²/2C against the sum of the losses
-MOST_EXAMPLES = 2000
-LEAST_DEVIATION = 1e-3
-ITERATIONS = 100
-
-
-def fit_head(
-    trunk: Trunk,
-    task: SupervisedTask,
-    examples: Sequence[Example],
-    device: torch.device,
-    seed: int,
-    progress: Callable[[int, int], None] | None = None,
-) -> None:
-    """Sets `task.head` from the states of (at most 2,000 of) the examples; both modules are left in training mode."""
-    if len(examples) > MOST_EXAMPLES:
-        examples = random.Random(seed).sample(list(examples), MOST_EXAMPLES)
-    lengths = [example.tokens for example in examples]
-    groups = [[examples[index] for index in indices] for indices in length_batches(lengths)]
-    states = pooled_states(trunk, task, groups, device, progress)
-    whole = task.make([example for group in groups for example in group]).to(device)
-    mean = states.mean(0)
-    dropped = task.p / (1.0 - task.p) * states.square().mean(0)
-    deviation = (states.var(0, correction=0) + dropped).sqrt().clamp(min=LEAST_DEVIATION)
-    standard = (states - mean) / deviation
-    weight = torch.zeros_like(task.head.weight, requires_grad=True)
-    bias = torch.zeros_like(task.head.bias, requires_grad=True)
-    optimizer = torch.optim.LBFGS([weight, bias], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
-
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        assert whole.labels is not None
-        fitted = task.label_loss(task.arrange(standard @ weight.t() + bias, whole), whole.labels)
-        total = (fitted + weight.square().sum() / (2 * INVERSE_PENALTY)) / len(examples)
-        total.backward()
-        return total
-
-    optimizer.step(loss)
-    with torch.no_grad():
-        task.head.weight.copy_(weight / deviation)
-        task.head.bias.copy_(bias - (weight / deviation) @ mean)
 
 
 @torch.no_grad()

@@ -17,16 +17,18 @@ from translation_under_test import TranslationModel
 
 from foretext.batch import IGNORE, Batch
 from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
-from foretext.objectives.translation import NAME, TranslationObjective, words_before
-from foretext.objectives.translation_pairs import (
+from foretext.objectives.translation import (
+    NAME,
     Pair,
     ParallelText,
     ShardedPairs,
+    TranslationObjective,
     TranslationSettings,
     count_words,
     encoded_pair,
     length_order,
     pair_ids,
+    words_before,
 )
 from foretext.text.corpus.shards import Sharding, write_documents
 from foretext.text.corpus.text_files import ReadReport
@@ -231,7 +233,7 @@ def test_from_files_to_pairs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("counted", [1 << 20, 7], ids=["at once", "in parts"])
 def test_pairs_go_through_shards(tmp_path: Path, counted: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretext.objectives.translation_pairs.COUNTED", counted)
+    monkeypatch.setattr("foretext.objectives.translation.COUNTED", counted)
     source, target, glove = files(tmp_path)
     text = ParallelText(source, target, SETTINGS)
     read = list(text.pairs()) * 5  # copies are on one side
