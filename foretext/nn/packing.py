@@ -8,10 +8,9 @@ nobody reads what comes out there.
 
 Positions count real tokens from the left of each row, so the side and the amount of padding change nothing.
 
-Scaled dot-product attention over these groups, causal or in both directions, with and without dropout on its weights.
-
-It takes the projection qkv as one tensor, [slots, 3, H, K], and gives its gradient as one tensor of the same layout:
-queries, keys and values are views of it, and nothing is stacked or copied on the way back.
+`attend` is scaled dot-product attention over these groups, causal or in both directions, with and without dropout on
+its weights. It takes the projection qkv as one tensor, [slots, 3, H, K], and gives its gradient as one tensor of the
+same layout: queries, keys and values are views of it, and nothing is stacked or copied on the way back.
 
 On a CPU without dropout the work is done by PyTorch's fused kernel. With dropout that kernel is not available and
 PyTorch falls back to a chain of full [B, H, T, T] tensors. `_DroppedAttention` computes the same function in blocks

@@ -4,7 +4,8 @@ sees a loss. What one cannot do, it says by not overriding the default here: nob
 Each kind of trunk has a frozen dataclass for its configuration, beside its code; `[model]` of a run's config.toml is
 that dataclass. `ModelConfig` is what the rest of the package reads of it.
 
-What is done with the weights of any model: they are checked when they are read, grown with the vocabulary, averaged.
+Below it is what is done with the weights of any model: they are checked when they are read, grown with the vocabulary,
+and averaged.
 
 Checked, by name, shape, dtype and finite values: a kernel that is handed a tensor of another shape may write beyond it,
 so nothing that was read from a file goes anywhere without this check: weights, averages, optimiser state, carried

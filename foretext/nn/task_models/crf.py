@@ -14,11 +14,10 @@ Hard constraints: a table of the transitions that may be. A forbidden one counts
 probability of exactly 0 but, unlike −∞, keeps gradients finite for a tag that nothing can reach; Viterbi's paths have
 none at all.
 
-The loss over whole sentences and its gradient in closed form, in float64 and without torch.
-
-`LinearChainCrf` leaves the gradient to autograd and sums in logarithms, C² exponentials a word. A head that
-is fitted by L-BFGS asks for both some hundred times, over all words at once; here a step is a matrix product of
-probabilities, scaled so that they sum to 1 (Rabiner 1989), without an exponential for each pair of tags.
+`Sentences` has the loss over whole sentences and its gradient in closed form, in numpy's float64. `LinearChainCrf`
+leaves the gradient to autograd and sums in logarithms, C² exponentials a word. A head that is fitted by L-BFGS asks for
+both some hundred times, over all words at once. In `Sentences` a step is a matrix product of probabilities, scaled so
+that they sum to 1 (Rabiner 1989), without an exponential for each pair of tags.
 
     α_1 = e^starts ∘ e^x_1;   α_t = (α_{t−1} e^T) ∘ e^x_t;   β_n = e^ends;   β_t = e^T (e^x_{t+1} ∘ β_{t+1})
     p(y_t) = α_t ∘ β_t;   p(y_{t−1}, y_t) = α_{t−1} · e^T · (e^x_t ∘ β_t);   log Z = Σ log of the scales

@@ -68,7 +68,6 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 GELUS: dict[Gelu, Activation] = {"tanh": "gelu-tanh", "erf": "gelu-erf"}
 FUSED = {activation: gelu for gelu, activation in GELUS.items()}
 
-
 MOST_BASE = 1_000_000_000  # of rotary positions: far beyond what any model has
 
 
